@@ -1,0 +1,75 @@
+# Every target works alone on a fresh machine that has Python 3.10+ and, where Spark runs, Java 17+.
+# `make help` lists them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# More arguments for pytest, for example: make test PYTEST_ARGS="-k fencing -x"
+PYTEST_ARGS ?=
+
+# Workers must run the Python that has pyarrow; PySpark would take the first python3 on PATH.
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+export PYSPARK_DRIVER_PYTHON := $(abspath $(BIN)/python)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: java $(VENV)/.installed-demo ## stream real flights through a plain sink and ours, side by side (2 min)
+	@$(BIN)/python -m demo
+
+.PHONY: check
+check: lint unit ## the fast lane: linters, types, walls and the tests without Spark (3 min)
+
+.PHONY: test
+test: java lint ## everything: the fast lane, then all tests, with branch coverage (25 min)
+	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.installed-dev ## ruff, mypy --strict and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: unit
+unit: $(VENV)/.installed-dev ## the tests that start no Spark
+	$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
+
+.PHONY: format
+format: $(VENV)/.installed-dev ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: clean
+clean: ## remove what the other targets made, the virtual environment included
+	rm -rf $(VENV) demo-output .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache \
+	    .pytest_cache .ruff_cache build dist spark-warehouse artifacts derby.log metastore_db
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: java
+java:
+	@.ci/require-java
+
+# A stamp per set of extras: each target installs what it needs, and only when pyproject.toml has changed.
+$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+	@echo "installing streaming-sink[$*] into $(VENV); the first time this takes a few minutes"
+	@$(PIP) install --quiet --editable '.[$*]'
+	@touch $@
+
+$(BIN)/python:
+	@command -v $(PYTHON) > /dev/null || { \
+	    echo "error: no $(PYTHON) found. Install Python 3.10 or newer, or name yours: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	    echo "error: $$($(PYTHON) --version) is too old. Install Python 3.10 or newer, or name yours: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
+	    echo "error: $(PYTHON) cannot make virtual environments. On Debian and Ubuntu: sudo apt-get install -y python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,169 @@
+"""The values that planners are told and the plans that they answer. Frozen, hashable, integers for bytes and rows.
+
+A planner never sees Spark, a store, a clock or a log: `streaming_sink` translates between these values and
+the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+PartitionKey = tuple[Hashable, ...]
+"""The values of one table partition, one per field of the partition spec, after its transform; () for an
+unpartitioned table. Opaque to the planners: they only compare and print it."""
+
+EXPLAINED_LINES = 100
+"""The number of files, and of buckets, that `InsertPlan.explain` prints before it only counts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """One live data file of the table, as the planner needs to know it. Paths are unique in a table."""
+
+    path: str
+    partition: PartitionKey
+    bytes: int
+    rows: int
+    sorted: bool = False
+    """It carries a sort order (a clustered file)."""
+    has_deletes: bool = False
+    other_spec: bool = False
+    """It was written under another partition spec than the table's current one."""
+    reserved_by: str | None = None
+    """The id of the clustering plan that reserves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Rows that this batch brings, or is expected to bring, to one table partition."""
+
+    partition: PartitionKey
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Rows of one partition that become one new file, or that join existing small files in one merged file.
+
+    With no `inputs` the rows become a new file. With `inputs` the writer writes `d` (the new rows alone)
+    and `m` (the rows of the inputs and the new rows), unless fewer than `min_rows` rows came, when it
+    writes only `d`. A bucket to which no row comes writes nothing.
+    """
+
+    partition: PartitionKey
+    rows: int
+    """Rows planned for it. Where a task has another bucket of the same partition after this one, it cuts exactly
+    here and goes on with that. 0 in a bucket that stands by for rows that were not foreseen."""
+    inputs: tuple[str, ...] = ()
+    """Paths of the small files that it fills."""
+    input_bytes: int = 0
+    input_rows: int = 0
+    min_rows: int = 1
+    """The least number of joining rows for which the merge is worth its bytes; more than `rows` in a bucket that
+    only stands by."""
+    max_rows: int | None = None
+    """Where a task cuts the last bucket that it has of a partition; None means at `rows`. Some slack above the maximum
+    size, so that a slightly wrong forecast, or the scatter of a hash, leaves no sliver of a file behind."""
+
+    @property
+    def fills(self) -> bool:
+        """Whether it merges if exactly the planned rows come."""
+        return bool(self.inputs) and self.rows >= self.min_rows
+
+
+class Verdict(Enum):
+    FILLED = "filled"
+    KEPT = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Why one existing file was or was not filled."""
+
+    path: str
+    partition: PartitionKey
+    bytes: int
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InsertPlan:
+    """Where the rows of one batch go. `buckets` are in the order in which their partition fills them."""
+
+    buckets: tuple[Bucket, ...]
+    decisions: tuple[Decision, ...]
+    bytes_per_row: int
+    rows_per_new_file: int
+    """What a partition that was not foreseen, or rows beyond the last bucket, are cut by."""
+    max_file_bytes: int
+
+    def explain(self) -> str:
+        """Return the plan as aligned lines for a person: each file with its verdict and reason, then each bucket.
+
+        Filled files come before kept ones. Beyond `EXPLAINED_LINES` files or buckets the rest is only counted, and
+        a last line of that part says so.
+        """
+        filled = [decision for decision in self.decisions if decision.verdict is Verdict.FILLED]
+        kept = [decision for decision in self.decisions if decision.verdict is not Verdict.FILLED]
+        partitions = len({bucket.partition for bucket in self.buckets})
+        lines = [
+            f"insert plan: {sum(bucket.rows for bucket in self.buckets):,} rows, {len(self.buckets):,} buckets, "
+            f"{partitions:,} partitions, {len(filled):,} files filled, {len(kept):,} kept",
+            f"sizes: {self.bytes_per_row:,} bytes a row, {self.rows_per_new_file:,} rows a new file, "
+            f"{self.max_file_bytes:,} bytes at most",
+            "files:",
+        ]
+        lines += _table(
+            "<<><<",
+            ("partition", "path", "bytes", "verdict", "why"),
+            (
+                (_name(it.partition), it.path, f"{it.bytes:,}", it.verdict.value, it.reason)
+                for it in (filled + kept)[:EXPLAINED_LINES]
+            ),
+        )
+        lines += _uncounted("files", len(self.decisions))
+        lines.append("buckets:")
+        lines += _table(
+            "<>>><",
+            ("partition", "bucket", "rows", "bytes", "what"),
+            (
+                (_name(it.partition), f"{at}", f"{it.rows:,}", f"{self._bytes(it):,}", self._what(it))
+                for at, it in enumerate(self.buckets[:EXPLAINED_LINES])
+            ),
+        )
+        lines += _uncounted("buckets", len(self.buckets))
+        return "\n".join(lines)
+
+    def _bytes(self, bucket: Bucket) -> int:
+        return bucket.rows * self.bytes_per_row + (bucket.input_bytes if bucket.fills else 0)
+
+    def _what(self, bucket: Bucket) -> str:
+        if not bucket.inputs:
+            return "new file"
+        files = f"{len(bucket.inputs)} small {'file' if len(bucket.inputs) == 1 else 'files'}"
+        joined = f"{files} of {bucket.input_bytes:,} bytes and {bucket.input_rows:,} rows"
+        if bucket.fills:
+            return f"merged with {joined}, if {bucket.min_rows:,} rows or more come"
+        return f"new file; merged with {joined} only if {bucket.min_rows:,} rows or more come"
+
+
+def _name(partition: PartitionKey) -> str:
+    return "/".join(str(value) for value in partition) if partition else "-"
+
+
+def _table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the rows below their heads in aligned columns; `align` has one of < and > a column."""
+    cells = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)).rstrip()
+        for row in cells
+    ]
+
+
+def _uncounted(what: str, count: int) -> list[str]:
+    left = count - EXPLAINED_LINES
+    return [f"  ... and {left:,} {what} more, not listed"] if left > 0 else []

@@ -1,0 +1,132 @@
+"""How large files should be, and how many bytes a row takes in this table. Bytes and rows are integers throughout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import median_low
+
+DEFAULT_BYTES_PER_ROW = 128
+"""What a row is taken for while the table has no history. On the low side on purpose: an estimate that is too
+low makes files that outgrow the maximum, which a writer sees and ends; one that is too high makes many small
+files, which nobody sees until readers are slow."""
+
+TINY_FILE_BYTES = 256 * 1024
+"""Below this a Parquet file says little about its rows: footer, dictionaries and page headers dominate it."""
+
+HISTORY_COMMITS = 16
+"""The number of latest commits that `bytes_per_row` looks at."""
+
+_STEP = 2
+_CONFIRMING = 3
+
+_UNITS = {"": 1, "b": 1} | {
+    f"{prefix}{infix}b": base ** (power + 1)
+    for power, prefix in enumerate("kmgt")
+    for infix, base in (("", 1000), ("i", 1024))
+}
+_SIZE = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", re.ASCII)
+
+
+def parse_bytes(size: int | str) -> int:
+    """Return a size in bytes from an integer or from text such as "120MiB", "16 MB", "1.5 GiB" or "4096".
+
+    KB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB powers of 1024, in any case of letters; parts of
+    a byte are dropped. A size that cannot be read raises ValueError. Signs are read, not judged.
+    """
+    if isinstance(size, int) and not isinstance(size, bool):
+        return size
+    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    unit = _UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise ValueError(f"not a size in bytes: {size!r}")
+    return int(Fraction(match[1]) * unit)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class FileSizing:
+    """The sizes of files: frozen, checked together, and integers once made.
+
+    `max_file_bytes`: what a planned file may reach. It is exceeded by no more than the estimate of bytes per row is
+    wrong. `small_file_bytes`: a file strictly below it may be filled; 0 turns filling off. `rows_per_new_file`:
+    where new files are cut; None cuts where `max_file_bytes` is expected, and the smaller of both always wins.
+
+    Leave a sixteenth or more between the two sizes: a file that is cut at the maximum comes out a little above or below
+    it, and below the small limit it is filled again. Impossible sizes raise ValueError.
+    """
+
+    max_file_bytes: int
+    small_file_bytes: int
+    rows_per_new_file: int | None
+
+    def __init__(
+        self,
+        *,
+        max_file_bytes: int | str = "120MiB",
+        small_file_bytes: int | str = "100MiB",
+        rows_per_new_file: int | None = None,
+    ) -> None:
+        given = f"max_file_bytes={max_file_bytes!r}, small_file_bytes={small_file_bytes!r}"
+        try:
+            largest, small = parse_bytes(max_file_bytes), parse_bytes(small_file_bytes)
+        except ValueError as error:
+            raise ValueError(
+                f'{error}; give bytes as an integer or as text such as "120MiB" or "16 MB": {given}'
+            ) from error
+        if largest <= 0:
+            raise ValueError(f"max_file_bytes must be above 0, or no file could hold a row; raise it: {given}")
+        if small < 0:
+            raise ValueError(f"small_file_bytes must not be negative; give 0 to turn filling off: {given}")
+        if small > largest:
+            raise ValueError(
+                "small_file_bytes must not exceed max_file_bytes, or every full file would count as small for ever; "
+                f"lower small_file_bytes (0 turns filling off) or raise max_file_bytes: {given}"
+            )
+        if rows_per_new_file is not None and (
+            not isinstance(rows_per_new_file, int) or isinstance(rows_per_new_file, bool) or rows_per_new_file <= 0
+        ):
+            raise ValueError(
+                "rows_per_new_file must be an integer above 0; leave it None to cut by max_file_bytes: "
+                f"rows_per_new_file={rows_per_new_file!r}, {given}"
+            )
+        object.__setattr__(self, "max_file_bytes", largest)
+        object.__setattr__(self, "small_file_bytes", small)
+        object.__setattr__(self, "rows_per_new_file", rows_per_new_file)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSize:
+    """What one commit put on disk: the rows and bytes of the data files that it added.
+
+    A merged file may be told as a commit of its own; a clustered one (`clustered`) is told or left out, it never counts.
+    """
+
+    rows: int
+    bytes: int
+    files: int = 1
+    clustered: bool = False
+
+
+def bytes_per_row(history: Sequence[CommitSize]) -> int:
+    """Return the bytes that a row takes on disk, from the table's commits, oldest first; never less than 1.
+
+    Counted are the last 16 commits that are not clustered (sorted data compresses better and misleads) and whose files
+    are not tiny. With none of them the answer is `DEFAULT_BYTES_PER_ROW`. The first sets the estimate; after each later one
+    it moves towards the median of the latest three, by at most a factor of two. So one odd commit among others that are
+    alike changes nothing, and rows that are from now on 100 times as wide are followed within eight commits, the first
+    of which changes nothing.
+    """
+    widths = [
+        max(1, (commit.bytes + commit.rows // 2) // commit.rows)
+        for commit in history[-HISTORY_COMMITS:]
+        if commit.rows > 0 and not commit.clustered and commit.bytes >= TINY_FILE_BYTES * max(1, commit.files)
+    ]
+    if not widths:
+        return DEFAULT_BYTES_PER_ROW
+    estimate = widths[0]
+    for end in range(2, len(widths) + 1):
+        target = median_low(widths[max(0, end - _CONFIRMING) : end])
+        estimate = max(-(-estimate // _STEP), min(target, estimate * _STEP))
+    return estimate

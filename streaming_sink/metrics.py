@@ -1,0 +1,206 @@
+"""Column sizes, counts and bounds of one Parquet file, from the footer that its writer has just made.
+
+A footer holds everything but the NaN counts, so nothing is computed twice. Bounds are Iceberg's single-value
+bytes (spec, appendix D) of the leaves that are not inside a list or a map.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One primitive column of the Parquet file, in the file's order."""
+
+    field_id: int
+    type: pa.DataType
+    path: tuple[int, ...]
+    """Indexes from the top-level column down; () below a list or a map."""
+    repeated: bool
+    """It stands below a list or a map: it has counts but no bounds, as in Iceberg."""
+
+
+def field_id(arrow_field: pa.Field) -> int:
+    """Return the field's Iceberg id. KeyError if it has none."""
+    return int((arrow_field.metadata or {})[FIELD_ID])
+
+
+def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
+    """Return the primitive columns of `schema` in the order in which Parquet stores them."""
+    found: list[Leaf] = []
+
+    def visit(arrow_field: pa.Field, path: tuple[int, ...], repeated: bool) -> None:
+        kind = arrow_field.type
+        if pa.types.is_struct(kind):
+            for index in range(kind.num_fields):
+                visit(kind.field(index), (*path, index), repeated)
+        elif pa.types.is_list(kind):
+            visit(kind.value_field, path, True)
+        elif pa.types.is_map(kind):
+            visit(kind.key_field, path, True)
+            visit(kind.item_field, path, True)
+        else:
+            found.append(Leaf(field_id(arrow_field), kind, path, repeated))
+
+    for index, top in enumerate(schema):
+        visit(top, (index,), False)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMetrics:
+    """What a manifest entry says of the columns, keyed by field id."""
+
+    sizes: dict[int, int] = field(default_factory=dict)
+    values: dict[int, int] = field(default_factory=dict)
+    nulls: dict[int, int] = field(default_factory=dict)
+    nans: dict[int, int] = field(default_factory=dict)
+    lower: dict[int, bytes] = field(default_factory=dict)
+    upper: dict[int, bytes] = field(default_factory=dict)
+
+
+def column_metrics(
+    footer: pq.FileMetaData, columns: tuple[Leaf, ...], modes: Mapping[int, str], nans: Mapping[int, int]
+) -> ColumnMetrics:
+    """Return the metrics of a closed file: sizes of every column, counts and bounds as its mode allows."""
+    metrics = ColumnMetrics()
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    for index, leaf in enumerate(columns):
+        chunks = [group.column(index) for group in groups]
+        metrics.sizes[leaf.field_id] = sum(chunk.total_compressed_size for chunk in chunks)
+        mode = modes.get(leaf.field_id, "none")
+        if mode == "none":
+            continue
+        statistics = [chunk.statistics for chunk in chunks]
+        values = sum(chunk.num_values for chunk in chunks)
+        nulls = sum(each.null_count for each in statistics)
+        metrics.values[leaf.field_id] = values
+        metrics.nulls[leaf.field_id] = nulls
+        if leaf.field_id in nans:
+            metrics.nans[leaf.field_id] = nans[leaf.field_id]
+        if mode == "counts" or leaf.repeated or _is_uuid(leaf):
+            continue
+        _add_bounds(metrics, leaf, mode, statistics, nans.get(leaf.field_id, 0))
+    return metrics
+
+
+def _add_bounds(metrics: ColumnMetrics, leaf: Leaf, mode: str, statistics: list[Any], nans: int) -> None:
+    floating = pa.types.is_floating(leaf.type)
+    bounded = []
+    for each in statistics:
+        if each.has_min_max:
+            bounded.append(each)
+        elif each.num_values and not floating:
+            return  # a value too long for the footer: its row group has no bound, so neither has the file
+    if not bounded:
+        return
+    length = int(mode[len("truncate(") : -1]) if mode.startswith("truncate(") else None
+    lower = lower_bound(leaf.type, min((each.min_raw for each in bounded), key=_order(leaf.type)), length)
+    upper = upper_bound(leaf.type, max((each.max_raw for each in bounded), key=_order(leaf.type)), length)
+    if lower is not None:
+        metrics.lower[leaf.field_id] = lower
+    if upper is not None:
+        metrics.upper[leaf.field_id] = upper
+
+
+def lower_bound(kind: pa.DataType, raw: Any, length: int | None) -> bytes | None:
+    """Return Iceberg's bytes of a value that no value of the column is below; `raw` is Parquet's physical value."""
+    if pa.types.is_string(kind):
+        return bytes(raw) if length is None else raw.decode()[:length].encode()
+    if pa.types.is_binary(kind):
+        return bytes(raw) if length is None else bytes(raw[:length])
+    return _single_value(kind, raw)
+
+
+def upper_bound(kind: pa.DataType, raw: Any, length: int | None) -> bytes | None:
+    """Return Iceberg's bytes of a value that no value of the column is above, or None where truncation leaves none."""
+    if pa.types.is_string(kind):
+        return bytes(raw) if length is None else _truncated_text_above(raw.decode(), length)
+    if pa.types.is_binary(kind):
+        return bytes(raw) if length is None else _truncated_bytes_above(bytes(raw), length)
+    return _single_value(kind, raw)
+
+
+def _truncated_text_above(text: str, length: int) -> bytes | None:
+    if len(text) <= length:
+        return text.encode()
+    for end in range(length, 0, -1):
+        successor = ord(text[end - 1]) + 1
+        if 0xD800 <= successor <= 0xDFFF:
+            successor = 0xE000  # surrogates are no characters
+        if successor <= 0x10FFFF:
+            return (text[: end - 1] + chr(successor)).encode()
+    return None
+
+
+def _truncated_bytes_above(data: bytes, length: int) -> bytes | None:
+    if len(data) <= length:
+        return data
+    for end in range(length, 0, -1):
+        if data[end - 1] != 0xFF:
+            return data[: end - 1] + bytes([data[end - 1] + 1])
+    return None
+
+
+def _single_value(kind: pa.DataType, raw: Any) -> bytes | None:
+    if pa.types.is_boolean(kind):
+        return b"\x01" if raw else b"\x00"
+    if pa.types.is_decimal(kind):
+        unscaled = raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
+        size = ((unscaled if unscaled >= 0 else ~unscaled).bit_length() + 8) // 8
+        return unscaled.to_bytes(size, "big", signed=True)
+    if pa.types.is_fixed_size_binary(kind):
+        return bytes(raw)
+    pattern = _PATTERNS.get(kind.id)
+    if pattern is None:
+        return None
+    return struct.pack(pattern, raw)
+
+
+_PATTERNS = {
+    pa.int32().id: "<i",
+    pa.date32().id: "<i",
+    pa.int64().id: "<q",
+    pa.time64("us").id: "<q",
+    pa.timestamp("us").id: "<q",
+    pa.float32().id: "<f",
+    pa.float64().id: "<d",
+}
+
+
+def _order(kind: pa.DataType) -> Any:
+    if pa.types.is_decimal(kind):
+        return lambda raw: raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
+    if pa.types.is_floating(kind):
+        # Parquet writes -0.0 as the least zero and 0.0 as the greatest; Python's order cannot tell them apart.
+        return lambda raw: (raw, math.copysign(1.0, raw))
+    return None
+
+
+def _is_uuid(leaf: Leaf) -> bool:
+    # Readers disagree on whether bytes of a UUID compare signed or unsigned, so a bound could hide rows.
+    return isinstance(leaf.type, pa.BaseExtensionType)
+
+
+def nan_counts(table: pa.Table, columns: tuple[Leaf, ...]) -> dict[int, int]:
+    """Return the NaNs of each float and double leaf of `table` that is not inside a list or a map."""
+    counts: dict[int, int] = {}
+    for leaf in columns:
+        if leaf.repeated or not pa.types.is_floating(leaf.type):
+            continue
+        column = table.column(leaf.path[0])
+        for index in leaf.path[1:]:
+            column = pc.struct_field(column, [index])
+        counts[leaf.field_id] = pc.sum(pc.is_nan(column)).as_py() or 0
+    return counts

@@ -1,0 +1,164 @@
+"""Rows to table partitions inside a task: Iceberg's transforms over Arrow arrays, keys, and folder names.
+
+Keys hold Iceberg's internal values, as pyiceberg reads them from a manifest: a date or day is the days since 1970, a
+timestamp its microseconds, a decimal a Decimal, a UUID a UUID.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Hashable, Iterator, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha1
+from math import isnan
+from typing import Any
+from urllib.parse import quote_plus
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from planners.model import PartitionKey
+from streaming_sink.writejob import PartitionSource
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+def transformed(array: pa.Array, transform: str) -> pa.Array:
+    """Return `array` after an Iceberg transform, named as metadata names it. Nulls stay null."""
+    if transform == "identity":
+        return array
+    if transform == "void":
+        return pa.nulls(len(array), array.type)
+    # Loading the Rust library costs ten milliseconds that an unpartitioned table need not pay.
+    from pyiceberg_core import transform as rust
+
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    name, _, rest = transform.partition("[")
+    if name in ("year", "month", "day", "hour"):
+        return getattr(rust, name)(array)
+    if name in ("bucket", "truncate"):
+        return getattr(rust, name)(array, int(rest[:-1]))
+    raise ValueError(f"unknown partition transform: {transform}")
+
+
+def source_array(batch: pa.RecordBatch, source: Sequence[str]) -> pa.Array:
+    """Return the (nested) source column of a partition field; a null struct makes its fields null."""
+    array = batch.column(source[0])
+    for name in source[1:]:
+        array = pc.struct_field(array, name)
+    return array
+
+
+def split(
+    batch: pa.RecordBatch, fields: Sequence[PartitionSource]
+) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
+    """Yield the rows of each table partition in `batch`; rows keep their order within a partition.
+
+    Where all rows are of one partition the batch itself is yielded; otherwise each part is a copy, so that no
+    part keeps the memory of the others alive.
+    """
+    if not batch.num_rows:
+        return
+    if not fields:
+        yield (), batch
+        return
+    encoded = [_encode(transformed(source_array(batch, field.source), field.transform)) for field in fields]
+    groups = pc.dictionary_encode(_combined([each.indices for each in encoded])).indices
+    order = pc.sort_indices(groups)  # stable
+    choices = [_internal_values(each.dictionary, _is_uuid(batch, field)) for each, field in zip(encoded, fields, strict=True)]
+    counts = sorted(pc.value_counts(groups).to_pylist(), key=lambda count: count["values"])
+    start = 0
+    for count in counts:
+        rows = order.slice(start, count["counts"])
+        start += count["counts"]
+        first = rows[0].as_py()
+        key = tuple(each[one.indices[first].as_py()] for each, one in zip(choices, encoded, strict=True))
+        yield key, batch if len(counts) == 1 else batch.take(rows)
+
+
+def _combined(codes: list[pa.Array]) -> pa.Array:
+    """Return one integer a row that is equal exactly where all of `codes` are."""
+    combined = codes[0].cast(pa.int64())
+    for each in codes[1:]:
+        # encoding again keeps the numbers below the square of the rows of a batch
+        combined = pc.dictionary_encode(combined).indices.cast(pa.int64())
+        width = (pc.max(each).as_py() or 0) + 1
+        combined = pc.add(pc.multiply(combined, width), each.cast(pa.int64()))
+    return combined
+
+
+def _encode(array: pa.Array) -> pa.DictionaryArray:
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return pc.dictionary_encode(array, null_encoding="encode")
+
+
+def _is_uuid(batch: pa.RecordBatch, field: PartitionSource) -> bool:
+    return field.transform == "identity" and isinstance(source_array(batch, field.source), pa.ExtensionArray)
+
+
+_NAN = float("nan")
+"""One object for all: a NaN equals only itself, so as a key it must be the same object."""
+
+
+def _internal_values(array: pa.Array, is_uuid: bool) -> list[Hashable]:
+    kind = array.type
+    if pa.types.is_date32(kind):
+        return array.cast(pa.int32()).to_pylist()
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        return array.cast(pa.int64()).to_pylist()
+    if is_uuid:
+        return [None if value is None else UUID(bytes=value) for value in array.to_pylist()]
+    if pa.types.is_floating(kind):
+        return [_NAN if value is not None and isnan(value) else value for value in array.to_pylist()]
+    return array.to_pylist()
+
+
+def partition_path(key: PartitionKey, fields: Sequence[PartitionSource], schema: pa.Schema) -> str:
+    """Return the folder of a partition below `data/`, as Hive and Iceberg spell it: `name=value/…`, "" for no fields.
+
+    Engines never read values from it. A name too long for a file system is cut and ends in its hash.
+    """
+    parts = []
+    for value, field in zip(key, fields, strict=True):
+        text = "null" if value is None else _human(value, field.transform, source_type(schema, field.source))
+        part = f"{quote_plus(field.name, safe='')}={quote_plus(text, safe='')}"
+        if len(part) > _LONGEST_NAME:
+            part = part[: _LONGEST_NAME - 41] + "~" + sha1(part.encode()).hexdigest()
+        parts.append(part)
+    return "/".join(parts)
+
+
+_LONGEST_NAME = 200
+"""File systems take 255 bytes."""
+
+
+def source_type(schema: pa.Schema, source: Sequence[str]) -> pa.DataType:
+    """Return the Arrow type of a (nested) source column."""
+    kind = schema.field(source[0]).type
+    for name in source[1:]:
+        kind = kind.field(name).type
+    return kind
+
+
+def _human(value: Any, transform: str, kind: pa.DataType) -> str:
+    if transform == "year":
+        return f"{1970 + value:04}"
+    if transform == "month":
+        return f"{1970 + value // 12:04}-{value % 12 + 1:02}"
+    if transform == "hour":
+        return (_EPOCH + timedelta(hours=value)).strftime("%Y-%m-%d-%H")
+    if transform == "day" or transform == "identity" and pa.types.is_date32(kind):
+        return (_EPOCH + timedelta(days=value)).date().isoformat()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if transform == "identity" and pa.types.is_time64(kind):
+        return (_EPOCH + timedelta(microseconds=value)).time().isoformat()
+    if transform == "identity" and pa.types.is_timestamp(kind):
+        zone = "+00:00" if kind.tz else ""
+        return (_EPOCH + timedelta(microseconds=value)).isoformat() + zone
+    return str(value)

@@ -1,0 +1,102 @@
+"""Partition fields as people write them, `day(event_time)`, and as Iceberg holds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from pyiceberg import transforms
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, PrimitiveType
+
+from timeline.errors import SchemaMismatchError
+
+_CALL = re.compile(r"^\s*([A-Za-z]+)\s*\(\s*(.+?)\s*\)\s*$")
+_SIMPLE: dict[str, tuple[type[transforms.Transform[object, object]], str]] = {
+    "identity": (transforms.IdentityTransform, ""),
+    "year": (transforms.YearTransform, "_year"),
+    "month": (transforms.MonthTransform, "_month"),
+    "day": (transforms.DayTransform, "_day"),
+    "hour": (transforms.HourTransform, "_hour"),
+}
+_SIZED = {"bucket": (transforms.BucketTransform, "_bucket"), "truncate": (transforms.TruncateTransform, "_trunc")}
+_SYNONYMS = {"years": "year", "months": "month", "days": "day", "date": "day", "hours": "hour", "date_hour": "hour"}
+_KNOWN = (*_SIMPLE, *_SIZED)
+
+
+def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
+    """Return the spec that `fields` spell: a column's name, or identity, year, month, day, hour (plural too) of a
+    column, bucket(n, column) or truncate(width, column). Fields are named as Iceberg names them.
+
+    ValueError for text that spells no transform; SchemaMismatchError for an unknown column or one whose type
+    the transform does not take.
+    """
+    parsed = [_field(text, schema, number) for number, text in enumerate(fields, PARTITION_FIELD_ID_START)]
+    names = [field.name for field in parsed]
+    for text, field in zip(fields, parsed, strict=True):
+        if names.count(field.name) > 1:
+            raise ValueError(f"two partition fields come to the same name, {field.name}; keep one of them: {text}")
+        clash = schema.find_field(field.name) if field.name in schema.column_names else None
+        if clash and (clash.field_id != field.source_id or str(field.transform) != "identity"):
+            raise ValueError(f"a partition field would be named as a column of the table, rename that: {field.name}")
+    return PartitionSpec(*parsed, spec_id=0)
+
+
+def _field(text: str, schema: Schema, number: int) -> PartitionField:
+    call = _CALL.match(text)
+    if call is None:
+        name, arguments = "identity", [text.strip()]
+    else:
+        name = call.group(1).lower()
+        arguments = [part.strip() for part in call.group(2).split(",", 1)]
+    name = _SYNONYMS.get(name, name)
+    if name in _SIZED:
+        return _sized(text, name, arguments, schema, number)
+    if name not in _SIMPLE:
+        near = get_close_matches(name, _KNOWN, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"unknown partition transform{hint} (known: {', '.join(_KNOWN)}): {text}")
+    if len(arguments) != 1:
+        raise ValueError(f"partition transform {name} takes one column, as in {name}(event_time): {text}")
+    kind, suffix = _SIMPLE[name]
+    return _checked(text, kind(), arguments[0], suffix, schema, number)
+
+
+def _sized(text: str, name: str, arguments: list[str], schema: Schema, number: int) -> PartitionField:
+    if len(arguments) == 2 and arguments[1].isdecimal() and not arguments[0].isdecimal():
+        arguments = arguments[::-1]  # some engines write bucket(column, n)
+    if len(arguments) != 2 or not arguments[0].isdecimal() or int(arguments[0]) == 0:
+        raise ValueError(f"partition transform {name} takes a positive number and a column, as in {name}(16, id): {text}")
+    kind, suffix = _SIZED[name]
+    return _checked(text, kind(int(arguments[0])), arguments[1], suffix, schema, number)
+
+
+def _checked(
+    text: str, transform: transforms.Transform[object, object], column: str, suffix: str, schema: Schema, number: int
+) -> PartitionField:
+    source = _column(text, column, schema)
+    if not isinstance(source.field_type, PrimitiveType) or not transform.can_transform(source.field_type):
+        raise SchemaMismatchError(
+            f"partition transform {str(transform).partition('[')[0]} does not take a column of type "
+            f"{source.field_type}: {text}"
+        )
+    if any(part in ("element", "key", "value") for part in column.split(".")[1:]) and _is_repeated(column, schema):
+        raise SchemaMismatchError(f"a column inside a list or a map has many values a row and cannot partition: {text}")
+    return PartitionField(source.field_id, number, transform, column.replace(".", "_") + suffix if suffix else column)
+
+
+def _is_repeated(column: str, schema: Schema) -> bool:
+    parts = column.split(".")
+    return any(not schema.find_type(".".join(parts[:end])).is_struct for end in range(1, len(parts)))
+
+
+def _column(text: str, column: str, schema: Schema) -> NestedField:
+    names = schema.column_names
+    if column in names:
+        return schema.find_field(column)
+    same = [name for name in names if name.lower() == column.lower()]
+    near = same or get_close_matches(column, names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise SchemaMismatchError(f"a partition field names a column that the table lacks{hint}: {text}")

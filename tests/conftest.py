@@ -1,0 +1,54 @@
+"""What all tests share: one quiet Spark session, and places for tables."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+# Workers and the processes that tests start run this very Python, and stay off the network.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One classic session on two cores for the whole run; a test that changes its settings puts them back."""
+    from pyspark.sql import SparkSession  # the tests without Spark must not pay for this import
+
+    session = (
+        SparkSession.builder.appName("streaming-sink tests")
+        .master("local[2]")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    """Where a test may put its table; nothing is there yet."""
+    return str(tmp_path / "table")
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """Where a test's streaming query may keep its progress; nothing is there yet."""
+    return str(tmp_path / "checkpoint")

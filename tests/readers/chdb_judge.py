@@ -1,0 +1,17 @@
+"""ClickHouse, embedded. These functions run in its own process (`processes.py`), never in the test's."""
+
+from __future__ import annotations
+
+import chdb
+import pyarrow as pa
+
+
+def read(folder: str, snapshot_id: int | None, columns: list[str]) -> pa.Table:
+    names = ", ".join(f"`{name}`" for name in columns)
+    settings = (
+        "output_format_arrow_string_as_string = 0"  # strings as bytes: a binary column need not be UTF-8
+    )
+    if snapshot_id is not None:
+        settings += f", iceberg_snapshot_id = {snapshot_id}"
+    query = f"SELECT {names} FROM icebergLocal('{folder}/') SETTINGS {settings}"
+    return pa.ipc.open_stream(chdb.query(query, "ArrowStream").bytes()).read_all()

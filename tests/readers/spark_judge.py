@@ -1,0 +1,57 @@
+"""Spark with the Iceberg runtime. These functions run in a process of their own (`processes.py`)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+@cache
+def session(jar: str) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("judge")
+    settings = {
+        "spark.jars": jar,
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def read(jar: str, folder: str, columns: list[str] | None, options: dict[str, str]) -> pa.Table:
+    """Read a table, or one of its metadata tables (`<folder>#files`), by path."""
+    frame = session(jar).read.format("iceberg").options(**options).load(folder)
+    return (frame if columns is None else frame.select(*columns)).toArrow()
+
+
+def stream(
+    jar: str, folder: str, columns: list[str], options: dict[str, str], checkpoint: str | None
+) -> list[pa.Table]:
+    """Return the micro-batches that a stream over the table brings until it has caught up."""
+    batches: list[pa.Table] = []
+
+    def collect(batch: DataFrame, _batch_id: int) -> None:
+        batches.append(batch.select(*columns).toArrow())
+
+    with tempfile.TemporaryDirectory() as scratch:
+        frame = session(jar).readStream.format("iceberg").options(**options).load(folder)
+        writer = frame.writeStream.foreachBatch(collect).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", checkpoint or scratch).start()
+        query.awaitTermination()
+    return batches

@@ -1,0 +1,47 @@
+"""The walls between the packages, where a linter cannot look."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+WITHOUT_PYSPARK = """
+import importlib, pkgutil, sys
+sys.modules["pyspark"] = None
+package = importlib.import_module({package!r})
+for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    importlib.import_module(module.name)
+"""
+
+
+def test_planners_import_nothing_but_the_standard_library() -> None:
+    allowed = sys.stdlib_module_names | {"planners"}
+    strangers = {
+        f"{path.name}: {name}"
+        for path in (ROOT / "planners").rglob("*.py")
+        for name in _imported_packages(path)
+        if name not in allowed
+    }
+    assert not strangers
+
+
+@pytest.mark.parametrize("package", ["planners", "timeline"])
+def test_every_module_imports_where_pyspark_is_not_installed(package: str) -> None:
+    code = WITHOUT_PYSPARK.format(package=package)
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def _imported_packages(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").split(".")[0])
+    return names

@@ -1,0 +1,378 @@
+"""One attempt at a commit: the next version's bytes, as a function of (intent, head).
+
+Nothing here decides whether the attempt wins; `publish` does. A retry calls `build` again with a newer head: whatever depends on
+the head (which manifests are carried, sequence numbers, totals, which replaces still hold) is computed again, and the one thing that does not,
+the manifest of appended files, is written once (R8, R15).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry
+
+from timeline import conflicts, names, properties, summaries
+from timeline.changes import Append, Change, Replace, SetProperties
+from timeline.clock import Environment
+from timeline.head import Head, Version, encode_metadata
+from timeline.manifest_policy import ManifestSize, manifests_to_merge, pack
+from timeline.manifests import (
+    LiveFile,
+    ManifestFiles,
+    added_entry,
+    deleted_entry,
+    existing_entry,
+    is_data,
+    partition_of,
+)
+from timeline.retention import Expiry, snapshots_to_expire
+from timeline.transactions import Transaction, TransactionState
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What a commit wants, and under which schema its files were written. Frozen: every attempt starts from it."""
+
+    changes: tuple[Change, ...]
+    schema_id: int
+    transaction: Transaction | None = None
+    summary: Mapping[str, str] = field(default_factory=dict)
+    """Goes into the summary of the append (of the replace, where nothing is appended)."""
+    open_below_bytes: int = 0
+    """Files below this size may be filled later; their manifest entries are kept apart from the others."""
+
+    @property
+    def appended(self) -> tuple[DataFile, ...]:
+        return tuple(file for change in self.changes if isinstance(change, Append) for file in change.files)
+
+    @property
+    def replaces(self) -> tuple[Replace, ...]:
+        return tuple(change for change in self.changes if isinstance(change, Replace))
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A replace that the commit left out, and why."""
+
+    replace: Replace
+    reason: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The next version, ready to be published; `head` is the head that it becomes if it wins."""
+
+    head: Head
+    data: bytes
+    epoch: int | None = None
+    dropped: tuple[Dropped, ...] = ()
+    expiry: Expiry = Expiry(frozenset(), False)
+    appended_snapshot_id: int | None = None
+    replaced_snapshot_id: int | None = None
+
+
+@dataclass
+class Attempts:
+    """Builds the attempts of one commit. Holds only what all of them share."""
+
+    intent: Intent
+    manifest_files: ManifestFiles
+    environment: Environment
+    _append_manifests: list[ManifestFile] = field(default_factory=list)
+    _append_entries: dict[str, list[ManifestEntry]] = field(default_factory=dict)
+    _snapshot_id: int = 0
+
+    def prepare(self, head: Head) -> None:
+        """Write the manifests of the appended files, which no retry writes again. `head` may be stale."""
+        if not self.intent.appended:
+            return
+        self._snapshot_id = _new_snapshot_id(self.environment, head)
+        by_spec: dict[int, list[DataFile]] = defaultdict(list)
+        for file in self.intent.appended:
+            by_spec[file.spec_id].append(file)
+        self._append_manifests.clear()
+        self._append_entries.clear()
+        conflicts.check_files_have_a_known_spec(head, self.intent.appended)
+        for spec_id, files in sorted(by_spec.items()):
+            path = names.manifest_path(self._new_id(commit_time(self.environment, head)))
+            entries = [added_entry(self._snapshot_id, file) for file in files]
+            spec = head.metadata.specs()[spec_id]
+            manifest = self.manifest_files.write_manifest(path, spec, head.schema, self._snapshot_id, entries)
+            self._append_manifests.append(manifest)
+            self._append_entries[manifest.manifest_path] = entries
+
+    def build(self, head: Head, epoch: int | None, probed: str | None) -> Candidate:
+        """Return the version after `head` that carries out the intent.
+
+        Raises CommitConflictError or SchemaMismatchError where the intent no longer fits the head; nothing of it is then live.
+        """
+        intent, appended = self.intent, self.intent.appended
+        for change in intent.changes:
+            if isinstance(change, Append):
+                conflicts.check_appended_files_fit_the_schema(head, change, intent.schema_id)
+        conflicts.check_files_have_a_known_spec(head, appended)
+        conflicts.check_files_are_above_the_fence(head, [file.file_path for file in appended])
+        now_ms = commit_time(self.environment, head)
+        state = _Building(head, head.manifests, now_ms)
+        if appended:
+            self._add_append(state)
+        dropped = self._add_replace(state)
+        return self._finish(state, epoch, probed, dropped)
+
+    def _add_append(self, state: _Building) -> None:
+        """Snapshot A: pure, its new manifests hold ADDED entries only (R21)."""
+        cutoff = state.head.properties.get(properties.GC_CUTOFF, "")
+        if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._append_manifests):
+            self.prepare(state.head)
+        snapshot = self._add_snapshot(
+            state, Operation.APPEND, self._snapshot_id, self._append_manifests, state.carried(), self.intent.appended, (), self.intent.summary
+        )
+        state.appended_snapshot_id = snapshot.snapshot_id
+        state.appended_files = {
+            location: live
+            for manifest in state.manifests
+            if manifest.manifest_path in self._append_entries
+            for location, live in self.manifest_files.remember(manifest, self._append_entries[manifest.manifest_path]).files.items()
+        }
+
+    def _add_replace(self, state: _Building) -> tuple[Dropped, ...]:
+        """Snapshot B: the replaces that still hold, and manifests merged by policy. Left out where there is neither."""
+        replaces, dropped = self._valid_replaces(state)
+        removed = {location for replace in replaces for location in replace.removed}
+        added = [file for replace in replaces for file in replace.added]
+        rewritten = self._manifests_to_rewrite(state, removed)
+        if not replaces and not rewritten:
+            return dropped
+        snapshot_id = _new_snapshot_id(self.environment, state.head)
+        removed_files: list[DataFile] = []
+        kept: dict[int, list[ManifestEntry]] = defaultdict(list)
+        gone: dict[int, list[ManifestEntry]] = defaultdict(list)
+        for manifest in rewritten:
+            for entry in self.manifest_files.entries(manifest):
+                if entry.data_file.file_path in removed:
+                    gone[manifest.partition_spec_id].append(deleted_entry(snapshot_id, entry))
+                    removed_files.append(entry.data_file)
+                else:
+                    kept[manifest.partition_spec_id].append(existing_entry(entry))
+        for file in added:
+            kept[file.spec_id].append(added_entry(snapshot_id, file))
+        manifests, entries = [], {}
+        for spec_id in sorted(kept.keys() | gone.keys()):
+            packed = pack(kept[spec_id], self._is_open, lambda entry: repr(partition_of(entry.data_file))) or [[]]
+            packed[0] = packed[0] + gone[spec_id]
+            for content in packed:
+                path = names.manifest_path(self._new_id(state.now_ms))
+                spec = state.head.metadata.specs()[spec_id]
+                manifest = self.manifest_files.write_manifest(path, spec, state.head.schema, snapshot_id, content)
+                manifests.append(manifest)
+                entries[manifest.manifest_path] = content
+        rewritten_paths = {manifest.manifest_path for manifest in rewritten}
+        carried = [m for m in state.carried() if m.manifest_path not in rewritten_paths]
+        extra = {} if self.intent.appended else self.intent.summary
+        self._add_snapshot(state, Operation.REPLACE, snapshot_id, manifests, carried, added, removed_files, extra)
+        state.replaced_snapshot_id = snapshot_id
+        for manifest in state.manifests:
+            if manifest.manifest_path in entries:
+                self.manifest_files.remember(manifest, entries[manifest.manifest_path])
+        return dropped
+
+    def _valid_replaces(self, state: _Building) -> tuple[list[Replace], tuple[Dropped, ...]]:
+        valid, dropped, taken = [], [], set[str]()
+        for replace in self.intent.replaces:
+            conflicts.check_files_are_above_the_fence(state.head, [file.file_path for file in replace.added])
+            reason = conflicts.why_replace_must_be_dropped(
+                state.head, replace, state.appended_files.keys(), taken, self.intent.schema_id
+            )
+            if reason is None:
+                conflicts.check_replace_keeps_rows(state.head, replace, state.appended_files)
+                valid.append(replace)
+                taken |= replace.removed
+            else:
+                dropped.append(Dropped(replace, reason))
+        return valid, tuple(dropped)
+
+    def _manifests_to_rewrite(self, state: _Building, removed: set[str]) -> list[ManifestFile]:
+        """Return the manifests that hold a removed file, and those that the policy merges."""
+        data = [manifest for manifest in state.manifests if is_data(manifest)]
+        sizes = []
+        touched = set()
+        for manifest in data:
+            files = self.manifest_files.contents(manifest).files
+            if not removed.isdisjoint(files):
+                touched.add(manifest.manifest_path)
+            else:
+                opened = sum(1 for file in files.values() if file.bytes < self.intent.open_below_bytes and not file.sort_order_id)
+                sizes.append(ManifestSize(manifest.manifest_path, manifest.partition_spec_id, len(files), opened))
+        min_count = max(properties.number(state.head.properties, properties.MANIFEST_MIN_MERGE_COUNT), 2)
+        chosen = touched | manifests_to_merge(sizes, min_count)
+        return [manifest for manifest in data if manifest.manifest_path in chosen]
+
+    def _is_open(self, entry: ManifestEntry) -> bool:
+        return entry.data_file.file_size_in_bytes < self.intent.open_below_bytes and not entry.data_file.sort_order_id
+
+    def _add_snapshot(
+        self,
+        state: _Building,
+        operation: Operation,
+        snapshot_id: int,
+        new: Sequence[ManifestFile],
+        carried: Sequence[ManifestFile],
+        added: Iterable[DataFile],
+        removed: Iterable[DataFile],
+        extra: Mapping[str, str],
+    ) -> Snapshot:
+        sequence_number = state.sequence_number + 1
+        # B is a millisecond after A: with equal times a stream that starts from a time would begin at B and miss A's rows (R12).
+        timestamp_ms = state.now_ms + len(state.snapshots)
+        location, state.manifests = self.manifest_files.write_list(
+            names.manifest_list_path(self._new_id(state.now_ms)), snapshot_id, state.parent_id, sequence_number, [*new, *carried]
+        )
+        previous = state.snapshots[-1] if state.snapshots else state.head.snapshot
+        summary = summaries.summarise(operation, added, removed, previous, state.head.schema, state.head.metadata.specs())
+        snapshot = Snapshot(
+            snapshot_id=snapshot_id,
+            parent_snapshot_id=state.parent_id,
+            sequence_number=sequence_number,
+            timestamp_ms=timestamp_ms,
+            manifest_list=location,
+            summary=summaries.with_extra(summary, {**extra, properties.VERSION: str(state.head.number + 1)}),
+            schema_id=state.head.schema.schema_id,
+        )
+        state.snapshots.append(snapshot)
+        return snapshot
+
+    def _finish(self, state: _Building, epoch: int | None, probed: str | None, dropped: tuple[Dropped, ...]) -> Candidate:
+        head, metadata = state.head, state.head.metadata
+        commit_id = self._new_id(state.now_ms)
+        updated_ms = state.now_ms + max(len(state.snapshots) - 1, 0)
+        table_properties = {**metadata.properties, **lineage(commit_id, head.version, probed)}
+        for change in self.intent.changes:
+            if isinstance(change, SetProperties):
+                table_properties.update(change.updates)
+                for key in change.removals:
+                    table_properties.pop(key, None)
+        if (txn := self.intent.transaction) is not None and epoch is not None:
+            table_properties[txn.key] = TransactionState(txn.query_id, txn.run_id, epoch, txn.batch, commit_id).to_property()
+        update: dict[str, object] = {"properties": table_properties, "last_updated_ms": updated_ms}
+        update["metadata_log"] = _metadata_log(metadata, self.manifest_files.store.uri(names.version_path(head.number)), table_properties)
+        expiry = Expiry(frozenset(), False)
+        if state.snapshots:
+            current = state.snapshots[-1]
+            main = metadata.refs.get("main")
+            refs = {
+                **metadata.refs,
+                "main": SnapshotRef(snapshot_id=current.snapshot_id, snapshot_ref_type=SnapshotRefType.BRANCH)
+                if main is None
+                else main.model_copy(update={"snapshot_id": current.snapshot_id}),
+            }
+            snapshots = [*metadata.snapshots, *state.snapshots]
+            expiry = snapshots_to_expire(snapshots, refs, table_properties, head.number + 1, updated_ms)
+            log = [*metadata.snapshot_log, SnapshotLogEntry(snapshot_id=current.snapshot_id, timestamp_ms=current.timestamp_ms)]
+            update |= {
+                "last_sequence_number": state.sequence_number,
+                "current_snapshot_id": current.snapshot_id,
+                "refs": refs,
+                "snapshots": _without(snapshots, expiry.snapshot_ids),
+                "snapshot_log": _log_without(log, expiry.snapshot_ids),
+            }
+        new_metadata = metadata.model_copy(update=update)
+        new_head = Head(Version(head.number + 1, new_metadata), state.manifests, self.manifest_files)
+        return Candidate(
+            new_head,
+            encode_metadata(new_metadata),
+            epoch,
+            dropped,
+            expiry,
+            state.appended_snapshot_id,
+            state.replaced_snapshot_id,
+        )
+
+    def _new_id(self, time_ms: int) -> str:
+        return new_id(self.environment, time_ms)
+
+
+@dataclass
+class _Building:
+    """The state of one attempt while its snapshots are added."""
+
+    head: Head
+    manifests: tuple[ManifestFile, ...]
+    now_ms: int
+    snapshots: list[Snapshot] = field(default_factory=list)
+    appended_files: dict[str, LiveFile] = field(default_factory=dict)
+    appended_snapshot_id: int | None = None
+    replaced_snapshot_id: int | None = None
+
+    @property
+    def sequence_number(self) -> int:
+        return self.head.metadata.last_sequence_number + len(self.snapshots)
+
+    @property
+    def parent_id(self) -> int | None:
+        return self.snapshots[-1].snapshot_id if self.snapshots else self.head.metadata.current_snapshot_id
+
+    def carried(self) -> list[ManifestFile]:
+        """Return the manifests that still hold live files: what only deleted ones hold has been told already."""
+        return [m for m in self.manifests if m.has_added_files() or m.has_existing_files()]
+
+
+def first_version(metadata: TableMetadataV2, manifest_files: ManifestFiles, environment: Environment, probed: str) -> Candidate:
+    """Return version 1 of a new, empty table."""
+    now_ms = environment.now_ms()
+    commit_id = new_id(environment, now_ms)
+    table_properties = {**metadata.properties, **lineage(commit_id, None, probed)}
+    metadata = metadata.model_copy(update={"properties": table_properties, "last_updated_ms": now_ms})
+    head = Head(Version(1, metadata), (), manifest_files)
+    return Candidate(head, encode_metadata(metadata))
+
+
+def lineage(commit_id: str, parent: Version | None, probed: str | None) -> dict[str, str]:
+    """Return the properties that place a version after its parent."""
+    recent = () if parent is None else parent.recent_commits[1 - properties.RECENT_COMMITS_KEPT :]
+    stated = {
+        properties.VERSION: str(1 if parent is None else parent.number + 1),
+        properties.COMMIT_ID: commit_id,
+        properties.RECENT_COMMITS: ",".join([*recent, commit_id]),
+        properties.PARENT_VERSION: str(0 if parent is None else parent.number),
+        properties.PARENT_COMMIT_ID: "" if parent is None else parent.commit_id,
+    }
+    if probed is not None:
+        stated[properties.PROBED_STORES] = probed
+    return stated
+
+
+def commit_time(environment: Environment, head: Head) -> int:
+    """Return the time that a commit after `head` carries: this machine's, but never at or before the head's (R12)."""
+    return max(environment.now_ms(), head.metadata.last_updated_ms + 1)
+
+
+def new_id(environment: Environment, time_ms: int) -> str:
+    return names.ulid(time_ms, environment.random.getrandbits(80))
+
+
+def _new_snapshot_id(environment: Environment, head: Head) -> int:
+    taken = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
+    while (snapshot_id := environment.random.getrandbits(63)) in taken or snapshot_id == 0:
+        pass
+    return snapshot_id
+
+
+def _metadata_log(metadata: TableMetadataV2, location: str, table_properties: Mapping[str, str]) -> list[MetadataLogEntry]:
+    most = properties.number(table_properties, properties.PREVIOUS_VERSIONS_MAX)
+    entry = MetadataLogEntry(metadata_file=location, timestamp_ms=metadata.last_updated_ms)
+    return [*metadata.metadata_log[max(0, len(metadata.metadata_log) + 1 - most) :], entry]
+
+
+def _without(snapshots: list[Snapshot], expired: frozenset[int]) -> list[Snapshot]:
+    return [s for s in snapshots if s.snapshot_id not in expired] if expired else snapshots
+
+
+def _log_without(log: list[SnapshotLogEntry], expired: frozenset[int]) -> list[SnapshotLogEntry]:
+    """Return the log after the last expired snapshot: entries before it would be a history with holes."""
+    last = max((i for i, entry in enumerate(log) if entry.snapshot_id in expired), default=-1)
+    return log[last + 1 :]

@@ -1,0 +1,72 @@
+"""How many manifests a table has, and how big they are: the stated policy that keeps a commit's cost flat. Pure.
+
+Like the levels of an LSM tree, for metadata. Files that are still small (*open*: a later fill may replace them) stay in manifests of
+their own, at most `OPEN_ENTRIES` each and ordered by partition, so that a fill rewrites a small manifest and never touches the big
+ones. All others (*sealed*) move up in tiers: when `min_count` manifests of one tier exist they are merged into one of the next,
+`min_count` times as big, until `SEALED_ENTRIES`. An entry is so rewritten about log(files) / log(min_count) times in its life, and a
+snapshot lists at most about `min_count` manifests a tier, beside the full ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+OPEN_ENTRIES = 256
+"""Most entries of an open manifest: rewriting one costs about 10 ms."""
+SEALED_ENTRIES = 8192
+"""Most entries of a sealed manifest: about 4 MB of Avro. Such a manifest is never merged again."""
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestSize:
+    """What the policy needs to know of one manifest."""
+
+    path: str
+    spec_id: int
+    live: int
+    open: int
+
+
+def manifests_to_merge(sizes: Iterable[ManifestSize], min_count: int) -> frozenset[str]:
+    """Return the paths of the manifests that the next rewrite should merge; empty while no class has `min_count`.
+
+    Full manifests, of either kind, are never candidates, so a merge always shrinks the list.
+    """
+    classes: dict[tuple[int, str, int], list[str]] = defaultdict(list)
+    for size in sizes:
+        if 2 * size.open > size.live:
+            if 2 * size.live <= OPEN_ENTRIES:
+                classes[size.spec_id, "open", 0].append(size.path)
+        elif 2 * size.live <= SEALED_ENTRIES:
+            classes[size.spec_id, "sealed", _tier(size.live, min_count)].append(size.path)
+    return frozenset(path for paths in classes.values() if len(paths) >= min_count for path in paths)
+
+
+def pack(
+    entries: Sequence[Entry], is_open: Callable[[Entry], bool], partition_order: Callable[[Entry], str]
+) -> list[list[Entry]]:
+    """Return the entries as the contents of manifests: one where they are few, else open and sealed apart.
+
+    Every entry is in exactly one list, and no list is empty.
+    """
+    if len(entries) <= OPEN_ENTRIES:
+        return [list(entries)] if entries else []
+    opened = sorted((entry for entry in entries if is_open(entry)), key=partition_order)
+    sealed = [entry for entry in entries if not is_open(entry)]
+    return [*_cut(opened, OPEN_ENTRIES), *_cut(sealed, SEALED_ENTRIES)]
+
+
+def _cut(entries: list[Entry], most: int) -> list[list[Entry]]:
+    return [entries[start : start + most] for start in range(0, len(entries), most)]
+
+
+def _tier(live: int, min_count: int) -> int:
+    tier, least = 0, min_count
+    while live >= least:
+        tier, least = tier + 1, least * min_count
+    return tier

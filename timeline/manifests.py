@@ -1,0 +1,280 @@
+"""Manifests and manifest lists as files: pyiceberg writes and reads their Avro, a `Store` keeps their bytes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+    read_manifest_list,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from timeline.errors import CorruptTableError
+from timeline.stores.base import Created, Store
+
+_COMPRESSION: Literal["deflate"] = "deflate"
+_ENTRIES_PER_BLOCK = 1000
+_CACHED_ENTRIES = 256
+"""A manifest of at most so many live entries is kept parsed in whole; it is the kind that fills rewrite."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """One live data file, as far as planning and conflict checks need to know it."""
+
+    location: str
+    spec_id: int
+    partition: tuple[object, ...]
+    bytes: int
+    rows: int
+    sort_order_id: int
+    sequence_number: int
+
+
+@dataclass(frozen=True)
+class ManifestContents:
+    """The live entries of one immutable manifest."""
+
+    sequence_number: int
+    files: dict[str, LiveFile]
+    entries: tuple[ManifestEntry, ...] | None
+    """The whole entries, where they are few."""
+
+
+@dataclass
+class ManifestFiles:
+    """Reads and writes the manifests of one table, and remembers those that it has read: they never change."""
+
+    store: Store
+    _contents: dict[str, ManifestContents] = field(default_factory=dict)
+
+    def read_list(self, location: str) -> tuple[ManifestFile, ...]:
+        """Return the manifests of one snapshot. CorruptTableError if the list is missing or unreadable."""
+        return tuple(read_manifest_list(_ReadBytes(location, self._read(location, "manifest list"))))
+
+    def contents(self, manifest: ManifestFile) -> ManifestContents:
+        """Return the live entries of a manifest, from memory where it was read before."""
+        known = self._contents.get(manifest.manifest_path)
+        # A manifest that a lost attempt listed may be listed again under another sequence number, which its entries inherit.
+        if known is None or known.sequence_number != manifest.sequence_number:
+            known = self.remember(manifest, self._read_entries(manifest))
+        return known
+
+    def entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+        """Return the live entries of a manifest with all their statistics, reading it again if it is a big one."""
+        known = self.contents(manifest).entries
+        return self._read_entries(manifest) if known is None else known
+
+    def keep_only(self, manifests: Iterable[ManifestFile]) -> None:
+        """Forget every manifest but these, which the head lists: memory follows the table, not its history."""
+        paths = {manifest.manifest_path for manifest in manifests}
+        for path in self._contents.keys() - paths:
+            del self._contents[path]
+
+    def write_manifest(
+        self, path: str, spec: PartitionSpec, schema: Schema, snapshot_id: int, entries: Sequence[ManifestEntry]
+    ) -> ManifestFile:
+        """Write one data manifest of `snapshot_id` with the entries as they are (status included), durably."""
+        output = _WrittenBytes(self.store.uri(path))
+        with _BlockedManifestWriter(spec, schema, output, snapshot_id, _COMPRESSION) as writer:
+            for entry in entries:
+                writer.add_entry(entry)
+        self._create(path, output.data)
+        return writer.to_manifest_file()
+
+    def write_list(
+        self, path: str, snapshot_id: int, parent_id: int | None, sequence_number: int, manifests: Sequence[ManifestFile]
+    ) -> tuple[str, tuple[ManifestFile, ...]]:
+        """Write one manifest list, durably. Return its location, and the manifests with their sequence numbers assigned."""
+        output = _WrittenBytes(self.store.uri(path))
+        with write_manifest_list(2, output, snapshot_id, parent_id, sequence_number, _COMPRESSION) as writer:
+            assigned = tuple(writer.prepare_manifest(manifest) for manifest in manifests)
+            writer.add_manifests(list(assigned))
+        self._create(path, output.data)
+        return output.location, assigned
+
+    def _create(self, path: str, data: bytes) -> None:
+        outcome = self.store.create(path, data)
+        if isinstance(outcome, Created):
+            return
+        # The name is fresh and ours alone, so what is there can only be ours: written whole, or not at all.
+        try:
+            stored = self.store.read(path).data
+        except FileNotFoundError:
+            self.store.overwrite(path, data)
+            return
+        if stored != data:
+            raise CorruptTableError(f"a file of a fresh name holds other bytes; two processes share one source of randomness: {path}")
+
+    def _read(self, location: str, what: str) -> bytes:
+        try:
+            return self.store.read(self.store.relative(location)).data
+        except FileNotFoundError:
+            raise CorruptTableError(f"the table names a {what} that does not exist; it was deleted, or the table was moved: {location}") from None
+
+    def _read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+        source = _ReadBytes(manifest.manifest_path, self._read(manifest.manifest_path, "manifest"))
+        return tuple(manifest.fetch_manifest_entry(_OneFile(source), discard_deleted=True))
+
+    def remember(self, manifest: ManifestFile, entries: Iterable[ManifestEntry]) -> ManifestContents:
+        """Keep the entries of a manifest that this process wrote or read; those that are live count."""
+        live = tuple(entry for entry in entries if entry.status != ManifestEntryStatus.DELETED)
+        for entry in live:
+            if entry.sequence_number is None:
+                entry.sequence_number = entry.file_sequence_number = manifest.sequence_number
+            entry.data_file.spec_id = manifest.partition_spec_id
+        files = {file.location: file for file in map(_live_file, live)}
+        contents = ManifestContents(manifest.sequence_number, files, live if len(live) <= _CACHED_ENTRIES else None)
+        self._contents[manifest.manifest_path] = contents
+        return contents
+
+
+def is_data(manifest: ManifestFile) -> bool:
+    return manifest.content == ManifestContent.DATA
+
+
+def added_entry(snapshot_id: int, data_file: DataFile) -> ManifestEntry:
+    """Return the entry of a file that `snapshot_id` adds; its sequence number is inherited from the list."""
+    return ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=data_file)
+
+
+def existing_entry(entry: ManifestEntry) -> ManifestEntry:
+    return _with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
+
+
+def deleted_entry(snapshot_id: int, entry: ManifestEntry) -> ManifestEntry:
+    return _with_status(entry, ManifestEntryStatus.DELETED, snapshot_id)
+
+
+def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.data_file,
+    )
+
+
+def partition_of(data_file: DataFile) -> tuple[object, ...]:
+    """Return a data file's partition as a tuple of its values."""
+    return tuple(data_file.partition[position] for position in range(len(data_file.partition)))
+
+
+def _live_file(entry: ManifestEntry) -> LiveFile:
+    data_file = entry.data_file
+    return LiveFile(
+        location=data_file.file_path,
+        spec_id=data_file.spec_id,
+        partition=partition_of(data_file),
+        bytes=data_file.file_size_in_bytes,
+        rows=data_file.record_count,
+        sort_order_id=data_file.sort_order_id or 0,
+        sequence_number=entry.sequence_number or 0,
+    )
+
+
+class _BlockedOutput(AvroOutputFile[ManifestEntry]):
+    """Puts many entries into one Avro block. pyiceberg makes a block for each, which doubles the file."""
+
+    def __enter__(self) -> _BlockedOutput:
+        self._pending: list[ManifestEntry] = []
+        super().__enter__()
+        return self
+
+    def write_block(self, objects: list[ManifestEntry]) -> None:
+        self._pending.extend(objects)
+        if len(self._pending) >= _ENTRIES_PER_BLOCK:
+            self._flush()
+
+    def __exit__(self, *failure: object) -> None:
+        self._flush()
+        super().__exit__(None, None, None)
+
+    def _flush(self) -> None:
+        if self._pending:
+            super().write_block(self._pending)
+            self._pending = []
+
+
+class _BlockedManifestWriter(ManifestWriterV2):
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        usual = super().new_writer()
+        blocked = _BlockedOutput.__new__(_BlockedOutput)
+        blocked.__dict__.update(usual.__dict__)
+        return blocked
+
+
+class _WrittenBytes(OutputFile):
+    """A file that pyiceberg writes, kept in memory until the store gets it in one request."""
+
+    data: bytes = b""
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> InputFile:
+        return _ReadBytes(self.location, self.data)
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return _Buffer(self)
+
+
+class _Buffer(io.BytesIO):
+    def __init__(self, target: _WrittenBytes) -> None:
+        super().__init__()
+        self._target = target
+
+    def close(self) -> None:
+        if not self.closed:
+            self._target.data = self.getvalue()
+        super().close()
+
+
+class _ReadBytes(InputFile):
+    def __init__(self, location: str, data: bytes) -> None:
+        super().__init__(location)
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:
+        return io.BytesIO(self._data)
+
+
+class _OneFile(FileIO):
+    """A FileIO that holds one file in memory: what pyiceberg's manifest reader wants to be given."""
+
+    def __init__(self, source: InputFile) -> None:
+        super().__init__()
+        self._source = source
+
+    def new_input(self, location: str) -> InputFile:
+        return self._source
+
+    def new_output(self, location: str) -> OutputFile:
+        raise PermissionError(f"this reads one manifest and writes nothing: {location}")
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise PermissionError(f"this reads one manifest and deletes nothing: {location}")

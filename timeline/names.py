@@ -1,0 +1,82 @@
+"""How the files of a table are named, and what their names say. One fact, one owner: each spelling beside its inverse.
+
+Standard library only: Spark workers import this.
+
+Layout::
+
+    metadata/v<N>.metadata.json      the versions, and nothing else but version-hint.text at that level
+    metadata/m/<id>-<kind>.avro      manifests and manifest lists (apart, so that listing versions stays one page)
+    data/<partition>/<id>-...        data files
+    _timeline/...                    probes, and the instants of clustering
+
+Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's base 32, so
+that ids sort as text by time. The garbage fence (R6) compares these ids, so their time comes from the driver and runs
+with the table (`commit_time`), never from an executor's clock.
+"""
+
+from __future__ import annotations
+
+import re
+
+VERSION_FOLDER = "metadata"
+MANIFEST_FOLDER = "metadata/m"
+DATA_FOLDER = "data"
+PROBE_FOLDER = "_timeline/probe"
+HINT_PATH = "metadata/version-hint.text"
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VERSION = re.compile(r"^v([1-9][0-9]*)\.metadata\.json$")
+_ID = re.compile(r"^([0-7][0-9A-HJKMNP-TV-Z]{25})-")
+
+
+def version_path(number: int) -> str:
+    """Return the path of version `number` (1 or more), below the table's location."""
+    if number < 1:
+        raise ValueError(f"versions count from 1, not {number}")
+    return f"{VERSION_FOLDER}/v{number}.metadata.json"
+
+
+def version_number(path: str) -> int | None:
+    """Return the number that a path in the version folder spells, or None if it is no version file."""
+    match = _VERSION.match(path.rpartition("/")[2])
+    return int(match.group(1)) if match else None
+
+
+def hint_text(number: int) -> bytes:
+    """Return the hint file's bytes: digits, no newline (a newline breaks DuckDB, pyiceberg and Polars)."""
+    return str(number).encode("ascii")
+
+
+def ulid(time_ms: int, random_bits: int) -> str:
+    """Return the ULID of a time in milliseconds and 80 random bits."""
+    value = (time_ms << 80) | (random_bits & ((1 << 80) - 1))
+    return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def ulid_floor(time_ms: int) -> str:
+    """Return the least ULID of a time: every id of an earlier millisecond is below it."""
+    return ulid(time_ms, 0)
+
+
+def manifest_path(file_id: str) -> str:
+    return f"{MANIFEST_FOLDER}/{file_id}-manifest.avro"
+
+
+def manifest_list_path(file_id: str) -> str:
+    return f"{MANIFEST_FOLDER}/{file_id}-list.avro"
+
+
+def data_file_name(file_id: str, app_id: str, batch: int, bucket: int, attempt: int) -> str:
+    """Return the last part of a data file's path.
+
+    `app_id` is shortened to what a file name can hold: its first eight letters and digits. The name is for
+    people and for the fence; nothing but its id is ever parsed.
+    """
+    app = re.sub(r"[^A-Za-z0-9]", "", app_id)[:8] or "app"
+    return f"{file_id}-{app}-{batch}-{bucket}-{attempt}.parquet"
+
+
+def file_id(path: str) -> str | None:
+    """Return the id in a file's name, or None if the name is not one of ours (another engine's file)."""
+    match = _ID.match(path.rpartition("/")[2])
+    return match.group(1) if match else None

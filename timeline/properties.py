@@ -1,0 +1,69 @@
+"""The table properties that carry the protocol, and the ones that guard the table from other engines' writers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyiceberg.table.name_mapping import create_mapping_from_schema
+from pyiceberg.schema import Schema
+
+_OURS = "streaming-sink."
+
+VERSION = _OURS + "version"
+COMMIT_ID = _OURS + "commit-id"
+PARENT_VERSION = _OURS + "parent-version"
+PARENT_COMMIT_ID = _OURS + "parent-commit-id"
+RECENT_COMMITS = _OURS + "recent-commits"
+TRANSACTION_PREFIX = _OURS + "txn."
+GC_CUTOFF = _OURS + "gc-cutoff"
+PROBED_STORES = _OURS + "probed-stores"
+MAX_SNAPSHOTS = _OURS + "history.max-snapshots"
+
+METADATA_PATH = "write.metadata.path"
+GC_ENABLED = "gc.enabled"
+PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
+NAME_MAPPING = "schema.name-mapping.default"
+MAX_SNAPSHOT_AGE_MS = "history.expire.max-snapshot-age-ms"
+MIN_SNAPSHOTS_TO_KEEP = "history.expire.min-snapshots-to-keep"
+MANIFEST_MIN_MERGE_COUNT = "commit.manifest.min-count-to-merge"
+
+RECENT_COMMITS_KEPT = 100
+"""How many commit ids the head carries, so that a writer finds its own commit among them (R1)."""
+
+DEFAULTS: Mapping[str, str] = {
+    MAX_SNAPSHOT_AGE_MS: str(24 * 3600 * 1000),
+    MIN_SNAPSHOTS_TO_KEEP: "100",
+    MAX_SNAPSHOTS: "2000",
+    MANIFEST_MIN_MERGE_COUNT: "32",
+    PREVIOUS_VERSIONS_MAX: "1000",
+    "write.parquet.compression-codec": "zstd",
+}
+"""What a new table is created with, unless its creator says otherwise."""
+
+
+def guards(location: str, schema: Schema) -> dict[str, str]:
+    """Return the properties that every table of ours must carry.
+
+    With `write.metadata.path` set, rename-based Java tables refuse every commit; `gc.enabled=false` makes their
+    remove_orphan_files, expire_snapshots and DROP … PURGE refuse. The name mapping lets a reader that ignores
+    field ids find its columns.
+    """
+    return {
+        METADATA_PATH: f"{location}/metadata",
+        GC_ENABLED: "false",
+        NAME_MAPPING: create_mapping_from_schema(schema).model_dump_json(),
+    }
+
+
+def is_protocol(key: str) -> bool:
+    """Return whether a property belongs to the protocol, so that no user may set it."""
+    return key in (METADATA_PATH, GC_ENABLED, PREVIOUS_VERSIONS_MAX) or (key.startswith(_OURS) and key != MAX_SNAPSHOTS)
+
+
+def number(properties: Mapping[str, str], key: str) -> int:
+    """Return a numeric property, or its default where the table does not set it. ValueError names key and value."""
+    value = properties.get(key, DEFAULTS[key])
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"table property {key} must be a whole number, not {value!r}") from None

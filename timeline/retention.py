@@ -1,0 +1,111 @@
+"""What leaves the table: snapshots out of the metadata (R7), and old version files off the store (R19). Pure decisions.
+
+Ages are differences of times within the table's own lineage, never against a local clock (R12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from timeline import properties
+
+VERSIONS_ALWAYS_KEPT = 100
+VERSIONS_MOST = 900
+VERSION_AGE_MS = 3_600_000
+SAFE_DISTANCE = 100
+"""Nothing expires until so many later versions exist: a writer whose clock is a day ahead must not expire everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The snapshots that a commit takes out of the metadata. Their files stay until a later, fenced deletion."""
+
+    snapshot_ids: frozenset[int]
+    cut_by_number: bool
+    """The bound on their number removed snapshots that are younger than the age that the table promises."""
+
+
+def snapshots_to_expire(
+    snapshots: Sequence[Snapshot],
+    refs: Mapping[str, SnapshotRef],
+    table_properties: Mapping[str, str],
+    version: int,
+    now_ms: int,
+) -> Expiry:
+    """Return which snapshots version `version`, committed at `now_ms` of the table's time, leaves out.
+
+    Only a prefix of main goes, version by version, so that a fill's append stays as long as its replace; snapshots that a branch or
+    tag points at, or that are not on main, stay where they are; the newest append stays, since a stream reader's offset names it. `snapshots` are in
+    the order of their commits.
+    """
+    max_age = properties.number(table_properties, properties.MAX_SNAPSHOT_AGE_MS)
+    most = max(properties.number(table_properties, properties.MAX_SNAPSHOTS), 1)
+    least = max(properties.number(table_properties, properties.MIN_SNAPSHOTS_TO_KEEP), 1)
+    expirable: frozenset[int] = frozenset()
+    newest_append = _newest_append(snapshots)
+    expired: set[int] = set()
+    cut_by_number = False
+    for start, end in _by_version(snapshots):
+        group = snapshots[start:end]
+        kept = len(snapshots) - len(expired)
+        old = now_ms - group[-1].timestamp_ms > max_age and kept - len(group) >= least
+        too_many = kept > most
+        near = version - snapshot_version(group[-1]) < SAFE_DISTANCE
+        if near or start <= newest_append < end or not (old or too_many):
+            break
+        expirable = expirable or _main_alone(snapshots, refs)
+        cut_by_number |= not old
+        expired.update(s.snapshot_id for s in group if s.snapshot_id in expirable)
+    return Expiry(frozenset(expired), cut_by_number)
+
+
+def snapshot_version(snapshot: Snapshot) -> int:
+    """Return the number of the version that added a snapshot; 0 where its summary does not say."""
+    return 0 if snapshot.summary is None else int(snapshot.summary.additional_properties.get(properties.VERSION, 0))
+
+
+def versions_to_delete(listed: Iterable[int], log: Mapping[int, int], highest: int, now_ms: int) -> list[int]:
+    """Return the version files to delete, oldest first: beyond the last 100, those older than an hour; and all beyond 900.
+
+    `log` tells the time of each version that the head's metadata-log knows; one that it does not know is old. Only numbers below
+    the listed highest are returned.
+    """
+    return [
+        number
+        for number in sorted(listed)
+        if number <= highest - VERSIONS_ALWAYS_KEPT
+        and (number <= highest - VERSIONS_MOST or now_ms - log.get(number, 0) > VERSION_AGE_MS)
+    ]
+
+
+def _by_version(snapshots: Sequence[Snapshot]) -> Iterable[tuple[int, int]]:
+    start = 0
+    for end in range(1, len(snapshots) + 1):
+        if end == len(snapshots) or snapshot_version(snapshots[end]) != snapshot_version(snapshots[start]):
+            yield start, end
+            start = end
+
+
+def _newest_append(snapshots: Sequence[Snapshot]) -> int:
+    for position in range(len(snapshots) - 1, -1, -1):
+        summary = snapshots[position].summary
+        if summary is not None and summary.operation == Operation.APPEND:
+            return position
+    return -1
+
+
+def _main_alone(snapshots: Sequence[Snapshot], refs: Mapping[str, SnapshotRef]) -> frozenset[int]:
+    """Return the snapshots of main's lineage that no other branch and no tag points at."""
+    parents = {s.snapshot_id: s.parent_snapshot_id for s in snapshots}
+    elsewhere = {ref.snapshot_id for name, ref in refs.items() if name != "main"}
+    return frozenset(_lineage(refs["main"].snapshot_id, parents)) - elsewhere
+
+
+def _lineage(snapshot_id: int | None, parents: Mapping[int, int | None]) -> Iterable[int]:
+    while snapshot_id is not None and snapshot_id in parents:
+        yield snapshot_id
+        snapshot_id = parents[snapshot_id]

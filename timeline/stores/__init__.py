@@ -1,0 +1,57 @@
+"""Where a table's files are: the `Store` protocol, its implementations, and the probe that a store must pass.
+
+Imports neither pyiceberg nor, before an object store is opened, obstore: Spark's Python workers import this
+package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from timeline.stores.base import Created, CreateOutcome, Exists, Listed, Store, Stored, Unknown
+from timeline.stores.local import LocalStore
+from timeline.stores.memory import MemoryStore
+from timeline.stores.probe import probe
+
+if TYPE_CHECKING:
+    from timeline.stores._options import StorageOptions
+
+__all__ = [
+    "CreateOutcome",
+    "Created",
+    "Exists",
+    "Listed",
+    "LocalStore",
+    "MemoryStore",
+    "Store",
+    "Stored",
+    "Unknown",
+    "open_store",
+    "probe",
+]
+
+_SUPPORTED = "a path, file://, s3://, s3a://, gs://, gcs://, az://, abfs://, abfss://, memory://"
+
+
+def open_store(location: str, storage_options: StorageOptions | None = None) -> Store:
+    """Return the store for a table's location; sends no request.
+
+    ValueError for a scheme that is not supported, for an unknown storage option, and for options where
+    there is nothing that could use them.
+    """
+    scheme, separator, _ = location.partition("://")
+    local = not separator or scheme == "file"
+    if storage_options and (local or scheme == "memory"):
+        raise ValueError(
+            f"storage_options are for object stores only, and would be ignored for: {location!r}"
+        )
+    if local:
+        return LocalStore(location)
+    if scheme == "memory":
+        return MemoryStore(location.removeprefix("memory://"))
+    from timeline.stores._object_client import SCHEMES
+    from timeline.stores.object import ObjectStore
+
+    if scheme not in SCHEMES:
+        raise ValueError(f"unknown scheme; supported are {_SUPPORTED}; got: {location!r}")
+    return ObjectStore(location, storage_options)

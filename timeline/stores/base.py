@@ -1,0 +1,119 @@
+"""What the timeline needs of a place that keeps files: the `Store` protocol, and the outcomes of a create."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The object did not exist, and now holds exactly our bytes, durably."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """The store says that the object was there already. It may be our own, or not be there at all (R2).
+
+    The slot decides, not this answer.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No clean answer: the create may have been applied, may be applied later, or never (R3)."""
+
+    cause: str
+
+
+CreateOutcome = Created | Exists | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One object as a listing shows it. `path` is relative to the store's location."""
+
+    path: str
+    size: int
+    identity: str
+    """Changes whenever the object under this path is replaced by other bytes.
+
+    An ETag; device, inode, size and time on local disk. On S3 equal bytes may keep it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One object as a read brings it: its bytes, and the identity that a listing would show for them (R4)."""
+
+    data: bytes
+    identity: str
+
+
+class Store(Protocol):
+    """The files of one table. Every path is relative to `location`, with `/` between its parts.
+
+    A store pickles: it carries its location and options, never an open client. Its `repr` shows no secret.
+    Reads, listings and deletes that keep failing raise `StoreUnavailableError`; a failure is never reported
+    as an absent object or an empty listing.
+    """
+
+    @property
+    def location(self) -> str:
+        """The table's location, absolute, without a trailing slash, as the table's metadata spells it."""
+
+    @property
+    def signature(self) -> str:
+        """Names the endpoint and the client's version, without secrets.
+
+        When it changes, the store is probed again (R18).
+        """
+
+    def uri(self, path: str) -> str:
+        """Return the absolute name of `path`, as manifests and other engines spell it."""
+
+    def relative(self, uri: str) -> str:
+        """Return the path under `location` of an absolute name; the inverse of `uri`.
+
+        ValueError if the name lies elsewhere.
+        """
+
+    def create(self, path: str, data: bytes) -> CreateOutcome:
+        """Create `path` holding `data` unless it exists; never replaces. One request, no retries.
+
+        `Created` is returned only when the bytes and the name are durable (R14). A lost race and a create
+        of ours whose reply was lost may both come back as `Exists` or `Unknown`. Raises only for what is
+        certain to have stored nothing: `StoreUnavailableError` (permission denied, disk full, no such
+        bucket), `UnsafeStoreError` (there is no create-if-absent here).
+        """
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Store `data` at `path`, replacing what is there, atomically for readers. For the version hint."""
+
+    def read(self, path: str) -> Stored:
+        """Return the object. Raises the builtin FileNotFoundError if there is none."""
+
+    def list_folder(self, folder: str) -> list[Listed]:
+        """Return the objects directly in `folder`, not in its sub-folders, in any order; [] if there is none.
+
+        Strongly consistent: shows every object whose create was answered before the call began (R5). What it
+        shows is durable, whoever made it.
+        """
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete the objects; those that do not exist are no error."""
+
+    def open_output(self, path: str) -> BinaryIO:
+        """Open a new object for sequential writing. It is whole and durable once `close()` returned (R14).
+
+        Before that no reader takes it for whole; leaving its `with` by an exception, or dropping it unclosed,
+        discards it. Writing and closing raise StoreUnavailableError. `path` must be fresh: nothing is promised
+        when it exists.
+        """
+
+    def open_input(self, path: str) -> BinaryIO:
+        """Open an object for seeking reads, as pyarrow does on Parquet.
+
+        Raises the builtin FileNotFoundError if there is none.
+        """

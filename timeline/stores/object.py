@@ -1,0 +1,238 @@
+"""A table's files in an object store (S3, Google Cloud Storage, Azure Blob Storage), through obstore."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, BinaryIO, TypeVar, cast
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotSupportedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+
+from timeline.errors import StoreUnavailableError, UnsafeStoreError
+from timeline.stores import _object_client, _paths
+from timeline.stores._object_client import Client, Connect
+from timeline.stores._object_files import ObjectInput, ObjectOutput
+from timeline.stores._options import StorageOptions, check_names, resolve, secrets
+from timeline.stores.base import Created, CreateOutcome, Exists, Listed, Stored, Unknown
+
+_T = TypeVar("_T")
+
+# 8 MiB parts, four on their way: about 40 MiB of memory per open output, and objects of up to 80 GB.
+_PART_BYTES = 8 * 1024 * 1024
+_PARTS_IN_FLIGHT = 4
+
+_REFUSED = (PermissionDeniedError, UnauthenticatedError)
+# S3 answers expired credentials with 400, which obstore reports as any other error.
+_EXPIRED_CODES = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken")
+_NO_BUCKET_CODES = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
+
+
+class ObjectStore:
+    """The objects below `s3://bucket/path`, `gs://bucket/path`, `az://container/path` or
+    `abfss://container@account.dfs.core.windows.net/path`.
+
+    `storage_options` are obstore's, by its lower-case names (`access_key_id`, `region`, `endpoint`,
+    `allow_http`, ...), or a picklable function without arguments that returns them: it is called in every
+    process that uses the store, and once more when the store refuses its answer. What is not given comes
+    from the environment, as obstore reads it. `connect` makes the clients; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        storage_options: StorageOptions | None = None,
+        connect: Connect = _object_client.connect,
+    ) -> None:
+        self._location = location.rstrip("/")
+        self._place = _object_client.parse(self._location)
+        self._storage_options = storage_options
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._options: dict[str, Any] | None = None
+        self._clients: dict[bool, Client] = {}
+        if not callable(storage_options):
+            check_names(resolve(storage_options), self._place.known_keys, self._place.scheme)
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self._location!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectStore, (self._location, self._storage_options, self._connect)
+
+    @property
+    def location(self) -> str:
+        return self._location
+
+    @property
+    def signature(self) -> str:
+        with self._lock:
+            return f"obstore {obstore.__version__} {self._place.endpoint(self._resolved())}"
+
+    def uri(self, path: str) -> str:
+        return _paths.join(self._location, path)
+
+    def relative(self, uri: str) -> str:
+        return _paths.relative(self._location, uri)
+
+    def create(self, path: str, data: bytes) -> CreateOutcome:
+        try:
+            self._send(
+                lambda client: obstore.put(client, path, data, mode="create", use_multipart=False),
+                commit=True,
+            )
+        except (AlreadyExistsError, PreconditionError):
+            return Exists()
+        except (NotSupportedError, NotImplementedError) as error:
+            raise UnsafeStoreError(
+                f"the store has no create-if-absent; nothing was stored; use another: {self._explain(error)}"
+            ) from None
+        except FileNotFoundError as error:
+            raise self._unavailable("create", path, error) from None
+        except BaseError as error:
+            if _is_refused(error):
+                raise self._unavailable("create", path, error) from None
+            return Unknown(self._explain(error))
+        return Created()
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        self._request("overwrite", path, lambda client: obstore.put(client, path, data, use_multipart=False))
+
+    def read(self, path: str) -> Stored:
+        def get(client: Client) -> Stored:
+            result = obstore.get(client, path)
+            return Stored(bytes(result.bytes()), self._identity(result.meta))
+
+        return self._request("read", path, get)
+
+    def list_folder(self, folder: str) -> list[Listed]:
+        found = self._request(
+            "list",
+            folder,
+            lambda client: obstore.list_with_delimiter(client, folder or None, return_arrow=False),
+        )
+        prefix = f"{folder}/" if folder else ""
+        return [
+            Listed(meta["path"], meta["size"], self._identity(meta))
+            for meta in found["objects"]
+            if meta["path"].startswith(
+                prefix
+            )  # a console's marker of an empty folder is listed as the folder itself
+        ]
+
+    def delete(self, paths: Iterable[str]) -> None:
+        wanted = list(paths)
+        if not wanted:
+            return
+        try:
+            self._request("delete", wanted[0], lambda client: obstore.delete(client, wanted))
+        except FileNotFoundError:
+            # Google's and Azure's stores stop at the first that is missing; S3 does not mind.
+            for path in wanted:
+                self._delete_one(path)
+
+    def open_output(self, path: str) -> BinaryIO:
+        writer = self._request(
+            "write",
+            path,
+            lambda client: obstore.open_writer(
+                client, path, buffer_size=_PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
+            ),
+        )
+        return cast(BinaryIO, ObjectOutput(writer, lambda error: self._unavailable("write", path, error)))
+
+    def open_input(self, path: str) -> BinaryIO:
+        size = self._request("read", path, lambda client: obstore.head(client, path)["size"])
+
+        def fetch(start: int, end: int) -> bytes:
+            return self._request(
+                "read", path, lambda client: bytes(obstore.get_range(client, path, start=start, end=end))
+            )
+
+        return cast(BinaryIO, ObjectInput(size, fetch))
+
+    def _delete_one(self, path: str) -> None:
+        try:
+            self._request("delete", path, lambda client: obstore.delete(client, path))
+        except FileNotFoundError:
+            return
+
+    def _request(self, verb: str, path: str, action: Callable[[Client], _T]) -> _T:
+        """Carry out a request that may be repeated. Raises FileNotFoundError or StoreUnavailableError."""
+        try:
+            return self._send(action, commit=False)
+        except FileNotFoundError as error:
+            if any(code in str(error) for code in _NO_BUCKET_CODES):
+                raise self._unavailable(verb, path, error) from None
+            raise FileNotFoundError(f"no such object: {self.uri(path)}") from None
+        except BaseError as error:
+            raise self._unavailable(verb, path, error) from None
+
+    def _send(self, action: Callable[[Client], _T], *, commit: bool) -> _T:
+        try:
+            return action(self._client(commit))
+        except BaseError as error:
+            if not (callable(self._storage_options) and _is_refused(error)):
+                raise
+        # Refused, so nothing was applied: a create, too, may be sent again with fresh credentials.
+        self._forget_clients()
+        return action(self._client(commit))
+
+    def _client(self, commit: bool) -> Client:
+        with self._lock:
+            if commit not in self._clients:
+                options = self._resolved()
+                try:
+                    self._clients[commit] = self._connect(self._place, options, commit)
+                except (BaseError, ValueError, TypeError) as error:
+                    line = _object_client.explain(error, secrets(options))
+                    raise ValueError(
+                        f"the storage options make no client for {self._location}: {line}"
+                    ) from None
+            return self._clients[commit]
+
+    def _resolved(self) -> Mapping[str, Any]:
+        if self._options is None:
+            options = resolve(self._storage_options)
+            check_names(options, self._place.known_keys, self._place.scheme)
+            self._options = options
+        return self._options
+
+    def _forget_clients(self) -> None:
+        with self._lock:
+            self._clients.clear()
+            self._options = None
+
+    def _identity(self, meta: Any) -> str:
+        tag = meta["e_tag"]
+        if not tag:
+            raise UnsafeStoreError(
+                f"the store gives its objects no ETag, so a read cannot be checked: {self._location}"
+            )
+        # Azure's listings spell an ETag without the quotes that its headers have; some gateways mark it weak.
+        return str(tag).removeprefix("W/").strip('"')
+
+    def _explain(self, error: Exception) -> str:
+        return _object_client.explain(error, secrets(self._options or {}))
+
+    def _unavailable(self, verb: str, path: str, error: Exception) -> StoreUnavailableError:
+        text = str(error)
+        kept = "nothing was stored; " if verb == "create" else ""
+        if isinstance(error, BaseError) and _is_refused(error):
+            todo = "access is refused: mend the credentials in storage_options, or the bucket's policy"
+        elif isinstance(error, FileNotFoundError) or any(code in text for code in _NO_BUCKET_CODES):
+            todo = "there is no such bucket: make it, or mend the location"
+        else:
+            todo = "the store does not answer: try again later"
+        return StoreUnavailableError(f"cannot {verb}, {kept}{todo}: {self.uri(path)}: {self._explain(error)}")
+
+
+def _is_refused(error: BaseError) -> bool:
+    return isinstance(error, _REFUSED) or any(code in str(error) for code in _EXPIRED_CODES)

@@ -1,0 +1,290 @@
+"""A table: create it, open it, read its head, commit to it. What `streaming_sink` uses of the timeline."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+
+from timeline import conflicts, properties
+from timeline.attempt import Attempts, Candidate, Dropped, Intent, first_version
+from timeline.changes import Append, Change, Replace, SetProperties
+from timeline.clock import SYSTEM, Environment
+from timeline.errors import CommitConflictError, TableNotFoundError, TimelineError
+from timeline.head import Head
+from timeline.manifests import ManifestFiles
+from timeline.names import version_number
+from timeline.publish import DEADLINE_SECONDS, Published, Standing, publish
+from timeline.retention import versions_to_delete
+from timeline.stores.base import Store
+from timeline.stores.probe import probe
+from timeline.transactions import Transaction, check_transaction
+from timeline.versions import Listing, VersionLog
+
+_LOG = logging.getLogger("streaming_sink.timeline")
+_DELETE_EVERY = 20
+"""Old version files go at every so many versions, so that most commits send no deletion."""
+_DELETE_AT_MOST = 200
+_PROBED_KEPT = 8
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a commit did. All of it is durable and acknowledged."""
+
+    version: int
+    """The version that carries the commit."""
+    attempts: int
+    epoch: int | None
+    appended_snapshot_id: int | None
+    replaced_snapshot_id: int | None
+    dropped: tuple[Dropped, ...]
+    """The replaces that were left out because their inputs were no longer live; the appends are in."""
+    expired_snapshots: int
+    history_cut: bool
+    """The bound on the number of snapshots removed some that are younger than the promised age."""
+
+
+@dataclass(frozen=True)
+class AlreadyCommitted:
+    """The batch was committed before; nothing was written."""
+
+    version: int
+    """A version whose lineage holds the batch."""
+
+
+@dataclass
+class Table:
+    """One table through one store. Not safe for concurrent use by threads; any number of processes may have it open."""
+
+    log: VersionLog
+    _head: Head
+    _unrecorded_probe: str | None = None
+    deadline_seconds: float = DEADLINE_SECONDS
+    _table_uuid: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._table_uuid = str(self._head.metadata.table_uuid)
+
+    @classmethod
+    def create(
+        cls,
+        store: Store,
+        schema: Schema,
+        spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        table_properties: Mapping[str, str] | None = None,
+        environment: Environment = SYSTEM,
+    ) -> Table:
+        """Create the table at the store's location, or open the one that is there, whoever created it.
+
+        Field ids are assigned afresh. The store is probed before anything is written: UnsafeStoreError if it does not keep
+        create-if-absent. ValueError for a property that belongs to the protocol.
+        """
+        _check_properties(table_properties or {})
+        manifest_files = ManifestFiles(store)
+        log = VersionLog(store, manifest_files, environment)
+        if log.latest() is not None:
+            return cls.open(store, environment)
+        _probe(store, environment)
+        metadata = _new_metadata(store.location, schema, spec, sort_order, table_properties or {}, environment)
+
+        def build(head: Head | None) -> Candidate | None:
+            return first_version(metadata, manifest_files, environment, store.signature) if head is None else None
+
+        def standing(head: Head, candidate: Candidate) -> Standing:
+            ours = head.metadata.table_uuid == metadata.table_uuid
+            return Standing.COMMITTED if ours else Standing.LOST
+
+        published = publish(log, None, build, standing)
+        if published is None:
+            return cls.open(store, environment)
+        table = cls(log, published.head)
+        table.tidy(published.listing)
+        return table
+
+    @classmethod
+    def open(cls, store: Store, environment: Environment = SYSTEM) -> Table:
+        """Open the table at the store's location. TableNotFoundError if there is none, CorruptTableError if it cannot be read.
+
+        The store is probed where this endpoint and client have not been recorded in the table; the next commit records it.
+        """
+        log = VersionLog(store, ManifestFiles(store), environment)
+        version = log.latest()
+        if version is None:
+            raise TableNotFoundError(f"there is no table of this sink at {store.location}")
+        head = log.head(version)
+        unrecorded = None
+        known = [text for text in head.properties.get(properties.PROBED_STORES, "").split(",") if text]
+        if store.signature not in known:
+            _probe(store, environment)
+            unrecorded = ",".join([*known, store.signature][-_PROBED_KEPT:])
+        return cls(log, head, unrecorded)
+
+    @property
+    def store(self) -> Store:
+        return self.log.store
+
+    @property
+    def head(self) -> Head:
+        """The newest head that this process has seen; no request. Good for planning: a commit checks against the real one."""
+        return self._head
+
+    def refresh(self) -> Head:
+        """Return the real head: one LIST while nothing changed, and otherwise the reads of what is new."""
+        listing = self.log.list()
+        if listing.highest != self._head.number:
+            version = self.log.latest(listing)
+            if version is None:
+                raise TableNotFoundError(f"the table has gone: {self.store.location}")
+            self._move_to(self.log.head(version))
+        return self._head
+
+    def commit(
+        self,
+        changes: Sequence[Change],
+        *,
+        schema_id: int | None = None,
+        transaction: Transaction | None = None,
+        summary: Mapping[str, str] | None = None,
+        open_below_bytes: int = 0,
+    ) -> Committed | AlreadyCommitted:
+        """Publish one version that carries out all changes, rebased over whatever others commit meanwhile.
+
+        `schema_id` is the schema that the files were written under (default: the known head's). Once this returns `Committed`, the
+        rows are durable and stay. Replaces whose inputs are gone are dropped and told; if nothing else is left
+        to do, that is a CommitConflictError. See `publish` for the other errors.
+        """
+        for change in changes:
+            if isinstance(change, SetProperties):
+                _check_properties({**change.updates, **dict.fromkeys(change.removals, "")})
+        intent = Intent(
+            tuple(changes),
+            self._head.schema.schema_id if schema_id is None else schema_id,
+            transaction,
+            summary or {},
+            open_below_bytes,
+        )
+        attempts = Attempts(intent, self.log.manifest_files, self.log.environment)
+        # What is skipped for good need not write its manifest first.
+        if transaction is None or check_transaction(self._head.transaction(transaction.app_id), transaction) is not None:
+            attempts.prepare(self._head)
+        published = publish(
+            self.log, self._head, lambda head: self._build(attempts, head), lambda h, c: _standing(intent, h, c), self.deadline_seconds
+        )
+        if published is None:
+            return AlreadyCommitted(self._head.number)
+        self._unrecorded_probe = None
+        self._move_to(published.head)
+        self.tidy(published.listing)
+        return _committed(published)
+
+    def tidy(self, listing: Listing | None = None) -> None:
+        """Complete what a crash may have cut off after a commit: the hint, and old version files. Best effort; failures are logged.
+
+        Without a listing it makes one.
+        """
+        try:
+            listing = listing or self.log.list()
+            self.log.write_hint(self._head.number)
+            self._delete_old_versions(listing)
+        except TimelineError as failure:
+            _LOG.warning("version %d is committed; tidying after it failed and is tried again at the next commit: %s", self._head.number, failure)
+
+    def _build(self, attempts: Attempts, head: Head | None) -> Candidate | None:
+        if head is None:
+            raise TableNotFoundError(f"the table has gone: {self.store.location}")
+        conflicts.check_table_is_the_same(head, self._table_uuid)
+        self._move_to(head)
+        transaction, epoch = attempts.intent.transaction, None
+        if transaction is not None:
+            epoch = check_transaction(head.transaction(transaction.app_id), transaction)
+            if epoch is None:
+                return None
+        candidate = attempts.build(head, epoch, self._unrecorded_probe)
+        if candidate.dropped and not _does_something(attempts.intent, candidate):
+            raise CommitConflictError("; ".join(dropped.reason for dropped in candidate.dropped))
+        return candidate
+
+    def _move_to(self, head: Head) -> None:
+        if head is not self._head:
+            self._head = head
+            self.log.manifest_files.keep_only(head.manifests)
+
+    def _delete_old_versions(self, listing: Listing) -> None:
+        if self._head.number % _DELETE_EVERY:
+            return
+        metadata = self._head.metadata
+        times = {version_number(entry.metadata_file) or 0: entry.timestamp_ms for entry in metadata.metadata_log}
+        old = versions_to_delete(listing.versions, times, listing.highest, metadata.last_updated_ms)
+        if old:
+            # The hint was refreshed just before: it must never name a version that is gone (R19).
+            self.log.delete(old[:_DELETE_AT_MOST])
+
+
+def _committed(published: Published) -> Committed:
+    candidate = published.candidate
+    return Committed(
+        version=candidate.head.number,
+        attempts=published.attempts,
+        epoch=candidate.epoch,
+        appended_snapshot_id=candidate.appended_snapshot_id,
+        replaced_snapshot_id=candidate.replaced_snapshot_id,
+        dropped=candidate.dropped,
+        expired_snapshots=len(candidate.expiry.snapshot_ids),
+        history_cut=candidate.expiry.cut_by_number,
+    )
+
+
+def _does_something(intent: Intent, candidate: Candidate) -> bool:
+    return len(candidate.dropped) < len(intent.replaces) or any(not isinstance(change, Replace) for change in intent.changes)
+
+
+def _standing(intent: Intent, head: Head, candidate: Candidate) -> Standing:
+    """Judge a commit whose id the head no longer remembers: by its batch (R16), else by its files (R1)."""
+    if intent.transaction is not None:
+        # The next attempt's check of the batch settles it: skipped if it is in, committed again if not.
+        return Standing.LOST
+    outputs = [file.file_path for file in intent.appended] + [f.file_path for r in intent.replaces for f in r.added]
+    if any(head.find_live(location) for location in outputs):
+        return Standing.COMMITTED
+    if not intent.appended and all(head.find_live(location) for r in intent.replaces for location in r.removed):
+        return Standing.LOST
+    return Standing.UNKNOWN
+
+
+def _probe(store: Store, environment: Environment) -> None:
+    probe(store, f"{environment.random.getrandbits(80):020x}")
+
+
+def _check_properties(given: Mapping[str, str]) -> None:
+    for key in given:
+        if properties.is_protocol(key):
+            raise ValueError(f"table property {key} belongs to the commit protocol and is set by it alone; leave it out")
+    for key in given.keys() & properties.DEFAULTS.keys() - {"write.parquet.compression-codec"}:
+        if given[key]:
+            properties.number(given, key)
+
+
+def _new_metadata(
+    location: str,
+    schema: Schema,
+    spec: PartitionSpec,
+    sort_order: SortOrder,
+    given: Mapping[str, str],
+    environment: Environment,
+) -> TableMetadataV2:
+    table_uuid = uuid.UUID(int=environment.random.getrandbits(128), version=4)
+    metadata = new_table_metadata(schema, spec, sort_order, location, {"format-version": "2"}, table_uuid)
+    assert isinstance(metadata, TableMetadataV2)
+    merged = {**properties.DEFAULTS, **given, **properties.guards(location, metadata.schema())}
+    return metadata.model_copy(update={"properties": merged})
+
+
+__all__ = ["AlreadyCommitted", "Append", "Committed", "Replace", "SetProperties", "Table"]
