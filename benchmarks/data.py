@@ -1,4 +1,4 @@
-"""The batches that the benchmarks stream: ten columns, about 46 bytes a row as zstd Parquet, the same in every run."""
+"""The batches that the benchmarks stream: ten columns, about 46 bytes a row, the same in every run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ SCHEMA = (
 )
 PARTITION_COLUMN = "region"
 
-_REGIONS = np.array(["eu-west", "us-east", "us-west", "ap-south", "eu-north", "sa-east", "af-south", "me-central"])
+_REGIONS = np.array(
+    ["eu-west", "us-east", "us-west", "ap-south", "eu-north", "sa-east", "af-south", "me-central"]
+)
 _REGION_SHARES = np.array([0.40, 0.25, 0.13, 0.09, 0.06, 0.04, 0.02, 0.01])
 _DEVICES = np.array(["phone", "desktop", "tablet", "tv", "watch"])
 _STATUSES = np.array([200, 200, 200, 200, 204, 301, 404, 500], dtype=np.int32)

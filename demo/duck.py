@@ -13,6 +13,8 @@ import duckdb_extension_avro
 import duckdb_extension_iceberg
 
 QUERIES = {
+    # What DuckDB does before it reads a row: an Iceberg table's metadata, or a folder's listing and a footer.
+    "open the table": "SELECT * FROM {table} LIMIT 0",
     "delay by month": "SELECT month, count(*), avg(dep_delay) FROM {table} GROUP BY month ORDER BY month",
     "one month's carriers": (
         "SELECT carrier, count(*), avg(arr_delay) FROM {table} WHERE month = 7"

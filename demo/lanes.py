@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyiceberg.table import StaticTable
 
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
     from demo.flights import FlightFiles
 
-# A month of flights is about 0.6 MB, so the sizes are a small version of 120 MiB and 100 MiB.
-MAX_FILE_BYTES = 512 * 1024
-SMALL_FILE_BYTES = 400 * 1024
+# A small version of 120 MiB and 100 MiB: a month of flights is about 400 KiB, and so makes one file.
+MAX_FILE_BYTES = 480 * 1024
+SMALL_FILE_BYTES = 360 * 1024
 PARTITION = "month"
+
+
+Report = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Landed:
     batch_id: int
     milliseconds: float
     file_bytes: tuple[int, ...]
+    report: Report
 
 
 class Lane(Protocol):
@@ -43,8 +47,8 @@ class Lane(Protocol):
     @property
     def location(self) -> Path: ...
 
-    def write(self, batch: DataFrame, batch_id: int) -> None:
-        """Land one micro-batch."""
+    def write(self, batch: DataFrame, batch_id: int) -> Report:
+        """Land one micro-batch, and return what the sink tells of it; a plain sink tells nothing."""
 
     def live_file_bytes(self) -> tuple[int, ...]:
         """Return the size of every file that makes up the table now."""
@@ -57,8 +61,9 @@ class PlainLane:
     location: Path
     name: str = "plain append"
 
-    def write(self, batch: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - a plain sink knows no batches
+    def write(self, batch: DataFrame, batch_id: int) -> Report:  # noqa: ARG002 - a plain sink knows no batches
         batch.write.partitionBy(PARTITION).mode("append").parquet(str(self.location))
+        return {}
 
     def live_file_bytes(self) -> tuple[int, ...]:
         return parquet_file_bytes(self.location)
@@ -81,8 +86,9 @@ class IcebergLane:
         )
         return cls(location, sink)
 
-    def write(self, batch: DataFrame, batch_id: int) -> None:
+    def write(self, batch: DataFrame, batch_id: int) -> Report:
         self.sink(batch, batch_id)
+        return self.sink.reports[-1].to_dict()
 
     def live_file_bytes(self) -> tuple[int, ...]:
         files = StaticTable.from_metadata(str(newest_metadata(self.location))).inspect.data_files()
@@ -149,13 +155,13 @@ def _start(spark: SparkSession, source: FlightFiles, run: Run, checkpoint: Path)
     def land(batch: DataFrame, batch_id: int) -> None:
         started = time.perf_counter()
         try:
-            run.lane.write(batch, batch_id)
+            report = run.lane.write(batch, batch_id)
         except Exception as error:
             # Py4J would bring it back as pages of text; the watching thread wants the error itself.
             run.failure = error
             raise
         milliseconds = (time.perf_counter() - started) * 1000
-        run.landed.append(Landed(batch_id, milliseconds, run.lane.live_file_bytes()))
+        run.landed.append(Landed(batch_id, milliseconds, run.lane.live_file_bytes(), report))
 
     schema = spark.read.parquet(str(source.folder)).schema
     flights = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source.folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,10 @@ class Progress:
     def _redraw(self, runs: Sequence[Run]) -> None:
         if self._lines_drawn:
             sys.stdout.write(f"\x1b[{self._lines_drawn}A")
+        # A line that wraps would be two, and the next redraw would go up too little.
+        width = shutil.get_terminal_size().columns - 1
         for run in runs:
-            sys.stdout.write(f"\x1b[2K{self._line(run, len(run.landed))}\n")
+            sys.stdout.write(f"\x1b[2K{self._line(run, len(run.landed))[:width]}\n")
         sys.stdout.flush()
         self._lines_drawn = len(runs)
 
@@ -51,13 +54,15 @@ class Progress:
 
     def _line(self, run: Run, batches: int) -> str:
         total = len(self._source.rows_per_file)
-        done = _BAR_WIDTH * batches // total
-        line = f"  {run.lane.name:<13} {'█' * done}{'░' * (_BAR_WIDTH - done)} batch {batches:>2}/{total}"
+        line = f"  {run.lane.name:<13} {batches:>2}/{total}"
         if batches == 0:
             return line
         landed = run.landed[batches - 1]
+        rows = sum(self._source.rows_per_file[:batches])
         files = len(landed.file_bytes)
         mean = bytes_text(sum(landed.file_bytes) / files)
-        rows = sum(self._source.rows_per_file[:batches])
-        sizes = f"{rows:>8,} rows {files:>3} files, mean {mean:>8}"
-        return f"{line} {sizes}, last batch {landed.milliseconds:>5,.0f} ms"
+        done = _BAR_WIDTH * batches // total
+        bar = "█" * done + "░" * (_BAR_WIDTH - done)
+        return (
+            f"{line} {rows:>8,} rows {files:>3} files, mean {mean:>8}, {landed.milliseconds:>5,.0f} ms {bar}"
+        )

@@ -79,7 +79,7 @@ def _comparison(lanes: list[PlainLane | IcebergLane], surveys: list[Survey]) -> 
     ]
     for query in QUERIES:
         times = (f"{survey.query_milliseconds[query]:.1f} ms" for survey in surveys)
-        rows.append([f"query: {query}", *times])
+        rows.append([f"DuckDB: {query}", *times])
     return table_text(rows)
 
 

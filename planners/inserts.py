@@ -2,30 +2,36 @@
 
 **always** fills every small file up to the maximum, smallest first, then cuts new files.
 
-**amortized** merges only when the joining bytes repay rewriting. Per partition, with M the maximum, T the small limit:
+**amortized** merges only when the joining bytes repay rewriting. Per partition, with M the maximum, T the
+small limit:
 
-* *Seal.* Small files wait, untouched, until some of them together with the new rows reach T (when planning: T plus an
-  eighth of M - T, so that an estimate a little too high does not leave the merged file just below T). One merge then makes
-  a full file of them. A batch too large to fit is split: the merged file gets what fits, a new file the rest.
-* *Crowded.* With eight small files and no seal, the batch must merge some. Ordered by size, x1 >= x2 >= ..., the files from
-  xi on are merged, for the i with the least xi / (x(i+1) + x(i+2) + ...): the largest file is rewritten by those that repay it
-  best. For equal arrivals this is the binomial schedule of Bentley and Saxe (J. Algorithms 1, 1980). The new rows join
-  for free, and are not counted on, so a wrong forecast cannot make the choice a bad one.
+* *Seal.* Small files wait, untouched, until some of them together with the new rows reach T (when planning:
+  T plus an eighth of M - T, so that an estimate a little too high does not leave the merged file just below
+  T). One merge then makes a full file of them. A batch too large to fit is split: the merged file gets what
+  fits, a new file the rest.
+* *Crowded.* With eight small files and no seal, the batch must merge some. Ordered by size, x1 >= x2 >=
+  ..., the files from xi on are merged, for the i with the least xi / (x(i+1) + x(i+2) + ...): the largest
+  file is rewritten by those that repay it best. For equal arrivals this is the binomial schedule of Bentley
+  and Saxe (J. Algorithms 1, 1980). The new rows join for free, and are not counted on, so a wrong forecast
+  cannot make the choice a bad one.
 
-What that bounds, for files that come out as estimated, if T <= 15/16 M and `rows_per_new_file`, where given, reaches T:
+What that bounds, for files that come out as estimated, if T <= 15/16 M and `rows_per_new_file`, where
+given, reaches T:
 
-* At most eight small files in a partition after any batch (a partition that comes with more gets there within a few).
-  If a forecast spreads a partition over k tasks and far fewer rows come, k - 1 more, until its next batch.
-* Data-file bytes written, d and m together, per byte ingested, for a stream whose smallest new file has x bytes (an
-  arrival, or what a full file leaves of one): at most
+* At most eight small files in a partition after any batch. A partition that comes with more loses a full
+  file's worth of them a batch. If a forecast spreads a partition over k tasks and far fewer rows come, there
+  are up to k - 1 more until its next batch.
+* Data-file bytes written, d and m together, per byte ingested, for a stream whose smallest new file has x
+  bytes (an arrival, or what a full file leaves of one): at most
 
       3 + log2(T / x) * (2 M / x) ** (1/6)
 
-  d costs 1; joining a crowded merge on arrival 1; being sealed 1, since that happens to a byte once. In a crowded merge the
-  bytes of x(i+1)... pay for themselves and for xi. Their file at least doubles, so a byte pays log2(T / x) times at
-  most; and it pays 1 + xi / (x(i+1) + ...) at most, whose product over the i that fit is at most 2 M / x, so that the least
-  is at most the sixth root. Equal arrivals a, exactly known, cost at most 2 + t for the least t with C(t + 7, 7) >= T / a: for 10 KB and
-  100 MiB, 11. Where at most eight arrivals fill a file nothing is ever crowded, and the cost is 2.
+  d costs 1; joining a crowded merge on arrival 1; being sealed 1, since that happens to a byte once. In a
+  crowded merge the bytes of x(i+1)... pay for themselves and for xi. Their file at least doubles, so a byte
+  pays log2(T / x) times at most; and it pays 1 + xi / (x(i+1) + ...) at most, whose product over the i that
+  fit is at most 2 M / x, so that the least is at most the sixth root. Equal arrivals a, exactly known, cost
+  at most 2 + t for the least t with C(t + 7, 7) >= T / a: for 10 KB and 100 MiB, 11. Where at most eight
+  arrivals fill a file nothing is ever crowded, and the cost is 2.
 
 **never** only cuts new files.
 """
@@ -38,13 +44,15 @@ from enum import Enum
 from fractions import Fraction
 
 from planners.model import Arrival, Bucket, Decision, InsertPlan, PartitionKey, TableFile, Verdict
+from planners.partitions import comparable, sort_key
 from planners.sizing import FileSizing
 
 SMALL_FILES_AT_MOST = 8
 """The bound on small files in a partition after any batch, under `FillPolicy.AMORTIZED`."""
 
 SLACK = 32
-"""The last bucket of a partition in a task may outgrow its planned maximum by one part in this many."""
+"""The last bucket that a task has of a partition may outgrow its planned rows by one part in this many, even
+where that goes beyond the maximum size."""
 
 
 class FillPolicy(str, Enum):
@@ -89,8 +97,7 @@ class _Cuts:
         if self.splits_evenly(rows):
             least, more = divmod(rows, len(sizes))
             sizes = [least + (at < more) for at in range(len(sizes))]
-        limit = self.rows_per_file + self.rows_per_file // SLACK
-        return [Bucket(partition, size, max_rows=limit) for size in sizes]
+        return [Bucket(partition, size, max_rows=_with_slack(size, self.rows_per_file)) for size in sizes]
 
     def merged(self, inputs: Sequence[TableFile], rows: int, min_rows: int) -> Bucket:
         input_bytes = sum(file.bytes for file in inputs)
@@ -101,8 +108,12 @@ class _Cuts:
             input_bytes=input_bytes,
             input_rows=sum(file.rows for file in inputs),
             min_rows=min_rows,
-            max_rows=max(rows, self.room(input_bytes - self.max_bytes // SLACK)),
+            max_rows=_with_slack(rows, self.room(input_bytes)),
         )
+
+
+def _with_slack(rows: int, fitting: int) -> int:
+    return max(fitting, rows + rows // SLACK)
 
 
 def plan_inserts(
@@ -116,14 +127,15 @@ def plan_inserts(
 ) -> InsertPlan:
     """Return where the rows of one batch go: into which small files, and into which new ones.
 
-    `arrivals` are the rows per partition, several for one partition being added up; `files` the live files that may matter (files at
-    or above the small limit change nothing but the plan's list of decisions, and may be left out); `exact` says that the
-    rows were counted, not forecast. A forecast plan also has buckets that stand by, whose `min_rows` is above
-    their `rows`, or whose `rows` is 0.
+    `arrivals` are the rows per partition, several for one partition being added up; `files` the live files
+    that may matter (files at or above the small limit change nothing but the plan's list of decisions, and
+    may be left out); `exact` says that the rows were counted, not forecast. A forecast plan also has
+    buckets that stand by, whose `min_rows` is above their `rows`, or whose `rows` is 0.
 
-    Each arriving row is in exactly one bucket, each file in at most one. No bucket is planned above `max_file_bytes`
-    but by what `bytes_per_row` is wrong; a single row wider than that gets a file of its own. Files that are reserved, sorted,
-    with deletes or of another partition spec are never filled. The same input in any order gives the same plan.
+    Each arriving row is in exactly one bucket, each file in at most one. No bucket is planned above
+    `max_file_bytes` but by what `bytes_per_row` is wrong; a single row wider than that gets a file of its
+    own. Files that are reserved, sorted, with deletes or of another partition spec are never filled. The
+    same input in any order gives the same plan.
     """
     if bytes_per_row < 1:
         raise ValueError(f"bytes_per_row must be at least 1: {bytes_per_row}")
@@ -171,21 +183,6 @@ def plan_inserts(
     )
 
 
-def comparable(partition: PartitionKey) -> PartitionKey:
-    """Return the key with one and the same NaN for every NaN, so that a partition of NaN equals itself."""
-    if not any(value != value for value in partition):
-        return partition
-    return tuple(_NAN if value != value else value for value in partition)
-
-
-_NAN = float("nan")
-
-
-def sort_key(partition: PartitionKey) -> tuple[tuple[str, str], ...]:
-    """Return what orders partitions of mixed types and None: each value's type name and repr."""
-    return tuple((type(value).__name__, repr(value)) for value in partition)
-
-
 def _refusal(file: TableFile, cuts: _Cuts) -> str | None:
     """Return why this file is never filled, or None if it is small and may be."""
     if cuts.small_bytes == 0:
@@ -210,7 +207,9 @@ def _joined(bucket: Bucket) -> str:
     return f"{bucket.rows:,} rows join{others}"
 
 
-def _fills(small: Sequence[TableFile], rows: int, cuts: _Cuts, policy: FillPolicy) -> tuple[list[Bucket], str]:
+def _fills(
+    small: Sequence[TableFile], rows: int, cuts: _Cuts, policy: FillPolicy
+) -> tuple[list[Bucket], str]:
     """Return the buckets that fill these small files of one partition, and why the other files are kept."""
     if policy is FillPolicy.NEVER:
         return [], "policy never"
@@ -236,6 +235,8 @@ def _amortized(small: Sequence[TableFile], rows: int, cuts: _Cuts) -> tuple[list
     if cuts.splits_evenly(rows) and (cuts.exact or not crowded):
         return [], reason
     tail = rows % cuts.rows_per_file
+    if tail * cuts.bytes_per_row >= cuts.aim_bytes:
+        tail = 0
     if tail and (cuts.exact or not crowded):
         together, have = _largest_that_fit(small, tail, cuts)
         if have + tail * cuts.bytes_per_row < cuts.aim_bytes:
@@ -246,7 +247,7 @@ def _amortized(small: Sequence[TableFile], rows: int, cuts: _Cuts) -> tuple[list
             enough = min(joining, cuts.rows_for(cuts.small_bytes - have))
             return [cuts.merged(together, joining, enough)], "a full file is made without it"
         reason = f"waits: {reached:,} bytes with the new rows, merged from {cuts.aim_bytes:,} on"
-        if not cuts.exact and tail == rows:
+        if not cuts.exact and tail == rows:  # rows after it would be a second small file of a smaller batch
             return [cuts.merged(together, rows, cuts.rows_for(cuts.aim_bytes - have))], reason
     if crowded and (tail or not cuts.exact):
         together, have = _best_repaid(small, cuts)

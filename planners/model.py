@@ -1,4 +1,4 @@
-"""The values that planners are told and the plans that they answer. Frozen, hashable, integers for bytes and rows.
+"""What planners are told, and the plans that they answer: frozen values; bytes and rows are integers.
 
 A planner never sees Spark, a store, a clock or a log: `streaming_sink` translates between these values and
 the table.
@@ -54,18 +54,19 @@ class Bucket:
 
     partition: PartitionKey
     rows: int
-    """Rows planned for it. Where a task has another bucket of the same partition after this one, it cuts exactly
-    here and goes on with that. 0 in a bucket that stands by for rows that were not foreseen."""
+    """Rows planned for it. Where a task has another bucket of the same partition after this one, it cuts
+    exactly here and goes on with that. 0 in a bucket that stands by for rows that were not foreseen."""
     inputs: tuple[str, ...] = ()
     """Paths of the small files that it fills."""
     input_bytes: int = 0
     input_rows: int = 0
     min_rows: int = 1
-    """The least number of joining rows for which the merge is worth its bytes; more than `rows` in a bucket that
-    only stands by."""
+    """The least number of joining rows for which the merge is worth its bytes; more than `rows` in a bucket
+    that only stands by."""
     max_rows: int | None = None
-    """Where a task cuts the last bucket that it has of a partition; None means at `rows`. Some slack above the maximum
-    size, so that a slightly wrong forecast, or the scatter of a hash, leaves no sliver of a file behind."""
+    """Where a task cuts the last bucket that it has of a partition; None means at `rows`. What fits into the
+    file, or a little more than `rows` where they all but fill it, so that the scatter of a hash leaves no
+    sliver behind."""
 
     @property
     def fills(self) -> bool:
@@ -101,16 +102,16 @@ class InsertPlan:
     max_file_bytes: int
 
     def explain(self) -> str:
-        """Return the plan as aligned lines for a person: each file with its verdict and reason, then each bucket.
+        """Return the plan as aligned lines: each file with its verdict and the reason, then each bucket.
 
-        Filled files come before kept ones. Beyond `EXPLAINED_LINES` files or buckets the rest is only counted, and
-        a last line of that part says so.
+        Filled files come before kept ones. Beyond `EXPLAINED_LINES` files or buckets the rest is only
+        counted, and a last line of that part says so.
         """
         filled = [decision for decision in self.decisions if decision.verdict is Verdict.FILLED]
         kept = [decision for decision in self.decisions if decision.verdict is not Verdict.FILLED]
         partitions = len({bucket.partition for bucket in self.buckets})
         lines = [
-            f"insert plan: {sum(bucket.rows for bucket in self.buckets):,} rows, {len(self.buckets):,} buckets, "
+            f"insert plan: {sum(it.rows for it in self.buckets):,} rows, {len(self.buckets):,} buckets, "
             f"{partitions:,} partitions, {len(filled):,} files filled, {len(kept):,} kept",
             f"sizes: {self.bytes_per_row:,} bytes a row, {self.rows_per_new_file:,} rows a new file, "
             f"{self.max_file_bytes:,} bytes at most",
@@ -159,7 +160,10 @@ def _table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> li
     cells = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
-        "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)).rstrip()
+        "  "
+        + "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)
+        ).rstrip()
         for row in cells
     ]
 

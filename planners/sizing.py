@@ -1,4 +1,4 @@
-"""How large files should be, and how many bytes a row takes in this table. Bytes and rows are integers throughout."""
+"""How large files should be, and how many bytes a row takes in this table; all of them integers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _SIZE = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", re.ASCII)
 def parse_bytes(size: int | str) -> int:
     """Return a size in bytes from an integer or from text such as "120MiB", "16 MB", "1.5 GiB" or "4096".
 
-    KB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB powers of 1024, in any case of letters; parts of
-    a byte are dropped. A size that cannot be read raises ValueError. Signs are read, not judged.
+    KB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB powers of 1024, in any case of letters;
+    parts of a byte are dropped. A size that cannot be read raises ValueError. Signs are read, not judged.
     """
     if isinstance(size, int) and not isinstance(size, bool):
         return size
@@ -49,12 +49,13 @@ def parse_bytes(size: int | str) -> int:
 class FileSizing:
     """The sizes of files: frozen, checked together, and integers once made.
 
-    `max_file_bytes`: what a planned file may reach. It is exceeded by no more than the estimate of bytes per row is
-    wrong. `small_file_bytes`: a file strictly below it may be filled; 0 turns filling off. `rows_per_new_file`:
-    where new files are cut; None cuts where `max_file_bytes` is expected, and the smaller of both always wins.
+    `max_file_bytes`: what a planned file may reach. It is exceeded by no more than the estimate of bytes
+    per row is wrong. `small_file_bytes`: a file strictly below it may be filled; 0 turns filling off.
+    `rows_per_new_file`: where new files are cut; None cuts where `max_file_bytes` is expected, and the
+    smaller of both always wins.
 
-    Leave a sixteenth or more between the two sizes: a file that is cut at the maximum comes out a little above or below
-    it, and below the small limit it is filled again. Impossible sizes raise ValueError.
+    Leave a sixteenth or more between the two sizes: a file that is cut at the maximum comes out a little
+    above or below it, and below the small limit it is filled again. Impossible sizes raise ValueError.
     """
 
     max_file_bytes: int
@@ -76,17 +77,18 @@ class FileSizing:
                 f'{error}; give bytes as an integer or as text such as "120MiB" or "16 MB": {given}'
             ) from error
         if largest <= 0:
-            raise ValueError(f"max_file_bytes must be above 0, or no file could hold a row; raise it: {given}")
+            raise ValueError(
+                f"max_file_bytes must be above 0, or no file could hold a row; raise it: {given}"
+            )
         if small < 0:
             raise ValueError(f"small_file_bytes must not be negative; give 0 to turn filling off: {given}")
         if small > largest:
             raise ValueError(
-                "small_file_bytes must not exceed max_file_bytes, or every full file would count as small for ever; "
+                "small_file_bytes must not exceed max_file_bytes, or full files would stay small for ever; "
                 f"lower small_file_bytes (0 turns filling off) or raise max_file_bytes: {given}"
             )
-        if rows_per_new_file is not None and (
-            not isinstance(rows_per_new_file, int) or isinstance(rows_per_new_file, bool) or rows_per_new_file <= 0
-        ):
+        rows: object = rows_per_new_file
+        if rows is not None and not (isinstance(rows, int) and rows > 0):
             raise ValueError(
                 "rows_per_new_file must be an integer above 0; leave it None to cut by max_file_bytes: "
                 f"rows_per_new_file={rows_per_new_file!r}, {given}"
@@ -100,7 +102,8 @@ class FileSizing:
 class CommitSize:
     """What one commit put on disk: the rows and bytes of the data files that it added.
 
-    A merged file may be told as a commit of its own; a clustered one (`clustered`) is told or left out, it never counts.
+    A merged file may be told as a commit of its own; a clustered one (`clustered`) is told or left out, it
+    never counts.
     """
 
     rows: int
@@ -112,11 +115,11 @@ class CommitSize:
 def bytes_per_row(history: Sequence[CommitSize]) -> int:
     """Return the bytes that a row takes on disk, from the table's commits, oldest first; never less than 1.
 
-    Counted are the last 16 commits that are not clustered (sorted data compresses better and misleads) and whose files
-    are not tiny. With none of them the answer is `DEFAULT_BYTES_PER_ROW`. The first sets the estimate; after each later one
-    it moves towards the median of the latest three, by at most a factor of two. So one odd commit among others that are
-    alike changes nothing, and rows that are from now on 100 times as wide are followed within eight commits, the first
-    of which changes nothing.
+    Counted are the last 16 commits that are not clustered (sorted data compresses better and misleads) and
+    whose files are not tiny. With none of them the answer is `DEFAULT_BYTES_PER_ROW`. The first sets the
+    estimate; after each later one it moves towards the median of the latest three, by at most a factor of
+    two. So one odd commit among others that are alike changes nothing, and rows that are from now on 100
+    times as wide are followed within eight commits, the first of which changes nothing.
     """
     widths = [
         max(1, (commit.bytes + commit.rows // 2) // commit.rows)

@@ -63,13 +63,17 @@ class PartitionFiles:
         self._start_bucket()
 
     def _start_bucket(self) -> None:
-        if self._planned:
-            self._bucket_index, self._bucket = self._planned.popleft()
-        else:
-            self._bucket_index = self._task.next_free_bucket
-            self._task.next_free_bucket += 1
-            self._bucket = Bucket(self._partition, self._task.job.rows_per_new_file)
         self._rows = 0
+        while self._planned:
+            self._bucket_index, self._bucket = self._planned.popleft()
+            most = None if self._planned else self._bucket.max_rows
+            self._limit = self._bucket.rows if most is None else most
+            if self._limit:
+                return
+        self._bucket_index = self._task.next_free_bucket
+        self._task.next_free_bucket += 1
+        self._limit = self._task.job.rows_per_new_file
+        self._bucket = Bucket(self._partition, self._limit)
 
     @property
     def is_open(self) -> bool:
@@ -79,10 +83,10 @@ class PartitionFiles:
     def add(self, batch: pa.RecordBatch) -> None:
         """Take `batch`; files that it completes are written and reported."""
         while batch.num_rows:
-            rows = min(batch.num_rows, self._bucket.rows - self._rows, self._rows_that_fit(batch))
+            rows = min(batch.num_rows, self._limit - self._rows, self._rows_that_fit(batch))
             self._hold(batch.slice(0, rows))
             batch = batch.slice(rows)
-            if self._rows == self._bucket.rows:
+            if self._rows == self._limit:
                 self._finish_file()
                 self._start_bucket()
             elif self.held_bytes >= self._group_bytes():
@@ -140,10 +144,11 @@ class PartitionFiles:
         limit = self._largest_file()
         if limit - self._file.encoded_bytes > limit // _LEAST_ROOM:
             return
-        left = self._bucket.rows - self._rows
+        left = self._limit - self._rows
         self._finish_file()
         # the rest of the bucket becomes a file of its own; its inputs, if any, are merged already
         self._bucket = Bucket(self._partition, left)
+        self._limit = left
         self._rows = 0
 
     def finish(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 from planners.model import PartitionKey
 from streaming_sink.metrics import Leaf, column_metrics, nan_counts
 from streaming_sink.writejob import WorkerJob, WrittenFile
+from timeline.errors import StoreUnavailableError
 
 
 class ParquetFile:
@@ -22,25 +24,21 @@ class ParquetFile:
         self._footers: list[pq.FileMetaData] = []
         self._nans: dict[int, int] = {}
         self._rows = 0
-        self._output: Any = job.store.open_output(path)
-        self._sink = pa.PythonFile(self._output, mode="w")
+        self._output = job.store.open_output(path)
+        self._sink = _Sink(self._output)
         settings = job.parquet
-        try:
-            self._writer = pq.ParquetWriter(
-                self._sink,
-                job.schema,
-                compression=settings.compression,
-                compression_level=settings.compression_level,
-                data_page_size=settings.page_bytes,
-                max_rows_per_page=settings.page_rows,
-                dictionary_pagesize_limit=settings.dictionary_page_bytes,
-                store_schema=False,  # a second copy of the schema, for Arrow alone
-                store_decimal_as_integer=True,  # as the Iceberg specification has it
-                metadata_collector=self._footers,
-            )
-        except BaseException:
-            self._discard()
-            raise
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self._sink, mode="w"),
+            job.schema,
+            compression=settings.compression,
+            compression_level=settings.compression_level,
+            data_page_size=settings.page_bytes,
+            max_rows_per_page=settings.page_rows,
+            dictionary_pagesize_limit=settings.dictionary_page_bytes,
+            store_schema=False,  # a second copy of the schema, for Arrow alone
+            store_decimal_as_integer=True,  # as the Iceberg specification has it
+            metadata_collector=self._footers,
+        )
 
     def write(self, table: pa.Table) -> None:
         """Encode `table` as one row group."""
@@ -54,12 +52,12 @@ class ParquetFile:
     @property
     def encoded_bytes(self) -> int:
         """Bytes of the row groups that were written so far."""
-        return int(self._sink.tell())
+        return self._sink.written
 
     def close(self, partition: PartitionKey, bucket: int) -> WrittenFile:
         """Write the footer, wait until the object is durable (R14), and return what it is."""
         self._writer.close()
-        size = int(self._sink.tell())  # exact: the footer is the last thing written (R23)
+        size = self._sink.written  # exact: the footer is the last thing written (R23)
         self._output.close()
         footer = self._footers[0]
         metrics = column_metrics(footer, self._columns, self._job.metrics, self._nans)
@@ -79,16 +77,38 @@ class ParquetFile:
         )
 
     def abort(self) -> None:
-        """Give the file up after a failure, whose error wins over any that this raises."""
-        self._discard()
+        """Give the file up after a failure. The store discards what is half written; what it raises gives way."""
+        self._sink.discards = True
+        error = RuntimeError("the file is given up")
+        with suppress(StoreUnavailableError, OSError):
+            self._output.__exit__(type(error), error, None)
+        self._writer.close()  # into nowhere: pyarrow would do it on collection, and print a failure
 
-    def _discard(self) -> None:
-        # An output that is closed is complete, so it is closed and then deleted.
-        for step in (self._output.close, lambda: self._job.store.delete([self.path])):
-            try:
-                step()
-            except Exception as error:  # noqa: BLE001 - the first failure is the one to report
-                self.discard_error = error
+
+class _Sink:
+    """Where pyarrow writes: counts the bytes, and forwards them until the file is given up."""
+
+    closed = False
+
+    def __init__(self, output: BinaryIO) -> None:
+        self._output = output
+        self.written = 0
+        self.discards = False
+
+    def write(self, data: bytes) -> int:
+        if not self.discards:
+            self._output.write(data)
+        self.written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.written
+
+    def flush(self) -> None:
+        """The output flushes when it is closed."""
+
+    def close(self) -> None:
+        """The owner of the output closes it."""
 
 
 def _split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:

@@ -78,6 +78,18 @@ def split(
         yield key, batch if len(counts) == 1 else batch.take(rows)
 
 
+def key_texts(batch: pa.RecordBatch, field: PartitionSource) -> pa.Array:
+    """Return `key_text` of every row's value of one partition field."""
+    encoded = _encode(transformed(source_array(batch, field.source), field.transform))
+    values = _internal_values(encoded.dictionary, _is_uuid(batch, field))
+    return pa.array([key_text(value) for value in values], pa.string()).take(encoded.indices)
+
+
+def key_text(value: Hashable) -> str | None:
+    """Return a partition key's value as text: equal for equal values, null for null."""
+    return None if value is None else str(value)
+
+
 def _combined(codes: list[pa.Array]) -> pa.Array:
     """Return one integer a row that is equal exactly where all of `codes` are."""
     combined = codes[0].cast(pa.int64())

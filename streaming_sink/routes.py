@@ -6,80 +6,73 @@ executor, and a row that then went elsewhere would be written twice or not at al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 
-from planners.model import PartitionKey
-from streaming_sink.partitioning import source_array, transformed
+from planners.routing import SLOTS, HotRoute, Routing
+from streaming_sink.batches import conform
+from streaming_sink.partitioning import key_text, key_texts, source_type
 from streaming_sink.writejob import PartitionSource
 
 
-@dataclass(frozen=True, slots=True)
-class Unshuffled:
-    """Tasks write what they read (`bulk_insert`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Coalesced:
-    """All rows go to one task without a shuffle; everything upstream runs at that width too."""
-
-
-@dataclass(frozen=True, slots=True)
-class HotPartition:
-    """A partition whose rows are spread over several tasks, or have one of their own."""
-
-    partition: PartitionKey
-    slots: tuple[int, ...]
-    """Slot -> task: a row's slot is its hash modulo their number, so a task's share is its number of slots."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shuffled:
-    """Rows go by value: those of `hot` partitions to their tasks, every other partition as a whole to one of `cold`."""
-
-    tasks: int
-    hot: tuple[HotPartition, ...]
-    cold: tuple[int, ...]
-
-
-Route = Unshuffled | Coalesced | Shuffled
-
-_ROUTE = "__streaming_sink_route_{}"
 _DAY_MICROS = 86_400_000_000
 _HOUR_MICROS = 3_600_000_000
 
 
-def routed(batch: DataFrame, route: Route, fields: Sequence[PartitionSource]) -> DataFrame:
-    """Return `batch` with its rows in the tasks that `route` says; Spark partition n is task n."""
-    if isinstance(route, Unshuffled):
+def routed(
+    batch: DataFrame, routing: Routing | None, table: pa.Schema, fields: Sequence[PartitionSource]
+) -> DataFrame:
+    """Return `batch` with its rows in the tasks that `routing` says: Spark partition n is task n.
+
+    Without a routing every task writes what it reads. `table` is the table's Arrow schema, `fields` its partition spec.
+    """
+    if routing is None:
         return batch
-    if isinstance(route, Coalesced) or route.tasks == 1:
+    if not routing.shuffled:
         return batch.coalesce(1)
-    keys, rows = _key_columns(batch, fields)
-    placed = rows.repartitionById(route.tasks, _task(rows, route, keys).cast("int"))
-    return placed.select(*(F.col(_quoted(name)) for name in batch.columns))
+    keys, rows = _keys(batch, table, fields)
+    placed = rows.repartitionById(routing.tasks, _task(batch, routing, keys))
+    return placed if rows is batch else placed.select(*(F.col(_quoted(name)) for name in batch.columns))
 
 
-def _task(rows: DataFrame, route: Shuffled, keys: list[Column]) -> Column:
-    task = _pick(route.cold, F.xxhash64(*keys)) if keys and route.cold else F.lit(route.cold[0] if route.cold else 0)
-    whole_row = _row_hash(rows)
-    for hot in reversed(route.hot):
-        share = _pick(hot.slots, whole_row) if whole_row is not None else F.lit(hot.slots[0])
-        here = [key.eqNullSafe(_literal(value, key, texts)) for key, value in zip(keys, hot.partition, strict=True)]
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One field of the partition key of a row, as a Spark column; an Arrow stage brings it as text."""
+
+    column: Column
+    is_text: bool
+
+    def equals(self, value: object) -> Column:
+        return self.column.eqNullSafe(F.lit(key_text(value) if self.is_text else value))
+
+
+def _task(batch: DataFrame, routing: Routing, keys: Sequence[_Key]) -> Column:
+    task = F.lit(0)
+    if keys and routing.cold_tasks > 1:
+        task = F.pmod(F.xxhash64(*(key.column for key in keys)), F.lit(routing.cold_tasks)).cast("int")
+    row = _row_hash(batch)
+    slot = None if row is None else F.pmod(row, F.lit(SLOTS))
+    for hot in routing.hot:
+        here = F.lit(True)
+        for key, value in zip(keys, hot.partition, strict=True):
+            here = here & key.equals(value)
+        task = F.when(here, _share(hot, slot)).otherwise(task)
     return task
 
 
-def _pick(tasks: Sequence[int], hashed: Column) -> Column:
-    if len(set(tasks)) == 1:
-        return F.lit(tasks[0])
-    slot = F.pmod(hashed, F.lit(len(tasks)))
-    return F.get(F.array(*(F.lit(task) for task in tasks)), slot.cast("int"))
+def _share(hot: HotRoute, slot: Column | None) -> Column:
+    """Return the task of a row of a hot partition. Rows that cannot be hashed all go to its first task."""
+    if slot is None:
+        return F.lit(hot.slots[0][1])
+    task = F.lit(hot.slots[-1][1])
+    for upto, earlier in reversed(hot.slots[:-1]):
+        task = F.when(slot < upto, F.lit(earlier)).otherwise(task)
+    return task
 
 
 def _row_hash(rows: DataFrame) -> Column | None:
@@ -100,25 +93,21 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _source(field: PartitionSource) -> Column:
-    return F.col(".".join(_quoted(name) for name in field.source))
-
-
-def _key_columns(
+def _keys(
     batch: DataFrame, table: pa.Schema, fields: Sequence[PartitionSource]
-) -> tuple[list[Column], DataFrame]:
-    """Return a column a partition field that holds the value of the partition key, and the rows that carry them.
-
-    Where Spark has no expression of the same meaning, an Arrow stage adds the column.
-    """
+) -> tuple[list[_Key], DataFrame]:
+    """Return the key of a row, and the rows to take it from: an Arrow stage adds what Spark has no expression for."""
     columns = [key_expression(field, source_type(table, field.source)) for field in fields]
     missing = tuple(field for field, column in zip(fields, columns, strict=True) if column is None)
     if not missing:
-        return [column for column in columns if column is not None], batch
+        return [_Key(column, is_text=False) for column in columns if column is not None], batch
     stage = AddKeys(table, missing)
-    rows = batch.mapInArrow(stage, spark.StructType([*batch.schema.fields, *stage.spark_fields()]))
-    added = iter(stage.names())
-    return [F.col(next(added)) if column is None else column for column in columns], rows
+    added = [spark.StructField(name, spark.StringType()) for name in stage.names]
+    rows = batch.mapInArrow(stage, spark.StructType([*batch.schema.fields, *added]))
+    names = iter(stage.names)
+    return [
+        _Key(F.col(next(names)), is_text=True) if column is None else _Key(column, is_text=False) for column in columns
+    ], rows
 
 
 def key_expression(field: PartitionSource, kind: pa.DataType) -> Column | None:
@@ -180,24 +169,15 @@ def _floor(number: Column, divisor: int) -> Column:
 
 
 class AddKeys:
-    """An Arrow stage that appends partition key columns, for `DataFrame.mapInArrow`."""
+    """An Arrow stage that appends partition key fields as text, for `DataFrame.mapInArrow`."""
 
     def __init__(self, table: pa.Schema, fields: tuple[PartitionSource, ...]) -> None:
+        self.names = [f"__streaming_sink_key_{index}" for index in range(len(fields))]
         self._fields = fields
-        tops = dict.fromkeys(field.source[0] for field in fields)
-        self._sources = pa.schema([table.field(name) for name in tops])
+        self._sources = pa.schema([table.field(name) for name in dict.fromkeys(field.source[0] for field in fields)])
 
-    def names(self) -> list[str]:
-        """The names of the columns that it appends."""
-        return [f"__streaming_sink_key_{index}" for index in range(len(self._fields))]
-
-    def spark_fields(self) -> list[spark.StructField]:
-        """The columns that it appends: text for what is not an integer."""
-        return [spark.StructField(name, spark.StringType()) for name in self.names()]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             sources = conform(batch, self._sources)
-            keys = [key_text(sources, field) for field in self._fields]
-            names = [*batch.schema.names, *self.names()]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *keys], names=names)
+            keys = [key_texts(sources, field) for field in self._fields]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *keys], names=[*batch.schema.names, *self.names])

@@ -6,22 +6,17 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from pyiceberg import transforms
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import parse_transform
 from pyiceberg.types import NestedField, PrimitiveType
 
 from timeline.errors import SchemaMismatchError
 
 _CALL = re.compile(r"^\s*([A-Za-z]+)\s*\(\s*(.+?)\s*\)\s*$")
-_SIMPLE: dict[str, tuple[type[transforms.Transform[object, object]], str]] = {
-    "identity": (transforms.IdentityTransform, ""),
-    "year": (transforms.YearTransform, "_year"),
-    "month": (transforms.MonthTransform, "_month"),
-    "day": (transforms.DayTransform, "_day"),
-    "hour": (transforms.HourTransform, "_hour"),
-}
-_SIZED = {"bucket": (transforms.BucketTransform, "_bucket"), "truncate": (transforms.TruncateTransform, "_trunc")}
+_SIMPLE = {"identity": "", "year": "_year", "month": "_month", "day": "_day", "hour": "_hour"}
+_SIZED = {"bucket": "_bucket", "truncate": "_trunc"}
+"""Transform -> what Iceberg appends to the column's name."""
 _SYNONYMS = {"years": "year", "months": "month", "days": "day", "date": "day", "hours": "hour", "date_hour": "hour"}
 _KNOWN = (*_SIMPLE, *_SIZED)
 
@@ -60,8 +55,7 @@ def _field(text: str, schema: Schema, number: int) -> PartitionField:
         raise ValueError(f"unknown partition transform{hint} (known: {', '.join(_KNOWN)}): {text}")
     if len(arguments) != 1:
         raise ValueError(f"partition transform {name} takes one column, as in {name}(event_time): {text}")
-    kind, suffix = _SIMPLE[name]
-    return _checked(text, kind(), arguments[0], suffix, schema, number)
+    return _checked(text, name, arguments[0], _SIMPLE[name], schema, number)
 
 
 def _sized(text: str, name: str, arguments: list[str], schema: Schema, number: int) -> PartitionField:
@@ -69,17 +63,17 @@ def _sized(text: str, name: str, arguments: list[str], schema: Schema, number: i
         arguments = arguments[::-1]  # some engines write bucket(column, n)
     if len(arguments) != 2 or not arguments[0].isdecimal() or int(arguments[0]) == 0:
         raise ValueError(f"partition transform {name} takes a positive number and a column, as in {name}(16, id): {text}")
-    kind, suffix = _SIZED[name]
-    return _checked(text, kind(int(arguments[0])), arguments[1], suffix, schema, number)
+    return _checked(text, f"{name}[{int(arguments[0])}]", arguments[1], _SIZED[name], schema, number)
 
 
 def _checked(
-    text: str, transform: transforms.Transform[object, object], column: str, suffix: str, schema: Schema, number: int
+    text: str, spelled: str, column: str, suffix: str, schema: Schema, number: int
 ) -> PartitionField:
     source = _column(text, column, schema)
+    transform = parse_transform(spelled)
     if not isinstance(source.field_type, PrimitiveType) or not transform.can_transform(source.field_type):
         raise SchemaMismatchError(
-            f"partition transform {str(transform).partition('[')[0]} does not take a column of type "
+            f"partition transform {spelled.partition('[')[0]} does not take a column of type "
             f"{source.field_type}: {text}"
         )
     if any(part in ("element", "key", "value") for part in column.split(".")[1:]) and _is_repeated(column, schema):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -17,7 +18,8 @@ from streaming_sink.buckets import BUFFER_BYTES, PartitionFiles, Ratio, TaskCont
 from streaming_sink.metrics import leaves
 from streaming_sink.partitioning import partition_path, split
 from streaming_sink.spill import Spill
-from streaming_sink.writejob import RESULT_COLUMN, TaskReport, TaskResult, WorkerJob, encode
+from streaming_sink.writejob import RESULT_COLUMN, Merge, TaskBuckets, TaskReport, TaskResult, WorkerJob, WrittenFile, encode
+from timeline.errors import StoreUnavailableError
 from timeline.names import DATA_FOLDER, data_file_name, ulid
 
 MAX_OPEN_FILES = 16
@@ -31,8 +33,8 @@ class TaskWriter:
         self._job = job
         self._attempt = attempt
         self._planned: dict[PartitionKey, list[tuple[int, Bucket]]] = {}
-        if task in job.tasks:
-            for index, bucket in job.tasks[task].buckets:
+        for planned in (job.tasks.get(task, TaskBuckets()), job.shared):
+            for index, bucket in planned.buckets:
                 self._planned.setdefault(bucket.partition, []).append((index, bucket))
         self._task = TaskContents(
             job, leaves(job.schema), self._new_path, [], Ratio(), job.first_free_bucket, open_files=set()
@@ -75,6 +77,11 @@ class TaskWriter:
                 self._spill.append(key, files.take_back())
         self.spilled_bytes = self._spill.bytes
 
+    @property
+    def held_bytes(self) -> int:
+        """Arrow bytes of the rows that are neither encoded nor spilled yet."""
+        return self._task.held_bytes
+
     def finish(self) -> list[TaskResult]:
         """Write everything that is left, and return the results."""
         if self._spill is None:
@@ -93,9 +100,20 @@ class TaskWriter:
         return self._task.results
 
     def abort(self) -> None:
-        """Delete what is half written, best effort. Closed files of a failed task are orphans for the garbage fence."""
+        """Delete what the task wrote, half or whole, best effort: no result of a failing task reaches the driver."""
         for file in list(self._task.open_files):
             file.abort()
+        store = self._job.store
+        with suppress(StoreUnavailableError):
+            store.delete([store.relative(file.path) for file in _files(self._task.results)])
+
+
+def _files(results: list[TaskResult]) -> Iterator[WrittenFile]:
+    for result in results:
+        if isinstance(result, WrittenFile):
+            yield result
+        elif isinstance(result, Merge):
+            yield result.merged
 
 
 class WriteTask:
@@ -104,7 +122,7 @@ class WriteTask:
     def __init__(self, job: WorkerJob) -> None:
         self._job = job
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()

@@ -1,19 +1,50 @@
-"""What went wrong in a Spark worker, said so that a person knows what to set."""
+"""What a failure inside Spark's Python workers means, said so that a person knows what to set."""
 
 from __future__ import annotations
 
 import re
 import sys
 
-_HOW = (
-    "set PYSPARK_PYTHON (or spark.pyspark.python, on Connect in the server's environment) to a python "
-    "{version} that has {what}; on this machine: {here}"
-)
-_MISSING = re.compile(r"ModuleNotFoundError: No module named '([A-Za-z0-9_.]+)'")
-_IMPORT = re.compile(r"\[PACKAGE_NOT_INSTALLED\]|ImportError: PyArrow")
-_OURS = ("pyarrow", "pyiceberg_core", "streaming_sink", "planners", "timeline", "obstore", "tenacity", "pyspark")
-_MISFIT = re.compile(r"RowsDoNotFitError: (.*)")
+from timeline.errors import SchemaMismatchError, StoreUnavailableError
+
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_NEEDED = ("pyarrow", "pyiceberg_core", "streaming_sink", "planners", "timeline", "obstore", "tenacity", "pyspark")
+_ROWS = re.compile(r"RowsDoNotFitError: (.*)")
+_STORE = re.compile(r"StoreUnavailableError: (.*)")
 
 
 class WorkerEnvironmentError(RuntimeError):
-    """Spark's Python workers cannot run the writer. Nothing was written; mend their environment and start again."""
+    """Spark's Python workers cannot run the writer. Nothing was committed; mend their environment and start again."""
+
+
+def explain_worker_failure(failure: BaseException) -> Exception | None:
+    """Return the error to raise in place of `failure` of a Spark action (with `from failure`), or None to raise it as it is.
+
+    WorkerEnvironmentError for another Python version or a missing package; SchemaMismatchError and
+    StoreUnavailableError for what a task met in its rows or its store.
+    """
+    text = str(failure)
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if "PYTHON_VERSION_MISMATCH" in text:
+        return WorkerEnvironmentError(
+            f"spark's workers run another python than the driver's {here}; {_how_to_set(here)}"
+        )
+    missing = _MISSING.search(text)
+    if missing and missing.group(1).partition(".")[0] in _NEEDED:
+        package = missing.group(1).partition(".")[0]
+        return WorkerEnvironmentError(
+            f"the python of spark's workers lacks {package}, which this sink runs there; {_how_to_set(here)}"
+        )
+    for pattern, kind in ((_ROWS, SchemaMismatchError), (_STORE, StoreUnavailableError)):
+        found = pattern.findall(text)
+        if found:
+            return kind(found[-1].strip())
+    return None
+
+
+def _how_to_set(version: str) -> str:
+    return (
+        f"without a setting spark takes python3 from the path: before the session starts set PYSPARK_PYTHON, or "
+        f"spark.pyspark.python, to a python {version} that has this package installed (the driver's is {sys.executable}); "
+        "on spark connect set it where the server starts"
+    )

@@ -68,7 +68,9 @@ class WorkerJob:
     """Field id of a leaf -> "none", "counts", "truncate(n)" or "full"; a leaf that is not named has none."""
     ids: FileIds
     tasks: Mapping[int, TaskBuckets]
-    """Spark partition -> its buckets. A task that is not named cuts everything by `rows_per_new_file`."""
+    """Spark partition -> the buckets that are its alone."""
+    shared: TaskBuckets
+    """Buckets of partitions that come as a whole to one task, whichever that is."""
     rows_per_new_file: int
     max_file_bytes: int
     first_free_bucket: int = 0

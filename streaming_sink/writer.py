@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -10,11 +10,13 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 
-from planners.model import Bucket
+from planners.model import InsertPlan
+from planners.routing import Routing
 from streaming_sink.parquet_properties import metrics_modes, parquet_settings
-from streaming_sink.routes import Route, routed
+from streaming_sink.routes import routed
 from streaming_sink.schema import arrow_schema
 from streaming_sink.worker import WriteTask
+from streaming_sink.worker_failures import explain_worker_failure
 from streaming_sink.writejob import (
     RESULT_COLUMN,
     FileIds,
@@ -40,13 +42,10 @@ class WriteJob:
     schema: Schema
     spec: PartitionSpec
     properties: Mapping[str, str]
-    route: Route
-    buckets: tuple[Bucket, ...]
-    """As the plan orders them."""
-    tasks: Mapping[int, tuple[int, ...]]
-    """Task -> indexes of its buckets."""
-    rows_per_new_file: int
-    max_file_bytes: int
+    plan: InsertPlan
+    """With no buckets every row is cut by `rows_per_new_file` and `max_file_bytes`."""
+    routing: Routing | None
+    """Which task writes which bucket; None lets tasks write what they read (`bulk_insert`; the plan has no buckets)."""
     ids: FileIds
 
 
@@ -70,11 +69,20 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     """Run one Spark action that writes every row of `batch` to new data files, and return what the tasks report.
 
     Files come only from the descriptors of this action (R10): a task that ran twice reports once. Nothing is
-    committed. A failing task fails the call; what others wrote by then is unreferenced.
+    committed. A failing task fails the call, as `explain_worker_failure` names it; what others wrote by then is
+    unreferenced.
     """
-    rows = routed(batch, job.route).mapInArrow(WriteTask(worker_job(job)), f"{RESULT_COLUMN} binary")
+    told = worker_job(job)
+    rows = routed(batch, job.routing, told.schema, told.partition_by)
+    written = rows.mapInArrow(WriteTask(told), f"{RESULT_COLUMN} binary")
     with _without_adaptive_execution(batch.sparkSession):
-        collected = rows.collect()
+        try:
+            collected = written.collect()
+        except Exception as failure:
+            explained = explain_worker_failure(failure)
+            if explained is None:
+                raise
+            raise explained from failure
     results = [decode(bytes(row[0])) for row in collected]
     return WriteResult(
         new=tuple(each for each in results if isinstance(each, WrittenFile)),
@@ -93,14 +101,25 @@ def worker_job(job: WriteJob) -> WorkerJob:
         parquet=parquet_settings(job.properties),
         metrics=metrics_modes(job.schema, job.properties),
         ids=job.ids,
-        tasks={
-            task: TaskBuckets(tuple((index, job.buckets[index]) for index in indexes))
-            for task, indexes in job.tasks.items()
-        },
-        rows_per_new_file=job.rows_per_new_file,
-        max_file_bytes=job.max_file_bytes,
-        first_free_bucket=len(job.buckets),
+        tasks={task: _buckets(job.plan, places) for task, places in _hot_buckets(job.routing).items()},
+        shared=_buckets(job.plan, job.routing.cold_buckets if job.routing else ()),
+        rows_per_new_file=job.plan.rows_per_new_file,
+        max_file_bytes=job.plan.max_file_bytes,
+        first_free_bucket=len(job.plan.buckets),
     )
+
+
+def _hot_buckets(routing: Routing | None) -> dict[int, list[int]]:
+    """Return the places in the plan of the buckets that one task alone fills, by task."""
+    places: dict[int, list[int]] = {}
+    for hot in routing.hot if routing else ():
+        for (_, task), buckets in zip(hot.slots, hot.buckets, strict=True):
+            places.setdefault(task, []).extend(buckets)
+    return places
+
+
+def _buckets(plan: InsertPlan, places: Iterable[int]) -> TaskBuckets:
+    return TaskBuckets(tuple((place, plan.buckets[place]) for place in places))
 
 
 def partition_sources(schema: Schema, spec: PartitionSpec) -> tuple[PartitionSource, ...]:
@@ -117,7 +136,7 @@ def partition_sources(schema: Schema, spec: PartitionSpec) -> tuple[PartitionSou
 def _without_adaptive_execution(session: SparkSession) -> Iterator[None]:
     """Adaptive execution would run a shuffle's two stages as two jobs."""
     before = session.conf.get(_ADAPTIVE)
-    if before == "false":
+    if before is None or before == "false":
         yield
         return
     session.conf.set(_ADAPTIVE, "false")

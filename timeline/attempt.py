@@ -23,6 +23,7 @@ from timeline.head import Head, Version, encode_metadata
 from timeline.manifest_policy import ManifestSize, manifests_to_merge, pack
 from timeline.manifests import (
     LiveFile,
+    ManifestContents,
     ManifestFiles,
     added_entry,
     deleted_entry,
@@ -84,7 +85,7 @@ class Attempts:
     manifest_files: ManifestFiles
     environment: Environment
     _append_manifests: list[ManifestFile] = field(default_factory=list)
-    _append_entries: dict[str, list[ManifestEntry]] = field(default_factory=dict)
+    _append_files: dict[str, list[DataFile]] = field(default_factory=dict)
     _snapshot_id: int = 0
 
     def prepare(self, head: Head) -> None:
@@ -96,7 +97,7 @@ class Attempts:
         for file in self.intent.appended:
             by_spec[file.spec_id].append(file)
         self._append_manifests.clear()
-        self._append_entries.clear()
+        self._append_files.clear()
         conflicts.check_files_have_a_known_spec(head, self.intent.appended)
         for spec_id, files in sorted(by_spec.items()):
             path = names.manifest_path(self._new_id(commit_time(self.environment, head)))
@@ -104,7 +105,7 @@ class Attempts:
             spec = head.metadata.specs()[spec_id]
             manifest = self.manifest_files.write_manifest(path, spec, head.schema, self._snapshot_id, entries)
             self._append_manifests.append(manifest)
-            self._append_entries[manifest.manifest_path] = entries
+            self._append_files[manifest.manifest_path] = files
 
     def build(self, head: Head, epoch: int | None, probed: str | None) -> Candidate:
         """Return the version after `head` that carries out the intent.
@@ -136,9 +137,14 @@ class Attempts:
         state.appended_files = {
             location: live
             for manifest in state.manifests
-            if manifest.manifest_path in self._append_entries
-            for location, live in self.manifest_files.remember(manifest, self._append_entries[manifest.manifest_path]).files.items()
+            if manifest.manifest_path in self._append_files
+            for location, live in self._remember_appended(manifest).files.items()
         }
+
+    def _remember_appended(self, manifest: ManifestFile) -> ManifestContents:
+        # New entries each time: they inherit this attempt's sequence number, and a retry has another.
+        files = self._append_files[manifest.manifest_path]
+        return self.manifest_files.remember(manifest, [added_entry(self._snapshot_id, file) for file in files])
 
     def _add_replace(self, state: _Building) -> tuple[Dropped, ...]:
         """Snapshot B: the replaces that still hold, and manifests merged by policy. Left out where there is neither."""

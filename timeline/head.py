@@ -83,6 +83,12 @@ class Head:
             if is_data(manifest):
                 yield from self.manifest_files.contents(manifest).files.values()
 
+    def files_below(self, below_bytes: int) -> Iterator[LiveFile]:
+        """Yield the live data files that are smaller than so many bytes."""
+        for manifest in self.manifests:
+            if is_data(manifest):
+                yield from self.manifest_files.contents(manifest).below(below_bytes)
+
     def find_live(self, location: str) -> LiveFile | None:
         """Return a live data file by its location, or None if it is not live."""
         # Newest manifests come first, and the files that are looked for are new.

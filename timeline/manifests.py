@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import (
+    UNASSIGNED_SEQ,
     DataFile,
     DataFileContent,
     ManifestContent,
@@ -53,6 +55,13 @@ class ManifestContents:
     files: dict[str, LiveFile]
     entries: tuple[ManifestEntry, ...] | None
     """The whole entries, where they are few."""
+    _below: dict[int, tuple[LiveFile, ...]] = field(default_factory=dict)
+
+    def below(self, size: int) -> tuple[LiveFile, ...]:
+        """Return the live files smaller than `size` bytes; looked for once, since planning asks at every batch."""
+        if size not in self._below:
+            self._below[size] = tuple(file for file in self.files.values() if file.bytes < size)
+        return self._below[size]
 
 
 @dataclass
@@ -102,7 +111,11 @@ class ManifestFiles:
         """Write one manifest list, durably. Return its location, and the manifests with their sequence numbers assigned."""
         output = _WrittenBytes(self.store.uri(path))
         with write_manifest_list(2, output, snapshot_id, parent_id, sequence_number, _COMPRESSION) as writer:
-            assigned = tuple(writer.prepare_manifest(manifest) for manifest in manifests)
+            # pyiceberg's own copy shares its fields with the original, which a retry must find unassigned.
+            assigned = tuple(
+                writer.prepare_manifest(deepcopy(manifest) if manifest.sequence_number == UNASSIGNED_SEQ else manifest)
+                for manifest in manifests
+            )
             writer.add_manifests(list(assigned))
         self._create(path, output.data)
         return output.location, assigned

@@ -34,6 +34,11 @@ _DELETE_AT_MOST = 200
 _PROBED_KEPT = 8
 
 
+def check_store(store: Store, environment: Environment = SYSTEM) -> None:
+    """Probe the store by racing it (R18). UnsafeStoreError if it would lose acknowledged rows; leaves nothing behind."""
+    probe(store, f"{environment.random.getrandbits(80):020x}")
+
+
 @dataclass(frozen=True)
 class Committed:
     """What a commit did. All of it is durable and acknowledged."""
@@ -81,18 +86,21 @@ class Table:
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         table_properties: Mapping[str, str] | None = None,
         environment: Environment = SYSTEM,
+        *,
+        store_is_checked: bool = False,
     ) -> Table:
         """Create the table at the store's location, or open the one that is there, whoever created it.
 
         Field ids are assigned afresh. The store is probed before anything is written: UnsafeStoreError if it does not keep
-        create-if-absent. ValueError for a property that belongs to the protocol.
+        create-if-absent; `store_is_checked` says that the caller has done so by `check_store`. ValueError for a property that belongs to the protocol.
         """
         _check_properties(table_properties or {})
         manifest_files = ManifestFiles(store)
         log = VersionLog(store, manifest_files, environment)
         if log.latest() is not None:
             return cls.open(store, environment)
-        _probe(store, environment)
+        if not store_is_checked:
+            check_store(store, environment)
         metadata = _new_metadata(store.location, schema, spec, sort_order, table_properties or {}, environment)
 
         def build(head: Head | None) -> Candidate | None:
@@ -123,7 +131,7 @@ class Table:
         unrecorded = None
         known = [text for text in head.properties.get(properties.PROBED_STORES, "").split(",") if text]
         if store.signature not in known:
-            _probe(store, environment)
+            check_store(store, environment)
             unrecorded = ",".join([*known, store.signature][-_PROBED_KEPT:])
         return cls(log, head, unrecorded)
 
@@ -257,10 +265,6 @@ def _standing(intent: Intent, head: Head, candidate: Candidate) -> Standing:
     if not intent.appended and all(head.find_live(location) for r in intent.replaces for location in r.removed):
         return Standing.LOST
     return Standing.UNKNOWN
-
-
-def _probe(store: Store, environment: Environment) -> None:
-    probe(store, f"{environment.random.getrandbits(80):020x}")
 
 
 def _check_properties(given: Mapping[str, str]) -> None:

@@ -126,7 +126,7 @@ def read(
         case "chdb":
             return in_process_of("chdb", chdb_judge.read, str(location), snapshot_id, columns)
         case "spark":
-            options = {} if snapshot_id is None else {"snapshot-id": str(snapshot_id)}
+            options = {} if snapshot_id is None else {"versionAsOf": str(snapshot_id)}
             return _spark_read(str(location), columns, options)
         case _:
             raise ValueError(f"no reader is called {reader!r}")

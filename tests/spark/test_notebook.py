@@ -20,10 +20,11 @@ def test_the_notebook_is_stored_without_outputs() -> None:
 @pytest.mark.notebook
 @pytest.mark.slow
 @pytest.mark.spark
-def test_every_cell_of_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MPLBACKEND", "agg")
+def test_every_cell_of_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
+    resources = {"metadata": {"path": str(ROOT)}}
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
     last_words = "".join(output.get("text", "") for output in notebook.cells[-1].outputs)
     assert last_words.count("336,776 rows") == 2

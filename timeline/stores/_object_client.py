@@ -112,9 +112,8 @@ def explain(error: Exception, secrets: Iterable[str]) -> str:
     among them).
     """
     text = str(error)
+    for secret in secrets:  # first: what is cut below might cut a secret in two
+        text = text.replace(secret, "***")
     code = re.search(r"<Code>(\w+)</Code>", text)
-    line = re.sub(r"\?\S*", "", text.partition("\n")[0].partition("<")[0])
-    for secret in secrets:
-        line = line.replace(secret, "***")
-    line = line.rstrip(": ")
+    line = re.sub(r"\?\S*", "", text.partition("\n")[0].partition("<")[0]).rstrip(": ")
     return f"{line} ({code[1]})" if code else line

@@ -6,10 +6,12 @@ import contextlib
 import io
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from obstore import WritableFile
 from obstore.exceptions import BaseError
+
+if TYPE_CHECKING:
+    from obstore import WritableFile
 
 _READ_AHEAD_BYTES = 64 * 1024
 

@@ -122,8 +122,10 @@ def check_names(options: Mapping[str, Any], known: frozenset[str], scheme: str) 
         if name in known or name in CLIENT_KEYS:
             continue
         near = difflib.get_close_matches(str(name).lower(), sorted(known | CLIENT_KEYS), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known | CLIENT_KEYS))}"
-        raise ValueError(f"unknown storage option for {scheme}; {hint} got: {name!r}")
+        hint = (
+            f"the nearest is {near[0]!r}" if near else f"known are {', '.join(sorted(known | CLIENT_KEYS))}"
+        )
+        raise ValueError(f"unknown storage option for {scheme}; {hint}; got: {name!r}")
 
 
 def secrets(options: Mapping[str, Any]) -> list[str]:

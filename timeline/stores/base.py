@@ -105,11 +105,11 @@ class Store(Protocol):
         """Delete the objects; those that do not exist are no error."""
 
     def open_output(self, path: str) -> BinaryIO:
-        """Open a new object for sequential writing. It is whole and durable once `close()` returned (R14).
+        """Open a new object for sequential writing. Whole and durable once `close()` returned (R14).
 
         Before that no reader takes it for whole; leaving its `with` by an exception, or dropping it unclosed,
-        discards it. Writing and closing raise StoreUnavailableError. `path` must be fresh: nothing is promised
-        when it exists.
+        discards it. Writing and closing raise StoreUnavailableError. `path` must be fresh: nothing is
+        promised when it exists.
         """
 
     def open_input(self, path: str) -> BinaryIO:

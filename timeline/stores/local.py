@@ -284,7 +284,7 @@ def _publish_by_rename(temporary: str, final: str) -> CreateOutcome:
     except OSError as error:
         if error.errno in _NO_NOREPLACE:
             raise UnsafeStoreError(
-                "the file system has neither hard links nor a rename that never replaces, so two writers could "
+                "the file system has no hard links, nor a rename that never replaces, so two writers could "
                 f"both win a version; nothing was stored; put the table on another file system: {final}"
             ) from error
         if error.errno in _SURELY_REFUSED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO, TypeVar, cast
@@ -90,15 +91,16 @@ class ObjectStore:
             )
         except (AlreadyExistsError, PreconditionError):
             return Exists()
-        except (NotSupportedError, NotImplementedError) as error:
-            raise UnsafeStoreError(
-                f"the store has no create-if-absent; nothing was stored; use another: {self._explain(error)}"
-            ) from None
         except FileNotFoundError as error:
             raise self._unavailable("create", path, error) from None
         except BaseError as error:
             if _is_refused(error):
                 raise self._unavailable("create", path, error) from None
+            if _is_unsupported(error):
+                raise UnsafeStoreError(
+                    "the store has no create-if-absent; nothing was stored; use another: "
+                    f"{self._explain(error)}"
+                ) from None
             return Unknown(self._explain(error))
         return Created()
 
@@ -235,4 +237,16 @@ class ObjectStore:
 
 
 def _is_refused(error: BaseError) -> bool:
-    return isinstance(error, _REFUSED) or any(code in str(error) for code in _EXPIRED_CODES)
+    text = str(error)
+    if isinstance(error, _REFUSED) or any(code in text for code in _EXPIRED_CODES):
+        return True
+    return _status(text) in ("401", "403")  # a refused listing comes as obstore's generic error
+
+
+def _is_unsupported(error: BaseError) -> bool:
+    return isinstance(error, NotSupportedError) or _status(str(error)) == "501"
+
+
+def _status(text: str) -> str | None:
+    found = re.search(r"^[^<\n]*non-2xx status code: (\d+)", text)
+    return found[1] if found else None

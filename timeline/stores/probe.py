@@ -13,7 +13,7 @@ from timeline.stores.base import Created, CreateOutcome, Exists, Store, Unknown
 
 # Two servers that answer one create after another correctly had several winners in 25-50 % of races. Each
 # of 24 keys is raced for by 8 clients: a store that fails every fourth race passes with 0.75**24 = 0.1 %.
-# Eight keys at a time make three rounds, so a store that takes 60 ms per request is probed in 0.7 s.
+# Eight keys at a time make three rounds, so a store that takes 60 ms per request is probed in 0.9 s.
 _KEYS = 24
 _KEYS_AT_ONCE = 8
 _RACERS = 8
@@ -98,7 +98,7 @@ def _check_each_race_has_one_winner(races: Sequence[_Race]) -> None:
     broken = sum(count > 1 for count in wins)
     if broken:
         raise UnsafeStoreError(
-            f"the store let several writers create one name in {broken} of {len(races)} races, and would lose "
+            f"the store let several writers create one name in {broken} of {len(races)} races: it would lose "
             "rows that were acknowledged; use a store with create-if-absent"
         )
     decided = wins.count(1)

@@ -1,0 +1,95 @@
+"""What a table looks like after a run, as pyiceberg and the file system see it; the same for every writer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyiceberg.table import StaticTable
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table.snapshots import Snapshot
+
+_VERSION = re.compile(r"^v([1-9][0-9]*)\.metadata\.json$")
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """The live files of a table, and what it took to get there."""
+
+    rows: int
+    files: int
+    bytes: int
+    files_at_size: int
+    """Files of at least the small limit."""
+    bytes_at_size: int
+    written_bytes: int
+    """All data files in the table's folder, live or not: nothing is deleted during a run."""
+    most_small_files: int
+    """The most files below the small limit that one partition held after any batch."""
+
+    @property
+    def share_at_size(self) -> float:
+        return self.bytes_at_size / self.bytes
+
+    @property
+    def written_per_kept(self) -> float:
+        return self.written_bytes / self.bytes
+
+
+def shape_of(location: Path, small_file_bytes: int) -> TableShape:
+    """Return the shape of the table at its head and over its whole history."""
+    table = StaticTable.from_metadata(str(_newest_metadata(location)))
+    history = _by_time(table)
+    live = _live_files(table, history[-1])
+    at_size = [file for file in live if file.file_size_in_bytes >= small_file_bytes]
+    return TableShape(
+        rows=sum(file.record_count for file in live),
+        files=len(live),
+        bytes=sum(file.file_size_in_bytes for file in live),
+        files_at_size=len(at_size),
+        bytes_at_size=sum(file.file_size_in_bytes for file in at_size),
+        written_bytes=sum(path.stat().st_size for path in Path(location, "data").rglob("*.parquet")),
+        most_small_files=max(
+            _most_small_files(_live_files(table, snapshot), small_file_bytes)
+            for snapshot in _ends_of_batches(history)
+        ),
+    )
+
+
+def _newest_metadata(location: Path) -> Path:
+    found = [(int(m[1]), p) for p in Path(location, "metadata").iterdir() if (m := _VERSION.match(p.name))]
+    return max(found)[1]
+
+
+def _by_time(table: StaticTable) -> list[Snapshot]:
+    return sorted(table.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
+
+
+def _ends_of_batches(history: list[Snapshot]) -> list[Snapshot]:
+    """Leave out an append whose replace stands in the same commit: no batch ends between the two."""
+    following = [*history[1:], None]
+    return [
+        snapshot
+        for snapshot, after in zip(history, following, strict=True)
+        if after is None or after.summary is None or after.summary.operation.value != "replace"
+    ]
+
+
+def _live_files(table: StaticTable, snapshot: Snapshot) -> list[DataFile]:
+    manifests = snapshot.manifests(table.io)
+    entries = (manifest.fetch_manifest_entry(table.io, discard_deleted=True) for manifest in manifests)
+    return [entry.data_file for of_manifest in entries for entry in of_manifest]
+
+
+def _most_small_files(files: list[DataFile], small_file_bytes: int) -> int:
+    small = Counter(
+        tuple(f.partition[i] for i in range(len(f.partition)))
+        for f in files
+        if f.file_size_in_bytes < small_file_bytes
+    )
+    return max(small.values(), default=0)

@@ -1,0 +1,274 @@
+"""Our sink and Iceberg's own, side by side in one Spark session, on the same micro-batches.
+
+    python -m benchmarks.microbatch --quick
+    python -m benchmarks.microbatch --json results.json --markdown table.md
+
+Every run streams one folder of Parquet files, one batch per trigger, into a new table. Runs of the modes
+alternate, and the first batches of *every* run, ours and the peer's alike, are discarded as warm-up: they
+hold class loading, JIT compilation and the creation of the table. The figure of a batch is Spark's own
+`durationMs.addBatch` in the query's progress; both sides commit within it. Our data files and metadata are
+synced to disk before a batch is acknowledged; the peer's are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.data import PARTITION_COLUMN, SCHEMA, write_batches
+from benchmarks.machine import machine, machine_line
+from benchmarks.measure import TableShape, shape_of
+from tests.jars import iceberg_runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+MAX_FILE_BYTES = 16 * 1024 * 1024
+SMALL_FILE_BYTES = 13 * 1024 * 1024
+PEER = "iceberg"
+OURS: dict[str, dict[str, Any]] = {
+    "amortized": {"fill_policy": "amortized"},
+    "always": {"fill_policy": "always"},
+    "never": {"fill_policy": "never"},
+    "limit 0": {"small_file_bytes": 0},
+    "bulk_insert": {"operation": "bulk_insert"},
+}
+LAYOUTS = ("unpartitioned", "partitioned")
+_WARM_UP_BATCHES = 5
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A stream: so many batches of so many files of so many rows."""
+
+    rows_per_file: int
+    files_per_batch: int
+    batches: int
+
+    @property
+    def rows_per_batch(self) -> int:
+        return self.rows_per_file * self.files_per_batch
+
+    def folder(self, work: Path) -> Path:
+        return work / "source" / f"{self.rows_per_file}x{self.files_per_batch * self.batches}"
+
+
+def workload(rows_per_batch: int, batches: int) -> Workload:
+    """Cut batches above 50,000 rows from files of 50,000 rows."""
+    files = max(1, rows_per_batch // 50_000)
+    return Workload(rows_per_batch // files, files, batches)
+
+
+@dataclass
+class Result:
+    """All runs of one mode on one workload and layout; the shape is the last run's table."""
+
+    mode: str
+    layout: str
+    rows_per_batch: int
+    milliseconds: list[list[int]] = field(default_factory=list)
+    """addBatch per batch, a list per run, warm-up included."""
+    shape: TableShape | None = None
+
+    @property
+    def warm(self) -> list[int]:
+        return [value for run in self.milliseconds for value in run[_WARM_UP_BATCHES:]]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.warm)
+
+    @property
+    def p95(self) -> float:
+        return statistics.quantiles(self.warm, n=20, method="inclusive")[-1]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and print, and optionally write, its tables."""
+    options = _parse(arguments)
+    work = Path(tempfile.mkdtemp(prefix="microbatch-", dir=options.work))
+    spark = _session(work)
+    try:
+        results = [result for rows in options.rows for result in _compare(spark, work, rows, options)]
+    finally:
+        spark.stop()
+        shutil.rmtree(work)
+    warm_up = f"`local[2]`; the first {_WARM_UP_BATCHES} batches of every run are discarded."
+    table = "\n\n".join([f"{machine_line()} {warm_up}", markdown(results)])
+    print(table)
+    if options.markdown:
+        options.markdown.write_text(table + "\n")
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine(), "results": [_as_dict(r) for r in results]}))
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.microbatch", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--quick", action="store_true", help="12 batches of 50,000 rows, one round")
+    parser.add_argument("--rows", type=int, nargs="+", default=[50_000, 500_000, 200], help="rows per batch")
+    parser.add_argument(
+        "--batches", type=int, default=60, help="batches per run (a third of it at 500,000 rows)"
+    )
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each mode, alternating")
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    parser.add_argument("--modes", nargs="+", choices=[PEER, *OURS], default=[*OURS, PEER])
+    parser.add_argument(
+        "--work", type=Path, help="a folder on the disk to be measured; default: the temporary one"
+    )
+    parser.add_argument("--json", type=Path, help="write every batch's figure there")
+    parser.add_argument("--markdown", type=Path, help="write the table there")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.rows, options.batches, options.rounds = [50_000], 12, 1
+    return options
+
+
+def _compare(spark: SparkSession, work: Path, rows: int, options: argparse.Namespace) -> list[Result]:
+    load = workload(
+        rows, options.batches if rows < 500_000 else max(options.batches // 3, 2 * _WARM_UP_BATCHES)
+    )
+    source = load.folder(work)
+    write_batches(source, rows=load.rows_per_file, files=load.files_per_batch * load.batches)
+    results = []
+    for layout in options.layouts:
+        of_layout = [Result(mode, layout, load.rows_per_batch) for mode in options.modes]
+        for number in range(options.rounds):
+            for result in of_layout:
+                _run(spark, work, source, load, result)
+                print(
+                    f"{layout}, {rows} rows, round {number + 1}: {result.mode} {result.median:.0f} ms",
+                    file=sys.stderr,
+                )
+        results += of_layout
+    shutil.rmtree(source)
+    return results
+
+
+def _run(spark: SparkSession, work: Path, source: Path, load: Workload, result: Result) -> None:
+    """Stream the whole source into a new table, then measure and remove that table."""
+    partition_by = [PARTITION_COLUMN] if result.layout == "partitioned" else []
+    stream = (
+        spark.readStream.schema(SCHEMA)
+        .option("maxFilesPerTrigger", load.files_per_batch)
+        .parquet(str(source))
+    )
+    place = Path(tempfile.mkdtemp(dir=work))
+    if result.mode == PEER:
+        location = work / "warehouse" / "bench" / place.name
+        query = _start_peer(spark, stream, place, partition_by)
+    else:
+        location = place / "table"
+        query = _start_ours(stream, place, location, partition_by, dict(OURS[result.mode]))
+    query.awaitTermination()
+    durations = [
+        progress["durationMs"]["addBatch"] for progress in query.recentProgress if progress["numInputRows"]
+    ]
+    result.milliseconds.append(durations)
+    result.shape = shape_of(location, SMALL_FILE_BYTES)
+    expected = load.rows_per_batch * load.batches
+    if (len(durations), result.shape.rows) != (load.batches, expected):
+        raise RuntimeError(
+            f"{result.mode}: {len(durations)} batches, {result.shape.rows} rows, not {expected}"
+        )
+    shutil.rmtree(location)
+    shutil.rmtree(place)
+
+
+def _start_ours(
+    stream: DataFrame, place: Path, location: Path, partition_by: list[str], mode: dict[str, Any]
+) -> StreamingQuery:
+    from streaming_sink import FileSizing, IcebergSink
+
+    sizing = FileSizing(
+        max_file_bytes=MAX_FILE_BYTES, small_file_bytes=mode.pop("small_file_bytes", SMALL_FILE_BYTES)
+    )
+    sink = IcebergSink(str(location), partition_by=partition_by, sizing=sizing, **mode)
+    writer = stream.writeStream.foreachBatch(sink).trigger(availableNow=True)
+    return writer.option("checkpointLocation", str(place / "checkpoint")).start()
+
+
+def _start_peer(
+    spark: SparkSession, stream: DataFrame, place: Path, partition_by: list[str]
+) -> StreamingQuery:
+    name = f"peer.bench.`{place.name}`"
+    partitioned = f"PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
+    spark.sql(
+        f"CREATE TABLE {name} ({SCHEMA}) USING iceberg {partitioned} "
+        f"TBLPROPERTIES ('write.target-file-size-bytes' = '{MAX_FILE_BYTES}')"
+    )
+    writer = stream.writeStream.format("iceberg").outputMode("append").trigger(availableNow=True)
+    writer = writer.option("fanout-enabled", "true").option("checkpointLocation", str(place / "checkpoint"))
+    return writer.toTable(name)
+
+
+def _session(work: Path) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.jars": str(iceberg_runtime()),
+        "spark.sql.catalog.peer": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.peer.type": "hadoop",
+        "spark.sql.catalog.peer.warehouse": str(work / "warehouse"),
+        "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "4g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("microbatch")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def markdown(results: list[Result]) -> str:
+    """Return the results as a table; the ratio is to the peer's median on the same stream."""
+    peers = {(r.layout, r.rows_per_batch): r.median for r in results if r.mode == PEER}
+    lines = [
+        "| rows a batch | layout | mode | median ms | p95 ms | ÷ Iceberg | files | mean MiB | "
+        "bytes ≥ limit | most small files | written ÷ kept |",
+        "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for r in results:
+        assert r.shape is not None
+        peer = peers.get((r.layout, r.rows_per_batch))
+        cells = [
+            f"{r.rows_per_batch:,}",
+            r.layout,
+            r.mode,
+            f"{r.median:.0f}",
+            f"{r.p95:.0f}",
+            "" if peer is None else f"{r.median / peer:.2f}",
+            str(r.shape.files),
+            f"{r.shape.bytes / r.shape.files / 2**20:.2f}",
+            f"{r.shape.share_at_size:.0%}",
+            str(r.shape.most_small_files),
+            f"{r.shape.written_per_kept:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _as_dict(result: Result) -> dict[str, Any]:
+    return {**asdict(result), "median_ms": result.median, "p95_ms": result.p95}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""A Spark Structured Streaming sink for plain Apache Iceberg tables: right-sized files, exactly once, no JAR, no catalog.
+
+    query = stream.writeStream.foreachBatch(IcebergSink("s3://lake/events")).option("checkpointLocation", ...).start()
+
+Names are loaded when they are asked for: Spark's Python workers import parts of this package, and need few of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planners import FileSizing
+    from streaming_sink.history import history
+    from streaming_sink.report import BatchReport
+    from streaming_sink.sink import IcebergSink
+
+_WHERE = {
+    "BatchReport": "streaming_sink.report",
+    "FileSizing": "planners",
+    "IcebergSink": "streaming_sink.sink",
+    "history": "streaming_sink.history",
+}
+
+__all__ = ["BatchReport", "FileSizing", "IcebergSink", "history"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'streaming_sink' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)

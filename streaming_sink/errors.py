@@ -1,0 +1,29 @@
+"""The errors that a sink raises on purpose, in one place for `except`. Each message says what to do next."""
+
+from streaming_sink.worker_failures import WorkerEnvironmentError
+from timeline.errors import (
+    CheckpointRegressionError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    CorruptTableError,
+    FencedError,
+    SchemaMismatchError,
+    StoreUnavailableError,
+    TableNotFoundError,
+    TimelineError,
+    UnsafeStoreError,
+)
+
+__all__ = [
+    "CheckpointRegressionError",
+    "CommitConflictError",
+    "CommitStateUnknownError",
+    "CorruptTableError",
+    "FencedError",
+    "SchemaMismatchError",
+    "StoreUnavailableError",
+    "TableNotFoundError",
+    "TimelineError",
+    "UnsafeStoreError",
+    "WorkerEnvironmentError",
+]

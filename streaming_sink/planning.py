@@ -1,0 +1,142 @@
+"""From what the table and the last batches tell to where this batch's rows go: translation between `timeline` and `planners`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from statistics import median
+
+from pyiceberg.table.snapshots import Operation
+
+from planners import (
+    HISTORY_BATCHES,
+    HISTORY_COMMITS,
+    Arrival,
+    CommitSize,
+    InsertPlan,
+    PartitionKey,
+    Routing,
+    TableFile,
+    bytes_per_row,
+    forecast,
+    plan_inserts,
+    route_shuffled,
+    route_single,
+)
+from streaming_sink.options import SinkOptions
+from streaming_sink.writer import WriteResult
+from timeline.head import Head
+
+ONE_TASK_SECONDS = 1.0
+"""A batch goes to one task, without a shuffle, where the recent ones cost all tasks together no more than this. A coalesced stage
+runs everything upstream at its width too, and a batch's DataFrame tells no size, so only experience can say."""
+
+_RECENT = 3
+_SHARES_OF_A_FILE = 16
+"""A shuffled task is planned for at least a sixteenth of a file's rows, so that tiny batches do not make many tasks."""
+_NO_CUT = 1 << 62
+
+
+@dataclass
+class Experience:
+    """What the last batches of one run brought and cost. Lost with the process: it is only a guess at the next one."""
+
+    batches: deque[dict[PartitionKey, int]] = field(default_factory=lambda: deque(maxlen=HISTORY_BATCHES))
+    task_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    """Upper bounds of what all tasks of a batch took together."""
+
+    def add(self, result: WriteResult, planned: Planned, seconds: float, parallelism: int) -> None:
+        """Remember a batch that was written in `seconds` of wall time."""
+        rows: dict[PartitionKey, int] = {}
+        for file in result.new:
+            rows[file.partition] = rows.get(file.partition, 0) + file.rows
+        self.batches.append(rows)
+        # What ran before a shuffle is not in the tasks' reports, so there only the wall time of all cores bounds it.
+        told = sum(task.seconds for task in result.tasks)
+        self.task_seconds.append(told if planned.route == "one task" else max(told, seconds * parallelism))
+
+    def expected(self) -> tuple[Arrival, ...] | None:
+        return forecast(tuple(self.batches))
+
+    def fits_one_task(self) -> bool:
+        return bool(self.task_seconds) and median(self.task_seconds) <= ONE_TASK_SECONDS
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, how its rows travel, and what it was made from."""
+
+    plan: InsertPlan
+    routing: Routing | None
+    made_from: str
+    """"forecast", "profile" or "bulk_insert"."""
+
+    @property
+    def route(self) -> str:
+        """"one task", "shuffle", or "as read"."""
+        if self.routing is None:
+            return "as read"
+        return "shuffle" if self.routing.shuffled else "one task"
+
+
+def bulk_plan(options: SinkOptions) -> Planned:
+    """Return the plan of a bulk insert: tasks write what they read, and cut files by their size alone."""
+    plan = InsertPlan((), (), bytes_per_row=1, rows_per_new_file=_NO_CUT, max_file_bytes=options.sizing.max_file_bytes)
+    return Planned(plan, None, "bulk_insert")
+
+
+def plan_batch(
+    head: Head | None, arrivals: Iterable[Arrival], exact: bool, options: SinkOptions, parallelism: int, one_task: bool
+) -> Planned:
+    """Return where the rows of a batch go. `head` is None while the table does not exist. Reads no file but manifests."""
+    arrivals = tuple(arrivals)
+    partitions = {arrival.partition for arrival in arrivals}
+    plan = plan_inserts(
+        arrivals,
+        () if head is None else _small_files(head, partitions, options.sizing.small_file_bytes),
+        options.sizing,
+        bytes_per_row=bytes_per_row(() if head is None else commit_sizes(head)),
+        policy=options.fill_policy,
+        exact=exact,
+    )
+    made_from = "profile" if exact else "forecast"
+    if one_task:
+        return Planned(plan, route_single(plan), made_from)
+    rows_per_task = max(1, plan.rows_per_new_file // _SHARES_OF_A_FILE)
+    return Planned(plan, route_shuffled(plan, parallelism=parallelism, rows_per_task=rows_per_task), made_from)
+
+
+def commit_sizes(head: Head) -> tuple[CommitSize, ...]:
+    """Return the sizes of the table's latest ordinary commits, oldest first, from the summaries of its appends."""
+    sizes: list[CommitSize] = []
+    for snapshot in reversed(head.metadata.snapshots):
+        if len(sizes) == HISTORY_COMMITS:
+            break
+        summary = snapshot.summary
+        if summary is None or summary.operation != Operation.APPEND:
+            continue
+        counts = summary.additional_properties
+        rows, size, files = (int(counts.get(key, 0)) for key in ("added-records", "added-files-size", "added-data-files"))
+        sizes.append(CommitSize(rows, size, files))
+    return tuple(reversed(sizes))
+
+
+def count_small_files(head: Head, partitions: Iterable[PartitionKey], below_bytes: int) -> int:
+    """Return how many live files of these partitions are below the small-file limit."""
+    wanted = set(partitions)
+    return sum(1 for file in head.files_below(below_bytes) if file.partition in wanted)
+
+
+def _small_files(head: Head, partitions: set[PartitionKey], below_bytes: int) -> Iterator[TableFile]:
+    for file in head.files_below(below_bytes):
+        if file.partition in partitions:
+            yield TableFile(
+                path=file.location,
+                partition=file.partition,
+                bytes=file.bytes,
+                rows=file.rows,
+                sorted=file.sort_order_id != 0,
+                has_deletes=head.has_deletes(file),
+                other_spec=file.spec_id != head.spec.spec_id,
+            )

@@ -1,0 +1,96 @@
+"""Who is calling: which query, which run of it, under which application name (R16). On classic Spark and on Connect."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+_QUERY_ID = "sql.streaming.queryId"
+_RUN_ID = "spark.jobGroup.id"
+_DESCRIPTION = "spark.job.description"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one query, as the table remembers it."""
+
+    app_id: str
+    query_id: str | None
+    """None where Spark does not tell it: then a named application's batches are told apart by number alone."""
+    run_id: str
+
+
+def identify(session: SparkSession, app_id: str | None, minted_run_id: str, known: Run | None) -> Run:
+    """Return the run that is calling. On classic it is read anew on every call, since one sink may be started twice.
+
+    On Connect a foreachBatch worker is told no query id: the default is the session's only active query, fixed at the first
+    call (`known`); the run is this worker process (`minted_run_id`). ValueError where there is no name to go by.
+    """
+    if is_connect(session):
+        return known or _on_connect(session, app_id, minted_run_id)
+    context = session.sparkContext
+    query_id = context.getLocalProperty(_QUERY_ID)
+    if query_id is None:
+        return _outside_a_query(app_id, minted_run_id)
+    return Run(app_id or query_id, query_id, context.getLocalProperty(_RUN_ID) or minted_run_id)
+
+
+def mint_run_id() -> str:
+    return str(uuid.uuid4())
+
+
+def is_connect(session: SparkSession) -> bool:
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+@contextmanager
+def described(session: SparkSession, text: str) -> Iterator[None]:
+    """Make the jobs of the block readable in Spark's UI: by description on classic, by tag on Connect."""
+    if is_connect(session):
+        tag = "".join(letter if letter != "," else ";" for letter in text)
+        session.addTag(tag)
+        try:
+            yield
+        finally:
+            session.removeTag(tag)
+        return
+    context = session.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        # PySpark's signature wants text, but None is what removes a property.
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
+
+
+def parallelism(session: SparkSession) -> int:
+    """Return how many tasks can run at once; on Connect, which does not tell, what the session shuffles into."""
+    if is_connect(session):
+        return int(session.conf.get("spark.default.parallelism", None) or session.conf.get("spark.sql.shuffle.partitions", "2") or 2)
+    return int(session.sparkContext.defaultParallelism)
+
+
+def _on_connect(session: SparkSession, app_id: str | None, minted_run_id: str) -> Run:
+    active = [query.id for query in session.streams.active]
+    if len(active) == 1:
+        return Run(app_id or active[0], active[0], minted_run_id)
+    if app_id is not None:
+        return Run(app_id, None, minted_run_id)
+    raise ValueError(
+        f"{len(active)} queries are active in this Spark Connect session, and Connect does not say which of them calls: "
+        f'name the application, IcebergSink(..., app_id="events"), once for each query'
+    )
+
+
+def _outside_a_query(app_id: str | None, minted_run_id: str) -> Run:
+    if app_id is None:
+        raise ValueError(
+            'this call comes from outside a streaming query, so nothing names the application: IcebergSink(..., app_id="backfill"); '
+            "its batches count up under that name"
+        )
+    return Run(app_id, None, minted_run_id)

@@ -1,0 +1,367 @@
+"""`IcebergSink`: one micro-batch after another into one table. Orchestration, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame
+
+from planners import Arrival, FileSizing
+from streaming_sink.datafiles import data_file
+from streaming_sink.options import SinkOptions, StorageOptions, sink_options
+from streaming_sink.planning import Experience, Planned, bulk_plan, count_small_files, plan_batch
+from streaming_sink.profile import count_rows
+from streaming_sink.report import EPOCH_ID, QUERY_ID, BatchReport
+from streaming_sink.run import Run, described, identify, mint_run_id, parallelism
+from streaming_sink.schema import arrow_schema, check_batch, iceberg_schema
+from streaming_sink.spec import partition_spec
+from streaming_sink.steps import Steps
+from streaming_sink.writejob import FileIds
+from streaming_sink.writer import WriteJob, WriteResult, partition_sources, write
+from timeline.changes import Append, Replace
+from timeline.clock import SYSTEM
+from timeline.errors import CommitConflictError, SchemaMismatchError, TableNotFoundError
+from timeline.properties import DEFAULTS
+from timeline.stores import open_store
+from timeline.stores.base import Store
+from timeline.table import AlreadyCommitted, Committed, Table, check_store
+from timeline.transactions import Transaction, check_transaction
+
+_LOG = logging.getLogger("streaming_sink")
+_REPORTS_KEPT = 1000
+_CONFLICT_TRIES = 3
+
+
+@dataclass
+class _RunState:
+    """What the sink knows of one run of one query."""
+
+    epoch: int | None = None
+    last_batch: int | None = None
+    experience: Experience = field(default_factory=Experience)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What a batch is written for: the table as it is, or as its first batch will make it."""
+
+    table: Table | None
+    schema: Schema
+    spec: PartitionSpec
+    properties: Mapping[str, str]
+
+
+class IcebergSink:
+    """Lands a stream in one Apache Iceberg table, as the function of `DataStreamWriter.foreachBatch`.
+
+    Called with a batch, it returns once the batch's rows are durable and part of the table, exactly once: a batch that was committed before
+    (a replay after a crash) is skipped. The table is created from the first batch that has rows. Files are right-sized as
+    they are written (`sizing`, `fill_policy`); any number of sinks and processes may write to one table.
+
+    `partition_by` holds Iceberg transforms by name: "region", "day(event_time)", "bucket(16, user_id)", …; it counts when the table is created, and must
+    agree with the table afterwards. `operation="bulk_insert"` writes as tasks come: no profile, no plan, no shuffle; for backfills.
+    `app_id` names the writer for exactly-once; by default it is the query's id, which lives in the checkpoint. `takeover_from` is the id of a
+    query whose place a fresh checkpoint takes. `table_properties` are given to a table that the sink creates. `storage_options` are obstore's (endpoint,
+    region, credentials), or a picklable callable that returns them, called where they are needed.
+
+    Raises TypeError or ValueError for options that cannot be; at a batch: SchemaMismatchError, CheckpointRegressionError,
+    FencedError, CommitStateUnknownError, StoreUnavailableError, UnsafeStoreError, CorruptTableError (see `streaming_sink.errors`). A batch that
+    raised is not committed, or not known to be; Spark's next try of it finds out.
+
+    A sink pickles: it carries its options, never an open client.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        partition_by: Sequence[str] = (),
+        sizing: FileSizing | None = None,
+        fill_policy: str = "amortized",
+        operation: str = "insert",
+        app_id: str | None = None,
+        takeover_from: str | None = None,
+        table_properties: Mapping[str, str] | None = None,
+        storage_options: StorageOptions | None = None,
+        **unknown: Any,
+    ) -> None:
+        self.options: SinkOptions = sink_options(
+            location,
+            dict(
+                partition_by=partition_by,
+                sizing=FileSizing() if sizing is None else sizing,
+                fill_policy=fill_policy,
+                operation=operation,
+                app_id=app_id,
+                takeover_from=takeover_from,
+                table_properties=table_properties or {},
+                storage_options=storage_options,
+                **unknown,
+            ),
+        )
+        open_store(location, storage_options)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.RLock()
+        self._minted_run_id = mint_run_id()
+        self._known_run: Run | None = None
+        self._runs: dict[Run, _RunState] = {}
+        self._table: Table | None = None
+        self._reports: deque[BatchReport] = deque(maxlen=_REPORTS_KEPT)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.options = state["options"]
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"IcebergSink({self.options.location!r})"
+
+    @property
+    def reports(self) -> tuple[BatchReport, ...]:
+        """The reports of the last 1,000 batches that this object landed, oldest first.
+
+        On Spark Connect the batches run in another process: `streaming_sink.history(location)` shows them from anywhere.
+        """
+        return tuple(self._reports)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Land one micro-batch. Called by Spark, once per micro-batch and again for one that may not have ended."""
+        session = batch.sparkSession
+        with self._lock, described(session, f"{self.options.location}: batch {batch_id}"):
+            run = identify(session, self.options.app_id, self._minted_run_id, self._known_run)
+            self._known_run = run
+            state = self._state_of(run)
+            if state.last_batch == batch_id:
+                raise ValueError(
+                    f"batch {batch_id} was given to this sink twice by one run: two DataFrames of one foreachBatch need a sink each, with distinct app_ids, "
+                    f'such as IcebergSink(..., app_id="{run.app_id[:8]}-orders") and IcebergSink(..., app_id="{run.app_id[:8]}-refunds")'
+                )
+            report = self._land(batch, batch_id, run, state)
+            state.last_batch = batch_id
+            self._reports.append(report)
+            _LOG.info("%s", report.line())
+
+    def _land(self, batch: DataFrame, batch_id: int, run: Run, state: _RunState) -> BatchReport:
+        steps = Steps()
+        transaction = Transaction(run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from)
+        with steps("head"):
+            target = self._target(batch, fresh=state.last_batch is None)
+            skipped = target.table is not None and (
+                check_transaction(target.table.head.transaction(run.app_id), transaction) is None
+            )
+            if not skipped:
+                check_batch(target.schema, batch.schema)
+        if skipped:
+            return self._skipped(target.table, transaction, steps)
+        for tries in range(1, _CONFLICT_TRIES + 1):
+            with _computed_once(batch, state.experience, self.options.bulk) as rows:
+                planned = self._plan(rows, target, state, steps)
+                with steps("write"):
+                    result = write(rows, self._job(target, planned, transaction))
+            if not result.rows:
+                return BatchReport(
+                    app_id=run.app_id, batch_id=batch_id, outcome="empty", why="the batch has no rows; nothing was published", milliseconds=steps.milliseconds
+                )
+            draft = _draft(transaction, result, planned, target, steps)
+            try:
+                with steps("commit"):
+                    table = target.table or self._create(target)
+                    committed = self._commit(table, target, result, transaction, draft)
+                break
+            except CommitConflictError as conflict:
+                if tries == _CONFLICT_TRIES:
+                    raise
+                _LOG.warning("batch %d of %s is planned and written again: %s", batch_id, run.app_id, conflict)
+                self._table = self._table or self._open()
+                if self._table is not None:
+                    self._table.refresh()
+                target = self._target(batch, fresh=True)
+                check_batch(target.schema, batch.schema)
+        if isinstance(committed, AlreadyCommitted):
+            return self._skipped(table, transaction, steps)
+        state.epoch = committed.epoch
+        state.experience.add(result, planned, steps.seconds("write"), parallelism(batch.sparkSession))
+        return self._committed(draft, committed, table, result, steps)
+
+    def _plan(self, batch: DataFrame, target: _Target, state: _RunState, steps: Steps) -> Planned:
+        if self.options.bulk:
+            return bulk_plan(self.options)
+        expected, one_task = state.experience.expected(), state.experience.fits_one_task()
+        counted = expected is None
+        if expected is None:
+            with steps("profile"), described(batch.sparkSession, f"{self.options.location}: counting rows"):
+                rows = count_rows(batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec))
+            expected, one_task = tuple(Arrival(key, count) for key, count in rows.items()), False
+        with steps("plan"):
+            head = None if target.table is None else target.table.head
+            return plan_batch(head, expected, counted, self.options, parallelism(batch.sparkSession), one_task)
+
+    def _target(self, batch: DataFrame, fresh: bool) -> _Target:
+        """Return the table to write to, by its real head if `fresh`, else by the one that this process knows."""
+        if self._table is None:
+            self._table = self._open()
+        elif fresh:
+            self._table.refresh()
+        if self._table is not None:
+            head = self._table.head
+            _check_partitioning(self.options.partition_by, head.schema, head.spec, self.options.location)
+            return _Target(self._table, head.schema, head.spec, head.properties)
+        check_store(self._store)
+        schema = iceberg_schema(batch.schema)
+        return _Target(
+            None, schema, partition_spec(self.options.partition_by, schema), {**DEFAULTS, **self.options.table_properties}
+        )
+
+    @property
+    def _store(self) -> Store:
+        return self._table.store if self._table is not None else open_store(self.options.location, self.options.storage_options)
+
+    def _open(self) -> Table | None:
+        try:
+            return Table.open(open_store(self.options.location, self.options.storage_options))
+        except TableNotFoundError:
+            return None
+
+    def _create(self, target: _Target) -> Table:
+        """Create the table that the batch was written for, or take the one that another writer made meanwhile, if it is alike."""
+        self._table = Table.create(
+            self._store, target.schema, target.spec, table_properties=self.options.table_properties, store_is_checked=True
+        )
+        head = self._table.head
+        if head.schema.as_struct() != target.schema.as_struct() or head.spec.fields != target.spec.fields:
+            raise CommitConflictError(f"another writer created the table first, with other columns or partitions: {self.options.location}")
+        return self._table
+
+    def _job(self, target: _Target, planned: Planned, transaction: Transaction) -> WriteJob:
+        # The time in the files' names runs with the table, so that the garbage fence can tell old from new (R6).
+        last_ms = 0 if target.table is None else target.table.head.metadata.last_updated_ms
+        return WriteJob(
+            store=self._store,
+            schema=target.schema,
+            spec=target.spec,
+            properties=target.properties,
+            plan=planned.plan,
+            routing=planned.routing,
+            ids=FileIds(max(SYSTEM.now_ms(), last_ms + 1), transaction.app_id, transaction.batch),
+        )
+
+    def _commit(
+        self, table: Table, target: _Target, result: WriteResult, transaction: Transaction, draft: BatchReport
+    ) -> Committed | AlreadyCommitted:
+        files = {file.path: data_file(file, target.spec) for file in result.new}
+        fills = [
+            Replace(frozenset([*merge.inputs, merge.new]), (data_file(merge.merged, target.spec),)) for merge in result.merges
+        ]
+        summary = {**draft.to_summary(), EPOCH_ID: str(transaction.batch)}
+        if transaction.query_id is not None:
+            summary[QUERY_ID] = transaction.query_id
+        return table.commit(
+            [Append(tuple(files.values())), *fills],
+            schema_id=target.schema.schema_id,
+            transaction=transaction,
+            summary=summary,
+            open_below_bytes=self.options.sizing.small_file_bytes,
+        )
+
+    def _skipped(self, table: Table, transaction: Transaction, steps: Steps) -> BatchReport:
+        """Complete what a crash may have cut off after the batch's commit, and say that there was nothing else to do."""
+        with steps("commit"):
+            table.tidy()
+        return BatchReport(
+            app_id=transaction.app_id,
+            batch_id=transaction.batch,
+            outcome="skipped",
+            why="the batch was committed before; this was a replay",
+            version=table.head.number,
+            milliseconds=steps.milliseconds,
+        )
+
+    def _committed(
+        self, draft: BatchReport, committed: Committed, table: Table, result: WriteResult, steps: Steps
+    ) -> BatchReport:
+        why = [draft.why, *(f"a fill was dropped: {dropped.reason}" for dropped in committed.dropped)]
+        if committed.history_cut:
+            why.append("snapshots younger than history.expire.max-snapshot-age-ms were expired, because there are too many")
+        touched = {file.partition for file in result.new}
+        return replace(
+            draft,
+            outcome="committed",
+            why="; ".join(text for text in why if text),
+            version=committed.version,
+            attempts=committed.attempts,
+            dropped_fills=len(committed.dropped) + len(result.skipped),
+            small_files=count_small_files(table.head, touched, self.options.sizing.small_file_bytes),
+            milliseconds=steps.milliseconds,
+        )
+
+    def _state_of(self, run: Run) -> _RunState:
+        """Return what is known of a run; an earlier run of the same query is over, and forgotten but for what it learnt."""
+        if run not in self._runs:
+            fresh = _RunState()
+            for other in [known for known in self._runs if known.app_id == run.app_id]:
+                fresh.experience = self._runs.pop(other).experience
+            self._runs[run] = fresh
+        return self._runs[run]
+
+
+@contextmanager
+def _computed_once(batch: DataFrame, experience: Experience, bulk: bool) -> Iterator[DataFrame]:
+    """Yield the batch, kept where it will be read twice (counted, then written), so that its source is read once."""
+    if bulk or experience.expected() is not None or batch.is_cached:
+        yield batch
+        return
+    kept = batch.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+def _draft(
+    transaction: Transaction, result: WriteResult, planned: Planned, target: _Target, steps: Steps
+) -> BatchReport:
+    """Return the report as far as it is known before the commit."""
+    why = [f"a fill was not made: {skipped.reason}" for skipped in result.skipped]
+    for position, partition_field in enumerate(target.spec.fields):
+        if all(file.partition[position] is None for file in result.new):
+            why.append(f"partition field {partition_field.name} is null in every row of the batch")
+    return BatchReport(
+        app_id=transaction.app_id,
+        batch_id=transaction.batch,
+        outcome="written",
+        why="; ".join(dict.fromkeys(why)),
+        rows=result.rows,
+        new_files=len(result.new),
+        new_bytes=sum(file.bytes for file in result.new),
+        filled_files=sum(len(merge.inputs) for merge in result.merges),
+        merged_files=len(result.merges),
+        merged_bytes=sum(merge.merged.bytes for merge in result.merges),
+        planned_by=planned.made_from,
+        route=planned.route,
+        milliseconds=steps.milliseconds,
+    )
+
+
+def _check_partitioning(wanted: Sequence[str], schema: Schema, spec: PartitionSpec, location: str) -> None:
+    if not wanted:
+        return
+    asked = [(each.source_id, str(each.transform)) for each in partition_spec(wanted, schema).fields]
+    has = [(each.source_id, str(each.transform)) for each in spec.fields]
+    if asked != has:
+        fields = ", ".join(f"{each.transform}({schema.find_column_name(each.source_id)})" for each in spec.fields) or "nothing"
+        raise SchemaMismatchError(
+            f"the table is partitioned by {fields}, and the sink says partition_by={list(wanted)}: leave partition_by out to keep "
+            f"the table's, or write to a new table: {location}"
+        )

@@ -1,0 +1,189 @@
+"""Transforms, keys and folders of table partitions, judged by pyiceberg's own transforms."""
+
+from __future__ import annotations
+
+import string
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    FixedType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from streaming_sink.partitioning import key_text, key_texts, partition_path, split, transformed
+from streaming_sink.writejob import PartitionSource
+
+_EPOCH = datetime(1970, 1, 1)
+_TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
+_SIZED = ["bucket[1]", "bucket[16]", "bucket[1000]"]
+_WIDTHS = ["truncate[1]", "truncate[3]", "truncate[10]"]
+_DECIMALS = st.decimals(Decimal("-99999999.99"), Decimal("99999999.99"), places=2)
+
+CASES = [
+    ("int", pa.int32(), IntegerType(), st.integers(-(2**31) + 10, 2**31 - 1), [*_SIZED, *_WIDTHS]),
+    ("long", pa.int64(), LongType(), st.integers(-(2**63) + 10, 2**63 - 1), [*_SIZED, *_WIDTHS]),
+    ("string", pa.string(), StringType(), st.text(st.characters(exclude_categories=["Cs"])), [*_SIZED, *_WIDTHS]),
+    ("binary", pa.binary(), BinaryType(), st.binary(), [*_SIZED, *_WIDTHS]),
+    ("decimal", pa.decimal128(10, 2), DecimalType(10, 2), _DECIMALS, [*_SIZED, *_WIDTHS]),
+    ("fixed", pa.binary(4), FixedType(4), st.binary(min_size=4, max_size=4), _SIZED),
+    ("date", pa.date32(), DateType(), _TIMES.map(lambda at: at.date()), [*_SIZED, "year", "month", "day"]),
+    ("timestamp", pa.timestamp("us"), TimestampType(), _TIMES, [*_SIZED, "year", "month", "day", "hour"]),
+    ("timestamptz", pa.timestamp("us", tz="UTC"), TimestamptzType(), _TIMES, [*_SIZED, "year", "month", "day", "hour"]),
+    ("time", pa.time64("us"), TimeType(), _TIMES.map(lambda at: at.time()), _SIZED),
+]
+
+
+def _internal(array: pa.Array) -> list[object]:
+    if pa.types.is_date32(array.type):
+        return array.cast(pa.int32()).to_pylist()
+    if pa.types.is_timestamp(array.type) or pa.types.is_time64(array.type):
+        return array.cast(pa.int64()).to_pylist()
+    return array.to_pylist()
+
+
+@pytest.mark.parametrize(("name", "kind", "iceberg", "values", "transforms"), CASES, ids=[case[0] for case in CASES])
+@given(data=st.data())
+def test_every_transform_is_the_one_that_pyiceberg_computes(name, kind, iceberg, values, transforms, data):
+    """Dates before 1970, negative numbers, nulls and any unicode included."""
+    array = pa.array(data.draw(st.lists(st.none() | values, max_size=20)), kind)
+    for transform in transforms:
+        expected = list(map(parse_transform(transform).transform(iceberg), _internal(array)))
+        assert _internal(transformed(array, transform)) == expected, transform
+
+
+def test_a_uuid_is_bucketed_by_its_bytes():
+    value = UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
+    array = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([value.bytes, None], pa.binary(16)))
+    expected = list(map(parse_transform("bucket[16]").transform(UUIDType()), [value, None]))
+    assert transformed(array, "bucket[16]").to_pylist() == expected
+
+
+def test_an_hour_before_1970_is_below_zero():
+    assert transformed(pa.array([datetime(1969, 12, 31, 23, 59)]), "hour").to_pylist() == [-1]
+
+
+@given(st.lists(st.tuples(st.none() | st.integers(-3, 3), st.none() | st.sampled_from("ab")), max_size=60))
+def test_every_row_comes_to_the_part_of_its_key_in_order(rows):
+    fields = (PartitionSource("n", ("n",), "identity"), PartitionSource("t", ("t",), "identity"))
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "n": pa.array([row[0] for row in rows], pa.int32()),
+            "t": pa.array([row[1] for row in rows], pa.string()),
+            "at": pa.array(range(len(rows)), pa.int32()),
+        }
+    )
+    parts = list(split(batch, fields))
+    assert len({key for key, _ in parts}) == len(parts)
+    for key, part in parts:
+        expected = [position for position, row in enumerate(rows) if row == key]
+        assert part.column("at").to_pylist() == expected
+    assert sum(part.num_rows for _, part in parts) == len(rows)
+
+
+def test_many_fields_of_many_values_stay_apart():
+    """The combined code of a row must not overflow."""
+    count = 2000
+    fields = tuple(PartitionSource(name, (name,), "identity") for name in string.ascii_lowercase[:8])
+    batch = pa.RecordBatch.from_pydict({field.name: pa.array(range(count)) for field in fields})
+    assert sorted(key for key, _ in split(batch, fields)) == [(each,) * 8 for each in range(count)]
+
+
+def test_an_unpartitioned_batch_is_not_copied():
+    batch = pa.RecordBatch.from_pydict({"a": [1, 2]})
+    assert [(key, part is batch) for key, part in split(batch, ())] == [((), True)]
+
+
+def test_a_part_does_not_keep_the_whole_batch_alive():
+    batch = pa.RecordBatch.from_pydict({"a": [1, 2] * 5000})
+    parts = list(split(batch, (PartitionSource("a", ("a",), "identity"),)))
+    assert [part.column(0).get_total_buffer_size() < 60_000 for _, part in parts] == [True, True]
+
+
+def test_nan_is_one_partition_over_batches():
+    fields = (PartitionSource("x", ("x",), "identity"),)
+    keys = {key for _ in range(2) for key, _ in split(pa.RecordBatch.from_pydict({"x": [float("nan"), 1.0]}), fields)}
+    assert len(keys) == 2
+
+
+def test_a_nested_source_is_null_where_its_struct_is():
+    batch = pa.RecordBatch.from_pydict({"s": pa.array([{"x": 1}, None], pa.struct([("x", pa.int32())]))})
+    assert {key for key, _ in split(batch, (PartitionSource("s_x", ("s", "x"), "identity"),))} == {(1,), (None,)}
+
+
+SCHEMA = pa.schema(
+    {
+        "d": pa.date32(),
+        "t": pa.timestamp("us"),
+        "z": pa.timestamp("us", tz="UTC"),
+        "s": pa.string(),
+        "b": pa.binary(),
+        "n": pa.int32(),
+        "m": pa.decimal128(10, 2),
+        "o": pa.bool_(),
+    }
+)
+_MICROS = int((datetime(2024, 5, 6, 7, 8, 9, 10) - _EPOCH) / timedelta(microseconds=1))
+
+
+@pytest.mark.parametrize(
+    ("source", "transform", "value", "text"),
+    [
+        ("d", "day", -1, "f=1969-12-31"),
+        ("d", "identity", 0, "f=1970-01-01"),
+        ("d", "month", -1, "f=1969-12"),
+        ("d", "year", -970, "f=1000"),
+        ("t", "hour", -1, "f=1969-12-31-23"),
+        ("t", "identity", _MICROS, "f=2024-05-06T07%3A08%3A09.000010"),
+        ("z", "identity", _MICROS, "f=2024-05-06T07%3A08%3A09.000010%2B00%3A00"),
+        ("s", "identity", "a/b=c é", "f=a%2Fb%3Dc+%C3%A9"),
+        ("s", "identity", None, "f=null"),
+        ("s", "truncate[3]", "..", "f=.."),
+        ("b", "identity", b"\xff", "f=%2Fw%3D%3D"),
+        ("n", "bucket[16]", 3, "f=3"),
+        ("m", "truncate[10]", Decimal("-1.30"), "f=-1.30"),
+        ("o", "identity", True, "f=true"),
+    ],
+)
+def test_a_partition_folder_is_spelled_as_iceberg_spells_it(source, transform, value, text):
+    assert partition_path((value,), (PartitionSource("f", (source,), transform),), SCHEMA) == text
+
+
+def test_a_value_too_long_for_a_file_name_is_cut_and_stays_distinct():
+    field = (PartitionSource("s", ("s",), "identity"),)
+    paths = {partition_path(("x" * 5000 + end,), field, SCHEMA) for end in "ab"}
+    assert len(paths) == 2 and all(len(path) <= 200 for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("array", "transform"),
+    [
+        (pa.array([Decimal("1.28"), Decimal("-1.28"), Decimal("0.00"), None], pa.decimal128(10, 2)), "truncate[10]"),
+        (pa.array([Decimal("1E-10"), Decimal("0E-10")], pa.decimal128(20, 10)), "identity"),
+        (pa.array([1, None, 7]), "bucket[4]"),
+        (pa.array([date(1969, 1, 1), None]), "identity"),
+        (pa.array([datetime(1969, 1, 1, tzinfo=timezone.utc)], pa.timestamp("us", tz="UTC")), "identity"),
+    ],
+)
+def test_a_key_as_text_is_the_same_on_driver_and_worker(array, transform):
+    batch = pa.RecordBatch.from_pydict({"c": array})
+    field = PartitionSource("f", ("c",), transform)
+    texts = key_texts(batch, field).to_pylist()
+    for key, part in split(batch, (field,)):
+        assert key_text(key[0]) in texts
+        assert set(key_texts(part, field).to_pylist()) == {key_text(key[0])}
