@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from planners import (
     HISTORY_BATCHES,
@@ -27,6 +27,7 @@ from planners import (
 from streaming_sink.options import SinkOptions
 from streaming_sink.writer import WriteResult
 from timeline.head import Head
+from timeline.retention import snapshot_version
 
 ONE_TASK_SECONDS = 1.0
 """A batch goes to one task, without a shuffle, where the recent ones cost all tasks together no more than this. A coalesced stage
@@ -108,18 +109,29 @@ def plan_batch(
 
 
 def commit_sizes(head: Head) -> tuple[CommitSize, ...]:
-    """Return the sizes of the table's latest ordinary commits, oldest first, from the summaries of its appends."""
+    """Return the sizes of the table's latest ordinary commits, oldest first, from the summaries of its snapshots.
+
+    A fill's merged files count as a commit of their own: they are the ordinary rows again, in larger files. Other replaces are
+    clusterings, and do not.
+    """
     sizes: list[CommitSize] = []
-    for snapshot in reversed(head.metadata.snapshots):
+    snapshots = head.metadata.snapshots
+    for position in range(len(snapshots) - 1, -1, -1):
         if len(sizes) == HISTORY_COMMITS:
             break
-        summary = snapshot.summary
-        if summary is None or summary.operation != Operation.APPEND:
+        summary = snapshots[position].summary
+        if summary is None or not (summary.operation == Operation.APPEND or _is_fill(snapshots, position)):
             continue
         counts = summary.additional_properties
         rows, size, files = (int(counts.get(key, 0)) for key in ("added-records", "added-files-size", "added-data-files"))
         sizes.append(CommitSize(rows, size, files))
     return tuple(reversed(sizes))
+
+
+def _is_fill(snapshots: Sequence[Snapshot], position: int) -> bool:
+    """Return whether a replace stands in one version with the append before it."""
+    version = snapshot_version(snapshots[position])
+    return position > 0 and version > 0 and snapshot_version(snapshots[position - 1]) == version
 
 
 def count_small_files(head: Head, partitions: Iterable[PartitionKey], below_bytes: int) -> int:

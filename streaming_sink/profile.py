@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ class _CountTask:
     schema: pa.Schema
     partition_by: tuple[PartitionSource, ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         rows: Counter[PartitionKey] = Counter()
         for batch in batches:
             for key, part in split(conform(batch, self.schema), self.partition_by):

@@ -163,11 +163,12 @@ class IcebergSink:
             )
             if not skipped:
                 check_batch(target.schema, batch.schema)
-        if skipped:
+        if skipped and target.table is not None:
             return self._skipped(target.table, transaction, steps)
         for tries in range(1, _CONFLICT_TRIES + 1):
-            with _computed_once(batch, state.experience, self.options.bulk) as rows:
-                planned = self._plan(rows, target, state, steps)
+            expected = None if self.options.bulk else state.experience.expected()
+            with _computed_once(batch, read_twice=expected is None and not self.options.bulk) as rows:
+                planned = self._plan(rows, target, expected, state.experience.fits_one_task(), steps)
                 with steps("write"):
                     result = write(rows, self._job(target, planned, transaction))
             if not result.rows:
@@ -195,18 +196,21 @@ class IcebergSink:
         state.experience.add(result, planned, steps.seconds("write"), parallelism(batch.sparkSession))
         return self._committed(draft, committed, table, result, steps)
 
-    def _plan(self, batch: DataFrame, target: _Target, state: _RunState, steps: Steps) -> Planned:
+    def _plan(
+        self, batch: DataFrame, target: _Target, expected: tuple[Arrival, ...] | None, one_task: bool, steps: Steps
+    ) -> Planned:
+        """Return where the rows go: as expected, or, where nothing is, as counted."""
         if self.options.bulk:
             return bulk_plan(self.options)
-        expected, one_task = state.experience.expected(), state.experience.fits_one_task()
         counted = expected is None
         if expected is None:
             with steps("profile"), described(batch.sparkSession, f"{self.options.location}: counting rows"):
                 rows = count_rows(batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec))
-            expected, one_task = tuple(Arrival(key, count) for key, count in rows.items()), False
+            expected = tuple(Arrival(key, count) for key, count in rows.items())
         with steps("plan"):
             head = None if target.table is None else target.table.head
-            return plan_batch(head, expected, counted, self.options, parallelism(batch.sparkSession), one_task)
+            cores = parallelism(batch.sparkSession)
+            return plan_batch(head, expected, counted, self.options, cores, one_task and not counted)
 
     def _target(self, batch: DataFrame, fresh: bool) -> _Target:
         """Return the table to write to, by its real head if `fresh`, else by the one that this process knows."""
@@ -230,9 +234,11 @@ class IcebergSink:
 
     def _open(self) -> Table | None:
         try:
-            return Table.open(open_store(self.options.location, self.options.storage_options))
+            table = Table.open(open_store(self.options.location, self.options.storage_options))
         except TableNotFoundError:
             return None
+        table.ensure_store_is_safe()
+        return table
 
     def _create(self, target: _Target) -> Table:
         """Create the table that the batch was written for, or take the one that another writer made meanwhile, if it is alike."""
@@ -317,9 +323,9 @@ class IcebergSink:
 
 
 @contextmanager
-def _computed_once(batch: DataFrame, experience: Experience, bulk: bool) -> Iterator[DataFrame]:
+def _computed_once(batch: DataFrame, read_twice: bool) -> Iterator[DataFrame]:
     """Yield the batch, kept where it will be read twice (counted, then written), so that its source is read once."""
-    if bulk or experience.expected() is not None or batch.is_cached:
+    if not read_twice or batch.is_cached:
         yield batch
         return
     kept = batch.persist()

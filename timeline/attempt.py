@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.table.metadata import TableMetadataV2
-from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry
 
 from timeline import conflicts, names, properties, summaries
@@ -272,7 +272,7 @@ class Attempts:
             main = metadata.refs.get("main")
             refs = {
                 **metadata.refs,
-                "main": SnapshotRef(snapshot_id=current.snapshot_id, snapshot_ref_type=SnapshotRefType.BRANCH)
+                "main": SnapshotRef.model_validate({"snapshot-id": current.snapshot_id, "type": "branch"})
                 if main is None
                 else main.model_copy(update={"snapshot_id": current.snapshot_id}),
             }

@@ -119,21 +119,22 @@ class Table:
 
     @classmethod
     def open(cls, store: Store, environment: Environment = SYSTEM) -> Table:
-        """Open the table at the store's location. TableNotFoundError if there is none, CorruptTableError if it cannot be read.
-
-        The store is probed where this endpoint and client have not been recorded in the table; the next commit records it.
-        """
+        """Open the table at the store's location; only reads. TableNotFoundError if there is none, CorruptTableError if it cannot be read."""
         log = VersionLog(store, ManifestFiles(store), environment)
         version = log.latest()
         if version is None:
             raise TableNotFoundError(f"there is no table of this sink at {store.location}")
-        head = log.head(version)
-        unrecorded = None
-        known = [text for text in head.properties.get(properties.PROBED_STORES, "").split(",") if text]
-        if store.signature not in known:
-            check_store(store, environment)
-            unrecorded = ",".join([*known, store.signature][-_PROBED_KEPT:])
-        return cls(log, head, unrecorded)
+        return cls(log, log.head(version))
+
+    def ensure_store_is_safe(self) -> None:
+        """Probe the store if this endpoint and client are not recorded in the table; the next commit records it (R18).
+
+        A commit does this by itself. Call it earlier to be refused (UnsafeStoreError) before data files are written.
+        """
+        known = [text for text in self._head.properties.get(properties.PROBED_STORES, "").split(",") if text]
+        if self._unrecorded_probe is None and self.store.signature not in known:
+            check_store(self.store, self.log.environment)
+            self._unrecorded_probe = ",".join([*known, self.store.signature][-_PROBED_KEPT:])
 
     @property
     def store(self) -> Store:
@@ -172,6 +173,7 @@ class Table:
         for change in changes:
             if isinstance(change, SetProperties):
                 _check_properties({**change.updates, **dict.fromkeys(change.removals, "")})
+        self.ensure_store_is_safe()
         intent = Intent(
             tuple(changes),
             self._head.schema.schema_id if schema_id is None else schema_id,

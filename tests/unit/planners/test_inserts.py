@@ -39,7 +39,7 @@ def shape(buckets: tuple[Bucket, ...]) -> list[tuple[int, tuple[str, ...]]]:
 
 
 def test_published_example() -> None:
-    """40, 80 and 90 MB are filled with 80, 40 and 30 MB, the rest is cut at 120,000 rows; the tail is next."""
+    """40, 80 and 90 MB are filled with 80, 40 and 30 MB, the rest cut at 120,000 rows; the tail is next."""
     files = [file(size) for size in (40, 80, 90, 130, 105)]
     first = plan(450_000, files, sizing=PUBLISHED, policy=ALWAYS)
     assert shape(first.buckets) == [

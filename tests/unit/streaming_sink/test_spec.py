@@ -1,0 +1,91 @@
+"""Partition fields as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from pyiceberg import types as iceberg
+from pyiceberg.schema import Schema
+
+from streaming_sink.spec import partition_spec
+from timeline.errors import SchemaMismatchError
+
+SCHEMA = Schema(
+    iceberg.NestedField(1, "event_time", iceberg.TimestamptzType(), required=False),
+    iceberg.NestedField(2, "id", iceberg.LongType(), required=False),
+    iceberg.NestedField(3, "name", iceberg.StringType(), required=False),
+    iceberg.NestedField(
+        4, "place", iceberg.StructType(iceberg.NestedField(5, "city", iceberg.StringType(), required=False)), required=False
+    ),
+    iceberg.NestedField(6, "tags", iceberg.ListType(7, iceberg.StringType(), False), required=False),
+    iceberg.NestedField(8, "price", iceberg.DoubleType(), required=False),
+    iceberg.NestedField(9, "id_bucket", iceberg.LongType(), required=False),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("name", "name identity 3"),
+        ("identity(name)", "name identity 3"),
+        ("day(event_time)", "event_time_day day 1"),
+        (" Days( event_time ) ", "event_time_day day 1"),
+        ("date(event_time)", "event_time_day day 1"),
+        ("hours(event_time)", "event_time_hour hour 1"),
+        ("months(event_time)", "event_time_month month 1"),
+        ("year(event_time)", "event_time_year year 1"),
+        ("bucket(16, name)", "name_bucket bucket[16] 3"),
+        ("bucket(name, 16)", "name_bucket bucket[16] 3"),
+        ("truncate(4, name)", "name_trunc truncate[4] 3"),
+        ("place.city", "place.city identity 5"),
+        ("bucket(4, place.city)", "place_city_bucket bucket[4] 5"),
+    ],
+)
+def test_a_field_is_named_and_made_as_iceberg_does(text, expected):
+    [field] = partition_spec([text], SCHEMA).fields
+    assert f"{field.name} {field.transform} {field.source_id}" == expected
+    assert field.field_id == 1000
+
+
+def test_fields_keep_their_order_and_count_from_1000():
+    fields = partition_spec(["day(event_time)", "name"], SCHEMA).fields
+    assert [(field.field_id, field.name) for field in fields] == [(1000, "event_time_day"), (1001, "name")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dya(event_time)", r"unknown partition transform; did you mean day\?"),
+        ("bucket(name)", r"takes a positive number and a column, as in bucket\(16, id\)"),
+        ("bucket(0, name)", "takes a positive number"),
+        ("day(event_time, id)", "takes one column"),
+    ],
+)
+def test_text_that_spells_no_transform_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        partition_spec([text], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("day(event_tme)", r"lacks; did you mean event_time\?"),
+        ("Name", r"did you mean name\?"),
+        ("day(id)", "day does not take a column of type long"),
+        ("bucket(4, price)", "bucket does not take a column of type double"),
+        ("tags.element", "inside a list or a map"),
+        ("place", "identity does not take a column of type struct"),
+    ],
+)
+def test_a_column_that_does_not_fit_is_refused(text, message):
+    with pytest.raises(SchemaMismatchError, match=message):
+        partition_spec([text], SCHEMA)
+
+
+def test_two_fields_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="come to the same name, name_bucket"):
+        partition_spec(["bucket(4, name)", "bucket(8, name)"], SCHEMA)
+
+
+def test_a_field_named_as_another_column_is_refused():
+    with pytest.raises(ValueError, match="named as a column of the table, rename that: id_bucket"):
+        partition_spec(["bucket(4, id)"], SCHEMA)
