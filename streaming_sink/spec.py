@@ -78,7 +78,7 @@ def _checked(
         )
     if any(part in ("element", "key", "value") for part in column.split(".")[1:]) and _is_repeated(column, schema):
         raise SchemaMismatchError(f"a column inside a list or a map has many values a row and cannot partition: {text}")
-    return PartitionField(source.field_id, number, transform, column.replace(".", "_") + suffix if suffix else column)
+    return PartitionField(source.field_id, number, transform, column + suffix)
 
 
 def _is_repeated(column: str, schema: Schema) -> bool:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -90,7 +91,8 @@ def publish(
                     _settle(log, candidate, give_up_at)
                     newest, listing = _confirm(log, candidate, standing, give_up_at)
                 except _Lost as lost:
-                    winner = lost.winner or log.latest()
+                    # The winner is mostly the head. Losing to it again tells that we are far behind: then only a listing finds the head.
+                    winner = lost.winner if lost.winner is not None and attempts == 1 else log.latest()
                     head = None if winner is None else log.head(winner)
                     raise
                 return Published(candidate, newest, listing, attempts)
@@ -154,8 +156,10 @@ def _confirm(
                 if ours.version.commit_id in newest.recent_commits:
                     return head, listing
                 if newest.number - ours.number < properties.RECENT_COMMITS_KEPT:
-                    # We were stalled past retention and created a number that had been deleted. No reader takes it for the head.
-                    log.delete([ours.number])
+                    # We were stalled past retention and created a number that had been deleted. No reader takes it for the head,
+                    # so where the sweep fails, retention may remove it.
+                    with suppress(StoreUnavailableError):
+                        log.delete([ours.number])
                     raise _Lost(newest)
                 return _judge(head, candidate, standing, log), listing
     except _StillUnknown as failure:

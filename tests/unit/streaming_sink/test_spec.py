@@ -37,7 +37,7 @@ SCHEMA = Schema(
         ("bucket(name, 16)", "name_bucket bucket[16] 3"),
         ("truncate(4, name)", "name_trunc truncate[4] 3"),
         ("place.city", "place.city identity 5"),
-        ("bucket(4, place.city)", "place_city_bucket bucket[4] 5"),
+        ("bucket(4, place.city)", "place.city_bucket bucket[4] 5"),
     ],
 )
 def test_a_field_is_named_and_made_as_iceberg_does(text, expected):
