@@ -5,9 +5,9 @@
 
 `append`: every commit adds one file of ten columns with bounds. `fill`: every commit adds one file and puts
 a merged one in the place of it and of the small file before, until that is full: two snapshots a commit. A
-figure is the median over the hundred commits up to the mark. Manifests, lists and versions are synced to disk before
-a commit returns, so the disk's own price of a synced small file stands beside the table, and the processor
-time of the commits below their duration.
+figure is the median over the hundred commits up to the mark. Manifests, lists and versions are synced to disk
+before a commit returns, so the disk's own price of a synced small file stands beside the table, and the
+processor time of the commits below their duration.
 """
 
 from __future__ import annotations

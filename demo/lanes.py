@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from demo.flights import FlightFiles
 
 # A small version of 120 MiB and 100 MiB: a month of flights is about 400 KiB, and so makes one file.
-MAX_FILE_BYTES = 480 * 1024
+MAX_FILE_BYTES = 512 * 1024
 SMALL_FILE_BYTES = 360 * 1024
 PARTITION = "month"
 

@@ -105,7 +105,8 @@ With Python (.venv/bin/python):
   print(table.scan(row_filter="month = 7", limit=5).to_arrow())
 
   import streaming_sink
-  print(streaming_sink.history("{location}"))
+  for report in streaming_sink.history("{location}"):
+      print(report.line())
 
 With DuckDB:
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from planners.model import Bucket, PartitionKey
+from streaming_sink.dictionaries import DictionaryChoice
 from streaming_sink.merging import merge
 from streaming_sink.metrics import Leaf
 from streaming_sink.parquet_file import ParquetFile
@@ -41,6 +42,7 @@ class TaskContents:
 
     job: WorkerJob
     columns: tuple[Leaf, ...]
+    dictionaries: DictionaryChoice
     new_path: Callable[[PartitionKey, int], str]
     """A fresh file name for a partition and a bucket."""
     results: list[TaskResult]
@@ -117,7 +119,7 @@ class PartitionFiles:
             return
         if self._file is None:
             path = self._task.new_path(self._partition, self._bucket_index)
-            self._file = ParquetFile(self._task.job, self._task.columns, path)
+            self._file = ParquetFile(self._task.job, self._task.columns, self._task.dictionaries, path)
             self._task.open_files.add(self._file)
         before = self._file.encoded_bytes
         self._file.write(pa.Table.from_batches(self._held))

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from planners.model import Bucket
 from streaming_sink.batches import by_field_id, conform
+from streaming_sink.dictionaries import DictionaryChoice
 from streaming_sink.metrics import FIELD_ID, Leaf
 from streaming_sink.parquet_file import ParquetFile
 from streaming_sink.writejob import Merge, MergeSkipped, WorkerJob, WrittenFile
@@ -37,7 +38,7 @@ def merge(
 
     `rows` are the rows of `new` where they are still in memory; otherwise they are read back from the store.
     """
-    file = ParquetFile(job, columns, path)
+    file = ParquetFile(job, columns, DictionaryChoice(columns), path)
     open_files.add(file)
     try:
         held: list[pa.RecordBatch] = []

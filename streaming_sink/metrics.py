@@ -27,6 +27,8 @@ class Leaf:
     type: pa.DataType
     path: tuple[int, ...]
     """Indexes from the top-level column down; () below a list or a map."""
+    parquet_path: str
+    """Its name as Parquet spells it, through the groups that lists and maps put in between."""
     repeated: bool
     """It stands below a list or a map: it has counts but no bounds, as in Iceberg."""
 
@@ -40,21 +42,22 @@ def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
     """Return the primitive columns of `schema` in the order in which Parquet stores them."""
     found: list[Leaf] = []
 
-    def visit(arrow_field: pa.Field, path: tuple[int, ...], repeated: bool) -> None:
+    def visit(arrow_field: pa.Field, path: tuple[int, ...], name: str, repeated: bool) -> None:
         kind = arrow_field.type
         if pa.types.is_struct(kind):
             for index in range(kind.num_fields):
-                visit(kind.field(index), (*path, index), repeated)
+                child = kind.field(index)
+                visit(child, (*path, index), f"{name}.{child.name}", repeated)
         elif pa.types.is_list(kind):
-            visit(kind.value_field, path, True)
+            visit(kind.value_field, path, f"{name}.list.element", True)
         elif pa.types.is_map(kind):
-            visit(kind.key_field, path, True)
-            visit(kind.item_field, path, True)
+            visit(kind.key_field, path, f"{name}.key_value.key", True)
+            visit(kind.item_field, path, f"{name}.key_value.value", True)
         else:
-            found.append(Leaf(field_id(arrow_field), kind, path, repeated))
+            found.append(Leaf(field_id(arrow_field), kind, path, name, repeated))
 
     for index, top in enumerate(schema):
-        visit(top, (index,), False)
+        visit(top, (index,), top.name, False)
     return tuple(found)
 
 

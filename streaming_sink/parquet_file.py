@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from planners.model import PartitionKey
+from streaming_sink.dictionaries import DictionaryChoice
 from streaming_sink.metrics import Leaf, column_metrics, nan_counts
 from streaming_sink.writejob import WorkerJob, WrittenFile
 from timeline.errors import StoreUnavailableError
@@ -17,37 +18,46 @@ from timeline.errors import StoreUnavailableError
 class ParquetFile:
     """Encodes tables into one new object. `close` makes it durable; `abort` deletes what there is, best effort."""
 
-    def __init__(self, job: WorkerJob, columns: tuple[Leaf, ...], path: str) -> None:
+    def __init__(
+        self, job: WorkerJob, columns: tuple[Leaf, ...], dictionaries: DictionaryChoice, path: str
+    ) -> None:
         self.path = path
         self._job = job
         self._columns = columns
+        self._dictionaries = dictionaries
         self._footers: list[pq.FileMetaData] = []
         self._nans: dict[int, int] = {}
         self._rows = 0
         self._output = job.store.open_output(path)
         self._sink = _Sink(self._output)
-        settings = job.parquet
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._sink, mode="w"),
-            job.schema,
-            compression=settings.compression,
-            compression_level=settings.compression_level,
-            data_page_size=settings.page_bytes,
-            max_rows_per_page=settings.page_rows,
-            dictionary_pagesize_limit=settings.dictionary_page_bytes,
-            store_schema=False,  # a second copy of the schema, for Arrow alone
-            store_decimal_as_integer=True,  # as the Iceberg specification has it
-            metadata_collector=self._footers,
-        )
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
         """Encode `table` as one row group."""
         if not table.num_rows:
             return
-        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._opened(table).write_table(table, row_group_size=table.num_rows)
         self._rows += table.num_rows
         for leaf, count in nan_counts(table, self._columns).items():
             self._nans[leaf] = self._nans.get(leaf, 0) + count
+
+    def _opened(self, first: pa.Table) -> pq.ParquetWriter:
+        if self._writer is None:
+            settings = self._job.parquet
+            self._writer = pq.ParquetWriter(
+                pa.PythonFile(self._sink, mode="w"),
+                self._job.schema,
+                compression=settings.compression,
+                compression_level=settings.compression_level,
+                use_dictionary=self._dictionaries.paths(first),
+                data_page_size=settings.page_bytes,
+                max_rows_per_page=settings.page_rows,
+                dictionary_pagesize_limit=settings.dictionary_page_bytes,
+                store_schema=False,  # a second copy of the schema, for Arrow alone
+                store_decimal_as_integer=True,  # as the Iceberg specification has it
+                metadata_collector=self._footers,
+            )
+        return self._writer
 
     @property
     def encoded_bytes(self) -> int:
@@ -56,7 +66,7 @@ class ParquetFile:
 
     def close(self, partition: PartitionKey, bucket: int) -> WrittenFile:
         """Write the footer, wait until the object is durable (R14), and return what it is."""
-        self._writer.close()
+        self._opened(self._job.schema.empty_table()).close()
         size = self._sink.written  # exact: the footer is the last thing written (R23)
         self._output.close()
         footer = self._footers[0]
@@ -82,7 +92,8 @@ class ParquetFile:
         error = RuntimeError("the file is given up")
         with suppress(StoreUnavailableError, OSError):
             self._output.__exit__(type(error), error, None)
-        self._writer.close()  # into nowhere: pyarrow would do it on collection, and print a failure
+        if self._writer is not None:
+            self._writer.close()  # into nowhere: pyarrow would do it on collection, and print a failure
 
 
 class _Sink:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from planners.model import Bucket, PartitionKey
 from streaming_sink.batches import conform
 from streaming_sink.buckets import BUFFER_BYTES, PartitionFiles, Ratio, TaskContents
+from streaming_sink.dictionaries import DictionaryChoice
 from streaming_sink.metrics import leaves
 from streaming_sink.partitioning import partition_path, split
 from streaming_sink.spill import Spill
@@ -36,8 +37,16 @@ class TaskWriter:
         for planned in (job.tasks.get(task, TaskBuckets()), job.shared):
             for index, bucket in planned.buckets:
                 self._planned.setdefault(bucket.partition, []).append((index, bucket))
+        columns = leaves(job.schema)
         self._task = TaskContents(
-            job, leaves(job.schema), self._new_path, [], Ratio(), job.first_free_bucket, open_files=set()
+            job=job,
+            columns=columns,
+            dictionaries=DictionaryChoice(columns),
+            new_path=self._new_path,
+            results=[],
+            ratio=Ratio(),
+            next_free_bucket=job.first_free_bucket,
+            open_files=set(),
         )
         self._partitions: dict[PartitionKey, PartitionFiles] = {}
         self._spill: Spill | None = None

@@ -58,8 +58,10 @@ def snapshots_to_expire(
         if near or start <= newest_append < end or not (old or too_many):
             break
         expirable = expirable or _main_alone(snapshots, refs)
-        cut_by_number |= not old
-        expired.update(s.snapshot_id for s in group if s.snapshot_id in expirable)
+        # A tag on a replace keeps its append too (R7).
+        if all(s.snapshot_id in expirable for s in group):
+            cut_by_number |= not old
+            expired.update(s.snapshot_id for s in group)
     return Expiry(frozenset(expired), cut_by_number)
 
 

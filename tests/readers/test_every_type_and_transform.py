@@ -55,6 +55,10 @@ _LAYOUTS: dict[str, list[str]] = {
 }
 
 
+_WITH_HISTORY = ["unpartitioned", "identity of plain types", "month, day, hour"]
+_with_history = pytest.mark.parametrize("landed", _WITH_HISTORY, indirect=True)
+
+
 @dataclass(frozen=True)
 class Landed:
     """A table of ours and the batches that went into it."""
@@ -98,6 +102,7 @@ def test_the_head_holds_all_rows(reader: str, landed: Landed) -> None:
     judges.assert_reader_agrees(reader, landed.location, landed.up_to(3))
 
 
+@_with_history
 @pytest.mark.parametrize("reader", judges.READERS)
 def test_every_snapshot_holds_its_rows(reader: str, landed: Landed) -> None:
     """At every snapshot, appends and replaces alike, each reader sees the batches up to it."""
@@ -110,6 +115,7 @@ def test_every_snapshot_holds_its_rows(reader: str, landed: Landed) -> None:
         judges.assert_reader_agrees(reader, landed.location, expected, snapshot_id=snapshot.snapshot_id)
 
 
+@_with_history
 def test_a_stream_over_the_table_brings_each_row_once(landed: Landed) -> None:
     """Spark's `readStream` sees pure appends: each row once, whatever was merged meanwhile."""
     expected = canonical(landed.up_to(3), _SCHEMA, _COLUMNS)
@@ -118,6 +124,7 @@ def test_a_stream_over_the_table_brings_each_row_once(landed: Landed) -> None:
     judges.assert_same_rows(judges.stream_rows(landed.location, options=slowly), expected, "the slow stream")
 
 
+@_with_history
 def test_an_increment_holds_the_rows_appended_since(landed: Landed) -> None:
     """An incremental read after the first batch brings the other two, and no row of a merged file twice."""
     first = judges.snapshots(landed.location)[0].snapshot_id
@@ -125,6 +132,7 @@ def test_an_increment_holds_the_rows_appended_since(landed: Landed) -> None:
     judges.assert_same_rows(judges.incremental_rows(landed.location, first), expected, "the increment")
 
 
+@_with_history
 def test_metadata_tables_agree(landed: Landed) -> None:
     """Iceberg's metadata tables load, and their totals agree with the summary and with the disk."""
     judges.assert_metadata_tables_agree(landed.location)

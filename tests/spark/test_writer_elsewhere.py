@@ -105,11 +105,3 @@ def test_a_worker_python_without_pyarrow_is_named_with_what_to_set(location, tmp
     assert "lacks pyarrow" in line
     assert "PYSPARK_PYTHON" in line
     assert "spark.pyspark.python" in line
-
-
-def test_a_worker_python_without_this_package_is_named(location):
-    """The session runs in a folder that the workers do not import from."""
-    script = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + CLASSIC
-    out, everything = _run(script, location, PYTHONPATH="")
-    [line] = [line for line in out.splitlines() if line.startswith("FAILED")] or [everything]
-    assert "lacks streaming_sink" in line

@@ -120,7 +120,7 @@ def rows_of(mebibytes: float) -> int:
     return int(mebibytes * MIB / WIDTH)
 
 
-def mixed(seed: int, batches: int = 2_000) -> dict[str, list[int]]:
+def mixed(seed: int, batches: int = 1_200) -> dict[str, list[int]]:
     """Arrivals in rows; a full file has some 365,000."""
     dice = random.Random(seed)
     return {
@@ -207,7 +207,7 @@ def test_noisy_arrivals_around_a_seventh_of_a_file_cost_less_than_three(seed: in
 
 @pytest.mark.parametrize("foreseen", [None, lambda at: 100])
 def test_ten_thousand_tiny_arrivals(foreseen: Callable[[int], int] | None) -> None:
-    """10 KB a batch under the default sizes: 11 bytes per byte, as the schedule says, and eight small files."""
+    """10 KB a batch under the default sizes: 11 bytes per byte at most, and eight files."""
     partition = run([100] * 10_000, foreseen, sizing=FileSizing(), width=102)
     assert partition.most_small <= SMALL_FILES_AT_MOST
     assert partition.written_per_byte <= 11 <= partition.bound

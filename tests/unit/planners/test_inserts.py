@@ -159,6 +159,26 @@ def test_eight_small_files_force_a_merge_of_those_that_repay_it_best(exact: bool
     assert (bucket.rows, bucket.min_rows) == (1_000, 1)
 
 
+def test_twelve_small_files_are_brought_down_to_eight_even_where_fewer_would_repay_better() -> None:
+    """The four equal ones repay best, but leave eight others beside the merged file."""
+    sizes = [0.01] * 4 + [0.026 * 1.6**at for at in range(8)]
+    small = [file(size, f"{at:02}") for at, size in enumerate(sizes)]
+    (bucket,) = plan(1, small).buckets
+    assert len(bucket.inputs) >= 5
+
+
+def test_a_small_file_without_room_for_one_more_row_is_kept() -> None:
+    answer = plan_inserts([Arrival((), 1)], [file(99)], SIZING, bytes_per_row=30 * MB, exact=True)
+    assert shape(answer.buckets) == [(1, ())]
+    assert answer.decisions[0].reason == "no room for one more row"
+
+
+def test_files_of_equal_size_are_filled_in_the_order_of_their_paths() -> None:
+    answer = plan(5, [file(7, "b"), file(7, "a")], policy=ALWAYS)
+    assert shape(answer.buckets) == [(5, ("a",))]
+    assert [it.reason for it in answer.decisions] == ["5 rows join", "no rows are left for it"]
+
+
 def test_a_crowded_partition_without_foreseen_rows_has_a_bucket_that_stands_by() -> None:
     small = [file(1, f"{at}") for at in range(8)]
     (bucket,) = plan_inserts([], small, SIZING, bytes_per_row=1_000, exact=False).buckets

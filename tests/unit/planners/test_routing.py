@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from planners import (
     SLOTS,
     Arrival,
+    Bucket,
     FileSizing,
     InsertPlan,
     Routing,
@@ -87,6 +88,27 @@ def test_one_hot_partition_and_ten_thousand_cold_ones() -> None:
     loads = planned_rows(plan, routing)
     share = sum(loads) / routing.tasks
     assert share / 2 <= min(loads) <= max(loads) <= 2 * share
+
+
+def test_a_partition_of_more_than_a_quarter_of_a_share_is_hot() -> None:
+    """The share is 100,000 rows."""
+    rows = {1: 74_999, 2: 25_001, 3: 25_000, 4: 75_000}
+    routing = route_shuffled(planned(rows), parallelism=2, rows_per_task=100_000)
+    assert [route.partition for route in routing.hot] == [(1,), (2,), (4,)]
+
+
+def test_the_heaviest_partition_finds_a_task_of_its_own() -> None:
+    plan = planned({0: 20_000, 1: 20_000, 2: 20_000, 3: 20_000, 4: 79_990, 5: 1})
+    routing = route_shuffled(plan, parallelism=2, rows_per_task=80_000)
+    assert max(planned_rows(plan, routing)) <= 80_001
+
+
+def test_a_task_with_almost_no_rows_of_a_hot_partition_still_has_a_slot() -> None:
+    buckets = (Bucket((), 1), Bucket((), 200_000), Bucket((), 200_000))
+    routing = route_shuffled(InsertPlan(buckets, (), 1, 200_000, 200_000), parallelism=3, rows_per_task=9)
+    (route,) = routing.hot
+    assert route.slots[0][0] == 1
+    assert route.buckets == ((0,), (1,), (2,))
 
 
 def test_the_routing_names_partitions_in_a_stable_order() -> None:

@@ -471,7 +471,7 @@ def test_a_commit_on_a_stale_head_costs_requests_by_what_is_new_only() -> None:
     lake.store.count()
     mine.commit([Append((lake.file(),))])
     counted = lake.store.count()
-    assert counted["GET"] <= 3 + 2 + 8
+    assert counted["GET"] <= 6 + 8
     assert counted["LIST"] <= 2
 
 

@@ -1,0 +1,49 @@
+"""What a failed Spark action is told as."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from streaming_sink.worker_failures import WorkerEnvironmentError, explain_worker_failure
+from timeline.errors import SchemaMismatchError, StoreUnavailableError
+
+_HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def test_another_python_version_is_named_with_what_to_set():
+    failure = RuntimeError("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.12")
+    with pytest.raises(WorkerEnvironmentError, match=rf"another python than the driver's {_HERE};.*PYSPARK_PYTHON"):
+        raise explain_worker_failure(failure)
+
+
+@pytest.mark.parametrize(
+    ("module", "package"), [("pyarrow", "pyarrow"), ("streaming_sink.worker", "streaming_sink"), ("timeline", "timeline")]
+)
+def test_a_package_that_workers_lack_is_named_with_what_to_set(module, package):
+    failure = RuntimeError(f"Traceback ...\nModuleNotFoundError: No module named '{module}'\n\tat org.apache")
+    with pytest.raises(WorkerEnvironmentError, match=rf"lacks {package},.*spark.pyspark.python"):
+        raise explain_worker_failure(failure)
+
+
+def test_a_package_of_the_users_own_function_is_left_alone():
+    assert explain_worker_failure(RuntimeError("ModuleNotFoundError: No module named 'my_model'")) is None
+
+
+def test_rows_that_do_not_fit_are_a_schema_mismatch():
+    text = "streaming_sink.batches.RowsDoNotFitError: column is required by the table but holds nulls: a (3)\n"
+    explained = explain_worker_failure(RuntimeError(text))
+    assert isinstance(explained, SchemaMismatchError)
+    assert str(explained) == "column is required by the table but holds nulls: a (3)"
+
+
+def test_a_store_that_fails_in_a_task_is_the_stores_error():
+    text = "timeline.errors.StoreUnavailableError: the disk is full: free space: /t/data/x.parquet\n\tat org"
+    explained = explain_worker_failure(RuntimeError(text))
+    assert isinstance(explained, StoreUnavailableError)
+    assert str(explained) == "the disk is full: free space: /t/data/x.parquet"
+
+
+def test_any_other_failure_is_raised_as_it_is():
+    assert explain_worker_failure(RuntimeError("division by zero")) is None
