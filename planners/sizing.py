@@ -112,19 +112,21 @@ class CommitSize:
     clustered: bool = False
 
 
-def bytes_per_row(history: Sequence[CommitSize]) -> int:
+def bytes_per_row(history: Sequence[CommitSize], *, max_file_bytes: int = 16 * TINY_FILE_BYTES) -> int:
     """Return the bytes that a row takes on disk, from the table's commits, oldest first; never less than 1.
 
     Counted are the last 16 commits that are not clustered (sorted data compresses better and misleads) and
-    whose files are not tiny. With none of them the answer is `DEFAULT_BYTES_PER_ROW`. The first sets the
+    whose files are not tiny: on average below `TINY_FILE_BYTES`, or below a sixteenth of `max_file_bytes` in
+    a table whose files are meant to be that small. With none of them the answer is `DEFAULT_BYTES_PER_ROW`. The first sets the
     estimate; after each later one it moves towards the median of the latest three, by at most a factor of
     two. So one odd commit among others that are alike changes nothing, and rows that are from now on 100
     times as wide are followed within eight commits, the first of which changes nothing.
     """
+    tiny = min(TINY_FILE_BYTES, max_file_bytes // 16)
     widths = [
         max(1, (commit.bytes + commit.rows // 2) // commit.rows)
         for commit in history[-HISTORY_COMMITS:]
-        if commit.rows > 0 and not commit.clustered and commit.bytes >= TINY_FILE_BYTES * max(1, commit.files)
+        if commit.rows > 0 and not commit.clustered and commit.bytes >= tiny * max(1, commit.files)
     ]
     if not widths:
         return DEFAULT_BYTES_PER_ROW

@@ -1,4 +1,5 @@
-"""Arrow batches in the shape of the table: columns by name or field id, in table order, with the table's types.
+"""Arrow batches in the shape of the table: columns by name or field id, in table order, with the table's
+types.
 
 Pure Arrow; runs inside tasks.
 """
@@ -49,7 +50,9 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, key: Key = by_name) -> pa.
 
 def _require_values(column: pa.Array, target: pa.Field) -> None:
     if not target.nullable and column.null_count:
-        raise RowsDoNotFitError(f"column is required by the table but holds nulls: {target.name} ({column.null_count})")
+        raise RowsDoNotFitError(
+            f"column is required by the table but holds nulls: {target.name} ({column.null_count})"
+        )
 
 
 def _conform_array(array: pa.Array, target: pa.Field, key: Key) -> pa.Array:
@@ -78,7 +81,9 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, key: Key) -> pa.Arra
     present = pc.sum(array.is_valid()).as_py() or 0
     for field in fields:
         index = given.get(key(field))
-        column = pa.nulls(len(array), field.type) if index is None else _conform_array(children[index], field, key)
+        column = (
+            pa.nulls(len(array), field.type) if index is None else _conform_array(children[index], field, key)
+        )
         if not field.nullable and len(column) - column.null_count < present:
             raise RowsDoNotFitError(f"column is required by the table but holds nulls: {field.name}")
         columns.append(column)

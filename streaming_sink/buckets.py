@@ -1,4 +1,5 @@
-"""The files of one table partition inside one task: rows are cut exactly as the plan says, then by the table's sizes."""
+"""The files of one table partition inside one task: rows are cut exactly as the plan says, then by the
+table's sizes."""
 
 from __future__ import annotations
 
@@ -19,12 +20,14 @@ BUFFER_BYTES = 128 * 1024 * 1024
 """Arrow bytes that one task holds over all its partitions before it encodes or spills some of them."""
 
 _LEAST_ROOM = 32
-"""A file with less than this fraction of its maximum left is full: a smaller row group is not worth its overhead."""
+"""A file with less than this fraction of its maximum left is full: a smaller row group is not worth its
+overhead."""
 
 
 @dataclass(slots=True)
 class Ratio:
-    """Encoded bytes per Arrow byte, as this task has seen it. 1 before it saw any: encoding hardly ever grows rows."""
+    """Encoded bytes per Arrow byte, as this task has seen it. 1 before it saw any: encoding hardly ever grows
+    rows."""
 
     arrow: int = 0
     encoded: int = 0
@@ -55,7 +58,9 @@ class TaskContents:
 class PartitionFiles:
     """Takes the rows of one partition in the task, and turns them into its files one after the other."""
 
-    def __init__(self, task: TaskContents, partition: PartitionKey, planned: list[tuple[int, Bucket]]) -> None:
+    def __init__(
+        self, task: TaskContents, partition: PartitionKey, planned: list[tuple[int, Bucket]]
+    ) -> None:
         self._task = task
         self._partition = partition
         self._planned = deque(planned)
@@ -107,11 +112,16 @@ class PartitionFiles:
 
     def _group_bytes(self) -> int:
         room = self._largest_file() - (self._file.encoded_bytes if self._file else 0)
-        return max(1, min(self._task.job.parquet.row_group_bytes, BUFFER_BYTES, self._task.ratio.arrow_of(room)))
+        return max(
+            1, min(self._task.job.parquet.row_group_bytes, BUFFER_BYTES, self._task.ratio.arrow_of(room))
+        )
 
     def _largest_file(self) -> int:
         # the merged file may not exceed the maximum either
-        return max(self._task.job.max_file_bytes - self._bucket.input_bytes, self._task.job.max_file_bytes // _LEAST_ROOM)
+        return max(
+            self._task.job.max_file_bytes - self._bucket.input_bytes,
+            self._task.job.max_file_bytes // _LEAST_ROOM,
+        )
 
     def flush(self) -> None:
         """Encode the rows that are held as one row group of the current file."""
@@ -176,5 +186,7 @@ class PartitionFiles:
             return
         merged_path = task.new_path(self._partition, self._bucket_index)
         task.results.append(
-            merge(task.job, task.columns, task.open_files, bucket, self._bucket_index, new, whole, merged_path)
+            merge(
+                task.job, task.columns, task.open_files, bucket, self._bucket_index, new, whole, merged_path
+            )
         )

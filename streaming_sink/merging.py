@@ -16,7 +16,7 @@ from streaming_sink.parquet_file import ParquetFile
 from streaming_sink.writejob import Merge, MergeSkipped, WorkerJob, WrittenFile
 
 _GROUP_BYTES = 64 * 1024 * 1024
-"""Arrow bytes of a row group of a merged file; with the decoded row group that feeds it, what a merge holds."""
+"""Arrow bytes of a row group of a merged file. With the batches that feed it, this is what a merge holds."""
 _READ_ROWS = 64 * 1024
 
 
@@ -34,7 +34,8 @@ def merge(
     rows: list[pa.RecordBatch] | None,
     path: str,
 ) -> Merge | MergeSkipped:
-    """Write the rows of `bucket.inputs`, then those of `new`, to `path`; only missing or unfit inputs skip it.
+    """Write the rows of `bucket.inputs`, then those of `new`, to `path`; only missing or unfit inputs skip
+    it.
 
     `rows` are the rows of `new` where they are still in memory; otherwise they are read back from the store.
     """
@@ -59,7 +60,8 @@ def merge(
     open_files.discard(file)
     if merged.rows != new.rows + bucket.input_rows:
         job.store.delete([path])
-        reason = f"the files hold other rows than the table says: {merged.rows} != {bucket.input_rows} + {new.rows}"
+        said = "a file to fill holds more or fewer rows than the table says"
+        reason = f"{said}: {merged.rows - new.rows} != {bucket.input_rows}"
         return MergeSkipped(bucket.inputs, new.path, reason)
     return Merge(bucket.inputs, new.path, merged)
 

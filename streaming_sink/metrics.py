@@ -94,11 +94,11 @@ def column_metrics(
             metrics.nans[leaf.field_id] = nans[leaf.field_id]
         if mode == "counts" or leaf.repeated or _is_uuid(leaf):
             continue
-        _add_bounds(metrics, leaf, mode, statistics, nans.get(leaf.field_id, 0))
+        _add_bounds(metrics, leaf, mode, statistics)
     return metrics
 
 
-def _add_bounds(metrics: ColumnMetrics, leaf: Leaf, mode: str, statistics: list[Any], nans: int) -> None:
+def _add_bounds(metrics: ColumnMetrics, leaf: Leaf, mode: str, statistics: list[Any]) -> None:
     floating = pa.types.is_floating(leaf.type)
     bounded = []
     for each in statistics:
@@ -118,7 +118,8 @@ def _add_bounds(metrics: ColumnMetrics, leaf: Leaf, mode: str, statistics: list[
 
 
 def lower_bound(kind: pa.DataType, raw: Any, length: int | None) -> bytes | None:
-    """Return Iceberg's bytes of a value that no value of the column is below; `raw` is Parquet's physical value."""
+    """Return Iceberg's bytes of a value that no value of the column is below; `raw` is Parquet's physical
+    value."""
     if pa.types.is_string(kind):
         return bytes(raw) if length is None else raw.decode()[:length].encode()
     if pa.types.is_binary(kind):
@@ -127,7 +128,8 @@ def lower_bound(kind: pa.DataType, raw: Any, length: int | None) -> bytes | None
 
 
 def upper_bound(kind: pa.DataType, raw: Any, length: int | None) -> bytes | None:
-    """Return Iceberg's bytes of a value that no value of the column is above, or None where truncation leaves none."""
+    """Return Iceberg's bytes of a value that no value of the column is above, or None where truncation leaves
+    none."""
     if pa.types.is_string(kind):
         return bytes(raw) if length is None else _truncated_text_above(raw.decode(), length)
     if pa.types.is_binary(kind):
@@ -186,7 +188,8 @@ def _order(kind: pa.DataType) -> Any:
     if pa.types.is_decimal(kind):
         return lambda raw: raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
     if pa.types.is_floating(kind):
-        # Parquet writes -0.0 as the least zero and 0.0 as the greatest; Python's order cannot tell them apart.
+        # Parquet writes -0.0 as the least zero and 0.0 as the greatest; Python's order cannot tell them
+        # apart.
         return lambda raw: (raw, math.copysign(1.0, raw))
     return None
 

@@ -1,4 +1,5 @@
-"""One data file on its way: rows are buffered as Arrow batches, encoded one row group at a time, and measured at close."""
+"""One data file on its way: rows are buffered as Arrow batches, encoded one row group at a time, and measured
+at close."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from timeline.errors import StoreUnavailableError
 
 
 class ParquetFile:
-    """Encodes tables into one new object. `close` makes it durable; `abort` deletes what there is, best effort."""
+    """Encodes tables into one new object. `close` makes it durable; `abort` deletes what there is, best
+    effort."""
 
     def __init__(
         self, job: WorkerJob, columns: tuple[Leaf, ...], dictionaries: DictionaryChoice, path: str
@@ -87,7 +89,8 @@ class ParquetFile:
         )
 
     def abort(self) -> None:
-        """Give the file up after a failure. The store discards what is half written; what it raises gives way."""
+        """Give the file up after a failure. The store discards what is half written; what it raises gives
+        way."""
         self._sink.discards = True
         error = RuntimeError("the file is given up")
         with suppress(StoreUnavailableError, OSError):

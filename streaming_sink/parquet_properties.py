@@ -12,7 +12,14 @@ from streaming_sink.writejob import ParquetSettings
 
 _PREFIX = "write.parquet."
 _METRICS = "write.metadata.metrics."
-_CODECS = {"zstd": "zstd", "gzip": "gzip", "snappy": "snappy", "brotli": "brotli", "lz4": "lz4", "uncompressed": "none"}
+_CODECS = {
+    "zstd": "zstd",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "brotli": "brotli",
+    "lz4": "lz4",
+    "uncompressed": "none",
+}
 _MODE = re.compile(r"^(none|counts|full|truncate\([1-9][0-9]*\))$")
 _DEFAULT_MODE = "truncate(16)"
 _HONOURED = (
@@ -26,7 +33,8 @@ _HONOURED = (
 
 
 def parquet_settings(properties: Mapping[str, str]) -> ParquetSettings:
-    """Return the encoding that a table's properties ask for. ValueError names a property that cannot be honoured."""
+    """Return the encoding that a table's properties ask for. ValueError names a property that cannot be
+    honoured."""
     default = ParquetSettings()
     codec = properties.get(_PREFIX + "compression-codec", "zstd").lower()
     if codec not in _CODECS:
@@ -45,8 +53,8 @@ def parquet_settings(properties: Mapping[str, str]) -> ParquetSettings:
 def ignored_properties(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return the `write.parquet.*` properties that are set and that this writer leaves aside, in order.
 
-    They tune how parquet-mr checks sizes (`row-group-check-*`), pick a page version, or add bloom filters and switch
-    statistics off by column. Files are correct without them; footers' statistics are where the bounds come from.
+    They tune how parquet-mr checks sizes (`row-group-check-*`), pick a page version, add bloom filters, or
+    switch statistics off by column. Files are correct without them; the bounds come from the statistics.
     """
     mine = {_PREFIX + name for name in _HONOURED}
     return tuple(sorted(key for key in properties if key.startswith(_PREFIX) and key not in mine))
@@ -71,7 +79,8 @@ def _positive(properties: Mapping[str, str], name: str, default: int) -> int:
 def metrics_modes(schema: Schema, properties: Mapping[str, str]) -> dict[int, str]:
     """Return the metrics mode of every primitive column, by field id.
 
-    As Iceberg: a column's own property wins, then `write.metadata.metrics.default`; without one, the first 100
+    As Iceberg: a column's own property wins, then `write.metadata.metrics.default`; without one, the first
+    100
     columns (`max-inferred-column-defaults`) have truncate(16) and the others none.
     """
     default = properties.get(_METRICS + "default")

@@ -1,6 +1,7 @@
 """Rows to table partitions inside a task: Iceberg's transforms over Arrow arrays, keys, and folder names.
 
-Keys hold Iceberg's internal values, as pyiceberg reads them from a manifest: a date or day is the days since 1970, a
+Keys hold Iceberg's internal values, as pyiceberg reads them from a manifest: a date or day is the days since
+1970, a
 timestamp its microseconds, a decimal a Decimal, a UUID a UUID.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Hashable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from hashlib import sha1
 from math import isnan
 from typing import Any
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from planners.model import PartitionKey
 from streaming_sink.writejob import PartitionSource
 
-_EPOCH = datetime(1970, 1, 1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def transformed(array: pa.Array, transform: str) -> pa.Array:
@@ -67,7 +68,10 @@ def split(
     encoded = [_encode(transformed(source_array(batch, field.source), field.transform)) for field in fields]
     groups = pc.dictionary_encode(_combined([each.indices for each in encoded])).indices
     order = pc.sort_indices(groups)  # stable
-    choices = [_internal_values(each.dictionary, _is_uuid(batch, field)) for each, field in zip(encoded, fields, strict=True)]
+    choices = [
+        _internal_values(each.dictionary, _is_uuid(batch, field))
+        for each, field in zip(encoded, fields, strict=True)
+    ]
     counts = sorted(pc.value_counts(groups).to_pylist(), key=lambda count: count["values"])
     start = 0
     for count in counts:
@@ -129,7 +133,8 @@ def _internal_values(array: pa.Array, is_uuid: bool) -> list[Hashable]:
 
 
 def partition_path(key: PartitionKey, fields: Sequence[PartitionSource], schema: pa.Schema) -> str:
-    """Return the folder of a partition below `data/`, as Hive and Iceberg spell it: `name=value/…`, "" for no fields.
+    """Return the folder of a partition below `data/`, as Hive and Iceberg spell it: `name=value/…`, "" for no
+    fields.
 
     Engines never read values from it. A name too long for a file system is cut and ends in its hash.
     """
@@ -162,7 +167,7 @@ def _human(value: Any, transform: str, kind: pa.DataType) -> str:
         return f"{1970 + value // 12:04}-{value % 12 + 1:02}"
     if transform == "hour":
         return (_EPOCH + timedelta(hours=value)).strftime("%Y-%m-%d-%H")
-    if transform == "day" or transform == "identity" and pa.types.is_date32(kind):
+    if transform == "day" or (transform == "identity" and pa.types.is_date32(kind)):
         return (_EPOCH + timedelta(days=value)).date().isoformat()
     if isinstance(value, bool):
         return str(value).lower()
@@ -171,6 +176,6 @@ def _human(value: Any, transform: str, kind: pa.DataType) -> str:
     if transform == "identity" and pa.types.is_time64(kind):
         return (_EPOCH + timedelta(microseconds=value)).time().isoformat()
     if transform == "identity" and pa.types.is_timestamp(kind):
-        zone = "+00:00" if kind.tz else ""
-        return (_EPOCH + timedelta(microseconds=value)).isoformat() + zone
+        at = _EPOCH + timedelta(microseconds=value)
+        return (at if kind.tz else at.replace(tzinfo=None)).isoformat()
     return str(value)

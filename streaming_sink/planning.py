@@ -93,11 +93,12 @@ def plan_batch(
     """Return where the rows of a batch go. `head` is None while the table does not exist. Reads no file but manifests."""
     arrivals = tuple(arrivals)
     partitions = {arrival.partition for arrival in arrivals}
+    sizes = () if head is None else commit_sizes(head)
     plan = plan_inserts(
         arrivals,
         () if head is None else _small_files(head, partitions, options.sizing.small_file_bytes),
         options.sizing,
-        bytes_per_row=bytes_per_row(() if head is None else commit_sizes(head)),
+        bytes_per_row=bytes_per_row(sizes, max_file_bytes=options.sizing.max_file_bytes),
         policy=options.fill_policy,
         exact=exact,
     )

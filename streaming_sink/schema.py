@@ -45,7 +45,8 @@ _ADVICE = {
 def iceberg_schema(batch: spark.StructType) -> Schema:
     """Return the Iceberg schema of a new table for rows of this shape, with ids as Iceberg assigns them.
 
-    Every column is optional, as Iceberg's own Spark tables made from a query: that one batch is known to hold no null
+    Every column is optional, as Iceberg's own Spark tables made from a query: that one batch is known to hold
+    no null
     says nothing of the next.
 
     Raises SchemaMismatchError for duplicate names, names that differ only in case, and types that Iceberg v2
@@ -105,7 +106,8 @@ def _unsupported(kind: spark.DataType) -> str:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Return the Arrow schema in which files of the table are written, with `PARQUET:field_id` on every field."""
+    """Return the Arrow schema in which files of the table are written, with `PARQUET:field_id` on every
+    field."""
     return pa.schema([_arrow_field(field) for field in schema.fields])
 
 
@@ -158,10 +160,9 @@ def check_names(batch: spark.StructType, prefix: str = "") -> None:
         for field in batch.fields:
             if counts[kind(field.name)] > 1:
                 same = [repr(other.name) for other in batch.fields if kind(other.name) == kind(field.name)]
+                inside = f" of {prefix[:-1]}" if prefix else ""
                 raise SchemaMismatchError(
-                    f"the batch holds a column {what}; rename or drop all but one: {prefix}: {', '.join(same)}"
-                    if prefix
-                    else f"the batch holds a column {what}; rename or drop all but one: {', '.join(same)}"
+                    f"the batch holds a column{inside} {what}; rename or drop all but one: {', '.join(same)}"
                 )
     for field in batch.fields:
         for path, struct in _structs(field.dataType, prefix + field.name):
@@ -204,12 +205,13 @@ def _check_struct(table: iceberg.StructType, batch: spark.StructType, prefix: st
 def _new_column(name: str, prefix: str, known: list[str]) -> str:
     same = [other for other in known if other.lower() == name.lower()]
     if same:
-        return f"the batch spells a column of the table in another case; rename it: {prefix}{name} (table: {same[0]})"
+        said = "the batch spells a column of the table in another case; rename it"
+        return f"{said}: {prefix}{name} (table: {same[0]})"
     near = get_close_matches(name, known, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     return (
-        "the batch has a column that the table lacks; adding columns in a running stream is an option to come "
-        f"(merge_schema), until then drop it or add it to the table: {prefix}{name}{hint}"
+        "the batch has a column that the table lacks; adding columns in a running stream is an option to "
+        f"come (merge_schema), until then drop it or add it to the table: {prefix}{name}{hint}"
     )
 
 
@@ -238,7 +240,9 @@ _WIDER = {
 
 def _fits(table: iceberg.IcebergType, kind: spark.DataType) -> bool:
     if isinstance(table, iceberg.DecimalType):
-        return isinstance(kind, spark.DecimalType) and (kind.scale == table.scale and kind.precision <= table.precision)
+        if not isinstance(kind, spark.DecimalType):
+            return False
+        return kind.scale == table.scale and kind.precision <= table.precision
     if isinstance(table, iceberg.FixedType):
         return isinstance(kind, spark.BinaryType)
     if not isinstance(table, iceberg.PrimitiveType):

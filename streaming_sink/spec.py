@@ -17,12 +17,20 @@ _CALL = re.compile(r"^\s*([A-Za-z]+)\s*\(\s*(.+?)\s*\)\s*$")
 _SIMPLE = {"identity": "", "year": "_year", "month": "_month", "day": "_day", "hour": "_hour"}
 _SIZED = {"bucket": "_bucket", "truncate": "_trunc"}
 """Transform -> what Iceberg appends to the column's name."""
-_SYNONYMS = {"years": "year", "months": "month", "days": "day", "date": "day", "hours": "hour", "date_hour": "hour"}
+_SYNONYMS = {
+    "years": "year",
+    "months": "month",
+    "days": "day",
+    "date": "day",
+    "hours": "hour",
+    "date_hour": "hour",
+}
 _KNOWN = (*_SIMPLE, *_SIZED)
 
 
 def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
-    """Return the spec that `fields` spell: a column's name, or identity, year, month, day, hour (plural too) of a
+    """Return the spec that `fields` spell: a column's name, or identity, year, month, day, hour (plural too)
+    of a
     column, bucket(n, column) or truncate(width, column). Fields are named as Iceberg names them.
 
     ValueError for text that spells no transform; SchemaMismatchError for an unknown column or one whose type
@@ -32,10 +40,14 @@ def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
     names = [field.name for field in parsed]
     for text, field in zip(fields, parsed, strict=True):
         if names.count(field.name) > 1:
-            raise ValueError(f"two partition fields come to the same name, {field.name}; keep one of them: {text}")
+            raise ValueError(
+                f"two partition fields come to the same name, {field.name}; keep one of them: {text}"
+            )
         clash = schema.find_field(field.name) if field.name in schema.column_names else None
         if clash and (clash.field_id != field.source_id or str(field.transform) != "identity"):
-            raise ValueError(f"a partition field would be named as a column of the table, rename that: {field.name}")
+            raise ValueError(
+                f"a partition field would be named as a column of the table, rename that: {field.name}"
+            )
     return PartitionSpec(*parsed, spec_id=0)
 
 
@@ -60,9 +72,11 @@ def _field(text: str, schema: Schema, number: int) -> PartitionField:
 
 def _sized(text: str, name: str, arguments: list[str], schema: Schema, number: int) -> PartitionField:
     if len(arguments) == 2 and arguments[1].isdecimal() and not arguments[0].isdecimal():
-        arguments = arguments[::-1]  # some engines write bucket(column, n)
+        arguments.reverse()  # some engines write bucket(column, n)
     if len(arguments) != 2 or not arguments[0].isdecimal() or int(arguments[0]) == 0:
-        raise ValueError(f"partition transform {name} takes a positive number and a column, as in {name}(16, id): {text}")
+        raise ValueError(
+            f"partition transform {name} takes a positive number and a column, as in {name}(16, id): {text}"
+        )
     return _checked(text, f"{name}[{int(arguments[0])}]", arguments[1], _SIZED[name], schema, number)
 
 
@@ -76,8 +90,12 @@ def _checked(
             f"partition transform {spelled.partition('[')[0]} does not take a column of type "
             f"{source.field_type}: {text}"
         )
-    if any(part in ("element", "key", "value") for part in column.split(".")[1:]) and _is_repeated(column, schema):
-        raise SchemaMismatchError(f"a column inside a list or a map has many values a row and cannot partition: {text}")
+    if any(part in ("element", "key", "value") for part in column.split(".")[1:]) and _is_repeated(
+        column, schema
+    ):
+        raise SchemaMismatchError(
+            f"a column inside a list or a map has many values a row and cannot partition: {text}"
+        )
     return PartitionField(source.field_id, number, transform, column + suffix)
 
 

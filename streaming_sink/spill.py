@@ -1,4 +1,5 @@
-"""Rows of many partitions parked in one temporary file of the worker, so that memory and open files stay bounded."""
+"""Rows of many partitions parked in one temporary file of the worker, so that memory and open files stay
+bounded."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from planners.model import PartitionKey
 
 
 class Spill:
-    """Append batches by partition, then read them back by partition. The file vanishes with `close` or the process."""
+    """Append batches by partition, then read them back by partition. The file vanishes with `close` or the
+    process."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._file = tempfile.TemporaryFile(prefix="streaming-sink-")
+        self._file = tempfile.TemporaryFile(prefix="streaming-sink-")  # noqa: SIM115 - open until `close`
         self._sink = pa.PythonFile(self._file, mode="w")
         self._writer = pa.ipc.new_file(self._sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
         self._pieces: dict[PartitionKey, list[int]] = defaultdict(list)
@@ -30,7 +32,8 @@ class Spill:
             self._count += 1
 
     def read(self) -> Iterator[tuple[PartitionKey, Iterator[pa.RecordBatch]]]:
-        """Yield every partition with its batches, in the order in which they were appended. Nothing is appended after."""
+        """Yield every partition with its batches, in the order in which they were appended. Nothing is
+        appended after."""
         self._writer.close()
         self._file.flush()
         reader = pa.ipc.open_file(pa.PythonFile(self._file, mode="r"))

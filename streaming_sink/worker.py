@@ -19,16 +19,27 @@ from streaming_sink.dictionaries import DictionaryChoice
 from streaming_sink.metrics import leaves
 from streaming_sink.partitioning import partition_path, split
 from streaming_sink.spill import Spill
-from streaming_sink.writejob import RESULT_COLUMN, Merge, TaskBuckets, TaskReport, TaskResult, WorkerJob, WrittenFile, encode
+from streaming_sink.writejob import (
+    RESULT_COLUMN,
+    Merge,
+    TaskBuckets,
+    TaskReport,
+    TaskResult,
+    WorkerJob,
+    WrittenFile,
+    encode,
+)
 from timeline.errors import StoreUnavailableError
 from timeline.names import DATA_FOLDER, data_file_name, ulid
 
 MAX_OPEN_FILES = 16
-"""Half-written files of one task; rows of further partitions are spilled. An object store's upload holds megabytes."""
+"""Half-written files of one task; rows of further partitions are spilled. An object store's upload holds
+megabytes."""
 
 
 class TaskWriter:
-    """Writes the rows of one task. Holds at most BUFFER_BYTES and one incoming batch as Arrow, and MAX_OPEN_FILES."""
+    """Writes the rows of one task. Holds at most BUFFER_BYTES and one incoming batch as Arrow, and
+    MAX_OPEN_FILES."""
 
     def __init__(self, job: WorkerJob, task: int, attempt: int) -> None:
         self._job = job
@@ -109,7 +120,8 @@ class TaskWriter:
         return self._task.results
 
     def abort(self) -> None:
-        """Delete what the task wrote, half or whole, best effort: no result of a failing task reaches the driver."""
+        """Delete what the task wrote, half or whole, best effort: no result of a failing task reaches the
+        driver."""
         for file in list(self._task.open_files):
             file.abort()
         store = self._job.store
@@ -152,7 +164,12 @@ class WriteTask:
             raise
         seconds = time.perf_counter() - started
         report = TaskReport(
-            context.partitionId(), context.taskAttemptId(), writer.rows, seconds, reading, writer.spilled_bytes
+            task=context.partitionId(),
+            attempt=context.taskAttemptId(),
+            rows=writer.rows,
+            seconds=seconds,
+            read_seconds=reading,
+            spilled_bytes=writer.spilled_bytes,
         )
         encoded = [encode(result) for result in (*results, report)]
         yield pa.RecordBatch.from_arrays([pa.array(encoded, pa.binary())], names=[RESULT_COLUMN])

@@ -8,17 +8,20 @@ import sys
 from timeline.errors import SchemaMismatchError, StoreUnavailableError
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-_NEEDED = ("pyarrow", "pyiceberg_core", "streaming_sink", "planners", "timeline", "obstore", "tenacity", "pyspark")
+_OURS = ("streaming_sink", "planners", "timeline")
+_NEEDED = (*_OURS, "pyarrow", "pyiceberg_core", "obstore", "tenacity", "pyspark")
 _ROWS = re.compile(r"RowsDoNotFitError: (.*)")
 _STORE = re.compile(r"StoreUnavailableError: (.*)")
 
 
 class WorkerEnvironmentError(RuntimeError):
-    """Spark's Python workers cannot run the writer. Nothing was committed; mend their environment and start again."""
+    """Spark's Python workers cannot run the writer. Nothing was committed; mend their environment and start
+    again."""
 
 
 def explain_worker_failure(failure: BaseException) -> Exception | None:
-    """Return the error to raise in place of `failure` of a Spark action (with `from failure`), or None to raise it as it is.
+    """Return the error to raise in place of `failure` of a Spark action (with `from failure`), or None to
+    raise it as it is.
 
     WorkerEnvironmentError for another Python version or a missing package; SchemaMismatchError and
     StoreUnavailableError for what a task met in its rows or its store.
@@ -44,7 +47,7 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
 
 def _how_to_set(version: str) -> str:
     return (
-        f"without a setting spark takes python3 from the path: before the session starts set PYSPARK_PYTHON, or "
-        f"spark.pyspark.python, to a python {version} that has this package installed (the driver's is {sys.executable}); "
-        "on spark connect set it where the server starts"
+        "without a setting spark takes python3 from the path: before the session starts set PYSPARK_PYTHON, or "
+        f"spark.pyspark.python, to a python {version} that has this package installed (the driver's is "
+        f"{sys.executable}); on spark connect set it where the server starts"
     )

@@ -1,4 +1,5 @@
-"""What the driver tells the writing tasks and what they answer: plain values that pickle, no Spark and no pyiceberg.
+"""What the driver tells the writing tasks and what they answer: plain values that pickle, no Spark and no
+pyiceberg.
 
 A Python worker imports this module on its first batch, so it imports as little as it can.
 """
@@ -50,7 +51,8 @@ class FileIds:
 
 @dataclass(frozen=True, slots=True)
 class TaskBuckets:
-    """The buckets of one task, as (index in the plan, bucket), in the order in which their partition fills them."""
+    """The buckets of one task, as (index in the plan, bucket), in the order in which their partition fills
+    them."""
 
     buckets: tuple[tuple[int, Bucket], ...] = ()
 
@@ -80,7 +82,8 @@ class WorkerJob:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """One closed, durable data file. Counts are keyed by the field id of a leaf; bounds hold Iceberg's raw bytes."""
+    """One closed, durable data file. Counts are keyed by the field id of a leaf; bounds hold Iceberg's raw
+    bytes."""
 
     path: str
     """Its absolute name, as manifests spell it."""
@@ -150,5 +153,3 @@ def encode(result: TaskResult) -> bytes:
 def decode(data: bytes) -> TaskResult:
     """Return the result that `encode` made. The bytes come from our own tasks, over Spark's own channel."""
     return cast(TaskResult, pickle.loads(data))
-
-

@@ -45,13 +45,14 @@ class WriteJob:
     plan: InsertPlan
     """With no buckets every row is cut by `rows_per_new_file` and `max_file_bytes`."""
     routing: Routing | None
-    """Which task writes which bucket; None lets tasks write what they read (`bulk_insert`; the plan has no buckets)."""
+    """Which task writes which bucket; None lets tasks write what they read (`bulk_insert`; the plan has no
+    buckets)."""
     ids: FileIds
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What the tasks wrote: every file here is closed and durable, and no other file of this action is live."""
+    """What the tasks wrote. Every file here is closed and durable; no other file of the action may be committed."""
 
     new: tuple[WrittenFile, ...]
     """The rows of the batch, each exactly once."""
@@ -66,10 +67,12 @@ class WriteResult:
 
 
 def write(batch: DataFrame, job: WriteJob) -> WriteResult:
-    """Run one Spark action that writes every row of `batch` to new data files, and return what the tasks report.
+    """Run one Spark action that writes every row of `batch` to new data files, and return what the tasks
+    report.
 
     Files come only from the descriptors of this action (R10): a task that ran twice reports once. Nothing is
-    committed. A failing task fails the call, as `explain_worker_failure` names it; what others wrote by then is
+    committed. A failing task fails the call, as `explain_worker_failure` names it; what others wrote by then
+    is
     unreferenced.
     """
     told = worker_job(job)

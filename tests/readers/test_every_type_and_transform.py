@@ -30,6 +30,8 @@ _COLUMNS = [field.name for field in _SCHEMA.fields]
 
 _LAYOUTS: dict[str, list[str]] = {
     "unpartitioned": [],
+    "day": ["day(a_timestamp)"],
+    "bucket": ["bucket(2, a_string)"],
     "identity of plain types": ["a_boolean", "an_int", "a_long", "a_string"],
     "identity of dates and numbers": ["a_date", "a_timestamp", "a_timestamptz", "a_decimal18", "a_decimal38"],
     "identity of binary": ["a_binary"],
@@ -55,7 +57,8 @@ _LAYOUTS: dict[str, list[str]] = {
 }
 
 
-_WITH_HISTORY = ["unpartitioned", "identity of plain types", "month, day, hour"]
+# Few enough partitions for later batches to meet the files of earlier ones.
+_WITH_HISTORY = ["unpartitioned", "day", "bucket", "identity of a nested field"]
 _with_history = pytest.mark.parametrize("landed", _WITH_HISTORY, indirect=True)
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: DTZ001 - Arrow's timestamps without a zone are Python's naive datetimes
 """One Spark action from a batch to data files, by every route."""
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from decimal import Decimal
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from planners.model import Bucket, InsertPlan
 from planners.routing import SLOTS, HotRoute, Routing
@@ -35,15 +36,21 @@ def _plan(*buckets, rows=10**6):
 def _job(location, batch, partition_by=(), plan=None, routing=SINGLE, schema=None, properties=None):
     schema = schema or iceberg_schema(batch.schema)
     spec = partition_spec(partition_by, schema) if partition_by else UNPARTITIONED_PARTITION_SPEC
-    return WriteJob(LocalStore(location), schema, spec, properties or {}, plan or _plan(), routing, FileIds(1, "app", 0))
+    return WriteJob(
+        LocalStore(location), schema, spec, properties or {}, plan or _plan(), routing, FileIds(1, "app", 0)
+    )
 
 
 def _ids(result):
-    return sorted(each for file in result.new for each in pq.ParquetFile(file.path).read(["id"]).column("id").to_pylist())
+    return sorted(
+        each
+        for file in result.new
+        for each in pq.ParquetFile(file.path).read(["id"]).column("id").to_pylist()
+    )
 
 
 def _batch(spark, rows=1000, slices=4):
-    return spark.range(0, rows, 1, slices).select("id", (F.col("id") % 8).cast("int").alias("p"))
+    return spark.range(0, rows, 1, slices).select("id", (sf.col("id") % 8).cast("int").alias("p"))
 
 
 def _shuffled(tasks=3, cold=3, hot=(), cold_buckets=()):
@@ -79,7 +86,9 @@ def test_the_shuffled_route_is_one_job_with_adaptive_execution_on(spark, locatio
     assert jobs == 1
     assert _ids(result) == list(range(1000))
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
-    assert max(Counter(file.partition for file in result.new).values()) == 1, "a cold partition came to two tasks"
+    assert max(Counter(file.partition for file in result.new).values()) == 1, (
+        "a cold partition came to two tasks"
+    )
 
 
 def test_bulk_insert_writes_in_the_tasks_that_read(spark, location):
@@ -91,7 +100,9 @@ def test_bulk_insert_writes_in_the_tasks_that_read(spark, location):
 
 
 def test_a_hot_partition_is_cut_by_slots_and_its_buckets_go_with_their_tasks(spark, location):
-    batch = spark.range(10_000).select("id", F.when(F.col("id") < 8000, 0).otherwise(F.col("id") % 5).alias("p"))
+    batch = spark.range(10_000).select(
+        "id", sf.when(sf.col("id") < 8000, 0).otherwise(sf.col("id") % 5).alias("p")
+    )
     buckets = [Bucket((0,), 1000), Bucket((0,), 2000), Bucket((0,), 1000), Bucket((3,), 100)]
     hot = HotRoute((0,), ((SLOTS // 2, 2), (SLOTS, 3)), ((0, 1), (2,)))
     job = _job(location, batch, ["p"], _plan(*buckets), _shuffled(4, 2, (hot,), (3,)))
@@ -127,7 +138,9 @@ def test_a_row_comes_to_the_same_task_however_the_batch_is_sliced(spark, locatio
 
 
 def test_columns_that_cannot_be_hashed_are_left_out_of_the_hash(spark, location):
-    batch = _batch(spark).select("id", "p", F.create_map(F.lit("k"), "id").alias("m"), F.struct(F.create_map("id", "p")).alias("s"))
+    batch = _batch(spark).select(
+        "id", "p", sf.create_map(sf.lit("k"), "id").alias("m"), sf.struct(sf.create_map("id", "p")).alias("s")
+    )
     hot = HotRoute((1,), ((SLOTS // 2, 0), (SLOTS, 1)), ((), ()))
     result = write(batch, _job(location, batch, ["p"], routing=_shuffled(2, 1, (hot,))))
     assert _ids(result) == list(range(1000))
@@ -150,21 +163,26 @@ def test_a_fill_reads_and_merges_through_spark(spark, location):
 
 
 def test_adaptive_execution_is_restored_after_a_failure(spark, location):
-    batch = _batch(spark).select("id", F.raise_error(F.lit("no such day")).cast("int").alias("p"))
+    batch = _batch(spark).select("id", sf.raise_error(sf.lit("no such day")).cast("int").alias("p"))
     with pytest.raises(Exception, match="no such day"):
         write(batch, _job(location, batch))
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
 
 
 def test_a_null_in_a_required_column_is_a_schema_mismatch(spark, location):
-    batch = spark.range(3).select("id", F.when(F.col("id") != 1, F.lit(1)).alias("p"))
+    batch = spark.range(3).select("id", sf.when(sf.col("id") != 1, sf.lit(1)).alias("p"))
     schema = iceberg_schema(batch.schema)
     schema = type(schema)(*(field.model_copy(update={"required": True}) for field in schema.fields))
     with pytest.raises(SchemaMismatchError, match="required by the table but holds nulls: p"):
         write(batch, _job(location, batch, schema=schema))
 
 
-TIMES = [datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(1970, 1, 1), datetime(1960, 2, 29, 12), datetime(2024, 7, 1, 23, 30)]
+TIMES = [
+    datetime(1969, 12, 31, 23, 59, 59, 999999),
+    datetime(1970, 1, 1),
+    datetime(1960, 2, 29, 12),
+    datetime(2024, 7, 1, 23, 30),
+]
 SPECS = [
     "d", "year(d)", "month(d)", "day(d)", "z", "year(z)", "month(z)", "day(z)", "hour(z)", "n", "year(n)", "month(n)",
     "day(n)", "hour(n)", "i", "truncate(7, i)", "truncate(3, s)", "truncate(2, b)", "s", "m", "truncate(7, m)", "st.x",
@@ -177,19 +195,22 @@ WITHOUT_EXPRESSION = ["n", "truncate(7, m)", "bucket(3, s)"]
 def test_spark_and_the_workers_agree_on_every_partition_key(spark, location, zone):
     """A hot partition's rows must be recognised by the expression, whatever the session's time zone."""
     kept = spark.conf.get("spark.sql.session.timeZone")
-    rows = [(at.isoformat(" "), n - 2, ["é😀xy", "", "日本語", "a"][n], Decimal(n - 2) / 3) for n, at in enumerate(TIMES)]
+    rows = [
+        (at.isoformat(" "), n - 2, ["é😀xy", "", "日本語", "a"][n], Decimal(n - 2) / 3)
+        for n, at in enumerate(TIMES)
+    ]
     rows.append((None, None, None, None))
     batch = spark.createDataFrame(rows, "t string, i int, s string, m decimal(10,2)").select(
-        F.concat("t", F.lit("Z")).cast("timestamp").alias("z"),
-        F.col("t").cast("timestamp_ntz").alias("n"),
-        F.to_date("t").alias("d"),
+        sf.concat("t", sf.lit("Z")).cast("timestamp").alias("z"),
+        sf.col("t").cast("timestamp_ntz").alias("n"),
+        sf.to_date("t").alias("d"),
         "i",
         "s",
         "m",
-        F.col("s").cast("binary").alias("b"),
-        F.when(F.col("i") > -2, F.struct(F.col("i").alias("x"))).alias("st"),
-        F.col("i").alias("odd name"),
-        F.when(F.col("i") == 0, F.lit(float("nan"))).otherwise(F.col("i") / 2).alias("f"),
+        sf.col("s").cast("binary").alias("b"),
+        sf.when(sf.col("i") > -2, sf.struct(sf.col("i").alias("x"))).alias("st"),
+        sf.col("i").alias("odd name"),
+        sf.when(sf.col("i") == 0, sf.lit(float("nan"))).otherwise(sf.col("i") / 2).alias("f"),
     )
     table = arrow_schema(iceberg_schema(batch.schema))
     schema = iceberg_schema(batch.schema)
@@ -203,7 +224,7 @@ def test_spark_and_the_workers_agree_on_every_partition_key(spark, location, zon
             assert text in WITHOUT_EXPRESSION
             continue
         keys = [key[0] for key, _ in split(arrow, (field,))]
-        matches = [column.eqNullSafe(F.lit(key)).cast("int") for key in keys]
+        matches = [column.eqNullSafe(sf.lit(key)).cast("int") for key in keys]
         checks.append(sum(matches[1:], matches[0]))
         specs.append(text)
     spark.conf.set("spark.sql.session.timeZone", zone)

@@ -77,9 +77,16 @@ spark.stop()
 
 
 def _run(script, location, **environment):
-    told = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": str(Path(pyspark.__file__).parent), **environment}
+    told = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        **environment,
+    }
     command = [sys.executable, "-c", script, location]
-    done = subprocess.run(command, env=told, capture_output=True, text=True, timeout=240, cwd=Path(location).parent)
+    done = subprocess.run(
+        command, env=told, capture_output=True, text=True, timeout=240, cwd=Path(location).parent
+    )
     return done.stdout, done.stdout + done.stderr
 
 

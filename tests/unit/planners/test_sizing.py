@@ -98,6 +98,12 @@ def test_tiny_files_never_count() -> None:
     assert bytes_per_row([ordinary(46), tiny, tiny, many, tiny]) == 46
 
 
+def test_where_files_are_meant_to_be_small_smaller_ones_count() -> None:
+    small = CommitSize(rows=2_000, bytes=60_000)
+    assert bytes_per_row([small]) == DEFAULT_BYTES_PER_ROW
+    assert bytes_per_row([small], max_file_bytes=512 * 1024) == 30
+
+
 def test_a_commit_without_rows_never_counts() -> None:
     assert bytes_per_row([CommitSize(rows=0, bytes=10**9)]) == DEFAULT_BYTES_PER_ROW
 

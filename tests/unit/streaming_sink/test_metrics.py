@@ -1,3 +1,4 @@
+# ruff: noqa: DTZ001 - Arrow's timestamps without a zone are Python's naive datetimes
 """Counts and bounds of a written file, judged by pyiceberg's own reading of the same file."""
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ ROWS = st.fixed_dictionaries(
         "big_money": _optional(st.decimals(-(10**15), 10**15, places=10)),
         "struct": _optional(st.fixed_dictionaries({"x": _optional(st.floats()), "y": _optional(_TEXT)})),
         "list": _optional(st.lists(_optional(st.floats(width=32)), max_size=3)),
-        "map": _optional(st.dictionaries(_TEXT, _optional(st.integers(0, 9)), max_size=3).map(lambda d: list(d.items()))),
+        "map": _optional(
+            st.dictionaries(_TEXT, _optional(st.integers(0, 9)), max_size=3).map(lambda d: list(d.items()))
+        ),
         "uuid": _optional(st.uuids().map(lambda each: each.bytes)),
     }
 )
@@ -233,7 +236,9 @@ def test_a_columns_own_mode_wins_over_the_default():
 
 
 def test_only_the_first_hundred_columns_have_metrics_unless_a_default_is_set():
-    wide = Schema(*(iceberg.NestedField(n, f"c{n}", iceberg.LongType(), required=False) for n in range(1, 131)))
+    wide = Schema(
+        *(iceberg.NestedField(n, f"c{n}", iceberg.LongType(), required=False) for n in range(1, 131))
+    )
     assert [n for n, mode in metrics_modes(wide, {}).items() if mode == "none"] == list(range(101, 131))
     limited = metrics_modes(wide, {"write.metadata.metrics.max-inferred-column-defaults": "3"})
     assert [n for n, mode in limited.items() if mode != "none"] == [1, 2, 3]
@@ -261,7 +266,12 @@ def test_parquet_properties_become_settings():
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("compression-codec", "lzo"), ("compression-level", "fast"), ("row-group-size-bytes", "0"), ("page-size-bytes", "1k")],
+    [
+        ("compression-codec", "lzo"),
+        ("compression-level", "fast"),
+        ("row-group-size-bytes", "0"),
+        ("page-size-bytes", "1k"),
+    ],
 )
 def test_a_parquet_property_that_cannot_be_honoured_is_refused_by_name(key, value):
     with pytest.raises(ValueError, match=f"write.parquet.{key}.*{value}"):
@@ -270,10 +280,15 @@ def test_a_parquet_property_that_cannot_be_honoured_is_refused_by_name(key, valu
 
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "snappy", "brotli", "lz4", "uncompressed"])
 def test_every_codec_writes_a_file(codec):
-    settings = parquet_settings({"write.parquet.compression-codec": codec, "write.parquet.compression-level": "2"})
+    settings = parquet_settings(
+        {"write.parquet.compression-codec": codec, "write.parquet.compression-level": "2"}
+    )
     sink = pa.BufferOutputStream()
     pq.write_table(
-        pa.table({"a": [1]}), sink, compression=settings.compression, compression_level=settings.compression_level
+        pa.table({"a": [1]}),
+        sink,
+        compression=settings.compression,
+        compression_level=settings.compression_level,
     )
     assert pq.read_table(pa.BufferReader(sink.getvalue())).num_rows == 1
 

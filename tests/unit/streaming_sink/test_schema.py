@@ -74,7 +74,9 @@ def test_ids_are_fresh_unique_and_top_level_columns_come_first():
 
 
 def _all_fields(parent):
-    fields = list(parent) if isinstance(parent, pa.Schema) else [parent.field(n) for n in range(parent.num_fields)]
+    fields = (
+        list(parent) if isinstance(parent, pa.Schema) else [parent.field(n) for n in range(parent.num_fields)]
+    )
     if isinstance(parent, pa.MapType):
         fields = [parent.key_field, parent.item_field]
     for field in fields:
@@ -114,23 +116,26 @@ def test_duplicate_columns_are_refused(prefix):
     batch = spark.StructType([spark.StructField("a", spark.LongType())] * 2)
     if prefix:
         batch = _struct(s=batch)
-    with pytest.raises(SchemaMismatchError, match="more than once.*'a', 'a'"):
+    with pytest.raises(SchemaMismatchError, match=r"more than once.*'a', 'a'"):
         iceberg_schema(batch)
 
 
 def test_columns_that_differ_only_in_case_are_refused():
-    with pytest.raises(SchemaMismatchError, match="differ only in case.*'id', 'ID'"):
+    with pytest.raises(SchemaMismatchError, match=r"differ only in case.*'id', 'ID'"):
         iceberg_schema(_struct(id=spark.LongType(), x=spark.LongType(), ID=spark.LongType()))
 
 
 def test_a_batch_without_columns_is_refused():
-    with pytest.raises(SchemaMismatchError, match="no columns"):
+    with pytest.raises(SchemaMismatchError, match=r"no columns"):
         iceberg_schema(_struct())
 
 
 def _table(**columns):
     return Schema(
-        *(iceberg.NestedField(n, name, kind, required=False) for n, (name, kind) in enumerate(columns.items(), 1))
+        *(
+            iceberg.NestedField(n, name, kind, required=False)
+            for n, (name, kind) in enumerate(columns.items(), 1)
+        )
     )
 
 
@@ -142,13 +147,17 @@ def test_a_nullable_column_may_be_missing_and_columns_may_come_in_any_order():
 
 
 def test_a_required_column_may_not_be_missing():
-    table = Schema(iceberg.NestedField(1, "a", INT, required=True), iceberg.NestedField(2, "b", INT, required=False))
-    with pytest.raises(SchemaMismatchError, match="requires a column that the batch lacks: a"):
+    table = Schema(
+        iceberg.NestedField(1, "a", INT, required=True), iceberg.NestedField(2, "b", INT, required=False)
+    )
+    with pytest.raises(SchemaMismatchError, match=r"requires a column that the batch lacks: a"):
         check_batch(table, _struct(b=spark.IntegerType()))
 
 
 def test_a_new_column_is_refused_with_the_option_to_come():
-    with pytest.raises(SchemaMismatchError, match=r"merge_schema.*drop it or add it.*: user_idd \(did you mean user_id\?\)"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"merge_schema.*drop it or add it.*: user_idd \(did you mean user_id\?\)"
+    ):
         check_batch(_table(user_id=INT), _struct(user_id=spark.IntegerType(), user_idd=spark.IntegerType()))
 
 
@@ -181,17 +190,21 @@ def test_a_column_in_another_case_is_refused_as_such():
         (iceberg.StringType(), _struct(x=spark.StringType()), False),
         (iceberg.ListType(9, LONG, False), spark.ArrayType(spark.IntegerType()), True),
         (iceberg.ListType(9, INT, False), spark.ArrayType(spark.LongType()), False),
-        (iceberg.MapType(8, iceberg.StringType(), 9, INT, False), spark.MapType(spark.StringType(), spark.LongType()), False),
+        (
+            iceberg.MapType(8, iceberg.StringType(), 9, INT, False),
+            spark.MapType(spark.StringType(), spark.LongType()),
+            False,
+        ),
     ],
 )
 def test_types_may_widen_into_the_tables_and_never_narrow(table, batch, fits):
     if fits:
         check_batch(_table(c=table), _struct(c=batch))
         return
-    with pytest.raises(SchemaMismatchError, match="does not fit the table's without loss.*: c.* is "):
+    with pytest.raises(SchemaMismatchError, match=r"does not fit the table's without loss.*: c.* is "):
         check_batch(_table(c=table), _struct(c=batch))
 
 
 def test_a_type_of_a_later_format_version_is_not_written():
-    with pytest.raises(SchemaMismatchError, match="cannot write columns of type timestamp_ns"):
+    with pytest.raises(SchemaMismatchError, match=r"cannot write columns of type timestamp_ns"):
         arrow_schema(_table(c=iceberg.TimestampNanoType()))

@@ -14,7 +14,10 @@ SCHEMA = Schema(
     iceberg.NestedField(2, "id", iceberg.LongType(), required=False),
     iceberg.NestedField(3, "name", iceberg.StringType(), required=False),
     iceberg.NestedField(
-        4, "place", iceberg.StructType(iceberg.NestedField(5, "city", iceberg.StringType(), required=False)), required=False
+        4,
+        "place",
+        iceberg.StructType(iceberg.NestedField(5, "city", iceberg.StringType(), required=False)),
+        required=False,
     ),
     iceberg.NestedField(6, "tags", iceberg.ListType(7, iceberg.StringType(), False), required=False),
     iceberg.NestedField(8, "price", iceberg.DoubleType(), required=False),

@@ -149,9 +149,15 @@ def test_another_tasks_buckets_are_not_used(store):
 
 
 def test_shared_buckets_belong_to_whichever_task_meets_their_partition(store):
-    job = replace(_job(store, partition_by=BY_P), shared=TaskBuckets(((4, Bucket((1,), 2)),)), first_free_bucket=9)
+    job = replace(
+        _job(store, partition_by=BY_P), shared=TaskBuckets(((4, Bucket((1,), 2)),)), first_free_bucket=9
+    )
     files = _files(_run(job, [_rows(0, 6, partitions=2)], task=3))
-    assert {(file.partition, file.bucket): file.rows for file in files} == {((0,), 9): 3, ((1,), 4): 2, ((1,), 10): 1}
+    assert {(file.partition, file.bucket): file.rows for file in files} == {
+        ((0,), 9): 3,
+        ((1,), 4): 2,
+        ((1,), 10): 1,
+    }
 
 
 def test_a_file_is_named_by_its_driver_time_application_batch_bucket_and_attempt(store):
@@ -176,7 +182,9 @@ def test_a_file_rolls_when_its_encoded_size_reaches_the_maximum(store):
 
 def test_one_batch_wider_than_a_file_is_cut_too(store):
     job = _job(store, rows_per_new_file=10**6, max_file_bytes=100_000)
-    rows = _rows(0, 8_000).set_column(2, SCHEMA.field("text"), pa.array([_noise(each) for each in range(8_000)]))
+    rows = _rows(0, 8_000).set_column(
+        2, SCHEMA.field("text"), pa.array([_noise(each) for each in range(8_000)])
+    )
     files = _files(_run(job, [rows]))
     assert len(files) > 15
     assert sum(file.rows for file in files) == 8_000
@@ -205,7 +213,12 @@ def _small_file(store, start, count):
 
 def _fill(*small, rows=1000, min_rows=1):
     return Bucket(
-        (), rows, tuple(f.path for f in small), sum(f.bytes for f in small), sum(f.rows for f in small), min_rows
+        (),
+        rows,
+        tuple(f.path for f in small),
+        sum(f.bytes for f in small),
+        sum(f.rows for f in small),
+        min_rows,
     )
 
 
@@ -242,13 +255,15 @@ def test_a_fill_whose_input_is_gone_keeps_the_new_rows_and_leaves_nothing_half_w
     new, skipped = _run(_job(store, [_fill(kept, gone)]), [_rows(20, 40)])
     assert isinstance(skipped, MergeSkipped)
     assert "gone" in skipped.reason
-    assert {item.path for item in store.list_folder("data")} == {store.relative(file.path) for file in (kept, new)}
+    assert {item.path for item in store.list_folder("data")} == {
+        store.relative(file.path) for file in (kept, new)
+    }
 
 
 def test_a_fill_whose_input_holds_other_rows_than_the_table_says_is_skipped(store):
     small = _small_file(store, 0, 10)
     bucket = replace(_fill(small), input_rows=11)
-    new, skipped = _run(_job(store, [bucket]), [_rows(20, 40)])
+    _, skipped = _run(_job(store, [bucket]), [_rows(20, 40)])
     assert isinstance(skipped, MergeSkipped)
     assert len(store.list_folder("data")) == 2
 
@@ -258,7 +273,7 @@ def test_a_column_that_an_input_lacks_is_null_in_the_merged_file_and_a_renamed_o
     job = replace(_job(store), schema=old)
     batch = pa.RecordBatch.from_pydict({"was": pa.array([1], pa.int32()), "p": pa.array([0], pa.int32())})
     [small] = _files(_run(job, [batch]))
-    new, merge = _run(_job(store, [_fill(small)]), [_rows(2, 1)])
+    _, merge = _run(_job(store, [_fill(small)]), [_rows(2, 1)])
     assert _read(store, merge.merged.path).to_pylist() == [
         {"id": 1, "p": 0, "text": None},
         {"id": 2, "p": 0, "text": "x2"},
@@ -271,7 +286,7 @@ def test_an_input_without_field_ids_is_not_merged(store):
         pq.write_table(pa.table({"id": [1]}), sink)
         out.write(sink.getvalue())
     bucket = Bucket((), 100, (store.uri("data/other.parquet"),), 10, 1)
-    new, skipped = _run(_job(store, [bucket]), [_rows(2, 1)])
+    _, skipped = _run(_job(store, [bucket]), [_rows(2, 1)])
     assert "field ids" in skipped.reason
 
 
@@ -322,9 +337,9 @@ def test_every_row_is_written_exactly_once(batches, planned, rows_per_new_file, 
         parquet=ParquetSettings(row_group_bytes=300),
     )
     start, rows = 0, []
-    for count in batches:
-        rows.append(_rows(start, count, partitions))
-        start += count
+    for size in batches:
+        rows.append(_rows(start, size, partitions))
+        start += size
     files = _files(_run(job, rows))
     assert sorted(_ids(store, files)) == list(range(start))
     limits = dict(enumerate(planned))

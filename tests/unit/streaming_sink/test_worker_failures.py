@@ -13,13 +13,18 @@ _HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def test_another_python_version_is_named_with_what_to_set():
-    failure = RuntimeError("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.12")
-    with pytest.raises(WorkerEnvironmentError, match=rf"another python than the driver's {_HERE};.*PYSPARK_PYTHON"):
+    failure = RuntimeError(
+        "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.12"
+    )
+    with pytest.raises(
+        WorkerEnvironmentError, match=rf"another python than the driver's {_HERE};.*PYSPARK_PYTHON"
+    ):
         raise explain_worker_failure(failure)
 
 
 @pytest.mark.parametrize(
-    ("module", "package"), [("pyarrow", "pyarrow"), ("streaming_sink.worker", "streaming_sink"), ("timeline", "timeline")]
+    ("module", "package"),
+    [("pyarrow", "pyarrow"), ("streaming_sink.worker", "streaming_sink"), ("timeline", "timeline")],
 )
 def test_a_package_that_workers_lack_is_named_with_what_to_set(module, package):
     failure = RuntimeError(f"Traceback ...\nModuleNotFoundError: No module named '{module}'\n\tat org.apache")
@@ -32,7 +37,9 @@ def test_a_package_of_the_users_own_function_is_left_alone():
 
 
 def test_rows_that_do_not_fit_are_a_schema_mismatch():
-    text = "streaming_sink.batches.RowsDoNotFitError: column is required by the table but holds nulls: a (3)\n"
+    text = (
+        "streaming_sink.batches.RowsDoNotFitError: column is required by the table but holds nulls: a (3)\n"
+    )
     explained = explain_worker_failure(RuntimeError(text))
     assert isinstance(explained, SchemaMismatchError)
     assert str(explained) == "column is required by the table but holds nulls: a (3)"

@@ -29,7 +29,7 @@ from timeline import attempt, manifests, names, properties, summaries
 from timeline.attempt import Candidate
 from timeline.clock import Environment
 from timeline.errors import StoreUnavailableError
-from timeline.head import Head, Version, encode_metadata
+from timeline.head import Head, Version, encode_metadata, parse_version
 from timeline.publish import Standing, publish
 from timeline.stores import Created, CreateOutcome, Exists, Listed, MemoryStore, Store, Stored, Unknown
 from timeline.table import Table
@@ -234,12 +234,10 @@ def data_file(
 def versions_of(store: Store) -> dict[int, Version]:
     """Every version file that the store lists, parsed."""
     log = VersionLog(store, manifests.ManifestFiles(store), Clock().environment())
-    return {number: attempt_version(store, number) for number in sorted(log.list().versions)}
+    return {number: version_of(store, number) for number in sorted(log.list().versions)}
 
 
-def attempt_version(store: Store, number: int) -> Version:
-    from timeline.head import parse_version
-
+def version_of(store: Store, number: int) -> Version:
     return parse_version(number, store.read(names.version_path(number)).data, store.location)
 
 
@@ -256,6 +254,7 @@ class Audit:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._snapshots: dict[int, tuple[dict[str, tuple[int, int]], list[Any]]] = {}
+        self._entries: dict[tuple[str, int], list[Any]] = {}
 
     def check(self) -> None:
         """Every listed version continues the one before, and every snapshot says exactly what its manifests hold."""
@@ -290,6 +289,12 @@ class Audit:
         for snapshot in metadata.snapshots:
             self._check_snapshot(snapshot, by_id.get(snapshot.parent_snapshot_id or 0))
 
+    def _entries_of(self, manifest: ManifestFile) -> list[Any]:
+        key = manifest.manifest_path, manifest.sequence_number
+        if key not in self._entries:
+            self._entries[key] = raw_entries(self._store, manifest)
+        return self._entries[key]
+
     def _check_snapshot(self, snapshot: Snapshot, parent: Snapshot | None) -> None:
         if snapshot.snapshot_id in self._snapshots:
             return
@@ -299,7 +304,7 @@ class Audit:
         deleted: list[Any] = []
         for manifest in files.read_list(snapshot.manifest_list):
             assert names.file_id(manifest.manifest_path) is not None
-            entries = raw_entries(self._store, manifest)
+            entries = self._entries_of(manifest)
             mine = manifest.added_snapshot_id == snapshot.snapshot_id
             if mine:
                 assert manifest.sequence_number == snapshot.sequence_number
