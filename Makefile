@@ -62,7 +62,7 @@ java:
 # A stamp per set of extras: each target installs what it needs, and only when pyproject.toml has changed.
 $(VENV)/.installed-%: pyproject.toml | $(BIN)/python
 	@echo "installing streaming-sink[$*] into $(VENV); the first time this takes a few minutes"
-	@$(PIP) install --quiet --editable '.[$*]'
+	@$(PIP) install --quiet --use-pep517 --editable '.[$*]'
 	@touch $@
 
 $(BIN)/python:

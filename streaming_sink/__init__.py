@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planners import FileSizing
-    from streaming_sink.history import history
-    from streaming_sink.report import BatchReport
+    from streaming_sink.report import BatchReport, history
     from streaming_sink.sink import IcebergSink
 
+# No name may also be a module's: importing the module would put it in the name's place.
 _WHERE = {
     "BatchReport": "streaming_sink.report",
     "FileSizing": "planners",
     "IcebergSink": "streaming_sink.sink",
-    "history": "streaming_sink.history",
+    "history": "streaming_sink.report",
 }
 
 __all__ = ["BatchReport", "FileSizing", "IcebergSink", "history"]

@@ -108,7 +108,8 @@ class PartitionFiles:
 
     def _rows_that_fit(self, batch: pa.RecordBatch) -> int:
         room = self._group_bytes() - self.held_bytes
-        return max(1, -(-batch.num_rows * room // batch.nbytes)) if batch.nbytes > room else batch.num_rows
+        rows: int = batch.num_rows
+        return max(1, -(-rows * room // int(batch.nbytes))) if batch.nbytes > room else rows
 
     def _group_bytes(self) -> int:
         room = self._largest_file() - (self._file.encoded_bytes if self._file else 0)

@@ -9,10 +9,11 @@ from typing import Any
 
 from planners import FileSizing, FillPolicy
 from streaming_sink.parquet_properties import parquet_settings
-from timeline.properties import is_protocol
+from timeline.properties import DEFAULTS, is_protocol, number
 
 StorageOptions = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 OPERATIONS = ("insert", "bulk_insert")
+_CODEC = "write.parquet.compression-codec"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,8 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
             raise TypeError(f"IcebergSink has no option {name!r}{_nearest(name, known)}; it has {', '.join(known)}")
     if not isinstance(location, str) or not location.strip():
         raise ValueError(f"location must be a path or a URL such as s3://lake/events, not {location!r}")
+    if location.startswith("memory://"):
+        raise ValueError(f"a memory:// location lives in one process, and Spark's workers write in others; use a folder: {location!r}")
     values = {**given, "fill_policy": _fill_policy(given.get("fill_policy", FillPolicy.AMORTIZED))}
     terms = values.setdefault("partition_by", ())
     if not isinstance(terms, list | tuple) or not all(isinstance(term, str) for term in terms):
@@ -62,6 +65,11 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
         value = values.get(name)
         if value is not None and not (isinstance(value, str) and value.strip()):
             raise ValueError(f"{name} must be a name that is not empty, or left out; it is {value!r}")
+    if values.get("takeover_from") is not None and values.get("app_id") is None:
+        raise ValueError(
+            "takeover_from needs app_id, or the old query's name would not be found in the table: give the app_id that the old query had; "
+            f"where it had none, that is its query id: app_id={values['takeover_from']!r}"
+        )
     _check_table_properties(values.setdefault("table_properties", {}))
     storage_options = values.get("storage_options")
     if storage_options is not None and not callable(storage_options) and not isinstance(storage_options, Mapping):
@@ -79,6 +87,8 @@ def _check_table_properties(given: Any) -> None:
             raise ValueError(
                 f"table property {key} belongs to the commit protocol and is set by it alone; leave it out of table_properties"
             )
+    for key in given.keys() & DEFAULTS.keys() - {_CODEC}:
+        number(given, key)
     parquet_settings(given)
 
 

@@ -122,14 +122,15 @@ _NAN = float("nan")
 def _internal_values(array: pa.Array, is_uuid: bool) -> list[Hashable]:
     kind = array.type
     if pa.types.is_date32(kind):
-        return array.cast(pa.int32()).to_pylist()
-    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
-        return array.cast(pa.int64()).to_pylist()
+        array = array.cast(pa.int32())
+    elif pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        array = array.cast(pa.int64())
+    values: list[Any] = array.to_pylist()
     if is_uuid:
-        return [None if value is None else UUID(bytes=value) for value in array.to_pylist()]
+        return [None if value is None else UUID(bytes=value) for value in values]
     if pa.types.is_floating(kind):
-        return [_NAN if value is not None and isnan(value) else value for value in array.to_pylist()]
-    return array.to_pylist()
+        return [_NAN if value is not None and isnan(value) else value for value in values]
+    return values
 
 
 def partition_path(key: PartitionKey, fields: Sequence[PartitionSource], schema: pa.Schema) -> str:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from planners.model import PartitionKey
 from streaming_sink.batches import conform
 from streaming_sink.partitioning import split
+from streaming_sink.worker_failures import explain_worker_failure
 from streaming_sink.writejob import PartitionSource
 
 _COLUMN = "counts"
@@ -32,8 +33,18 @@ class _CountTask:
 
 
 def count_rows(batch: DataFrame, schema: pa.Schema, partition_by: tuple[PartitionSource, ...]) -> dict[PartitionKey, int]:
-    """Return the rows of each partition of the batch, in one Spark job. The tasks compute keys just as those that write do."""
+    """Return the rows of each partition of the batch, in one Spark job. The tasks compute keys just as those that write do.
+
+    A failing task fails the call, as `explain_worker_failure` names it.
+    """
     total: Counter[PartitionKey] = Counter()
-    for row in batch.mapInArrow(_CountTask(schema, partition_by), f"{_COLUMN} binary").collect():
+    try:
+        counted = batch.mapInArrow(_CountTask(schema, partition_by), f"{_COLUMN} binary").collect()
+    except Exception as failure:
+        explained = explain_worker_failure(failure)
+        if explained is None:
+            raise
+        raise explained from failure
+    for row in counted:
         total.update(pickle.loads(bytes(row[0])))
     return dict(total)

@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from streaming_sink.options import StorageOptions
 from timeline.head import Head
+from timeline.properties import VERSION
+from timeline.stores import open_store
+from timeline.table import Table
 
 _PREFIX = "streaming-sink.batch."
 QUERY_ID = "spark.sql.streaming.queryId"
@@ -68,6 +72,14 @@ class BatchReport:
         return {**entries, _PREFIX + "milliseconds": json.dumps(dict(self.milliseconds), separators=(",", ":"))}
 
 
+def history(location: str, storage_options: StorageOptions | None = None) -> list[BatchReport]:
+    """Return the reports of the batches whose snapshots the table still has, oldest first. From any client, Spark Connect's included.
+
+    Raises TableNotFoundError where there is no table, StoreUnavailableError where it cannot be read.
+    """
+    return list(reports_of(Table.open(open_store(location, storage_options)).head))
+
+
 def reports_of(head: Head) -> Iterator[BatchReport]:
     """Yield a report for every batch whose append the table still has as a snapshot, oldest first.
 
@@ -81,9 +93,9 @@ def reports_of(head: Head) -> Iterator[BatchReport]:
         }
         if "batch_id" not in found:
             continue
-        values: dict[str, Any] = {name: int(text) if "int" in types[name] else text for name, text in found.items() if name in types}
+        values: dict[str, Any] = {name: int(text) if types[name] == "int" else text for name, text in found.items() if name in types}
         values["milliseconds"] = json.loads(found.get("milliseconds", "{}"))
-        version = int(summary.get("streaming-sink.version", 0))
+        version = int(summary.get(VERSION, 0))
         yield BatchReport(outcome="committed", version=version, **values)
 
 

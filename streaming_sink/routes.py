@@ -1,4 +1,4 @@
-"""How the rows of a batch travel to the tasks that write them. Public DataFrame API only: it runs on Connect too.
+"""How the rows of a batch travel to their tasks. Public DataFrame API only, so that it runs on Connect too.
 
 A row's task is a function of its values alone (R10): Spark may run a part of a stage again after it has lost
 an executor, and a row that then went elsewhere would be written twice or not at all.

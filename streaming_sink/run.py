@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 from pyspark.sql import SparkSession
 
@@ -28,10 +29,10 @@ def identify(session: SparkSession, app_id: str | None, minted_run_id: str, know
     """Return the run that is calling. On classic it is read anew on every call, since one sink may be started twice.
 
     On Connect a foreachBatch worker is told no query id: the default is the session's only active query, fixed at the first
-    call (`known`); the run is this worker process (`minted_run_id`). ValueError where there is no name to go by.
+    call (`known`); the run is this worker process. Outside a query it is the sink (`minted_run_id`). ValueError where there is no name to go by.
     """
     if is_connect(session):
-        return known or _on_connect(session, app_id, minted_run_id)
+        return known or _on_connect(session, app_id)
     context = session.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)
     if query_id is None:
@@ -75,12 +76,18 @@ def parallelism(session: SparkSession) -> int:
     return int(session.sparkContext.defaultParallelism)
 
 
-def _on_connect(session: SparkSession, app_id: str | None, minted_run_id: str) -> Run:
+@cache
+def _process_run_id() -> str:
+    # One for all sinks of a worker: two of them under one name are then seen to be one run, whose batch came twice.
+    return mint_run_id()
+
+
+def _on_connect(session: SparkSession, app_id: str | None) -> Run:
     active = [query.id for query in session.streams.active]
     if len(active) == 1:
-        return Run(app_id or active[0], active[0], minted_run_id)
+        return Run(app_id or active[0], active[0], _process_run_id())
     if app_id is not None:
-        return Run(app_id, None, minted_run_id)
+        return Run(app_id, None, _process_run_id())
     raise ValueError(
         f"{len(active)} queries are active in this Spark Connect session, and Connect does not say which of them calls: "
         f'name the application, IcebergSink(..., app_id="events"), once for each query'

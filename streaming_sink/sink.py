@@ -28,7 +28,9 @@ from streaming_sink.writejob import FileIds
 from streaming_sink.writer import WriteJob, WriteResult, partition_sources, write
 from timeline.changes import Append, Replace
 from timeline.clock import SYSTEM
-from timeline.errors import CommitConflictError, SchemaMismatchError, TableNotFoundError
+from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError, TableNotFoundError
+from timeline.head import Head
+from timeline.names import VERSION_FOLDER
 from timeline.properties import DEFAULTS
 from timeline.stores import open_store
 from timeline.stores.base import Store
@@ -45,6 +47,7 @@ class _RunState:
     """What the sink knows of one run of one query."""
 
     epoch: int | None = None
+    last_tried: int | None = None
     last_batch: int | None = None
     experience: Experience = field(default_factory=Experience)
 
@@ -144,10 +147,7 @@ class IcebergSink:
             self._known_run = run
             state = self._state_of(run)
             if state.last_batch == batch_id:
-                raise ValueError(
-                    f"batch {batch_id} was given to this sink twice by one run: two DataFrames of one foreachBatch need a sink each, with distinct app_ids, "
-                    f'such as IcebergSink(..., app_id="{run.app_id[:8]}-orders") and IcebergSink(..., app_id="{run.app_id[:8]}-refunds")'
-                )
+                raise _given_twice(batch_id, run)
             report = self._land(batch, batch_id, run, state)
             state.last_batch = batch_id
             self._reports.append(report)
@@ -155,6 +155,7 @@ class IcebergSink:
 
     def _land(self, batch: DataFrame, batch_id: int, run: Run, state: _RunState) -> BatchReport:
         steps = Steps()
+        tried_before, state.last_tried = state.last_tried == batch_id, batch_id
         transaction = Transaction(run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from)
         with steps("head"):
             target = self._target(batch, fresh=state.last_batch is None)
@@ -164,6 +165,8 @@ class IcebergSink:
             if not skipped:
                 check_batch(target.schema, batch.schema)
         if skipped and target.table is not None:
+            if not tried_before:
+                _check_is_a_replay(target.table.head, batch_id, run)
             return self._skipped(target.table, transaction, steps)
         for tries in range(1, _CONFLICT_TRIES + 1):
             expected = None if self.options.bulk else state.experience.expected()
@@ -191,6 +194,8 @@ class IcebergSink:
                 target = self._target(batch, fresh=True)
                 check_batch(target.schema, batch.schema)
         if isinstance(committed, AlreadyCommitted):
+            if not tried_before:
+                _check_is_a_replay(table.head, batch_id, run, result)
             return self._skipped(table, transaction, steps)
         state.epoch = committed.epoch
         state.experience.add(result, planned, steps.seconds("write"), parallelism(batch.sparkSession))
@@ -222,20 +227,21 @@ class IcebergSink:
             head = self._table.head
             _check_partitioning(self.options.partition_by, head.schema, head.spec, self.options.location)
             return _Target(self._table, head.schema, head.spec, head.properties)
-        check_store(self._store)
         schema = iceberg_schema(batch.schema)
-        return _Target(
-            None, schema, partition_spec(self.options.partition_by, schema), {**DEFAULTS, **self.options.table_properties}
-        )
+        spec = partition_spec(self.options.partition_by, schema)
+        check_store(self._store)
+        return _Target(None, schema, spec, {**DEFAULTS, **self.options.table_properties})
 
     @property
     def _store(self) -> Store:
         return self._table.store if self._table is not None else open_store(self.options.location, self.options.storage_options)
 
     def _open(self) -> Table | None:
+        store = open_store(self.options.location, self.options.storage_options)
         try:
-            table = Table.open(open_store(self.options.location, self.options.storage_options))
+            table = Table.open(store)
         except TableNotFoundError:
+            _check_nobody_else_is_there(store)
             return None
         table.ensure_store_is_safe()
         return table
@@ -313,13 +319,38 @@ class IcebergSink:
         )
 
     def _state_of(self, run: Run) -> _RunState:
-        """Return what is known of a run; an earlier run of the same query is over, and forgotten but for what it learnt."""
+        """Return what is known of a run. A new one begins with what the last run of the same application has learnt.
+
+        An earlier run keeps its epoch: should it call once more, it must find itself fenced, and not pass for a newer run.
+        """
         if run not in self._runs:
             fresh = _RunState()
-            for other in [known for known in self._runs if known.app_id == run.app_id]:
-                fresh.experience = self._runs.pop(other).experience
+            for other, state in self._runs.items():
+                if other.app_id == run.app_id:
+                    fresh.experience = state.experience
             self._runs[run] = fresh
         return self._runs[run]
+
+
+def _check_is_a_replay(head: Head, batch_id: int, run: Run, written: WriteResult | None = None) -> None:
+    """Raise ValueError if this very run has committed the batch by another call: a skip would lose the rows of this one.
+
+    `written` is what this call wrote: where its files are live, the commit is its own, acknowledged late.
+    """
+    known = head.transaction(run.app_id)
+    if known is None or known.run_id != run.run_id:
+        return
+    paths = [] if written is None else [*(file.path for file in written.new), *(merge.merged.path for merge in written.merges)]
+    if not any(head.find_live(path) for path in paths):
+        raise _given_twice(batch_id, run)
+
+
+def _given_twice(batch_id: int, run: Run) -> ValueError:
+    name = run.app_id[:8]
+    return ValueError(
+        f"batch {batch_id} was given to this sink twice by one run: two DataFrames of one foreachBatch need a sink each, with distinct app_ids, "
+        f'such as IcebergSink(..., app_id="{name}-orders") and IcebergSink(..., app_id="{name}-refunds")'
+    )
 
 
 @contextmanager
@@ -358,6 +389,16 @@ def _draft(
         route=planned.route,
         milliseconds=steps.milliseconds,
     )
+
+
+def _check_nobody_else_is_there(store: Store) -> None:
+    """Raise CorruptTableError where another writer's versions, whose names are not ours, lie in the place of ours."""
+    for listed in store.list_folder(VERSION_FOLDER):
+        if listed.path.endswith(".metadata.json"):
+            raise CorruptTableError(
+                f"{listed.path} was not written by this sink: it is a table of another writer, whose commits this protocol cannot join. "
+                f"Use a location of its own for the stream: {store.location}"
+            )
 
 
 def _check_partitioning(wanted: Sequence[str], schema: Schema, spec: PartitionSpec, location: str) -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from planners.model import Bucket, PartitionKey
+from streaming_sink import fast_workers
 from streaming_sink.batches import conform
 from streaming_sink.buckets import BUFFER_BYTES, PartitionFiles, Ratio, TaskContents
 from streaming_sink.dictionaries import DictionaryChoice
@@ -146,6 +147,7 @@ class WriteTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
+        fast_workers.switch(self._job.fast_workers)
         context = TaskContext.get()
         assert context is not None
         started = time.perf_counter()

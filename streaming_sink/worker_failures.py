@@ -47,7 +47,7 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
 
 def _how_to_set(version: str) -> str:
     return (
-        "without a setting spark takes python3 from the path: before the session starts set PYSPARK_PYTHON, or "
-        f"spark.pyspark.python, to a python {version} that has this package installed (the driver's is "
+        "without a setting spark takes python3 from the path: before the session starts set PYSPARK_PYTHON "
+        f"or spark.pyspark.python, to a python {version} that has this package installed (the driver's is "
         f"{sys.executable}); on spark connect set it where the server starts"
     )

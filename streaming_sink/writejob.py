@@ -78,6 +78,11 @@ class WorkerJob:
     first_free_bucket: int = 0
     """Number of the first file that no bucket planned."""
     fast_workers: bool = True
+    """See `streaming_sink.fast_workers`."""
+
+
+Raw = bytes
+"""Bytes of a bound; `WrittenFile.bytes` hides the builtin's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,8 @@ class WrittenFile:
     value_counts: Mapping[int, int]
     null_counts: Mapping[int, int]
     nan_counts: Mapping[int, int]
-    lower_bounds: Mapping[int, bytes]
-    upper_bounds: Mapping[int, bytes]
+    lower_bounds: Mapping[int, Raw]
+    upper_bounds: Mapping[int, Raw]
     split_offsets: tuple[int, ...]
 
 

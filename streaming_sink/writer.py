@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.types import StructType
 from pyspark.sql import DataFrame, SparkSession
 
 from planners.model import InsertPlan
 from planners.routing import Routing
+from streaming_sink import fast_workers
 from streaming_sink.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.routes import routed
 from streaming_sink.schema import arrow_schema
@@ -52,7 +54,7 @@ class WriteJob:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What the tasks wrote. Every file here is closed and durable; no other file of the action may be committed."""
+    """What the tasks wrote. Every file here is closed and durable; none else is reported."""
 
     new: tuple[WrittenFile, ...]
     """The rows of the batch, each exactly once."""
@@ -78,7 +80,8 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     told = worker_job(job)
     rows = routed(batch, job.routing, told.schema, told.partition_by)
     written = rows.mapInArrow(WriteTask(told), f"{RESULT_COLUMN} binary")
-    with _without_adaptive_execution(batch.sparkSession):
+    shuffled = job.routing is not None and job.routing.shuffled
+    with _without_adaptive_execution(batch.sparkSession) if shuffled else nullcontext():
         try:
             collected = written.collect()
         except Exception as failure:
@@ -109,6 +112,7 @@ def worker_job(job: WriteJob) -> WorkerJob:
         rows_per_new_file=job.plan.rows_per_new_file,
         max_file_bytes=job.plan.max_file_bytes,
         first_free_bucket=len(job.plan.buckets),
+        fast_workers=fast_workers.wanted(),
     )
 
 
@@ -127,17 +131,25 @@ def _buckets(plan: InsertPlan, places: Iterable[int]) -> TaskBuckets:
 
 def partition_sources(schema: Schema, spec: PartitionSpec) -> tuple[PartitionSource, ...]:
     """Return the fields of `spec` with their source columns by name."""
-    sources = []
-    for field in spec.fields:
-        name = schema.find_column_name(field.source_id)
-        assert name is not None
-        sources.append(PartitionSource(field.name, tuple(name.split(".")), str(field.transform)))
-    return tuple(sources)
+    return tuple(
+        PartitionSource(field.name, _names(schema.as_struct(), field.source_id), str(field.transform))
+        for field in spec.fields
+    )
+
+
+def _names(struct: StructType, field_id: int) -> tuple[str, ...]:
+    """Return the names from a top-level column down to a field; a name may itself hold a dot."""
+    for field in struct.fields:
+        if field.field_id == field_id:
+            return (field.name,)
+        if isinstance(field.field_type, StructType) and (below := _names(field.field_type, field_id)):
+            return (field.name, *below)
+    return ()
 
 
 @contextmanager
 def _without_adaptive_execution(session: SparkSession) -> Iterator[None]:
-    """Adaptive execution would run a shuffle's two stages as two jobs."""
+    """Adaptive execution would run our shuffle's stages as two jobs. Put back as it was, also on failure."""
     before = session.conf.get(_ADAPTIVE)
     if before is None or before == "false":
         yield

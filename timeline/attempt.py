@@ -116,7 +116,7 @@ class Attempts:
         for change in intent.changes:
             if isinstance(change, Append):
                 conflicts.check_appended_files_fit_the_schema(head, change, intent.schema_id)
-        conflicts.check_files_have_a_known_spec(head, appended)
+        conflicts.check_files_have_a_known_spec(head, [*appended, *(file for replace in intent.replaces for file in replace.added)])
         conflicts.check_files_are_above_the_fence(head, [file.file_path for file in appended])
         now_ms = commit_time(self.environment, head)
         state = _Building(head, head.manifests, now_ms)
@@ -149,6 +149,8 @@ class Attempts:
     def _add_replace(self, state: _Building) -> tuple[Dropped, ...]:
         """Snapshot B: the replaces that still hold, and manifests merged by policy. Left out where there is neither."""
         replaces, dropped = self._valid_replaces(state)
+        if not replaces and not self.intent.appended:
+            return dropped  # a commit that touches no file merges no manifests, and so need not read them
         removed = {location for replace in replaces for location in replace.removed}
         added = [file for replace in replaces for file in replace.added]
         rewritten = self._manifests_to_rewrite(state, removed)

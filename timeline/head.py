@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,7 +73,14 @@ class Head:
         if self.metadata.current_snapshot_id is None:
             return None
         # The newest snapshot is the last of the list, so this looks from the end.
-        return next(s for s in reversed(self.metadata.snapshots) if s.snapshot_id == self.metadata.current_snapshot_id)
+        current = self.metadata.current_snapshot_id
+        found = next((s for s in reversed(self.metadata.snapshots) if s.snapshot_id == current), None)
+        if found is None:
+            raise CorruptTableError(
+                f"version {self.number} names snapshot {current} as current and does not hold it; nothing was changed. "
+                f"Restore {version_path(self.number)} from a copy: {self.metadata.location}"
+            )
+        return found
 
     def transaction(self, app_id: str) -> TransactionState | None:
         return state_of(self.properties, app_id)
@@ -144,15 +152,13 @@ def parse_version(number: int, data: bytes, location: str) -> Version:
     try:
         metadata = TableMetadataUtil.parse_raw(data.decode("utf-8"))
     except (UnicodeDecodeError, _PydanticError, _IcebergError, NotImplementedError) as failure:
+        _check_format_version(_stated_format_version(data), location)
         raise CorruptTableError(
             f"version {number} of the table cannot be read; nothing was changed. Restore {path} from a copy, or move it away if nobody ever read it: "
             f"{location}/{path}: {type(failure).__name__}: {str(failure)[:200]}"
         ) from failure
-    if not isinstance(metadata, TableMetadataV2):
-        raise CorruptTableError(
-            f"this table has Iceberg format version {metadata.format_version}, and this sink writes format version 2 only; "
-            f"write to a table of its own: {location}"
-        )
+    _check_format_version(metadata.format_version, location)
+    assert isinstance(metadata, TableMetadataV2)
     stated = metadata.properties.get(properties.VERSION)
     if stated is None or properties.COMMIT_ID not in metadata.properties:
         raise CorruptTableError(
@@ -172,3 +178,20 @@ def parse_version(number: int, data: bytes, location: str) -> Version:
             f"the table was made at {metadata.location} and is opened at {location}: it was moved or copied, and its paths are absolute. Open it where it was made"
         )
     return Version(number, metadata)
+
+
+def _check_format_version(stated: object, location: str) -> None:
+    if isinstance(stated, int) and stated != 2:
+        raise CorruptTableError(
+            f"this table has Iceberg format version {stated}, and this sink writes format version 2 only; "
+            f"write to a table of its own: {location}"
+        )
+
+
+def _stated_format_version(data: bytes) -> object:
+    """Return the format version that unreadable metadata states: one that is newer than the reader, mostly."""
+    try:
+        stored = json.loads(data)
+    except ValueError:
+        return None
+    return stored.get("format-version") if isinstance(stored, dict) else None

@@ -35,7 +35,8 @@ class ManifestSize:
 def manifests_to_merge(sizes: Iterable[ManifestSize], min_count: int) -> frozenset[str]:
     """Return the paths of the manifests that the next rewrite should merge; empty while no class has `min_count`.
 
-    Full manifests, of either kind, are never candidates, so a merge always shrinks the list.
+    Full manifests, of either kind, are never candidates. A merge shrinks the list, unless it sorts open from sealed files for the
+    first time; so merging what was merged soon ends.
     """
     classes: dict[tuple[int, str, int], list[str]] = defaultdict(list)
     for size in sizes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Literal
@@ -73,7 +74,9 @@ class ManifestFiles:
 
     def read_list(self, location: str) -> tuple[ManifestFile, ...]:
         """Return the manifests of one snapshot. CorruptTableError if the list is missing or unreadable."""
-        return tuple(read_manifest_list(_ReadBytes(location, self._read(location, "manifest list"))))
+        source = _ReadBytes(location, self._read(location, "manifest list"))
+        with _telling_damage(location):
+            return tuple(read_manifest_list(source))
 
     def contents(self, manifest: ManifestFile) -> ManifestContents:
         """Return the live entries of a manifest, from memory where it was read before."""
@@ -141,7 +144,8 @@ class ManifestFiles:
 
     def _read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         source = _ReadBytes(manifest.manifest_path, self._read(manifest.manifest_path, "manifest"))
-        return tuple(manifest.fetch_manifest_entry(_OneFile(source), discard_deleted=True))
+        with _telling_damage(manifest.manifest_path):
+            return tuple(manifest.fetch_manifest_entry(_OneFile(source), discard_deleted=True))
 
     def remember(self, manifest: ManifestFile, entries: Iterable[ManifestEntry]) -> ManifestContents:
         """Keep the entries of a manifest that this process wrote or read; those that are live count."""
@@ -199,6 +203,16 @@ def _live_file(entry: ManifestEntry) -> LiveFile:
         sort_order_id=data_file.sort_order_id or 0,
         sequence_number=entry.sequence_number or 0,
     )
+
+
+@contextmanager
+def _telling_damage(location: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as failure:  # whatever the Avro reader trips over first
+        raise CorruptTableError(
+            f"a file of the table's metadata cannot be read; nothing was changed. Restore it from a copy: {location}: {type(failure).__name__}: {failure}"
+        ) from failure
 
 
 class _BlockedOutput(AvroOutputFile[ManifestEntry]):

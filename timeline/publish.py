@@ -76,7 +76,8 @@ def publish(
 
     Raises CommitStateUnknownError when the deadline passes while a request's effect is unknown: nothing was deleted,
     and the same batch, tried again, finds out. Raises CommitConflictError when it passes after lost races only:
-    nothing is live. StoreUnavailableError: the store refused before anything could be created.
+    nothing is live. StoreUnavailableError: the store refused a create that it had not seen before, or the reload after a lost
+    race; nothing of this commit is live.
     """
     give_up_at = log.environment.monotonic() + deadline_seconds
     attempts = 0

@@ -131,10 +131,9 @@ class Table:
 
         A commit does this by itself. Call it earlier to be refused (UnsafeStoreError) before data files are written.
         """
-        known = [text for text in self._head.properties.get(properties.PROBED_STORES, "").split(",") if text]
-        if self._unrecorded_probe is None and self.store.signature not in known:
+        if self._unrecorded_probe is None and self.store.signature not in _probed_stores(self._head):
             check_store(self.store, self.log.environment)
-            self._unrecorded_probe = ",".join([*known, self.store.signature][-_PROBED_KEPT:])
+            self._unrecorded_probe = self.store.signature
 
     @property
     def store(self) -> Store:
@@ -217,7 +216,8 @@ class Table:
             epoch = check_transaction(head.transaction(transaction.app_id), transaction)
             if epoch is None:
                 return None
-        candidate = attempts.build(head, epoch, self._unrecorded_probe)
+        probed = None if self._unrecorded_probe is None else ",".join([*_probed_stores(head), self._unrecorded_probe][-_PROBED_KEPT:])
+        candidate = attempts.build(head, epoch, probed)
         if candidate.dropped and not _does_something(attempts.intent, candidate):
             raise CommitConflictError("; ".join(dropped.reason for dropped in candidate.dropped))
         return candidate
@@ -267,6 +267,10 @@ def _standing(intent: Intent, head: Head, candidate: Candidate) -> Standing:
     if not intent.appended and all(head.find_live(location) for r in intent.replaces for location in r.removed):
         return Standing.LOST
     return Standing.UNKNOWN
+
+
+def _probed_stores(head: Head) -> list[str]:
+    return [text for text in head.properties.get(properties.PROBED_STORES, "").split(",") if text]
 
 
 def _check_properties(given: Mapping[str, str]) -> None:

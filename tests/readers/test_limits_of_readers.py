@@ -87,7 +87,7 @@ def test_chdb_knows_no_null_struct_list_or_map(with_time: tuple[Path, pa.Table])
 @pytest.mark.parametrize("reader", judges.READERS)
 def test_every_transform_reads_equal(reader: str, transform: Transform[Any, Any], tmp_path: Path) -> None:
     """Partitioned by every transform, pyiceberg's own tables come back equal from every reader."""
-    # pyiceberg writes a null list of structs as empty, and reads uuids of partitions as bytes.
+    # pyiceberg writes a null list of structs as empty.
     schema = every_type(without=("a_time", "a_list_of_structs"))
     transforms = {
         "a_boolean": IdentityTransform(),
@@ -104,6 +104,16 @@ def test_every_transform_reads_equal(reader: str, transform: Transform[Any, Any]
     expected = rows_of_every_type(schema)
     write_reference_table(tmp_path / "table", schema, [expected], PartitionSpec(*fields))
     judges.assert_reader_agrees(reader, tmp_path / "table", expected)
+
+
+def test_chdb_refuses_a_table_partitioned_by_truncating_a_wide_decimal(tmp_path: Path) -> None:
+    """ClickHouse's own truncate knows decimals of up to 18 digits only, and it prunes by it in any query."""
+    schema = every_type(without=("a_time", "a_list_of_structs"))
+    source = schema.find_field("a_decimal38").field_id
+    spec = PartitionSpec(PartitionField(source, 1000, TruncateTransform(7), "truncated"))
+    write_reference_table(tmp_path / "table", schema, [rows_of_every_type(schema)], spec)
+    with pytest.raises(Exception, match="icebergTruncate"):
+        judges.read("chdb", tmp_path / "table", ["an_int"])
 
 
 def _table(folder: Path, without: tuple[str, ...]) -> tuple[Path, pa.Table]:

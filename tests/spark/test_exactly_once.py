@@ -251,6 +251,18 @@ def test_two_sinks_under_one_name_for_one_table_are_the_same_error_and_not_a_sil
     assert ids_of(location) == _ids(0)
 
 
+def test_two_sinks_under_one_name_are_told_so_also_when_the_second_begins_late(spark, location):
+    """Each knew the table before the other's commit, so only the commit itself finds out."""
+    orders, refunds = IcebergSink(location), IcebergSink(location)
+    with calling_as(spark, "query", "run"):
+        refunds(_batch(spark, 0).where("false"), 0)
+        orders(_batch(spark, 0), 0)
+        refunds(_batch(spark, 1), 1)
+        with pytest.raises(ValueError, match="distinct app_ids"):
+            orders(_batch(spark, 2), 1)
+    assert ids_of(location) == _ids(0, 1)
+
+
 def test_two_dataframes_with_distinct_app_ids_both_land_and_a_half_done_replay_is_completed(spark, location):
     def land(sinks):
         for number, sink in enumerate(sinks):
@@ -301,8 +313,7 @@ def test_a_call_outside_a_query_needs_a_name(spark, location):
 def test_a_first_batch_is_two_jobs_the_steady_state_one_and_the_source_is_computed_once(
     spark, location, tmp_path, monkeypatch, route
 ):
-    if route == "shuffle":
-        monkeypatch.setattr("streaming_sink.planning.ONE_TASK_SECONDS", -1.0)
+    monkeypatch.setattr("streaming_sink.planning.ONE_TASK_SECONDS", -1.0 if route == "shuffle" else 1e9)
     sink = _sink(location, partition_by=["p"], sizing=SMALL)
     jobs, marks = [], []
     with calling_as(spark, "query", f"counted-{route}"):

@@ -165,7 +165,7 @@ def test_a_fill_reads_and_merges_through_spark(spark, location):
 def test_adaptive_execution_is_restored_after_a_failure(spark, location):
     batch = _batch(spark).select("id", sf.raise_error(sf.lit("no such day")).cast("int").alias("p"))
     with pytest.raises(Exception, match="no such day"):
-        write(batch, _job(location, batch))
+        write(batch, _job(location, batch, ["p"], routing=_shuffled()))
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
 
 
@@ -184,9 +184,9 @@ TIMES = [
     datetime(2024, 7, 1, 23, 30),
 ]
 SPECS = [
-    "d", "year(d)", "month(d)", "day(d)", "z", "year(z)", "month(z)", "day(z)", "hour(z)", "n", "year(n)", "month(n)",
-    "day(n)", "hour(n)", "i", "truncate(7, i)", "truncate(3, s)", "truncate(2, b)", "s", "m", "truncate(7, m)", "st.x",
-    "bucket(3, s)", "odd name", "f",
+    "d", "year(d)", "month(d)", "day(d)", "z", "year(z)", "month(z)", "day(z)", "hour(z)", "n", "year(n)",
+    "month(n)", "day(n)", "hour(n)", "i", "truncate(7, i)", "truncate(3, s)", "truncate(2, b)", "s", "m",
+    "truncate(7, m)", "st.x", "bucket(3, s)", "odd name", "f",
 ]  # fmt: skip
 WITHOUT_EXPRESSION = ["n", "truncate(7, m)", "bucket(3, s)"]
 

@@ -1,4 +1,4 @@
-"""The writer where driver, workers and session are apart: separate executors, Spark Connect, a bare worker Python.
+"""The writer where driver, workers and session are apart: separate executors, Connect, a bare worker Python.
 
 Each runs in a process of its own: a process has one Spark.
 """

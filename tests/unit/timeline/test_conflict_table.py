@@ -1,4 +1,4 @@
-"""The conflict table of the protocol: what I commit, rebased over what they commit first. Real commits on the memory store."""
+"""The conflict table of the protocol: what I commit, rebased over what they commit first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = 5000
 
 @dataclass
 class Case:
-    """A table with two small files in partition 0 and two in partition 1, and a writer that has seen just that."""
+    """Two small files in partition 0 and two in partition 1, and a writer that has seen just that."""
 
     lake: Lake
     mine: Table
@@ -105,7 +105,9 @@ THEIRS: dict[str, Theirs] = {
     "a column is dropped": _schema(SCHEMA.fields[1]),
     "a column is narrowed": _schema(NestedField(1, "id", StringType(), required=False), SCHEMA.fields[1]),
     "a column is required": _schema(NestedField(1, "id", LongType(), required=True), SCHEMA.fields[1]),
-    "a required column is added": _schema(*SCHEMA.fields, NestedField(3, "note", StringType(), required=True)),
+    "a required column is added": _schema(
+        *SCHEMA.fields, NestedField(3, "note", StringType(), required=True)
+    ),
     "properties": _properties,
     "expiry": _expire_first_snapshot,
 }
@@ -121,7 +123,7 @@ def test_an_append_rebases_over_everything_that_its_rows_still_fit(theirs: str) 
     THEIRS[theirs](case)
     before = case.lake.live_rows()
     if theirs in UNFIT:
-        with pytest.raises(SchemaMismatchError, match="its rows no longer fit: column 'id|note'"):
+        with pytest.raises(SchemaMismatchError, match=r"its rows no longer fit: column 'id|note'"):
             case.mine.commit([Append((new,))], open_below_bytes=SMALL)
         assert case.lake.live_rows() == before
     else:
@@ -184,7 +186,9 @@ def test_a_lone_group_that_no_longer_fits_is_a_conflict_that_says_why(theirs: st
     mine = case.replace("a", "b")
     THEIRS[theirs](case)
     before, versions = case.lake.live_rows(), case.lake.open().head.number
-    with pytest.raises(CommitConflictError, match="another commit has replaced an input|an input has deletes"):
+    with pytest.raises(
+        CommitConflictError, match=r"another commit has replaced an input|an input has deletes"
+    ):
         case.mine.commit([mine], open_below_bytes=SMALL)
     assert case.lake.live_rows() == before
     assert case.lake.open().head.number == versions

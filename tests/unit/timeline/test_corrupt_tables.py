@@ -1,4 +1,4 @@
-"""What a reader of the log makes of files that contradict each other, with the words that say what to do (R4, R9, R18)."""
+"""What becomes of files that contradict each other, and what the user is told to do (R4, R9, R18)."""
 
 from __future__ import annotations
 
@@ -57,12 +57,28 @@ def refuses(lake: Lake, *words: str) -> str:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"null", b"12", b"{}", b'"text"', b"\xff\xfe", b"\x00" * 100, b'{"format-version": 2}'],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"12",
+        b"{}",
+        b'"text"',
+        b"\xff\xfe",
+        b"\x00" * 100,
+        b'{"format-version": 2}',
+    ],
 )
 def test_a_highest_version_that_cannot_be_read_is_an_error_never_a_step_back(data: bytes) -> None:
     lake = two_versions()
     store_of(lake).overwrite(version_path(2), data)
-    refuses(lake, "version 2 of the table cannot be read", "Restore metadata/v2.metadata.json from a copy", lake.store.location)
+    refuses(
+        lake,
+        "version 2 of the table cannot be read",
+        "Restore metadata/v2.metadata.json from a copy",
+        lake.store.location,
+    )
 
 
 def test_a_version_cut_off_in_the_middle_is_an_error() -> None:
@@ -112,13 +128,19 @@ def test_a_version_under_another_number_is_refused() -> None:
     lake = two_versions()
     store = store_of(lake)
     store.create(version_path(3), store.read(version_path(2)).data)
-    refuses(lake, "metadata/v3.metadata.json says that it is version 2", "copied or written by another writer")
+    refuses(
+        lake, "metadata/v3.metadata.json says that it is version 2", "copied or written by another writer"
+    )
 
 
 def test_a_version_without_the_guard_against_other_writers_is_refused() -> None:
     lake = two_versions()
     rewrite(lake, lambda stored: stored["properties"].pop(properties.METADATA_PATH))
-    refuses(lake, "the property write.metadata.path was removed", f"set it to {lake.store.location}/metadata again")
+    refuses(
+        lake,
+        "the property write.metadata.path was removed",
+        f"set it to {lake.store.location}/metadata again",
+    )
 
 
 def test_a_table_that_was_moved_is_refused() -> None:
@@ -140,7 +162,10 @@ def test_a_missing_metadata_file_is_named(kind: str) -> None:
     for listed in store.list_folder("metadata/m"):
         if listed.path.endswith(f"-{kind}.avro"):
             store.delete([listed.path])
-    with pytest.raises(CorruptTableError, match=f"the table names a manifest{' list' if kind == 'list' else ''} that does not exist"):
+    with pytest.raises(
+        CorruptTableError,
+        match=f"the table names a manifest{' list' if kind == 'list' else ''} that does not exist",
+    ):
         list(lake.open().head.live_files())
 
 
@@ -201,7 +226,7 @@ def test_a_store_that_fails_is_never_an_empty_table() -> None:
         Table.create(lake.store, SCHEMA, environment=lake.clock.environment())
 
 
-# reading what was listed (R4) -------------------------------------------------------------------------------------------
+# reading what was listed (R4) ---------------------------------------------------------------------
 
 
 def test_bytes_that_were_replaced_between_listing_and_reading_are_not_taken() -> None:
@@ -216,7 +241,10 @@ def test_bytes_that_were_replaced_between_listing_and_reading_are_not_taken() ->
     store.requests.clear()
     version = lake.open(store).head.version
     assert version.metadata.properties["which"] == "second"
-    assert [verb for verb, path in store.requests if verb == "list" or path == version_path(2)] == ["list", "read"] * 2
+    assert [verb for verb, path in store.requests if verb == "list" or path == version_path(2)] == [
+        "list",
+        "read",
+    ] * 2
 
 
 def test_a_version_deleted_between_listing_and_reading_is_listed_again() -> None:
@@ -237,13 +265,19 @@ def test_versions_compare_as_numbers_and_other_names_are_no_versions() -> None:
     for step in range(10):
         lake.table.commit([SetProperties({"step": str(step)})])
     store = store_of(lake)
-    for name in ("v012.metadata.json", "v99.gz.metadata.json", "v0.metadata.json", "v99.metadata.json.tmp", "00099-a.metadata.json"):
+    for name in (
+        "v012.metadata.json",
+        "v99.gz.metadata.json",
+        "v0.metadata.json",
+        "v99.metadata.json.tmp",
+        "00099-a.metadata.json",
+    ):
         store.create(f"metadata/{name}", b"{}")
     assert lake.open().head.number == 11
     assert sorted(versions_of(store)) == list(range(1, 12))
 
 
-# the probe (R18) --------------------------------------------------------------------------------------------------------
+# the probe (R18) ----------------------------------------------------------------------------------
 
 
 class Signed(FaultyStore):
@@ -261,7 +295,7 @@ def test_a_store_is_probed_when_a_table_is_made_and_not_when_it_is_opened_again(
     assert probes(store) == 1
     assert store.list_folder("_timeline/probe") == []
     store.requests.clear()
-    Table.open(store, Clock().environment(1))
+    Table.open(store, Clock().environment(1)).commit([SetProperties({"a": "b"})])
     assert probes(store) == 0
 
 
@@ -271,11 +305,12 @@ def test_a_new_endpoint_or_client_is_probed_and_recorded_with_the_next_commit() 
     store.signature = "memory 2"
     store.requests.clear()
     table = Table.open(store, Clock().environment(1))
-    assert probes(store) == 1
+    assert probes(store) == 0
     table.commit([SetProperties({"a": "b"})])
+    assert probes(store) == 1
     assert table.head.properties[properties.PROBED_STORES] == "memory 1,memory 2"
     store.requests.clear()
-    Table.open(store, Clock().environment(2))
+    Table.open(store, Clock().environment(2)).commit([SetProperties({"a": "b"})])
     assert probes(store) == 0
 
 
@@ -284,6 +319,7 @@ def test_the_record_of_a_probe_keeps_what_others_recorded_meanwhile() -> None:
     Table.create(store, SCHEMA, environment=Clock().environment())
     store.signature, other.signature = "memory 2", "memory 3"
     mine, theirs = Table.open(store, Clock().environment(1)), Table.open(other, Clock().environment(2))
+    mine.ensure_store_is_safe()
     theirs.commit([SetProperties({"a": "b"})])
     mine.commit([SetProperties({"a": "b"})])
     assert mine.head.properties[properties.PROBED_STORES] == "memory 1,memory 3,memory 2"
@@ -302,7 +338,12 @@ def test_a_store_without_create_if_absent_is_refused_before_a_table_is_made() ->
 
 
 def test_protocol_properties_are_refused_when_a_table_is_made() -> None:
-    for key in (properties.METADATA_PATH, properties.GC_ENABLED, properties.PREVIOUS_VERSIONS_MAX, properties.COMMIT_ID):
+    for key in (
+        properties.METADATA_PATH,
+        properties.GC_ENABLED,
+        properties.PREVIOUS_VERSIONS_MAX,
+        properties.COMMIT_ID,
+    ):
         with pytest.raises(ValueError, match=f"table property {key} belongs to the commit protocol"):
             Table.create(MemoryStore("refused"), SCHEMA, table_properties={key: "x"})
     with pytest.raises(ValueError, match="must be a whole number, not 'many'"):

@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.unit.timeline.world import Audit, Lake, versions_of
+from tests.unit.timeline.world import SCHEMA, Audit, Clock, FaultyStore, Lake, versions_of
 from timeline import properties
 from timeline.changes import Append, Change, Replace, SetProperties
 from timeline.clock import Environment
-from timeline.errors import CommitConflictError, CommitStateUnknownError, CorruptTableError, StoreUnavailableError
+from timeline.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    CorruptTableError,
+    StoreUnavailableError,
+)
 from timeline.names import HINT_PATH, version_path
 from timeline.stores import MemoryStore
 from timeline.table import AlreadyCommitted, Committed, Table
@@ -27,7 +32,13 @@ CREATES: dict[str, list[str]] = {
     "unknown, not applied": ["unknown-absent"],
     "unknown, applied before our resend is answered": ["unknown-late", "unknown-absent"],
     "unknown, applied after our resend": ["unknown-late", "created"],
-    "unknown many times": ["unknown-absent", "exists-absent", "unknown-absent", "exists-absent", "exists-ours"],
+    "unknown many times": [
+        "unknown-absent",
+        "exists-absent",
+        "unknown-absent",
+        "exists-absent",
+        "exists-ours",
+    ],
     "refused after an unknown": ["unknown-absent", "refused", "created"],
 }
 
@@ -121,7 +132,9 @@ def test_lost_races_wait_the_same_way() -> None:
     assert isinstance(committed, Committed)
     assert committed.attempts == 6
     assert lake.clock.sleeps[:2] == [0.0, 0.0]
-    assert [wait <= high for wait, high in zip(lake.clock.sleeps[2:], [0.05, 0.1, 0.2], strict=True)] == [True] * 3
+    assert [wait <= high for wait, high in zip(lake.clock.sleeps[2:], [0.05, 0.1, 0.2], strict=True)] == [
+        True
+    ] * 3
     Audit(lake.store).check()
 
 
@@ -194,7 +207,7 @@ def test_reads_of_the_slot_that_fail_are_tried_again() -> None:
     assert committed.attempts == 1
 
 
-# confirm ---------------------------------------------------------------------------------------------------------------
+# confirm ------------------------------------------------------------------------------------------
 
 
 def test_a_commit_that_others_built_on_is_acknowledged_by_its_descendant() -> None:
@@ -241,12 +254,12 @@ def test_a_listing_that_does_not_show_our_version_does_not_confirm_it() -> None:
             return super().list_folder(folder)
 
     store = Lagging(lake.name)
-    table = lake.open()
-    table.log.store.__class__ = Lagging
+    store.lags = 0
+    table = lake.open(store)
+    store.lags = 3
     committed = table.commit([Append((lake.file(),))])
     assert isinstance(committed, Committed)
     assert len(lake.clock.sleeps) == 3
-    assert store.lags == 3
 
 
 def test_a_version_created_below_the_head_and_known_to_be_foreign_is_swept_and_committed_again() -> None:
@@ -299,7 +312,7 @@ def batch(number: int, run: str = "run-1", epoch: int | None = None) -> Transact
 
 
 def test_a_batch_created_far_below_the_head_is_committed_again() -> None:
-    """It stalled past retention; its number is free again, and no id of the head remembers so far back (R16 settles)."""
+    """It stalled past retention: its number was free again. What the head knows of the batch settles it."""
     lake = Lake()
     new = lake.file()
     commit = stalled(lake, [Append((new,))], batch(0))
@@ -332,7 +345,9 @@ def test_a_plain_append_that_landed_and_was_buried_is_found_by_its_files() -> No
     assert lake.live_rows() == lake.rows_of(new)
 
 
-def test_a_plain_append_far_below_the_head_whose_files_are_not_live_is_unknown_and_nothing_is_deleted() -> None:
+def test_a_plain_append_far_below_the_head_whose_files_are_not_live_is_unknown_and_nothing_is_deleted() -> (
+    None
+):
     """Its files may have been committed and replaced since: nobody can tell."""
     lake = Lake()
     commit = stalled(lake, [Append((lake.file(),))])
@@ -378,17 +393,28 @@ def test_a_replace_whose_outputs_and_inputs_are_both_gone_is_unknown() -> None:
         commit()
 
 
-def test_the_head_remembers_exactly_the_last_hundred_commits() -> None:
-    """At a distance of 99 an id is still there, so its absence proves the loss; at 100 it proves nothing."""
+@pytest.mark.parametrize("distance", [1, 98, 99, 100, 101])
+def test_a_commit_that_landed_is_acknowledged_once_however_far_others_went_on(distance: int) -> None:
+    """The head remembers a hundred ids; one further off, only the files tell."""
     lake = Lake()
-    mine = lake.open(lake.store)
-    lake.store.lists.append(lambda: go_on_without_me(lake, 98))
-    first = mine.commit([SetProperties({"mine": "1"})])
-    assert isinstance(first, Committed)
-    assert len(lake.open().head.version.recent_commits) == properties.RECENT_COMMITS_KEPT
+    new, other = lake.file(), lake.open()
+
+    def go_on() -> None:
+        other.refresh()
+        for step in range(distance):
+            other.commit([SetProperties({"step": str(step)})])
+
+    lake.store.lists.append(go_on)
+    lake.store.requests.clear()
+    committed = lake.table.commit([Append((new,))])
+    assert isinstance(committed, Committed)
+    assert (committed.version, committed.attempts) == (2, 1)
+    assert versions_deleted(lake) == []
+    assert lake.live_rows() == lake.rows_of(new)
+    assert len(lake.table.head.version.recent_commits) == min(distance + 2, properties.RECENT_COMMITS_KEPT)
 
 
-# the slot holds something else ------------------------------------------------------------------------------------------
+# the slot holds something else --------------------------------------------------------------------
 
 
 def test_a_foreign_file_in_the_slot_is_a_corrupt_table() -> None:
@@ -398,7 +424,7 @@ def test_a_foreign_file_in_the_slot_is_a_corrupt_table() -> None:
         lake.table.commit([Append((lake.file(),))])
 
 
-# requests ---------------------------------------------------------------------------------------------------------------
+# requests -----------------------------------------------------------------------------------------
 
 
 def test_an_uncontended_append_with_a_warm_cache_costs_one_list_one_get_and_four_puts() -> None:
@@ -423,7 +449,7 @@ def test_a_fill_costs_at_most_seven_puts() -> None:
 
 
 def test_one_lost_race_costs_only_the_list_and_the_version_again() -> None:
-    """The manifest of the appended files is written once (R8, R15), and the winner's bytes came with settling."""
+    """The appended files' manifest is written once (R15), and the winner's bytes came with settling."""
     lake = Lake()
     other = lake.open()
     lake.table.commit([SetProperties({})])
@@ -498,15 +524,11 @@ def test_a_hint_that_cannot_be_written_does_not_fail_the_commit(caplog: pytest.L
 def test_racing_creators_make_one_table() -> None:
     lake = Lake()
     uuid = lake.table.head.metadata.table_uuid
-    from tests.unit.timeline.world import SCHEMA
-
     again = Table.create(MemoryStore(lake.name), SCHEMA, environment=lake.clock.environment(7))
     assert again.head.metadata.table_uuid == uuid
 
 
 def test_a_creator_that_loses_the_race_opens_the_winners_table() -> None:
-    from tests.unit.timeline.world import SCHEMA, Clock, FaultyStore
-
     store = FaultyStore("raced")
     clock = Clock()
     winners: deque[Table] = deque()
@@ -520,8 +542,6 @@ def test_a_creator_that_loses_the_race_opens_the_winners_table() -> None:
 
 @pytest.mark.parametrize("name", [n for n in CREATES if n != "refused after an unknown"])
 def test_creating_a_table_settles_like_any_commit(name: str) -> None:
-    from tests.unit.timeline.world import SCHEMA, Clock, FaultyStore
-
     store = FaultyStore(f"created {name}")
     store.creates.extend(CREATES[name])
     table = Table.create(store, SCHEMA, environment=Clock().environment())

@@ -33,13 +33,14 @@ def fill(lake: Lake, table: Table) -> Committed:
     rows = [row for location in [new.file_path, *(f.location for f in live)] for row in lake.rows[location]]
     removed = frozenset([new.file_path, *(f.location for f in live)])
     committed = table.commit(
-        [Append((new,)), Replace(removed, (lake.file(rows, size=1000 * (1 + len(live))),))], open_below_bytes=5000
+        [Append((new,)), Replace(removed, (lake.file(rows, size=1000 * (1 + len(live))),))],
+        open_below_bytes=5000,
     )
     assert isinstance(committed, Committed)
     return committed
 
 
-# time -------------------------------------------------------------------------------------------------------------------
+# time ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", [0, 1, -DAY_MS, DAY_MS, -10 * DAY_MS])
@@ -95,7 +96,7 @@ def test_ids_of_manifests_and_lists_run_with_the_table_not_with_the_machine() ->
     assert late.head.version.commit_id >= names.ulid_floor(NOON + 1)
 
 
-# snapshots --------------------------------------------------------------------------------------------------------------
+# snapshots ----------------------------------------------------------------------------------------
 
 
 def kept_versions(table: Table) -> list[int]:
@@ -202,7 +203,9 @@ def test_commits_without_snapshots_expire_nothing() -> None:
     assert len(lake.table.head.metadata.snapshots) == 2
 
 
-def snapshot(number: int, operation: Operation = Operation.APPEND, *, time: int = 0, id_: int | None = None) -> Snapshot:
+def snapshot(
+    number: int, operation: Operation = Operation.APPEND, *, time: int = 0, id_: int | None = None
+) -> Snapshot:
     snapshot_id = number if id_ is None else id_
     return Snapshot(
         snapshot_id=snapshot_id,
@@ -214,9 +217,7 @@ def snapshot(number: int, operation: Operation = Operation.APPEND, *, time: int 
     )
 
 
-def expire(
-    snapshots: Sequence[Snapshot], refs: dict[str, int] | None = None, **bounds: str
-) -> list[int]:
+def expire(snapshots: Sequence[Snapshot], refs: dict[str, int] | None = None, **bounds: str) -> list[int]:
     pins = {"main": snapshots[-1].snapshot_id, **(refs or {})}
     kinds = {"main": SnapshotRefType.BRANCH}
     named = {
@@ -256,7 +257,7 @@ def test_the_least_number_to_keep_is_kept() -> None:
     assert expire(history, **{properties.MIN_SNAPSHOTS_TO_KEEP: "4"}) == [1, 2, 3, 4, 5, 6]
 
 
-# version files ----------------------------------------------------------------------------------------------------------
+# version files ------------------------------------------------------------------------------------
 
 
 def test_old_version_files_are_those_beyond_a_hundred_and_an_hour_or_beyond_nine_hundred() -> None:
@@ -275,7 +276,7 @@ def test_what_the_log_does_not_know_is_old() -> None:
 
 @pytest.mark.parametrize(("commits", "milliseconds"), [(1500, 1), (400, 60_000)])
 def test_version_files_stay_bounded_and_the_hint_goes_first(commits: int, milliseconds: int) -> None:
-    """Fast commits keep an hour's worth, at most a page; slow ones the last hundred. Each live one is in metadata-log."""
+    """Fast commits keep at most a page of them, slow ones the last hundred; all are in metadata-log."""
     lake = Lake()
     table = lake.open(lake.store)
     events: list[tuple[str, str]] = []

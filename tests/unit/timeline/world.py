@@ -1,4 +1,4 @@
-"""What the suites of this folder share: a clock that tests move, a store that fails on cue, files that know their rows."""
+"""What these suites share: a clock that tests move, a store that fails on cue, files that know their rows."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Clock:
 class FaultyStore(MemoryStore):
     """A memory store that counts requests, and whose version files are created, read and listed by script.
 
-    Each script is consumed one entry a request, and an empty one means that all is well. Entries of `creates`:
+    Each request consumes one entry of its script; an empty script means that all is well. Of `creates`:
 
     - created, exists-ours, exists-absent, refused
     - unknown-applied, unknown-absent, and unknown-late: applied once the next create has been answered
 
-    Entries of `reads` and `lists`: ok, fails. A callable runs before the request, which then goes on as if it were ok.
+    Of `reads` and `lists`: ok, fails. A callable runs before the request, which then goes on well.
     """
 
     def __init__(self, name: str) -> None:
@@ -128,7 +128,7 @@ class FaultyStore(MemoryStore):
             raise StoreUnavailableError("it does not answer")
 
     def count(self) -> Counter[str]:
-        """How many requests of each kind were sent since the last count; creates and overwrites are PUTs, reads GETs."""
+        """How many requests of each kind were sent since the last count."""
         kinds = {"create": "PUT", "overwrite": "PUT", "read": "GET", "list": "LIST", "delete": "DELETE"}
         counted = Counter(kinds[verb] for verb, _ in self.requests)
         self.requests.clear()
@@ -138,7 +138,9 @@ class FaultyStore(MemoryStore):
 class Lake:
     """One table on a memory store, its clock, and which rows each of its files holds."""
 
-    def __init__(self, *, spec: PartitionSpec = BY_P, table_properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *, spec: PartitionSpec = BY_P, table_properties: Mapping[str, str] | None = None
+    ) -> None:
         self.name = f"lake-{next(_names)}"
         self.clock = Clock()
         self.store = FaultyStore(self.name)
@@ -152,7 +154,9 @@ class Lake:
 
     def open(self, store: Store | None = None, clock: Clock | None = None) -> Table:
         """Another process's view of the table, with nothing cached."""
-        return Table.open(store or MemoryStore(self.name), (clock or self.clock).environment(next(self._seeds)))
+        return Table.open(
+            store or MemoryStore(self.name), (clock or self.clock).environment(next(self._seeds))
+        )
 
     def file(
         self, rows: int | Iterable[int] = 10, *, p: int | None = 0, size: int = 1000, id_ms: int | None = None
@@ -193,7 +197,9 @@ class Lake:
     def add_delete_file(self, p: int) -> None:
         """Commit a position-delete file for a partition, in a snapshot of its own."""
         table = self.open()
-        location = self.store.uri(f"data/p={p}/{names.ulid(self.clock.now_ms, next(self._seeds))}-deletes.parquet")
+        location = self.store.uri(
+            f"data/p={p}/{names.ulid(self.clock.now_ms, next(self._seeds))}-deletes.parquet"
+        )
         delete = data_file(location, 1, partition=Record(p), content=DataFileContent.POSITION_DELETES)
 
         def build(head: Head | None) -> Candidate:
@@ -242,7 +248,7 @@ def version_of(store: Store, number: int) -> Version:
 
 
 def raw_entries(store: Store, manifest: ManifestFile) -> list[Any]:
-    """The entries of a manifest as its file holds them, deleted ones included, with inherited sequence numbers."""
+    """The entries of a manifest as its file holds them, deleted ones included; sequence numbers inherited."""
     files = manifests.ManifestFiles(store)
     source = manifests._ReadBytes(manifest.manifest_path, files._read(manifest.manifest_path, "manifest"))
     return list(manifest.fetch_manifest_entry(manifests._OneFile(source), discard_deleted=False))
@@ -257,7 +263,7 @@ class Audit:
         self._entries: dict[tuple[str, int], list[Any]] = {}
 
     def check(self) -> None:
-        """Every listed version continues the one before, and every snapshot says exactly what its manifests hold."""
+        """Every listed version continues the one before, and every snapshot says what its manifests hold."""
         versions = versions_of(self._store)
         previous: Version | None = None
         for number, version in versions.items():
@@ -276,12 +282,13 @@ class Audit:
 
     def check_snapshots(self, metadata: TableMetadataV2) -> None:
         by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-        assert [s.sequence_number for s in metadata.snapshots] == sorted({s.sequence_number for s in metadata.snapshots})
+        assert [s.sequence_number for s in metadata.snapshots] == sorted(
+            {s.sequence_number for s in metadata.snapshots}
+        )
         assert len(by_id) == len(metadata.snapshots)
         if metadata.snapshots:
             assert metadata.snapshots[-1].sequence_number == metadata.last_sequence_number
             assert metadata.snapshots[-1].snapshot_id == metadata.current_snapshot_id
-            assert metadata.snapshots[-1].timestamp_ms == metadata.last_updated_ms or metadata.snapshot_log
         for before, snapshot in itertools.pairwise(metadata.snapshots):
             assert snapshot.parent_snapshot_id == before.snapshot_id
             assert snapshot.sequence_number == (before.sequence_number or 0) + 1
@@ -360,9 +367,8 @@ class Audit:
             assert counts["added-records"] == counts["deleted-records"]
         assert int(told["total-data-files"]) == len(live)
         assert int(told["total-records"]) == sum(rows for rows, _ in live.values())
-        if snapshot.summary.operation in (Operation.APPEND, Operation.REPLACE) and "total-delete-files" in told:
-            if told["total-delete-files"] == "0":
-                assert int(told["total-files-size"]) == sum(size for _, size in live.values())
+        if told["total-delete-files"] == "0":
+            assert int(told["total-files-size"]) == sum(size for _, size in live.values())
         known = self._snapshots.get(parent.snapshot_id) if parent is not None else None
         if known is not None:
             before, _ = known
@@ -371,16 +377,22 @@ class Audit:
             assert live.keys() == (before.keys() - gone) | new
 
 
-def _next_version(table: Table, head: Head, listed: tuple[ManifestFile, ...], update: dict[str, Any]) -> Candidate:
+def _next_version(
+    table: Table, head: Head, listed: tuple[ManifestFile, ...], update: dict[str, Any]
+) -> Candidate:
     environment = table.log.environment
     now_ms = attempt.commit_time(environment, head)
     stated = attempt.lineage(attempt.new_id(environment, now_ms), head.version, None)
-    log = attempt._metadata_log(head.metadata, table.store.uri(names.version_path(head.number)), head.properties)
+    log = attempt._metadata_log(
+        head.metadata, table.store.uri(names.version_path(head.number)), head.properties
+    )
     given = update.pop("properties", head.properties)
     metadata = head.metadata.model_copy(
         update={"properties": {**given, **stated}, "last_updated_ms": now_ms, "metadata_log": log, **update}
     )
-    return Candidate(Head(Version(head.number + 1, metadata), listed, head.manifest_files), encode_metadata(metadata))
+    return Candidate(
+        Head(Version(head.number + 1, metadata), listed, head.manifest_files), encode_metadata(metadata)
+    )
 
 
 class _DeleteManifestWriter(manifests._BlockedManifestWriter):
@@ -410,7 +422,9 @@ def _with_deletes(table: Table, head: Head, delete: DataFile) -> Candidate:
         sequence_number,
         [writer.to_manifest_file(), *head.manifests],
     )
-    counts = summaries.summarise(Operation.DELETE, [delete], [], head.snapshot, head.schema, head.metadata.specs())
+    counts = summaries.summarise(
+        Operation.DELETE, [delete], [], head.snapshot, head.schema, head.metadata.specs()
+    )
     snapshot = Snapshot(
         snapshot_id=snapshot_id,
         parent_snapshot_id=head.metadata.current_snapshot_id,

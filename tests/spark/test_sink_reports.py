@@ -1,0 +1,149 @@
+"""What the sink tells of its batches, and what it must never tell."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import pickle
+
+import pytest
+from pyiceberg.table import StaticTable
+from pyspark import cloudpickle
+
+from streaming_sink import BatchReport, IcebergSink, history
+from tests.spark.streams import SMALL, add_files, calling_as, drain, ids_of, metadata_file, source_ids
+
+pytestmark = pytest.mark.spark
+
+SECRET = "hush-5f2e9c"
+
+
+@pytest.fixture(scope="module")
+def landed(spark, tmp_path_factory):
+    """A stream of ten batches with fills: its sink, its query's id, its table's location, and the log."""
+    folder = tmp_path_factory.mktemp("landed")
+    add_files(folder / "source", range(10))
+    location = str(folder / "table")
+    sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always")
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger("streaming_sink")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        query = drain(spark, folder / "source", sink, str(folder / "checkpoint"))
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+    return sink, str(query.id), location, [record.getMessage() for record in records]
+
+
+def _snapshots(location):
+    return StaticTable.from_metadata(metadata_file(location)).metadata.snapshots
+
+
+def test_the_stream_that_these_tests_look_at_filled_files(landed):
+    sink, _, location, _ = landed
+    assert sum(report.merged_files for report in sink.reports) > 0
+    assert ids_of(location) == source_ids(10)
+
+
+def test_a_report_is_plain_json_and_comes_back_as_it_was(landed):
+    for report in landed[0].reports:
+        assert BatchReport(**json.loads(json.dumps(report.to_dict()))) == report
+
+
+def test_each_batch_is_one_line_in_the_log(landed):
+    sink, _, _, lines = landed
+    said = [line for line in lines if line.startswith("batch ")]
+    assert said == [report.line() for report in sink.reports]
+    assert all("\n" not in line for line in said)
+    assert said[0].startswith(f"batch 0 of {landed[1]} committed as version 2: 100 rows in 3 files (")
+
+
+def test_the_figures_are_those_of_the_snapshots_that_the_batches_made(landed):
+    sink, _, location, _ = landed
+    snapshots = _snapshots(location)
+    appends = [snapshot.summary for snapshot in snapshots if snapshot.summary.operation.value == "append"]
+    assert len(appends) == len(sink.reports) == 10
+    for report, summary in zip(sink.reports, appends, strict=True):
+        assert int(summary["added-records"]) == report.rows == 100
+        assert int(summary["added-data-files"]) == report.new_files
+        assert int(summary["added-files-size"]) == report.new_bytes
+        assert int(summary["streaming-sink.version"]) == report.version
+    merged = {}
+    for snapshot in snapshots:
+        if snapshot.summary.operation.value == "replace":
+            merged[int(snapshot.summary["streaming-sink.version"])] = snapshot.summary
+    for report in sink.reports:
+        if report.merged_files:
+            summary = merged[report.version]
+            assert int(summary["added-data-files"]) == report.merged_files
+            assert int(summary["added-files-size"]) == report.merged_bytes
+            assert int(summary["deleted-data-files"]) == report.filled_files + report.merged_files
+
+
+def test_a_snapshot_says_which_batch_of_which_query_it_is(landed):
+    _, query_id, location, _ = landed
+    appends = [snapshot.summary for snapshot in _snapshots(location) if snapshot.summary.operation.value == "append"]
+    assert [summary["spark.sql.streaming.queryId"] for summary in appends] == [query_id] * 10
+    assert [summary["spark.sql.streaming.epochId"] for summary in appends] == [str(number) for number in range(10)]
+
+
+def test_history_reads_the_same_figures_from_the_table(landed):
+    sink, _, location, _ = landed
+    read = history(location)
+    assert len(read) == 10
+    for report, told in zip(sink.reports, read, strict=True):
+        expected, found = report.to_dict(), told.to_dict()
+        later = {"attempts", "small_files", "dropped_fills", "milliseconds"}
+        assert {key: found[key] for key in found if key not in later} == {key: expected[key] for key in expected if key not in later}
+        assert found["milliseconds"]["write"] == expected["milliseconds"]["write"]
+
+
+def test_every_report_says_where_the_time_went(landed):
+    for report in landed[0].reports:
+        assert {"head", "plan", "write", "commit", "total"} <= report.milliseconds.keys()
+        steps = sum(spent for step, spent in report.milliseconds.items() if step != "total")
+        assert steps <= report.milliseconds["total"] + len(report.milliseconds)
+
+
+@pytest.mark.parametrize("copier", [pickle, cloudpickle, copy], ids=["pickle", "cloudpickle", "deepcopy"])
+def test_a_sink_that_has_worked_pickles_and_works_again(spark, location, copier):
+    sink = IcebergSink(location, app_id="app", sizing=SMALL)
+    with calling_as(spark, "query", "run-1"):
+        sink(spark.range(10), 0)
+    again = copy.deepcopy(sink) if copier is copy else copier.loads(copier.dumps(sink))
+    assert again.options == sink.options
+    assert again.reports == ()
+    with calling_as(spark, "query", "run-2"):
+        again(spark.range(10), 0)
+        again(spark.range(10, 20), 1)
+    assert [report.outcome for report in again.reports] == ["skipped", "committed"]
+    assert sorted(ids_of(location).elements()) == list(range(20))
+
+
+def test_a_secret_shows_in_no_repr_log_error_report_or_file(spark, tmp_path, caplog, monkeypatch):
+    """A sink on an object store that answers nothing: all it says, and what it can be asked, leaves the secret out."""
+    options = {"access_key_id": "someone", "secret_access_key": SECRET, "endpoint": "http://127.0.0.1:9", "allow_http": "true", "region": "x"}
+    caplog.set_level(logging.DEBUG)
+    for given in (options, lambda: options):
+        sink = IcebergSink("s3://bucket/table", app_id="app", storage_options=given)
+        monkeypatch.setattr("timeline.stores._object_client.READ_TIMEOUT_SECONDS", 1, raising=False)
+        with pytest.raises(Exception) as failure:  # noqa: PT011, B017: which one is the store's own test
+            sink(spark.range(3), 0)
+        chain, told = failure.value, []
+        while chain is not None:
+            told += [repr(chain), str(chain)]
+            chain = chain.__cause__ or chain.__context__
+        told += [repr(sink), str(sink), repr(sink.options), repr(pickle.loads(pickle.dumps(sink)).options if given is options else "")]
+        assert SECRET not in "\n".join([*told, caplog.text])
+    with pytest.raises(ValueError, match="unknown storage option") as refusal:
+        IcebergSink("s3://bucket/table", storage_options={"secret_acess_key": SECRET})
+    assert SECRET not in str(refusal.value)
+    with pytest.raises(ValueError, match="object stores only") as refusal:
+        IcebergSink(str(tmp_path / "table"), storage_options={"secret_access_key": SECRET})
+    assert SECRET not in str(refusal.value)

@@ -1,0 +1,92 @@
+"""Arrow batches in the shape of the table."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from streaming_sink.batches import RowsDoNotFitError, by_field_id, conform
+
+
+def _field(name, kind, number, nullable=True):
+    return pa.field(name, kind, nullable=nullable, metadata={"PARQUET:field_id": str(number)})
+
+
+NESTED = pa.schema(
+    [
+        _field("s", pa.struct([_field("x", pa.int64(), 2), _field("y", pa.string(), 3)]), 1),
+        _field("l", pa.list_(_field("element", pa.struct([_field("z", pa.float64(), 6)]), 5)), 4),
+        _field("m", pa.map_(_field("key", pa.string(), 8, False), _field("value", pa.int64(), 9)), 7),
+    ]
+)
+ROWS = [
+    {"s": {"x": 1, "y": "a"}, "l": [{"z": 1.5}, None], "m": [("k", 1), ("j", None)]},
+    {"s": None, "l": None, "m": None},
+    {"s": {"x": None, "y": None}, "l": [], "m": []},
+    {"s": {"x": 4, "y": "d"}, "l": [{"z": None}], "m": [("k", 2)]},
+]
+
+
+def _narrow():
+    return pa.schema(
+        {
+            "m": pa.map_(pa.string(), pa.int32()),
+            "l": pa.list_(pa.struct([("z", pa.float32())])),
+            "s": pa.struct([("y", pa.string()), ("x", pa.int32())]),
+        }
+    )
+
+
+def test_columns_are_matched_by_name_ordered_and_widened_at_every_depth():
+    made = conform(pa.RecordBatch.from_pylist(ROWS, schema=_narrow()), NESTED)
+    assert made.schema.equals(NESTED, check_metadata=True)
+    assert made.to_pylist() == ROWS
+
+
+@pytest.mark.parametrize(("start", "length"), [(1, 3), (0, 2), (3, 1)])
+def test_a_slice_of_a_batch_conforms_to_its_own_rows(start, length):
+    batch = pa.RecordBatch.from_pylist(ROWS, schema=_narrow()).slice(start, length)
+    made = conform(batch, NESTED)
+    made.validate(full=True)
+    assert made.to_pylist() == ROWS[start : start + length]
+
+
+def test_a_column_that_is_missing_at_any_depth_is_null():
+    batch = pa.RecordBatch.from_pydict({"s": pa.array([{"x": 1}], pa.struct([("x", pa.int64())]))})
+    assert conform(batch, NESTED).to_pylist() == [{"s": {"x": 1, "y": None}, "l": None, "m": None}]
+
+
+def test_columns_of_a_file_are_matched_by_field_id():
+    old = pa.schema([_field("was", pa.struct([_field("old", pa.int32(), 2)]), 1)])
+    batch = pa.RecordBatch.from_pylist([{"was": {"old": 7}}], schema=old)
+    assert conform(batch, NESTED, by_field_id).column("s").to_pylist() == [{"x": 7, "y": None}]
+
+
+def test_a_column_that_fits_already_is_not_copied():
+    batch = pa.RecordBatch.from_pydict({"a": pa.array([1, 2])})
+    made = conform(batch, pa.schema([_field("a", pa.int64(), 1)]))
+    assert made.column(0).buffers()[1].address == batch.column(0).buffers()[1].address
+
+
+def test_a_null_in_a_required_column_does_not_fit():
+    with pytest.raises(RowsDoNotFitError, match="holds nulls: a"):
+        conform(pa.RecordBatch.from_pydict({"a": [1, None]}), pa.schema([_field("a", pa.int64(), 1, False)]))
+
+
+def test_a_null_in_a_required_field_does_not_fit_unless_its_whole_struct_is_null():
+    table = pa.schema([_field("s", pa.struct([_field("x", pa.int64(), 2, False)]), 1)])
+    loose = pa.struct([("x", pa.int64())])
+    conform(pa.RecordBatch.from_pydict({"s": pa.array([{"x": 1}, None], loose)}), table)
+    with pytest.raises(RowsDoNotFitError, match="holds nulls: x"):
+        conform(pa.RecordBatch.from_pydict({"s": pa.array([{"x": 1}, {"x": None}], loose)}), table)
+
+
+def test_a_string_becomes_a_uuid_and_one_that_spells_none_does_not_fit():
+    table = pa.schema([_field("u", pa.uuid(), 1)])
+    text = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
+    made = conform(pa.RecordBatch.from_pydict({"u": [text, None]}), table)
+    assert made.column(0).storage.to_pylist() == [UUID(text).bytes, None]
+    with pytest.raises(RowsDoNotFitError, match="does not spell a uuid"):
+        conform(pa.RecordBatch.from_pydict({"u": ["f79c"]}), table)

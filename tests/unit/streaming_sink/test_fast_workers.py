@@ -1,0 +1,100 @@
+"""Zip importers read an archive again only when it has changed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import zipfile
+import zipimport
+
+import pytest
+
+from streaming_sink import fast_workers
+
+
+@pytest.fixture
+def archive(tmp_path):
+    path = tmp_path / "archive.zip"
+    _write(path, "first_module")
+    yield path
+    fast_workers.switch(False)
+
+
+def _write(path, *modules):
+    with zipfile.ZipFile(path, "w") as made:
+        for module in modules:
+            made.writestr(f"{module}.py", "")
+
+
+def _count_reads(monkeypatch):
+    reads = []
+    original = zipimport._read_directory
+    monkeypatch.setattr(zipimport, "_read_directory", lambda path: reads.append(path) or original(path))
+    return reads
+
+
+def test_an_unchanged_archive_is_read_once(archive, monkeypatch):
+    importer = zipimport.zipimporter(str(archive))
+    fast_workers.switch(True)
+    importer.invalidate_caches()
+    assert importer.find_spec("first_module")
+    reads = _count_reads(monkeypatch)
+    for _ in range(5):
+        importer.invalidate_caches()
+        assert importer.find_spec("first_module")
+    assert reads == []
+
+
+def test_an_archive_that_changed_is_read_again_by_each_importer(archive):
+    importers = [zipimport.zipimporter(str(archive)) for _ in range(2)]
+    fast_workers.switch(True)
+    for importer in importers:
+        importer.invalidate_caches()
+    _write(archive, "first_module", "second_module")
+    for importer in importers:
+        importer.invalidate_caches()
+        assert importer.find_spec("second_module")
+
+
+def test_an_archive_replaced_by_one_of_equal_size_is_read_again(archive, tmp_path):
+    importer = zipimport.zipimporter(str(archive))
+    fast_workers.switch(True)
+    importer.invalidate_caches()
+    times = os.stat(archive)
+    _write(tmp_path / "new.zip", "other_module")
+    os.utime(tmp_path / "new.zip", ns=(times.st_atime_ns, times.st_mtime_ns))
+    os.replace(tmp_path / "new.zip", archive)
+    importer.invalidate_caches()
+    assert importer.find_spec("other_module")
+
+
+def test_an_archive_that_vanished_is_treated_as_python_does(archive):
+    importer = zipimport.zipimporter(str(archive))
+    fast_workers.switch(True)
+    importer.invalidate_caches()
+    archive.unlink()
+    importer.invalidate_caches()
+    assert importer.find_spec("first_module") is None
+
+
+def test_importlib_goes_through_it_and_switching_off_restores_the_original(archive, monkeypatch):
+    monkeypatch.syspath_prepend(str(archive))
+    importlib.import_module("first_module")
+    sys.modules.pop("first_module")
+    original = zipimport.zipimporter.invalidate_caches
+    fast_workers.switch(True)
+    importlib.invalidate_caches()
+    reads = _count_reads(monkeypatch)
+    importlib.invalidate_caches()
+    assert reads == []
+    fast_workers.switch(False)
+    assert zipimport.zipimporter.invalidate_caches is original
+    importlib.invalidate_caches()
+    importlib.util.find_spec("first_module")
+    assert str(archive) in reads
+
+
+def test_the_environment_switches_it_off():
+    assert fast_workers.wanted({})
+    assert not fast_workers.wanted({"STREAMING_SINK_FAST_WORKERS": "0"})

@@ -1,0 +1,132 @@
+"""Wrong options fail when the sink is made, and say what to write instead."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pickle
+
+import pytest
+
+import streaming_sink
+from planners import FileSizing, FillPolicy
+from streaming_sink import IcebergSink
+from streaming_sink.options import sink_options
+
+
+def test_the_defaults_are_those_of_the_documentation():
+    options = IcebergSink("/lake/events").options
+    assert options.sizing == FileSizing(max_file_bytes="120MiB", small_file_bytes="100MiB")
+    assert options.fill_policy is FillPolicy.AMORTIZED
+    assert options.partition_by == ()
+    assert not options.bulk
+
+
+def test_options_are_frozen():
+    options = IcebergSink("/lake/events").options
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.app_id = "other"
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [
+        ("partitionBy", "partition_by"),
+        ("fill_polcy", "fill_policy"),
+        ("appid", "app_id"),
+        ("table_property", "table_properties"),
+        ("operations", "operation"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_name_and_all_that_there_are(given, near):
+    with pytest.raises(TypeError, match=f"no option '{given}'; did you mean '{near}'.*it has partition_by, sizing"):
+        IcebergSink("/lake/events", **{given: 1})
+
+
+def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
+    with pytest.raises(TypeError, match="no option 'zzz'; it has partition_by, sizing"):
+        IcebergSink("/lake/events", zzz=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"partition_by": "day"}, TypeError, r"must be a list of transforms such as \[\"day\(event_time\)\"\], not 'day'"),
+        ({"partition_by": [1]}, TypeError, "must be a list of transforms"),
+        ({"sizing": "120MiB"}, TypeError, "sizing must be a FileSizing"),
+        ({"fill_policy": "amortised"}, ValueError, "always, amortized, never, not 'amortised'; did you mean 'amortized'"),
+        ({"operation": "bulkinsert"}, ValueError, "insert, bulk_insert, not 'bulkinsert'; did you mean 'bulk_insert'"),
+        ({"app_id": " "}, ValueError, "app_id must be a name that is not empty, or left out; it is ' '"),
+        ({"app_id": 7}, ValueError, "app_id must be a name"),
+        ({"takeover_from": "", "app_id": "a"}, ValueError, "takeover_from must be a name"),
+        ({"takeover_from": "old-query"}, ValueError, "takeover_from needs app_id.*app_id='old-query'"),
+        ({"table_properties": ["a"]}, TypeError, "must be a dict of text to text"),
+        ({"table_properties": {"a": 1}}, TypeError, "must map text to text; 'a' maps to 1"),
+        ({"table_properties": {"gc.enabled": "true"}}, ValueError, "gc.enabled belongs to the commit protocol"),
+        ({"table_properties": {"streaming-sink.txn.a": "1"}}, ValueError, "belongs to the commit protocol"),
+        (
+            {"table_properties": {"history.expire.max-snapshot-age-ms": "1 day"}},
+            ValueError,
+            "history.expire.max-snapshot-age-ms must be a whole number, not '1 day'",
+        ),
+        ({"table_properties": {"write.parquet.compression-codec": "zipp"}}, ValueError, "zipp"),
+        ({"storage_options": "key"}, TypeError, "storage_options must be a dict, or a callable"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_what_to_write(options, error, said):
+    with pytest.raises(error, match=said):
+        IcebergSink("/lake/events", **options)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"small_file_bytes": "130MiB"}, "small_file_bytes must not exceed max_file_bytes.*'120MiB'.*'130MiB'"),
+        ({"small_file_bytes": -1}, "must not be negative; give 0 to turn filling off"),
+        ({"max_file_bytes": 0, "small_file_bytes": 0}, "max_file_bytes must be above 0"),
+        ({"max_file_bytes": "lots"}, "not a size in bytes: 'lots'; give bytes as an integer"),
+        ({"rows_per_new_file": 0}, "rows_per_new_file must be an integer above 0"),
+    ],
+)
+def test_impossible_sizes_are_refused_with_both_values(sizes, said):
+    with pytest.raises(ValueError, match=said):
+        FileSizing(**sizes)
+
+
+@pytest.mark.parametrize("location", ["", "  ", None, 7])
+def test_a_location_that_is_none_is_refused(location):
+    with pytest.raises(ValueError, match="location must be a path or a URL such as s3://lake/events"):
+        IcebergSink(location)
+
+
+def test_a_location_in_memory_is_refused_because_workers_are_other_processes():
+    with pytest.raises(ValueError, match="memory://.*other"):
+        IcebergSink("memory://events")
+
+
+def test_an_unknown_scheme_is_refused_with_those_that_there_are():
+    with pytest.raises(ValueError, match="unknown scheme; supported are .*s3://"):
+        IcebergSink("hdfs://lake/events")
+
+
+def test_one_option_belongs_to_the_tables_creator_though_its_name_is_ours():
+    options = sink_options("/lake/events", {"table_properties": {"streaming-sink.history.max-snapshots": "500"}})
+    assert options.table_properties == {"streaming-sink.history.max-snapshots": "500"}
+
+
+def test_no_repr_shows_storage_options():
+    sink = IcebergSink("s3://lake/events", storage_options={"access_key_id": "someone", "secret_access_key": "hush"})
+    for shown in (sink, sink.options, pickle.loads(pickle.dumps(sink)).options):
+        assert "hush" not in repr(shown)
+        assert "someone" not in repr(shown)
+    assert pickle.loads(pickle.dumps(sink)).options == sink.options
+
+
+def test_every_public_name_is_itself_however_often_and_in_whatever_order_it_is_asked_for():
+    """A module of the same name would take its place once it is imported."""
+    for _ in range(2):
+        for name in streaming_sink.__all__:
+            assert callable(getattr(streaming_sink, name)), name
+    for name in streaming_sink.__all__:
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(f"streaming_sink.{name}")

@@ -1,0 +1,71 @@
+"""A report as JSON, as a line, and as entries of a snapshot's summary."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+from streaming_sink.report import BatchReport, reports_of
+
+REPORT = BatchReport(
+    app_id="events",
+    batch_id=7,
+    outcome="committed",
+    why="a fill was dropped: its input is gone",
+    version=9,
+    rows=1000,
+    new_files=2,
+    new_bytes=2048,
+    filled_files=3,
+    merged_files=1,
+    merged_bytes=3 * 1024**2,
+    dropped_fills=1,
+    small_files=4,
+    planned_by="forecast",
+    route="one task",
+    attempts=2,
+    milliseconds={"head": 1, "write": 200, "total": 201},
+)
+
+
+def test_it_survives_json():
+    assert BatchReport(**json.loads(json.dumps(REPORT.to_dict()))) == REPORT
+
+
+def test_it_is_one_line():
+    assert REPORT.line() == (
+        "batch 7 of events committed as version 9: 1000 rows in 2 files (2.0 KiB), filled 3 into 1 (3.0 MiB), by forecast and one task, "
+        "2 attempts [ms head=1 write=200 total=201]: a fill was dropped: its input is gone"
+    )
+
+
+def test_the_line_of_a_batch_that_filled_nothing_does_not_speak_of_it():
+    plain = BatchReport(app_id="a", batch_id=0, outcome="committed", version=2, rows=1, new_files=1, new_bytes=1, planned_by="profile", route="shuffle", attempts=1)
+    assert plain.line() == "batch 0 of a committed as version 2: 1 rows in 1 files (1 B), by profile and shuffle [ms ]"
+
+
+def test_the_line_of_a_skipped_batch_says_why():
+    skipped = BatchReport(app_id="a", batch_id=3, outcome="skipped", why="committed before", version=2)
+    assert skipped.line() == "batch 3 of a skipped: committed before [ms ]"
+
+
+def _head(*summaries):
+    snapshots = [
+        SimpleNamespace(summary=None if entries is None else SimpleNamespace(additional_properties=entries)) for entries in summaries
+    ]
+    return SimpleNamespace(metadata=SimpleNamespace(snapshots=snapshots))
+
+
+def test_a_summary_carries_the_figures_back():
+    [read] = reports_of(_head({**REPORT.to_summary(), "streaming-sink.version": "9", "added-records": "1000"}))
+    known = REPORT.to_dict() | {"attempts": 0, "small_files": 0, "dropped_fills": 0}
+    assert read.to_dict() == known
+
+
+def test_a_summary_is_text_to_text():
+    assert all(isinstance(value, str) for value in REPORT.to_summary().values())
+
+
+def test_snapshots_without_a_batch_or_with_entries_of_a_later_release_are_no_obstacle():
+    later = {**REPORT.to_summary(), "streaming-sink.batch.invented-later": "x"}
+    assert [read.batch_id for read in reports_of(_head(None, {"added-records": "1"}, later))] == [7]

@@ -1,0 +1,119 @@
+"""Who is calling, told from what Spark says of itself. Stand-ins for sessions: real ones are in tests/spark."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from streaming_sink.run import Run, described, identify, is_connect, mint_run_id, parallelism
+
+QUERY, RUN = "sql.streaming.queryId", "spark.jobGroup.id"
+
+
+class _Context:
+    defaultParallelism = 3  # noqa: N815: as Spark spells it
+
+    def __init__(self, **properties):
+        self.properties = properties
+
+    def getLocalProperty(self, name):  # noqa: N802
+        return self.properties.get(name)
+
+    def setLocalProperty(self, name, value):  # noqa: N802
+        self.properties[name] = value
+
+
+class _Classic:
+    def __init__(self, **properties):
+        self.sparkContext = _Context(**properties)
+
+
+class _Connect:
+    """What `identify` and its neighbours ask of a Connect session."""
+
+    def __init__(self, *active, conf=None):
+        self.streams = SimpleNamespace(active=[SimpleNamespace(id=each) for each in active])
+        self.conf = SimpleNamespace(get=lambda name, default=None: (conf or {}).get(name, default))
+        self.tags = []
+
+    def addTag(self, tag):  # noqa: N802
+        assert "," not in tag, "Spark refuses it"
+        self.tags.append(tag)
+
+    def removeTag(self, tag):  # noqa: N802
+        self.tags.remove(tag)
+
+
+_Connect.__module__ = "pyspark.sql.connect.session"
+
+
+def test_on_classic_the_query_and_its_run_are_sparks_own_and_read_at_each_call():
+    session = _Classic(**{QUERY: "query", RUN: "run-1"})
+    known = identify(session, None, "minted", None)
+    assert known == Run("query", "query", "run-1")
+    session.sparkContext.properties[RUN] = "run-2"
+    assert identify(session, None, "minted", known) == Run("query", "query", "run-2")
+
+
+def test_a_name_that_is_given_wins_over_the_querys_id():
+    session = _Classic(**{QUERY: "query", RUN: "run"})
+    assert identify(session, "events", "minted", None) == Run("events", "query", "run")
+
+
+def test_outside_a_query_a_name_is_needed_and_the_run_is_the_sink():
+    with pytest.raises(ValueError, match='outside a streaming query.*app_id="backfill"'):
+        identify(_Classic(), None, "minted", None)
+    assert identify(_Classic(), "backfill", "minted", None) == Run("backfill", None, "minted")
+
+
+def test_on_connect_the_only_active_query_is_the_default_and_stays_it():
+    known = identify(_Connect("query"), None, "minted", None)
+    assert (known.app_id, known.query_id) == ("query", "query")
+    assert identify(_Connect("query", "other"), None, "minted", known) is known
+
+
+def test_on_connect_all_sinks_of_a_worker_are_one_run():
+    """So that two sinks under one name are seen to be one run, whose batch came twice."""
+    first = identify(_Connect("query"), None, "minted-1", None)
+    second = identify(_Connect("query"), None, "minted-2", None)
+    assert first == second
+
+
+@pytest.mark.parametrize("active", [(), ("a", "b")])
+def test_on_connect_without_a_single_active_query_a_name_is_needed(active):
+    with pytest.raises(ValueError, match=rf"{len(active)} queries are active.*app_id=\"events\".*once for each query"):
+        identify(_Connect(*active), None, "minted", None)
+    run = identify(_Connect(*active), "events", "minted", None)
+    assert (run.app_id, run.query_id) == ("events", None)
+
+
+def test_run_ids_differ():
+    assert mint_run_id() != mint_run_id()
+
+
+def test_sessions_are_told_apart():
+    assert is_connect(_Connect())
+    assert not is_connect(_Classic())
+
+
+def test_jobs_are_described_for_the_block_alone_also_when_it_fails():
+    session = _Classic(**{"spark.job.description": "before"})
+    with pytest.raises(KeyError), described(session, "a batch"):
+        assert session.sparkContext.properties["spark.job.description"] == "a batch"
+        raise KeyError
+    assert session.sparkContext.properties["spark.job.description"] == "before"
+
+
+def test_on_connect_jobs_are_tagged_for_the_block_alone_whatever_the_text():
+    session = _Connect()
+    with pytest.raises(KeyError), described(session, "a, b"):
+        assert session.tags == ["a; b"]
+        raise KeyError
+    assert session.tags == []
+
+
+def test_parallelism_is_what_the_session_tells():
+    assert parallelism(_Classic()) == 3
+    assert parallelism(_Connect(conf={"spark.default.parallelism": "7", "spark.sql.shuffle.partitions": "5"})) == 7
+    assert parallelism(_Connect(conf={"spark.sql.shuffle.partitions": "5"})) == 5
