@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
 from pyiceberg.table.snapshots import Operation, Snapshot
 
@@ -25,6 +24,7 @@ from planners import (
     route_single,
 )
 from streaming_sink.options import SinkOptions
+from streaming_sink.profile import Profile
 from streaming_sink.writer import WriteResult
 from timeline.head import Head
 from timeline.retention import snapshot_version
@@ -45,23 +45,30 @@ class Experience:
 
     batches: deque[dict[PartitionKey, int]] = field(default_factory=lambda: deque(maxlen=HISTORY_BATCHES))
     task_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    """Upper bounds of what all tasks of a batch took together."""
+    """At most what all tasks of a batch took together, reading and writing."""
 
     def add(self, result: WriteResult, planned: Planned, seconds: float, parallelism: int) -> None:
-        """Remember a batch that was written in `seconds` of wall time."""
+        """Remember a batch that was written in `seconds` of wall time by `parallelism` cores."""
         rows: dict[PartitionKey, int] = {}
         for file in result.new:
             rows[file.partition] = rows.get(file.partition, 0) + file.rows
         self.batches.append(rows)
-        # What ran before a shuffle is not in the tasks' reports, so there only the wall time of all cores bounds it.
-        told = sum(task.seconds for task in result.tasks)
-        self.task_seconds.append(told if planned.route == "one task" else max(told, seconds * parallelism))
+        self.task_seconds.append(_task_seconds(result, planned, seconds * parallelism))
 
     def expected(self) -> tuple[Arrival, ...] | None:
         return forecast(tuple(self.batches))
 
     def fits_one_task(self) -> bool:
-        return bool(self.task_seconds) and median(self.task_seconds) <= ONE_TASK_SECONDS
+        # The least of the last ones: a machine that was busy for a moment says nothing of the next batch.
+        return bool(self.task_seconds) and min(self.task_seconds) <= ONE_TASK_SECONDS
+
+
+def _task_seconds(result: WriteResult, planned: Planned, all_cores: float) -> float:
+    writing = sum(task.seconds for task in result.tasks)
+    if planned.route == "one task":
+        return writing
+    # What ran before the shuffle is not in the tasks' reports. Counting the batch has read it all; else the cores bound it.
+    return all_cores if planned.counting_seconds is None else planned.counting_seconds + writing
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,8 @@ class Planned:
     routing: Routing | None
     made_from: str
     """"forecast", "profile" or "bulk_insert"."""
+    counting_seconds: float | None = None
+    """What all tasks together took to count the batch, where it was counted."""
 
     @property
     def route(self) -> str:
@@ -88,10 +97,20 @@ def bulk_plan(options: SinkOptions) -> Planned:
 
 
 def plan_batch(
-    head: Head | None, arrivals: Iterable[Arrival], exact: bool, options: SinkOptions, parallelism: int, one_task: bool
+    head: Head | None,
+    expected: Iterable[Arrival] | Profile,
+    options: SinkOptions,
+    parallelism: int,
+    one_task: bool,
 ) -> Planned:
-    """Return where the rows of a batch go. `head` is None while the table does not exist. Reads no file but manifests."""
-    arrivals = tuple(arrivals)
+    """Return where the rows of a batch go: as it is `expected`, or as it was counted; then always by a shuffle.
+
+    `head` is None while the table does not exist. Reads no file but manifests.
+    """
+    profile = expected if isinstance(expected, Profile) else None
+    arrivals = (
+        tuple(Arrival(key, rows) for key, rows in expected.rows.items()) if isinstance(expected, Profile) else tuple(expected)
+    )
     partitions = {arrival.partition for arrival in arrivals}
     sizes = () if head is None else commit_sizes(head)
     plan = plan_inserts(
@@ -100,13 +119,15 @@ def plan_batch(
         options.sizing,
         bytes_per_row=bytes_per_row(sizes, max_file_bytes=options.sizing.max_file_bytes),
         policy=options.fill_policy,
-        exact=exact,
+        exact=profile is not None,
     )
-    made_from = "profile" if exact else "forecast"
-    if one_task:
-        return Planned(plan, route_single(plan), made_from)
+    if profile is None and one_task:
+        return Planned(plan, route_single(plan), "forecast")
     rows_per_task = max(1, plan.rows_per_new_file // _SHARES_OF_A_FILE)
-    return Planned(plan, route_shuffled(plan, parallelism=parallelism, rows_per_task=rows_per_task), made_from)
+    routing = route_shuffled(plan, parallelism=parallelism, rows_per_task=rows_per_task)
+    if profile is None:
+        return Planned(plan, routing, "forecast")
+    return Planned(plan, routing, "profile", profile.task_seconds)
 
 
 def commit_sizes(head: Head) -> tuple[CommitSize, ...]:

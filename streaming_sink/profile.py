@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from time import perf_counter
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -20,31 +21,44 @@ _COLUMN = "counts"
 
 
 @dataclass(frozen=True)
+class Profile:
+    """The rows of each partition of a batch, and what reading them cost all tasks together."""
+
+    rows: Mapping[PartitionKey, int]
+    task_seconds: float
+
+
+@dataclass(frozen=True)
 class _CountTask:
     schema: pa.Schema
     partition_by: tuple[PartitionSource, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        started = perf_counter()
         rows: Counter[PartitionKey] = Counter()
         for batch in batches:
             for key, part in split(conform(batch, self.schema), self.partition_by):
                 rows[key] += part.num_rows
-        yield pa.record_batch([pa.array([pickle.dumps(dict(rows))], pa.binary())], [_COLUMN])
+        counted = pickle.dumps(Profile(dict(rows), perf_counter() - started))
+        yield pa.record_batch([pa.array([counted], pa.binary())], [_COLUMN])
 
 
-def count_rows(batch: DataFrame, schema: pa.Schema, partition_by: tuple[PartitionSource, ...]) -> dict[PartitionKey, int]:
-    """Return the rows of each partition of the batch, in one Spark job. The tasks compute keys just as those that write do.
+def count_rows(batch: DataFrame, schema: pa.Schema, partition_by: tuple[PartitionSource, ...]) -> Profile:
+    """Count the batch in one Spark job. The tasks compute partition keys just as those that write do.
 
     A failing task fails the call, as `explain_worker_failure` names it.
     """
-    total: Counter[PartitionKey] = Counter()
     try:
-        counted = batch.mapInArrow(_CountTask(schema, partition_by), f"{_COLUMN} binary").collect()
+        collected = batch.mapInArrow(_CountTask(schema, partition_by), f"{_COLUMN} binary").collect()
     except Exception as failure:
         explained = explain_worker_failure(failure)
         if explained is None:
             raise
         raise explained from failure
-    for row in counted:
-        total.update(pickle.loads(bytes(row[0])))
-    return dict(total)
+    rows: Counter[PartitionKey] = Counter()
+    seconds = 0.0
+    for row in collected:
+        counted: Profile = pickle.loads(bytes(row[0]))
+        rows.update(counted.rows)
+        seconds += counted.task_seconds
+    return Profile(dict(rows), seconds)

@@ -18,7 +18,7 @@ from planners import Arrival, FileSizing
 from streaming_sink.datafiles import data_file
 from streaming_sink.options import SinkOptions, StorageOptions, sink_options
 from streaming_sink.planning import Experience, Planned, bulk_plan, count_small_files, plan_batch
-from streaming_sink.profile import count_rows
+from streaming_sink.profile import Profile, count_rows
 from streaming_sink.report import EPOCH_ID, QUERY_ID, BatchReport
 from streaming_sink.run import Run, described, identify, mint_run_id, parallelism
 from streaming_sink.schema import arrow_schema, check_batch, iceberg_schema
@@ -207,15 +207,13 @@ class IcebergSink:
         """Return where the rows go: as expected, or, where nothing is, as counted."""
         if self.options.bulk:
             return bulk_plan(self.options)
-        counted = expected is None
-        if expected is None:
+        arrivals: tuple[Arrival, ...] | Profile | None = expected
+        if arrivals is None:
             with steps("profile"), described(batch.sparkSession, f"{self.options.location}: counting rows"):
-                rows = count_rows(batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec))
-            expected = tuple(Arrival(key, count) for key, count in rows.items())
+                arrivals = count_rows(batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec))
         with steps("plan"):
             head = None if target.table is None else target.table.head
-            cores = parallelism(batch.sparkSession)
-            return plan_batch(head, expected, counted, self.options, cores, one_task and not counted)
+            return plan_batch(head, arrivals, self.options, parallelism(batch.sparkSession), one_task)
 
     def _target(self, batch: DataFrame, fresh: bool) -> _Target:
         """Return the table to write to, by its real head if `fresh`, else by the one that this process knows."""

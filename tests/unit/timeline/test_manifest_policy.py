@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.timeline.world import Audit, Lake
@@ -25,6 +25,8 @@ sizes = st.builds(
 
 @settings(deadline=None)
 @given(st.binary(max_size=4 * OPEN_ENTRIES), st.integers(0, 256))
+@example(bytes(range(256)) * 3, 128)
+@example(bytes(range(256)) * 3, 256)
 def test_packing_loses_nothing_and_keeps_its_bounds(files: bytes, sealed_from: int) -> None:
     entries = [(number, byte < sealed_from, byte % 6) for number, byte in enumerate(files)]
     packed = pack(entries, lambda e: e[1], lambda e: repr(e[2]))
@@ -68,6 +70,23 @@ def test_a_merge_takes_whole_classes_and_leaves_full_manifests_alone(
         )
     left = [m for m in manifests if m.path not in chosen]
     assert manifests_to_merge(left, min_count) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("live", "opened", "merged"),
+    [
+        (OPEN_ENTRIES // 2, OPEN_ENTRIES // 2, True),
+        (OPEN_ENTRIES // 2 + 1, OPEN_ENTRIES // 2 + 1, False),
+        (OPEN_ENTRIES // 2 + 1, 0, True),
+        (SEALED_ENTRIES // 2, 0, True),
+        (SEALED_ENTRIES // 2 + 1, 0, False),
+        (0, 0, True),
+    ],
+)
+def test_manifests_that_are_half_full_are_merged_no_more(live: int, opened: int, merged: bool) -> None:
+    manifests = [ManifestSize(str(n), 0, live, opened) for n in range(8)]
+    assert len(manifests_to_merge(manifests, 8)) == (8 if merged else 0)
+    assert manifests_to_merge(manifests[1:], 8) == frozenset()
 
 
 @settings(deadline=None)
