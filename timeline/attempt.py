@@ -31,7 +31,7 @@ from timeline.manifests import (
     is_data,
     partition_of,
 )
-from timeline.retention import Expiry, snapshots_to_expire
+from timeline.retention import NOTHING_EXPIRED, Expiry, snapshots_to_expire
 from timeline.transactions import Transaction, TransactionState
 
 
@@ -72,7 +72,7 @@ class Candidate:
     data: bytes
     epoch: int | None = None
     dropped: tuple[Dropped, ...] = ()
-    expiry: Expiry = Expiry(frozenset(), False)
+    expiry: Expiry = NOTHING_EXPIRED
     appended_snapshot_id: int | None = None
     replaced_snapshot_id: int | None = None
 
@@ -113,9 +113,8 @@ class Attempts:
         Raises CommitConflictError or SchemaMismatchError where the intent no longer fits the head; nothing of it is then live.
         """
         intent, appended = self.intent, self.intent.appended
-        for change in intent.changes:
-            if isinstance(change, Append):
-                conflicts.check_appended_files_fit_the_schema(head, change, intent.schema_id)
+        if appended:
+            conflicts.check_appended_files_fit_the_schema(head, intent.schema_id)
         conflicts.check_files_have_a_known_spec(head, [*appended, *(file for replace in intent.replaces for file in replace.added)])
         conflicts.check_files_are_above_the_fence(head, [file.file_path for file in appended])
         now_ms = commit_time(self.environment, head)
@@ -210,12 +209,12 @@ class Attempts:
         sizes = []
         touched = set()
         for manifest in data:
-            files = self.manifest_files.contents(manifest).files
-            if not removed.isdisjoint(files):
+            contents = self.manifest_files.contents(manifest)
+            if any(location in contents.files for location in removed):
                 touched.add(manifest.manifest_path)
             else:
-                opened = sum(1 for file in files.values() if file.bytes < self.intent.open_below_bytes and not file.sort_order_id)
-                sizes.append(ManifestSize(manifest.manifest_path, manifest.partition_spec_id, len(files), opened))
+                opened = sum(1 for file in contents.below(self.intent.open_below_bytes) if not file.sort_order_id)
+                sizes.append(ManifestSize(manifest.manifest_path, manifest.partition_spec_id, len(contents.files), opened))
         min_count = max(properties.number(state.head.properties, properties.MANIFEST_MIN_MERGE_COUNT), 2)
         chosen = touched | manifests_to_merge(sizes, min_count)
         return [manifest for manifest in data if manifest.manifest_path in chosen]
@@ -265,10 +264,13 @@ class Attempts:
                 for key in change.removals:
                     table_properties.pop(key, None)
         if (txn := self.intent.transaction) is not None and epoch is not None:
-            table_properties[txn.key] = TransactionState(txn.query_id, txn.run_id, epoch, txn.batch, commit_id).to_property()
+            before = head.transaction(txn.app_id)
+            # A caller that is told no query id does not make the table forget the one that it knows.
+            query_id = before.query_id if txn.query_id is None and before is not None else txn.query_id
+            table_properties[txn.key] = TransactionState(query_id, txn.run_id, epoch, txn.batch, commit_id).to_property()
         update: dict[str, object] = {"properties": table_properties, "last_updated_ms": updated_ms}
         update["metadata_log"] = _metadata_log(metadata, self.manifest_files.store.uri(names.version_path(head.number)), table_properties)
-        expiry = Expiry(frozenset(), False)
+        expiry = NOTHING_EXPIRED
         if state.snapshots:
             current = state.snapshots[-1]
             main = metadata.refs.get("main")

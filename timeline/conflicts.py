@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from timeline import names, properties
-from timeline.changes import Append, Replace
+from timeline.changes import Replace
 from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.head import Head
 from timeline.manifests import LiveFile
@@ -44,7 +44,7 @@ def check_files_are_above_the_fence(head: Head, locations: Iterable[str]) -> Non
             )
 
 
-def check_appended_files_fit_the_schema(head: Head, append: Append, schema_id: int) -> None:
+def check_appended_files_fit_the_schema(head: Head, schema_id: int) -> None:
     """Rows written under another schema still mean the same under the head's: no field gone, none narrowed, none newly required."""
     if schema_id == head.schema.schema_id:
         return

@@ -14,7 +14,6 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from pyiceberg.manifest import (
     UNASSIGNED_SEQ,
     DataFile,
-    DataFileContent,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
@@ -260,7 +259,7 @@ class _WrittenBytes(OutputFile):
     def to_input_file(self) -> InputFile:
         return _ReadBytes(self.location, self.data)
 
-    def create(self, overwrite: bool = False) -> OutputStream:
+    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: ARG002 - pyiceberg's signature
         return _Buffer(self)
 
 
@@ -286,7 +285,7 @@ class _ReadBytes(InputFile):
     def exists(self) -> bool:
         return True
 
-    def open(self, seekable: bool = True) -> InputStream:
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002 - pyiceberg's signature
         return io.BytesIO(self._data)
 
 
@@ -297,7 +296,7 @@ class _OneFile(FileIO):
         super().__init__()
         self._source = source
 
-    def new_input(self, location: str) -> InputFile:
+    def new_input(self, location: str) -> InputFile:  # noqa: ARG002 - pyiceberg's signature
         return self._source
 
     def new_output(self, location: str) -> OutputFile:

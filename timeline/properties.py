@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import create_mapping_from_schema
 
 _OURS = "streaming-sink."
 

@@ -51,14 +51,14 @@ class Published:
     attempts: int
 
 
-class _Lost(Exception):
+class _LostError(Exception):
     """Another commit took the number, or ours was created below the head. `winner` is the version to build on, if known."""
 
     def __init__(self, winner: Version | None) -> None:
         self.winner = winner
 
 
-class _StillUnknown(Exception):
+class _StillUnknownError(Exception):
     """No answer yet tells whether the request took effect."""
 
 
@@ -66,7 +66,7 @@ def publish(
     log: VersionLog,
     head: Head | None,
     build: Callable[[Head | None], Candidate | None],
-    standing: Callable[[Head, Candidate], Standing],
+    standing: Callable[[Head], Standing],
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> Published | None:
     """Commit what `build` makes of the head, retrying on newer heads until it wins; return None once `build` returns None.
@@ -82,7 +82,7 @@ def publish(
     give_up_at = log.environment.monotonic() + deadline_seconds
     attempts = 0
     try:
-        for attempt in _retrying(log.environment, _Lost, give_up_at):
+        for attempt in _retrying(log.environment, _LostError, give_up_at):
             with attempt:
                 attempts = attempt.retry_state.attempt_number
                 candidate = build(head)
@@ -91,13 +91,13 @@ def publish(
                 try:
                     _settle(log, candidate, give_up_at)
                     newest, listing = _confirm(log, candidate, standing, give_up_at)
-                except _Lost as lost:
+                except _LostError as lost:
                     # The winner is mostly the head. Losing to it again tells that we are far behind: then only a listing finds the head.
                     winner = lost.winner if lost.winner is not None and attempts == 1 else log.latest()
                     head = None if winner is None else log.head(winner)
                     raise
                 return Published(candidate, newest, listing, attempts)
-    except _Lost:
+    except _LostError:
         raise CommitConflictError(
             f"lost {attempts} races in {deadline_seconds:.0f} s; nothing of this commit is live. Fewer writers, or larger batches, help: {log.store.location}"
         ) from None
@@ -105,31 +105,31 @@ def publish(
 
 
 def _settle(log: VersionLog, candidate: Candidate, give_up_at: float) -> None:
-    """Create the version file; return once it is known to hold our bytes, raise _Lost once it is known to hold others.
+    """Create the version file; return once it is known to hold our bytes, raise _LostError once it is known to hold others.
 
     The error's kind says nothing about whether the create was applied, so the same bytes go to the same name until the
     slot shows who has it (R2, R3).
     """
     number, path = candidate.head.number, version_path(candidate.head.number)
     try:
-        for attempt in _retrying(log.environment, _StillUnknown, give_up_at):
+        for attempt in _retrying(log.environment, _StillUnknownError, give_up_at):
             with attempt:
                 try:
                     outcome = log.store.create(path, candidate.data)
                 except StoreUnavailableError as refusal:
                     if attempt.retry_state.attempt_number == 1:
                         raise
-                    raise _StillUnknown from refusal
+                    raise _StillUnknownError from refusal
                 if isinstance(outcome, Created):
                     return
                 try:
                     found = log.store.read(path)
                 except (FileNotFoundError, StoreUnavailableError) as failure:
-                    raise _StillUnknown from failure
+                    raise _StillUnknownError from failure
                 if found.data == candidate.data:
                     return
-                raise _Lost(parse_version(number, found.data, log.store.location))
-    except _StillUnknown as failure:
+                raise _LostError(parse_version(number, found.data, log.store.location))
+    except _StillUnknownError as failure:
         raise CommitStateUnknownError(
             f"it is not known whether version {number} was created: the store gave no clear answer in time. Nothing was deleted. "
             f"Restart the query on its checkpoint: it finds out, and neither loses nor doubles a row: {log.store.location}"
@@ -137,21 +137,21 @@ def _settle(log: VersionLog, candidate: Candidate, give_up_at: float) -> None:
 
 
 def _confirm(
-    log: VersionLog, candidate: Candidate, standing: Callable[[Head, Candidate], Standing], give_up_at: float
+    log: VersionLog, candidate: Candidate, standing: Callable[[Head], Standing], give_up_at: float
 ) -> tuple[Head, Listing]:
-    """Return the newest head once the candidate is in its lineage; raise _Lost once it is known not to be (R1)."""
+    """Return the newest head once the candidate is in its lineage; raise _LostError once it is known not to be (R1)."""
     ours = candidate.head
     try:
-        for attempt in _retrying(log.environment, _StillUnknown, give_up_at):
+        for attempt in _retrying(log.environment, _StillUnknownError, give_up_at):
             with attempt:
                 try:
                     listing = log.list()
                     newest = ours.version if listing.highest == ours.number else log.latest(listing)
                     head = ours if newest is ours.version else None if newest is None else log.head(newest)
                 except StoreUnavailableError as failure:
-                    raise _StillUnknown from failure
+                    raise _StillUnknownError from failure
                 if head is None or newest is None or head.number < ours.number:
-                    raise _StillUnknown
+                    raise _StillUnknownError
                 if head is ours:
                     return ours, listing
                 if ours.version.commit_id in newest.recent_commits:
@@ -161,9 +161,9 @@ def _confirm(
                     # so where the sweep fails, retention may remove it.
                     with suppress(StoreUnavailableError):
                         log.delete([ours.number])
-                    raise _Lost(newest)
+                    raise _LostError(newest)
                 return _judge(head, candidate, standing, log), listing
-    except _StillUnknown as failure:
+    except _StillUnknownError as failure:
         raise CommitStateUnknownError(
             f"version {ours.number} was created, and no listing confirmed in time that it is part of the table. Nothing was deleted. "
             f"Restart the query on its checkpoint: it finds out, and neither loses nor doubles a row: {log.store.location}"
@@ -172,13 +172,13 @@ def _confirm(
 
 
 def _judge(
-    newest: Head, candidate: Candidate, standing: Callable[[Head, Candidate], Standing], log: VersionLog
+    newest: Head, candidate: Candidate, standing: Callable[[Head], Standing], log: VersionLog
 ) -> Head:
-    verdict = standing(newest, candidate)
+    verdict = standing(newest)
     if verdict is Standing.COMMITTED:
         return newest
     if verdict is Standing.LOST:
-        raise _Lost(newest.version)
+        raise _LostError(newest.version)
     raise CommitStateUnknownError(
         f"version {candidate.head.number} was created, and the table has moved on to {newest.number} since: too far to tell whether it is part of it. "
         f"Nothing was deleted. Look whether its files are live before you write them again: {log.store.location}"
@@ -192,9 +192,9 @@ def _retrying(
 
     def wait(state: RetryCallState) -> float:
         doubled = state.attempt_number - _AT_ONCE - 1
-        return 0.0 if doubled < 0 else environment.random.uniform(0, min(_LONGEST_WAIT, _FIRST_WAIT * 2**doubled))
+        return 0.0 if doubled < 0 else environment.random.uniform(0, min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(doubled, 10)))
 
-    def stop(state: RetryCallState) -> bool:
+    def stop(_: RetryCallState) -> bool:
         return environment.monotonic() >= give_up_at
 
     return Retrying(retry=retry_if_exception_type(on), wait=wait, stop=stop, sleep=environment.sleep, reraise=True)

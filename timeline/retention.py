@@ -29,6 +29,9 @@ class Expiry:
     """The bound on their number removed snapshots that are younger than the age that the table promises."""
 
 
+NOTHING_EXPIRED = Expiry(frozenset(), False)
+
+
 def snapshots_to_expire(
     snapshots: Sequence[Snapshot],
     refs: Mapping[str, SnapshotRef],

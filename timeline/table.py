@@ -106,7 +106,7 @@ class Table:
         def build(head: Head | None) -> Candidate | None:
             return first_version(metadata, manifest_files, environment, store.signature) if head is None else None
 
-        def standing(head: Head, candidate: Candidate) -> Standing:
+        def standing(head: Head) -> Standing:
             ours = head.metadata.table_uuid == metadata.table_uuid
             return Standing.COMMITTED if ours else Standing.LOST
 
@@ -151,7 +151,9 @@ class Table:
             version = self.log.latest(listing)
             if version is None:
                 raise TableNotFoundError(f"the table has gone: {self.store.location}")
-            self._move_to(self.log.head(version))
+            head = self.log.head(version)
+            conflicts.check_table_is_the_same(head, self._table_uuid)
+            self._move_to(head)
         return self._head
 
     def commit(
@@ -169,9 +171,7 @@ class Table:
         rows are durable and stay. Replaces whose inputs are gone are dropped and told; if nothing else is left
         to do, that is a CommitConflictError. See `publish` for the other errors.
         """
-        for change in changes:
-            if isinstance(change, SetProperties):
-                _check_properties({**change.updates, **dict.fromkeys(change.removals, "")})
+        _check_changes(changes)
         self.ensure_store_is_safe()
         intent = Intent(
             tuple(changes),
@@ -185,7 +185,7 @@ class Table:
         if transaction is None or check_transaction(self._head.transaction(transaction.app_id), transaction) is not None:
             attempts.prepare(self._head)
         published = publish(
-            self.log, self._head, lambda head: self._build(attempts, head), lambda h, c: _standing(intent, h, c), self.deadline_seconds
+            self.log, self._head, lambda head: self._build(attempts, head), lambda head: _standing(intent, head), self.deadline_seconds
         )
         if published is None:
             return AlreadyCommitted(self._head.number)
@@ -256,7 +256,7 @@ def _does_something(intent: Intent, candidate: Candidate) -> bool:
     return len(candidate.dropped) < len(intent.replaces) or any(not isinstance(change, Replace) for change in intent.changes)
 
 
-def _standing(intent: Intent, head: Head, candidate: Candidate) -> Standing:
+def _standing(intent: Intent, head: Head) -> Standing:
     """Judge a commit whose id the head no longer remembers: by its batch (R16), else by its files (R1)."""
     if intent.transaction is not None:
         # The next attempt's check of the batch settles it: skipped if it is in, committed again if not.
@@ -271,6 +271,17 @@ def _standing(intent: Intent, head: Head, candidate: Candidate) -> Standing:
 
 def _probed_stores(head: Head) -> list[str]:
     return [text for text in head.properties.get(properties.PROBED_STORES, "").split(",") if text]
+
+
+def _check_changes(changes: Sequence[Change]) -> None:
+    appended = [file.file_path for change in changes if isinstance(change, Append) for file in change.files]
+    if len(set(appended)) < len(appended):
+        raise ValueError(f"a file is appended twice, and its rows would count twice: {max(appended, key=appended.count)}")
+    for change in changes:
+        if isinstance(change, SetProperties):
+            _check_properties({**change.updates, **dict.fromkeys(change.removals, "")})
+        elif isinstance(change, Replace) and not change.removed:
+            raise ValueError("a replace removes nothing; use Append for new rows")
 
 
 def _check_properties(given: Mapping[str, str]) -> None:

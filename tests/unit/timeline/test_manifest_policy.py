@@ -54,7 +54,7 @@ def test_sealed_manifests_are_cut_at_their_bound(count: int, lists: int) -> None
 
 @settings(deadline=None)
 @given(st.lists(sizes, max_size=120), st.integers(2, 40))
-def test_a_merge_takes_whole_classes_and_leaves_full_manifests_alone(
+def test_a_merge_takes_crowded_classes_up_to_what_one_commit_may_merge(
     given_sizes: list[tuple[int, int, int]], min_count: int
 ) -> None:
     manifests = [
@@ -63,13 +63,22 @@ def test_a_merge_takes_whole_classes_and_leaves_full_manifests_alone(
     chosen = manifests_to_merge(manifests, min_count)
     merged = [m for m in manifests if m.path in chosen]
     assert len(chosen) == len(merged)
-    assert not chosen or len(chosen) >= min_count
     for m in merged:
         assert 2 * m.live <= (OPEN_ENTRIES if 2 * m.open > m.live else SEALED_ENTRIES), (
             "full ones are left alone"
         )
+    for kind in {(m.spec_id, 2 * m.open > m.live) for m in merged}:
+        alike = [m for m in merged if (m.spec_id, 2 * m.open > m.live) == kind]
+        assert len(alike) >= 2, "a merge of one manifest shrinks nothing"
+    bound_reached = any(m.live * min_count > SEALED_ENTRIES for m in merged)
     left = [m for m in manifests if m.path not in chosen]
-    assert manifests_to_merge(left, min_count) == frozenset()
+    assert bound_reached or manifests_to_merge(left, min_count) == frozenset()
+
+
+def test_one_commit_merges_no_more_entries_than_its_bound() -> None:
+    crowd = [ManifestSize(f"{n:02}", 0, 1000, 0) for n in range(40)]
+    chosen = manifests_to_merge(crowd, 32)
+    assert chosen == {"00", "01", "02", "03"}, "as many as stay within the bound"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +94,7 @@ def test_a_merge_takes_whole_classes_and_leaves_full_manifests_alone(
 )
 def test_manifests_that_are_half_full_are_merged_no_more(live: int, opened: int, merged: bool) -> None:
     manifests = [ManifestSize(str(n), 0, live, opened) for n in range(8)]
-    assert len(manifests_to_merge(manifests, 8)) == (8 if merged else 0)
+    assert bool(manifests_to_merge(manifests, 8)) == merged
     assert manifests_to_merge(manifests[1:], 8) == frozenset()
 
 

@@ -1,0 +1,225 @@
+"""From what the table and the last batches tell to a plan: the translation between `timeline` and `planners`."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, NestedField
+
+from planners import Arrival, FileSizing
+from streaming_sink.options import sink_options
+from streaming_sink.planning import (
+    ONE_TASK_SECONDS,
+    Experience,
+    bulk_plan,
+    commit_sizes,
+    count_small_files,
+    plan_batch,
+)
+from streaming_sink.profile import Profile
+from streaming_sink.writejob import TaskReport, WrittenFile
+from streaming_sink.writer import WriteResult
+from timeline.changes import Append, Replace, SetProperties
+from timeline.stores import MemoryStore
+from timeline.table import Table
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", IntegerType(), required=False))
+BY_P = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="p"))
+MIB = 1024 * 1024
+SIZING = FileSizing(max_file_bytes=8 * MIB, small_file_bytes=7 * MIB)
+OPTIONS = sink_options("/lake/events", {"sizing": SIZING, "fill_policy": "always"})
+_numbers = count()
+
+
+@pytest.fixture
+def table():
+    return Table.create(MemoryStore(), SCHEMA, BY_P, store_is_checked=True)
+
+
+def _file(table, partition, rows, size, sort_order=0):
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=table.store.uri(f"data/{next(_numbers)}.parquet"),
+        file_format=FileFormat.PARQUET,
+        partition=Record(partition),
+        record_count=rows,
+        file_size_in_bytes=size,
+        sort_order_id=sort_order,
+    )
+    file.spec_id = 0
+    return file
+
+
+def _append(table, *files):
+    table.commit([Append(files)], open_below_bytes=SIZING.small_file_bytes)
+
+
+def _fill(table, inputs, new, merged):
+    """Commit as the sink does: the new rows, and one file in the place of the inputs and of them."""
+    replaced = frozenset(file.file_path for file in (*inputs, new))
+    table.commit([Append((new,)), Replace(replaced, (merged,))], open_below_bytes=SIZING.small_file_bytes)
+
+
+def _sizes(table):
+    return [(size.rows, size.bytes, size.files) for size in commit_sizes(table.head)]
+
+
+def _plan(table, *arrivals, counted=0.0, one_task=False, options=OPTIONS):
+    """Plan rows that were counted in so many seconds, or, with None, rows that are only expected."""
+    head = None if table is None else table.head
+    rows = {(partition,): rows for partition, rows in arrivals}
+    expected = [Arrival(key, each) for key, each in rows.items()] if counted is None else Profile(rows, counted)
+    return plan_batch(head, expected, options, 2, one_task)
+
+
+# ------------------------------------------------------------------------------ what commits tell
+
+
+def test_each_append_tells_its_rows_bytes_and_files_oldest_first(table):
+    _append(table, _file(table, 1, 10, 1000), _file(table, 2, 20, 2000))
+    table.commit([SetProperties({"owner": "me"})])
+    _append(table, _file(table, 1, 30, 3000))
+    assert _sizes(table) == [(30, 3000, 2), (30, 3000, 1)]
+
+
+def test_a_fill_tells_its_merged_file_too(table):
+    small, new = _file(table, 1, 10, 1000), _file(table, 1, 5, 600)
+    _append(table, small)
+    _fill(table, [small], new, _file(table, 1, 15, 1400))
+    assert _sizes(table) == [(10, 1000, 1), (5, 600, 1), (15, 1400, 1)]
+
+
+def test_a_clustering_tells_nothing_since_sorted_rows_compress_better(table):
+    first = _file(table, 1, 10, 1000)
+    _append(table, first)
+    table.commit([Replace(frozenset([first.file_path]), (_file(table, 1, 10, 300, sort_order=1),))])
+    assert _sizes(table) == [(10, 1000, 1)]
+
+
+def test_only_the_latest_sixteen_are_looked_at(table):
+    for number in range(20):
+        _append(table, _file(table, 1, number + 1, 1000))
+    assert [rows for rows, _, _ in _sizes(table)] == list(range(5, 21))
+
+
+# --------------------------------------------------------------------------------------- plans
+
+
+def test_small_files_of_the_partitions_that_rows_come_to_are_filled_and_no_others(table):
+    here, elsewhere, large = _file(table, 1, 100, MIB), _file(table, 2, 100, MIB), _file(table, 1, 700, 7 * MIB)
+    _append(table, here, elsewhere, large)
+    planned = _plan(table, (1, 50))
+    assert [bucket.inputs for bucket in planned.plan.buckets] == [(here.file_path,)]
+    assert [decision.path for decision in planned.plan.decisions] == [here.file_path]
+
+
+def test_sorted_files_are_not_filled(table):
+    _append(table, _file(table, 1, 100, MIB, sort_order=1))
+    planned = _plan(table, (1, 50))
+    assert [bucket.inputs for bucket in planned.plan.buckets] == [()]
+    assert "carries a sort order" in planned.plan.explain()
+
+
+def test_bytes_per_row_come_from_the_table_and_where_there_is_none_from_the_default(table):
+    _append(table, _file(table, 1, 1000, 5 * MIB))
+    assert _plan(table, (1, 50)).plan.bytes_per_row == 5 * MIB // 1000 + 1
+    assert _plan(None, (1, 50)).plan.bytes_per_row == 128
+
+
+def test_the_fill_policy_is_the_one_of_the_options(table):
+    _append(table, _file(table, 1, 100, MIB))
+    never = sink_options("/lake/events", {"sizing": SIZING, "fill_policy": "never"})
+    assert [bucket.inputs for bucket in _plan(table, (1, 50), options=never).plan.buckets] == [()]
+
+
+@pytest.mark.parametrize(
+    ("counted", "one_task", "made_from", "route"),
+    [
+        (0.1, False, "profile", "shuffle"),
+        (0.1, True, "profile", "shuffle"),
+        (None, False, "forecast", "shuffle"),
+        (None, True, "forecast", "one task"),
+    ],
+)
+def test_a_plan_says_what_it_was_made_from_and_how_rows_travel(table, counted, one_task, made_from, route):
+    planned = _plan(table, (1, 50), counted=counted, one_task=one_task)
+    assert (planned.made_from, planned.route) == (made_from, route)
+    assert planned.routing.shuffled is (route == "shuffle")
+
+
+def test_a_tiny_batch_makes_one_task(table):
+    assert _plan(table, *((p, 3) for p in range(50))).routing.tasks == 1
+
+
+def test_a_bulk_plan_cuts_by_size_alone_and_leaves_rows_where_they_are():
+    planned = bulk_plan(OPTIONS)
+    assert (planned.made_from, planned.route, planned.routing) == ("bulk_insert", "as read", None)
+    assert planned.plan.buckets == ()
+    assert planned.plan.max_file_bytes == 8 * MIB
+    assert planned.plan.rows_per_new_file > 10**15
+
+
+def test_small_files_are_counted_in_the_partitions_that_are_asked_for(table):
+    _append(table, *(_file(table, p, 1, size) for p, size in ((1, MIB), (1, 7 * MIB), (2, MIB), (3, MIB))))
+    assert count_small_files(table.head, [(1,), (2,)], 7 * MIB) == 2
+
+
+# ---------------------------------------------------------------------------------- experience
+
+
+def _result(rows_by_partition, seconds):
+    new = tuple(
+        WrittenFile(f"{partition}-{number}", (partition,), 0, rows, 1, {}, {}, {}, {}, {}, {}, ())
+        for partition, files in rows_by_partition.items()
+        for number, rows in enumerate(files)
+    )
+    return WriteResult(new, (), (), (TaskReport(0, 0, 1, seconds, 0.0),))
+
+
+ONE_TASK, SHUFFLE = _plan(None, (1, 1), counted=None, one_task=True), _plan(None, (1, 1), counted=None)
+
+
+def test_what_is_expected_is_what_the_last_batches_brought():
+    known = Experience()
+    assert known.expected() is None
+    for _ in range(2):
+        known.add(_result({1: [60, 40], 2: [5]}, 0.1), SHUFFLE, seconds=0.1, parallelism=2)
+    assert known.expected() == (Arrival((1,), 100), Arrival((2,), 5))
+
+
+def test_a_run_without_experience_does_not_go_to_one_task():
+    assert not Experience().fits_one_task()
+
+
+@pytest.mark.parametrize(("seconds", "fits"), [(ONE_TASK_SECONDS, True), (ONE_TASK_SECONDS * 1.1, False)])
+def test_a_batch_that_one_task_wrote_is_judged_by_that_tasks_time(seconds, fits):
+    known = Experience()
+    known.add(_result({1: [1]}, seconds), ONE_TASK, seconds=99.0, parallelism=8)
+    assert known.fits_one_task() is fits
+
+
+@pytest.mark.parametrize(("seconds", "fits"), [(ONE_TASK_SECONDS / 2, True), (ONE_TASK_SECONDS, False)])
+def test_after_a_shuffle_of_what_was_not_counted_only_the_time_of_all_cores_bounds_the_tasks(seconds, fits):
+    known = Experience()
+    known.add(_result({1: [1]}, 0.1), SHUFFLE, seconds=seconds, parallelism=2)
+    assert known.fits_one_task() is fits
+
+
+@pytest.mark.parametrize(("counting", "fits"), [(0.5, True), (1.0, False)])
+def test_a_batch_that_was_counted_is_judged_by_counting_and_writing(counting, fits):
+    known = Experience()
+    known.add(_result({1: [1]}, 0.5), _plan(None, (1, 1), counted=counting), seconds=99.0, parallelism=8)
+    assert known.fits_one_task() is fits
+
+
+def test_the_least_of_the_last_three_batches_counts_since_a_machine_may_be_busy_for_a_moment():
+    known = Experience()
+    for seconds, fits in ((0.1, True), (9.0, True), (9.0, True), (9.0, False)):
+        known.add(_result({1: [1]}, seconds), ONE_TASK, seconds=seconds, parallelism=2)
+        assert known.fits_one_task() is fits
