@@ -117,10 +117,10 @@ def bytes_per_row(history: Sequence[CommitSize], *, max_file_bytes: int = 16 * T
 
     Counted are the last 16 commits that are not clustered (sorted data compresses better and misleads) and
     whose files are not tiny: on average below `TINY_FILE_BYTES`, or below a sixteenth of `max_file_bytes` in
-    a table whose files are meant to be that small. With none of them the answer is `DEFAULT_BYTES_PER_ROW`. The first sets the
-    estimate; after each later one it moves towards the median of the latest three, by at most a factor of
-    two. So one odd commit among others that are alike changes nothing, and rows that are from now on 100
-    times as wide are followed within eight commits, the first of which changes nothing.
+    a table whose files are meant to be that small. With none of them the answer is `DEFAULT_BYTES_PER_ROW`.
+    The first sets the estimate; after each later one it moves towards the median of the latest three, by at
+    most a factor of two. So one odd commit among others that are alike changes nothing, and rows that are
+    from now on 100 times as wide are followed within eight commits, the first of which changes nothing.
     """
     tiny = min(TINY_FILE_BYTES, max_file_bytes // 16)
     widths = [

@@ -1,8 +1,9 @@
 """One attempt at a commit: the next version's bytes, as a function of (intent, head).
 
-Nothing here decides whether the attempt wins; `publish` does. A retry calls `build` again with a newer head: whatever depends on
-the head (which manifests are carried, sequence numbers, totals, which replaces still hold) is computed again, and the one thing that does not,
-the manifest of appended files, is written once (R8, R15).
+Nothing here decides whether the attempt wins; `publish` does. A retry calls `build` again with a newer head:
+whatever depends on the head (which manifests are carried, sequence numbers, totals, which replaces still
+hold) is computed again, and the one thing that does not, the manifest of appended files, is written once (R8,
+R15).
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from timeline.transactions import Transaction, TransactionState
 
 @dataclass(frozen=True)
 class Intent:
-    """What a commit wants, and under which schema its files were written. Frozen: every attempt starts from it."""
+    """What a commit wants, and under which schema its files were written. Frozen: every attempt starts from
+    it.
+    """
 
     changes: tuple[Change, ...]
     schema_id: int
@@ -110,12 +113,15 @@ class Attempts:
     def build(self, head: Head, epoch: int | None, probed: str | None) -> Candidate:
         """Return the version after `head` that carries out the intent.
 
-        Raises CommitConflictError or SchemaMismatchError where the intent no longer fits the head; nothing of it is then live.
+        Raises CommitConflictError or SchemaMismatchError where the intent no longer fits the head; nothing of
+        it is then live.
         """
         intent, appended = self.intent, self.intent.appended
         if appended:
             conflicts.check_appended_files_fit_the_schema(head, intent.schema_id)
-        conflicts.check_files_have_a_known_spec(head, [*appended, *(file for replace in intent.replaces for file in replace.added)])
+        conflicts.check_files_have_a_known_spec(
+            head, [*appended, *(file for replace in intent.replaces for file in replace.added)]
+        )
         conflicts.check_files_are_above_the_fence(head, [file.file_path for file in appended])
         now_ms = commit_time(self.environment, head)
         state = _Building(head, head.manifests, now_ms)
@@ -130,7 +136,14 @@ class Attempts:
         if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._append_manifests):
             self.prepare(state.head)
         snapshot = self._add_snapshot(
-            state, Operation.APPEND, self._snapshot_id, self._append_manifests, state.carried(), self.intent.appended, (), self.intent.summary
+            state,
+            Operation.APPEND,
+            self._snapshot_id,
+            self._append_manifests,
+            state.carried(),
+            self.intent.appended,
+            (),
+            self.intent.summary,
         )
         state.appended_snapshot_id = snapshot.snapshot_id
         state.appended_files = {
@@ -143,10 +156,14 @@ class Attempts:
     def _remember_appended(self, manifest: ManifestFile) -> ManifestContents:
         # New entries each time: they inherit this attempt's sequence number, and a retry has another.
         files = self._append_files[manifest.manifest_path]
-        return self.manifest_files.remember(manifest, [added_entry(self._snapshot_id, file) for file in files])
+        return self.manifest_files.remember(
+            manifest, [added_entry(self._snapshot_id, file) for file in files]
+        )
 
     def _add_replace(self, state: _Building) -> tuple[Dropped, ...]:
-        """Snapshot B: the replaces that still hold, and manifests merged by policy. Left out where there is neither."""
+        """Snapshot B: the replaces that still hold, and manifests merged by policy. Left out where there is
+        neither.
+        """
         replaces, dropped = self._valid_replaces(state)
         if not replaces and not self.intent.appended:
             return dropped  # a commit that touches no file merges no manifests, and so need not read them
@@ -170,18 +187,24 @@ class Attempts:
             kept[file.spec_id].append(added_entry(snapshot_id, file))
         manifests, entries = [], {}
         for spec_id in sorted(kept.keys() | gone.keys()):
-            packed = pack(kept[spec_id], self._is_open, lambda entry: repr(partition_of(entry.data_file))) or [[]]
+            packed = pack(
+                kept[spec_id], self._is_open, lambda entry: repr(partition_of(entry.data_file))
+            ) or [[]]
             packed[0] = packed[0] + gone[spec_id]
             for content in packed:
                 path = names.manifest_path(self._new_id(state.now_ms))
                 spec = state.head.metadata.specs()[spec_id]
-                manifest = self.manifest_files.write_manifest(path, spec, state.head.schema, snapshot_id, content)
+                manifest = self.manifest_files.write_manifest(
+                    path, spec, state.head.schema, snapshot_id, content
+                )
                 manifests.append(manifest)
                 entries[manifest.manifest_path] = content
         rewritten_paths = {manifest.manifest_path for manifest in rewritten}
         carried = [m for m in state.carried() if m.manifest_path not in rewritten_paths]
         extra = {} if self.intent.appended else self.intent.summary
-        self._add_snapshot(state, Operation.REPLACE, snapshot_id, manifests, carried, added, removed_files, extra)
+        self._add_snapshot(
+            state, Operation.REPLACE, snapshot_id, manifests, carried, added, removed_files, extra
+        )
         state.replaced_snapshot_id = snapshot_id
         for manifest in state.manifests:
             if manifest.manifest_path in entries:
@@ -213,14 +236,23 @@ class Attempts:
             if any(location in contents.files for location in removed):
                 touched.add(manifest.manifest_path)
             else:
-                opened = sum(1 for file in contents.below(self.intent.open_below_bytes) if not file.sort_order_id)
-                sizes.append(ManifestSize(manifest.manifest_path, manifest.partition_spec_id, len(contents.files), opened))
+                opened = sum(
+                    1 for file in contents.below(self.intent.open_below_bytes) if not file.sort_order_id
+                )
+                sizes.append(
+                    ManifestSize(
+                        manifest.manifest_path, manifest.partition_spec_id, len(contents.files), opened
+                    )
+                )
         min_count = max(properties.number(state.head.properties, properties.MANIFEST_MIN_MERGE_COUNT), 2)
         chosen = touched | manifests_to_merge(sizes, min_count)
         return [manifest for manifest in data if manifest.manifest_path in chosen]
 
     def _is_open(self, entry: ManifestEntry) -> bool:
-        return entry.data_file.file_size_in_bytes < self.intent.open_below_bytes and not entry.data_file.sort_order_id
+        return (
+            entry.data_file.file_size_in_bytes < self.intent.open_below_bytes
+            and not entry.data_file.sort_order_id
+        )
 
     def _add_snapshot(
         self,
@@ -234,13 +266,20 @@ class Attempts:
         extra: Mapping[str, str],
     ) -> Snapshot:
         sequence_number = state.sequence_number + 1
-        # B is a millisecond after A: with equal times a stream that starts from a time would begin at B and miss A's rows (R12).
+        # B is a millisecond after A: with equal times a stream that starts from a time would begin at B and
+        # miss A's rows (R12).
         timestamp_ms = state.now_ms + len(state.snapshots)
         location, state.manifests = self.manifest_files.write_list(
-            names.manifest_list_path(self._new_id(state.now_ms)), snapshot_id, state.parent_id, sequence_number, [*new, *carried]
+            names.manifest_list_path(self._new_id(state.now_ms)),
+            snapshot_id,
+            state.parent_id,
+            sequence_number,
+            [*new, *carried],
         )
         previous = state.snapshots[-1] if state.snapshots else state.head.snapshot
-        summary = summaries.summarise(operation, added, removed, previous, state.head.schema, state.head.metadata.specs())
+        summary = summaries.summarise(
+            operation, added, removed, previous, state.head.schema, state.head.metadata.specs()
+        )
         snapshot = Snapshot(
             snapshot_id=snapshot_id,
             parent_snapshot_id=state.parent_id,
@@ -253,7 +292,9 @@ class Attempts:
         state.snapshots.append(snapshot)
         return snapshot
 
-    def _finish(self, state: _Building, epoch: int | None, probed: str | None, dropped: tuple[Dropped, ...]) -> Candidate:
+    def _finish(
+        self, state: _Building, epoch: int | None, probed: str | None, dropped: tuple[Dropped, ...]
+    ) -> Candidate:
         head, metadata = state.head, state.head.metadata
         commit_id = self._new_id(state.now_ms)
         updated_ms = state.now_ms + max(len(state.snapshots) - 1, 0)
@@ -267,22 +308,31 @@ class Attempts:
             before = head.transaction(txn.app_id)
             # A caller that is told no query id does not make the table forget the one that it knows.
             query_id = before.query_id if txn.query_id is None and before is not None else txn.query_id
-            table_properties[txn.key] = TransactionState(query_id, txn.run_id, epoch, txn.batch, commit_id).to_property()
+            table_properties[txn.key] = TransactionState(
+                query_id, txn.run_id, epoch, txn.batch, commit_id
+            ).to_property()
         update: dict[str, object] = {"properties": table_properties, "last_updated_ms": updated_ms}
-        update["metadata_log"] = _metadata_log(metadata, self.manifest_files.store.uri(names.version_path(head.number)), table_properties)
+        update["metadata_log"] = _metadata_log(
+            metadata, self.manifest_files.store.uri(names.version_path(head.number)), table_properties
+        )
         expiry = NOTHING_EXPIRED
         if state.snapshots:
             current = state.snapshots[-1]
             main = metadata.refs.get("main")
             refs = {
                 **metadata.refs,
-                "main": SnapshotRef.model_validate({"snapshot-id": current.snapshot_id, "type": "branch"})
-                if main is None
-                else main.model_copy(update={"snapshot_id": current.snapshot_id}),
+                "main": (
+                    SnapshotRef.model_validate({"snapshot-id": current.snapshot_id, "type": "branch"})
+                    if main is None
+                    else main.model_copy(update={"snapshot_id": current.snapshot_id})
+                ),
             }
             snapshots = [*metadata.snapshots, *state.snapshots]
             expiry = snapshots_to_expire(snapshots, refs, table_properties, head.number + 1, updated_ms)
-            log = [*metadata.snapshot_log, SnapshotLogEntry(snapshot_id=current.snapshot_id, timestamp_ms=current.timestamp_ms)]
+            log = [
+                *metadata.snapshot_log,
+                SnapshotLogEntry(snapshot_id=current.snapshot_id, timestamp_ms=current.timestamp_ms),
+            ]
             update |= {
                 "last_sequence_number": state.sequence_number,
                 "current_snapshot_id": current.snapshot_id,
@@ -327,11 +377,13 @@ class _Building:
         return self.snapshots[-1].snapshot_id if self.snapshots else self.head.metadata.current_snapshot_id
 
     def carried(self) -> list[ManifestFile]:
-        """Return the manifests that still hold live files: what only deleted ones hold has been told already."""
+        """Return the manifests that still hold live files; the others have told what they deleted."""
         return [m for m in self.manifests if m.has_added_files() or m.has_existing_files()]
 
 
-def first_version(metadata: TableMetadataV2, manifest_files: ManifestFiles, environment: Environment, probed: str) -> Candidate:
+def first_version(
+    metadata: TableMetadataV2, manifest_files: ManifestFiles, environment: Environment, probed: str
+) -> Candidate:
     """Return version 1 of a new, empty table."""
     now_ms = environment.now_ms()
     commit_id = new_id(environment, now_ms)
@@ -357,7 +409,9 @@ def lineage(commit_id: str, parent: Version | None, probed: str | None) -> dict[
 
 
 def commit_time(environment: Environment, head: Head) -> int:
-    """Return the time that a commit after `head` carries: this machine's, but never at or before the head's (R12)."""
+    """Return the time that a commit after `head` carries: this machine's, but never at or before the head's
+    (R12).
+    """
     return max(environment.now_ms(), head.metadata.last_updated_ms + 1)
 
 
@@ -372,7 +426,9 @@ def _new_snapshot_id(environment: Environment, head: Head) -> int:
     return snapshot_id
 
 
-def _metadata_log(metadata: TableMetadataV2, location: str, table_properties: Mapping[str, str]) -> list[MetadataLogEntry]:
+def _metadata_log(
+    metadata: TableMetadataV2, location: str, table_properties: Mapping[str, str]
+) -> list[MetadataLogEntry]:
     most = properties.number(table_properties, properties.PREVIOUS_VERSIONS_MAX)
     entry = MetadataLogEntry(metadata_file=location, timestamp_ms=metadata.last_updated_ms)
     return [*metadata.metadata_log[max(0, len(metadata.metadata_log) + 1 - most) :], entry]

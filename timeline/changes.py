@@ -1,4 +1,6 @@
-"""What a commit wants to do to the table. Frozen: a retry computes a new attempt from (changes, head), never edits them."""
+"""What a commit wants to do to the table. Frozen: a retry computes a new attempt from (changes, head), never
+edits them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from pyiceberg.manifest import DataFile
 
 @dataclass(frozen=True)
 class Append:
-    """Add files of new rows. Rebases over everything but a change of schema or partition spec that the files do not fit."""
+    """Add files of new rows. Rebases over everything but a change of schema or partition spec that the files
+    do not fit.
+    """
 
     files: tuple[DataFile, ...]
 

@@ -1,11 +1,12 @@
-"""The checks that a commit must pass against the head, one named sentence each. The list is the specification.
+"""The checks that a commit must pass against the head, one named sentence each. The list is the
+specification.
 
-=====================  ======  ====================================  ==========================  =============
-mine over theirs       append  fill, clustering                      deletes added               schema changed
-=====================  ======  ====================================  ==========================  =============
-append                 ok      ok                                    ok                          checked again
-replace (fill, group)  ok      dropped unless its inputs are live    dropped if one has deletes  dropped
-=====================  ======  ====================================  ==========================  =============
+====================  ======  ===================================  ==========================  =============
+mine over theirs      append  fill, clustering                      deletes added               schema changed
+====================  ======  ===================================  ==========================  =============
+append                ok      ok                                    ok                          checked again
+replace (fill, group) ok      dropped unless its inputs are live    dropped if one has deletes  dropped
+====================  ======  ===================================  ==========================  =============
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def check_table_is_the_same(head: Head, table_uuid: str) -> None:
     """The table was not dropped and made again under this commit."""
     if str(head.metadata.table_uuid) != table_uuid:
         raise CommitConflictError(
-            f"the table was dropped and created again while this commit ran; open it anew: was {table_uuid}, is {head.metadata.table_uuid}"
+            f"the table was dropped and created again while this commit ran; open it anew: was {table_uuid},"
+            f" is {head.metadata.table_uuid}"
         )
 
 
@@ -40,19 +42,27 @@ def check_files_are_above_the_fence(head: Head, locations: Iterable[str]) -> Non
         file_id = names.file_id(location)
         if file_id is not None and file_id < cutoff:
             raise CommitConflictError(
-                f"this file was written before the table's garbage cutoff {cutoff} and may be deleted already; write the batch again: {location}"
+                f"this file was written before the table's garbage cutoff {cutoff} and may be deleted"
+                f" already; write the batch again: {location}"
             )
 
 
 def check_appended_files_fit_the_schema(head: Head, schema_id: int) -> None:
-    """Rows written under another schema still mean the same under the head's: no field gone, none narrowed, none newly required."""
+    """Rows written under another schema still mean the same under the head's: no field gone, none narrowed,
+    none newly required.
+    """
     if schema_id == head.schema.schema_id:
         return
     written = head.metadata.schema_by_id(schema_id)
     if written is None:
-        raise CommitConflictError(f"the files were written under schema {schema_id}, which the table no longer has; write the batch again")
+        raise CommitConflictError(
+            f"the files were written under schema {schema_id}, which the table no longer has; write the batch"
+            " again"
+        )
     if problem := _first_misfit(written, head.schema):
-        raise SchemaMismatchError(f"the table's schema changed while the batch was written, and its rows no longer fit: {problem}")
+        raise SchemaMismatchError(
+            f"the table's schema changed while the batch was written, and its rows no longer fit: {problem}"
+        )
 
 
 def check_files_have_a_known_spec(head: Head, files: Iterable[DataFile]) -> None:
@@ -60,7 +70,10 @@ def check_files_have_a_known_spec(head: Head, files: Iterable[DataFile]) -> None
     known = head.metadata.specs()
     for file in files:
         if file.spec_id not in known:
-            raise CommitConflictError(f"the file has partition spec {file.spec_id}, which the table no longer has; write the batch again: {file.file_path}")
+            raise CommitConflictError(
+                f"the file has partition spec {file.spec_id}, which the table no longer has; write the batch"
+                f" again: {file.file_path}"
+            )
 
 
 def why_replace_must_be_dropped(
@@ -68,7 +81,8 @@ def why_replace_must_be_dropped(
 ) -> str | None:
     """Return why a replace no longer fits the head, or None if it does (R13).
 
-    `appended` are the files that the same commit appends; `taken` those that an earlier replace of this commit removes.
+    `appended` are the files that the same commit appends; `taken` those that an earlier replace of this
+    commit removes.
     """
     if schema_id != head.schema.schema_id:
         return f"the table's schema changed from {schema_id} to {head.schema.schema_id}"
@@ -87,10 +101,15 @@ def why_replace_must_be_dropped(
 
 def check_replace_keeps_rows(head: Head, replace: Replace, appended: dict[str, LiveFile]) -> None:
     """A replace adds as many rows as it removes. ValueError if not: that is a fault of whoever planned it."""
-    removed = sum((appended.get(location) or head.find_live(location) or _GONE).rows for location in replace.removed)
+    removed = sum(
+        (appended.get(location) or head.find_live(location) or _GONE).rows for location in replace.removed
+    )
     added = sum(file.record_count for file in replace.added)
     if removed != added:
-        raise ValueError(f"a replace must keep its rows: it removes {removed} and adds {added} rows; removed {sorted(replace.removed)}")
+        raise ValueError(
+            f"a replace must keep its rows: it removes {removed} and adds {added} rows; removed"
+            f" {sorted(replace.removed)}"
+        )
 
 
 _GONE = LiveFile("", 0, (), 0, 0, 0, 0)
@@ -99,7 +118,9 @@ _GONE = LiveFile("", 0, (), 0, 0, 0, 0)
 def _first_misfit(written: Schema, current: Schema) -> str | None:
     # Nested fields count too, so this walks the flat index of field ids.
     now: dict[int, NestedField] = {field_id: current.find_field(field_id) for field_id in current.field_ids}
-    before: dict[int, NestedField] = {field_id: written.find_field(field_id) for field_id in written.field_ids}
+    before: dict[int, NestedField] = {
+        field_id: written.find_field(field_id) for field_id in written.field_ids
+    }
     for field_id, field in before.items():
         if field_id not in now:
             return f"column {field.name!r} was dropped"

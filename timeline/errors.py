@@ -1,4 +1,6 @@
-"""The errors of the timeline, named by what the caller does next. All pickle; messages are lower case, values last."""
+"""The errors of the timeline, named by what the caller does next. All pickle; messages are lower case, values
+last.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,25 @@ class TimelineError(Exception):
 
 
 class CommitConflictError(TimelineError):
-    """The commit no longer fits the table. Plan again from a fresh head: nothing of it is live, nor will be."""
+    """The commit no longer fits the table. Plan again from a fresh head; nothing of it is live or will be."""
 
 
 class CommitStateUnknownError(TimelineError):
-    """It is not known whether the commit happened. Stop and look; nothing was deleted. A restarted query settles it."""
+    """It is not known whether the commit happened. Stop and look; nothing was deleted. A restarted query
+    settles it.
+    """
 
 
 class FencedError(TimelineError):
-    """A newer run of the same application writes to this table. This run must stop; what it had acknowledged is kept."""
+    """A newer run of the same application writes to this table. This run must stop; what it had acknowledged
+    is kept.
+    """
 
 
 class CheckpointRegressionError(TimelineError):
-    """The batch does not continue what this application has committed (a fresh or an older checkpoint). Nothing was written."""
+    """The batch does not continue what this application has committed (a fresh or an older checkpoint).
+    Nothing was written.
+    """
 
 
 class StoreUnavailableError(TimelineError):

@@ -1,4 +1,4 @@
-"""One version of the table, parsed: its metadata, its live files, and what it remembers of each application."""
+"""One version of the table, parsed: metadata, live files, and what it remembers of each application."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Version:
 
 @dataclass(frozen=True)
 class Head:
-    """A version with the manifests of its current snapshot. Immutable: what is read from it stays true of that version."""
+    """A version with the manifests of its current snapshot. Immutable: what is read from it stays true of
+    that version.
+    """
 
     version: Version
     manifests: tuple[ManifestFile, ...]
@@ -77,8 +79,8 @@ class Head:
         found = next((s for s in reversed(self.metadata.snapshots) if s.snapshot_id == current), None)
         if found is None:
             raise CorruptTableError(
-                f"version {self.number} names snapshot {current} as current and does not hold it; nothing was changed. "
-                f"Restore {version_path(self.number)} from a copy: {self.metadata.location}"
+                f"version {self.number} names snapshot {current} as current and does not hold it; nothing was"
+                f" changed. Restore {version_path(self.number)} from a copy: {self.metadata.location}"
             )
         return found
 
@@ -106,7 +108,7 @@ class Head:
         return None
 
     def has_deletes(self, file: LiveFile) -> bool:
-        """Return whether some delete file may apply to a data file (by sequence number, spec and partition)."""
+        """Return whether a delete file may apply to a data file: by sequence number, spec and partition."""
         return any(
             delete.sequence_number >= file.sequence_number
             and (not delete.partition or (delete.spec_id, delete.partition) == (file.spec_id, file.partition))
@@ -126,8 +128,8 @@ class Head:
 def encode_metadata(metadata: TableMetadataV2) -> bytes:
     """Return the JSON of a version file.
 
-    Snapshots never change, and are most of it: each is serialised once in its life, which takes a commit on a table of 2,000
-    snapshots from 10 ms to 2 ms.
+    Snapshots never change, and are most of it: each is serialised once in its life, which takes a commit on a
+    table of 2,000 snapshots from 10 ms to 2 ms.
     """
     rest = metadata.model_dump_json(exclude={"snapshots"})
     snapshots = ",".join([_snapshot_json(snapshot) for snapshot in metadata.snapshots])
@@ -145,8 +147,9 @@ def _snapshot_json(snapshot: Snapshot) -> str:
 def parse_version(number: int, data: bytes, location: str) -> Version:
     """Return the version that a version file holds.
 
-    Raises CorruptTableError where it cannot be read, was written by something else than this protocol, or belongs to
-    another place: an unreadable highest version is never a silent step back to the one before (R9).
+    Raises CorruptTableError where it cannot be read, was written by something else than this protocol, or
+    belongs to another place: an unreadable highest version is never a silent step back to the one before
+    (R9).
     """
     path = version_path(number)
     try:
@@ -154,28 +157,32 @@ def parse_version(number: int, data: bytes, location: str) -> Version:
     except (UnicodeDecodeError, _PydanticError, _IcebergError, NotImplementedError) as failure:
         _check_format_version(_stated_format_version(data), location)
         raise CorruptTableError(
-            f"version {number} of the table cannot be read; nothing was changed. Restore {path} from a copy, or move it away if nobody ever read it: "
-            f"{location}/{path}: {type(failure).__name__}: {str(failure)[:200]}"
+            f"version {number} of the table cannot be read; nothing was changed. Restore {path} from a copy,"
+            f" or move it away if nobody ever read it: {location}/{path}: {type(failure).__name__}:"
+            f" {str(failure)[:200]}"
         ) from failure
     _check_format_version(metadata.format_version, location)
     assert isinstance(metadata, TableMetadataV2)
     stated = metadata.properties.get(properties.VERSION)
     if stated is None or properties.COMMIT_ID not in metadata.properties:
         raise CorruptTableError(
-            f"{path} was not written by this sink: it is a table of another writer, whose commits this protocol cannot join. "
-            f"Use a location of its own for the stream: {location}"
+            f"{path} was not written by this sink: it is a table of another writer, whose commits this"
+            f" protocol cannot join. Use a location of its own for the stream: {location}"
         )
     if stated != str(number):
         raise CorruptTableError(
-            f"{path} says that it is version {stated}: it was copied or written by another writer. Nothing was changed; see what wrote to {location}"
+            f"{path} says that it is version {stated}: it was copied or written by another writer. Nothing"
+            f" was changed; see what wrote to {location}"
         )
     if properties.METADATA_PATH not in metadata.properties:
         raise CorruptTableError(
-            f"the property {properties.METADATA_PATH} was removed, which guards the table against unsafe writers; set it to {location}/metadata again: {path}"
+            f"the property {properties.METADATA_PATH} was removed, which guards the table against unsafe"
+            f" writers; set it to {location}/metadata again: {path}"
         )
     if metadata.location != location:
         raise CorruptTableError(
-            f"the table was made at {metadata.location} and is opened at {location}: it was moved or copied, and its paths are absolute. Open it where it was made"
+            f"the table was made at {metadata.location} and is opened at {location}: it was moved or copied,"
+            " and its paths are absolute. Open it where it was made"
         )
     return Version(number, metadata)
 
@@ -189,7 +196,7 @@ def _check_format_version(stated: object, location: str) -> None:
 
 
 def _stated_format_version(data: bytes) -> object:
-    """Return the format version that unreadable metadata states: one that is newer than the reader, mostly."""
+    """Return the format version that unreadable metadata states; mostly one newer than the reader."""
     try:
         stored = json.loads(data)
     except ValueError:

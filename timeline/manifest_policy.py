@@ -1,10 +1,12 @@
-"""How many manifests a table has, and how big they are: the stated policy that keeps a commit's cost flat. Pure.
+"""How many manifests a table has, and how big they are: the stated policy that keeps a commit's cost flat.
+Pure.
 
-Like the levels of an LSM tree, for metadata. Files that are still small (*open*: a later fill may replace them) stay in manifests of
-their own, at most `OPEN_ENTRIES` each and ordered by partition, so that a fill rewrites a small manifest and never touches the big
-ones. All others (*sealed*) move up in tiers: when `min_count` manifests of one tier exist they are merged into one of the next,
-`min_count` times as big, until `SEALED_ENTRIES`. An entry is so rewritten about log(files) / log(min_count) times in its life, and a
-snapshot lists at most about `min_count` manifests a tier, beside the full ones.
+Like the levels of an LSM tree, for metadata. Files that are still small (*open*: a later fill may replace
+them) stay in manifests of their own, at most `OPEN_ENTRIES` each and ordered by partition, so that a fill
+rewrites a small manifest and never touches the big ones. All others (*sealed*) move up in tiers: when
+`min_count` manifests of one tier exist they are merged into one of the next, `min_count` times as big, until
+`SEALED_ENTRIES`. An entry is so rewritten about log(files) / log(min_count) times in its life, and a snapshot
+lists at most about `min_count` manifests a tier, beside the full ones.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from typing import TypeVar
 OPEN_ENTRIES = 256
 """Most entries of an open manifest: rewriting one costs about 10 ms."""
 SEALED_ENTRIES = 4096
-"""Most entries of a sealed manifest: about 1 MB of Avro. One that is half full is never merged again. Also the most entries
-that one commit merges: about 0.4 s, and once in as many files."""
+"""Most entries of a sealed manifest: about 1 MB of Avro. One that is half full is never merged again. Also
+the most entries that one commit merges: about 0.4 s, and once in as many files.
+"""
 
 Entry = TypeVar("Entry")
 
@@ -34,10 +37,11 @@ class ManifestSize:
 
 
 def manifests_to_merge(sizes: Iterable[ManifestSize], min_count: int) -> frozenset[str]:
-    """Return the paths of the manifests that the next rewrite should merge; empty while no class has `min_count`.
+    """Return the paths of the manifests that the next rewrite should merge; empty while no class has
+    `min_count`.
 
-    Full manifests, of either kind, are never candidates. A merge shrinks the list, unless it sorts open from sealed files for the
-    first time; so merging what was merged soon ends.
+    Full manifests, of either kind, are never candidates. A merge shrinks the list, unless it sorts open from
+    sealed files for the first time; so merging what was merged soon ends.
     """
     classes: dict[tuple[int, str, int], list[ManifestSize]] = defaultdict(list)
     for size in sizes:
@@ -46,7 +50,9 @@ def manifests_to_merge(sizes: Iterable[ManifestSize], min_count: int) -> frozens
                 classes[size.spec_id, "open", 0].append(size)
         elif 2 * size.live <= SEALED_ENTRIES:
             classes[size.spec_id, "sealed", _tier(size.live, min_count)].append(size)
-    return frozenset(path for members in classes.values() if len(members) >= min_count for path in _at_most(members))
+    return frozenset(
+        path for members in classes.values() if len(members) >= min_count for path in _at_most(members)
+    )
 
 
 def _at_most(members: Sequence[ManifestSize]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Manifests and manifest lists as files: pyiceberg writes and reads their Avro, a `Store` keeps their bytes."""
+"""Manifests and manifest lists as files: pyiceberg speaks their Avro, a `Store` keeps their bytes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class ManifestContents:
     _below: dict[int, tuple[LiveFile, ...]] = field(default_factory=dict)
 
     def below(self, size: int) -> tuple[LiveFile, ...]:
-        """Return the live files smaller than `size` bytes; looked for once, since planning asks at every batch."""
+        """Return the live files smaller than `size` bytes; looked for once, since planning asks at every
+        batch.
+        """
         if size not in self._below:
             self._below[size] = tuple(file for file in self.files.values() if file.bytes < size)
         return self._below[size]
@@ -66,7 +68,7 @@ class ManifestContents:
 
 @dataclass
 class ManifestFiles:
-    """Reads and writes the manifests of one table, and remembers those that it has read: they never change."""
+    """Reads and writes the manifests of one table, and remembers them: they never change."""
 
     store: Store
     _contents: dict[str, ManifestContents] = field(default_factory=dict)
@@ -80,26 +82,34 @@ class ManifestFiles:
     def contents(self, manifest: ManifestFile) -> ManifestContents:
         """Return the live entries of a manifest, from memory where it was read before."""
         known = self._contents.get(manifest.manifest_path)
-        # A manifest that a lost attempt listed may be listed again under another sequence number, which its entries inherit.
+        # A manifest that a lost attempt listed may be listed again under another sequence number, which its
+        # entries inherit.
         if known is None or known.sequence_number != manifest.sequence_number:
             known = self.remember(manifest, self._read_entries(manifest))
         return known
 
     def entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-        """Return the live entries of a manifest with all their statistics, reading it again if it is a big one."""
+        """Return the live entries of a manifest with all their statistics, reading it again if it is a big
+        one.
+        """
         known = self.contents(manifest).entries
         return self._read_entries(manifest) if known is None else known
 
     def keep_only(self, manifests: Iterable[ManifestFile]) -> None:
-        """Forget every manifest but these, which the head lists: memory follows the table, not its history."""
+        """Forget all manifests but these, which the head lists: memory follows the table, not its history."""
         paths = {manifest.manifest_path for manifest in manifests}
         for path in self._contents.keys() - paths:
             del self._contents[path]
 
     def write_manifest(
-        self, path: str, spec: PartitionSpec, schema: Schema, snapshot_id: int, entries: Sequence[ManifestEntry]
+        self,
+        path: str,
+        spec: PartitionSpec,
+        schema: Schema,
+        snapshot_id: int,
+        entries: Sequence[ManifestEntry],
     ) -> ManifestFile:
-        """Write one data manifest of `snapshot_id` with the entries as they are (status included), durably."""
+        """Write one data manifest of `snapshot_id`, durably, with the entries as they are, status included."""
         output = _WrittenBytes(self.store.uri(path))
         with _BlockedManifestWriter(spec, schema, output, snapshot_id, _COMPRESSION) as writer:
             for entry in entries:
@@ -108,14 +118,23 @@ class ManifestFiles:
         return writer.to_manifest_file()
 
     def write_list(
-        self, path: str, snapshot_id: int, parent_id: int | None, sequence_number: int, manifests: Sequence[ManifestFile]
+        self,
+        path: str,
+        snapshot_id: int,
+        parent_id: int | None,
+        sequence_number: int,
+        manifests: Sequence[ManifestFile],
     ) -> tuple[str, tuple[ManifestFile, ...]]:
-        """Write one manifest list, durably. Return its location, and the manifests with their sequence numbers assigned."""
+        """Write one manifest list, durably. Return its location, and the manifests with their sequence
+        numbers assigned.
+        """
         output = _WrittenBytes(self.store.uri(path))
         with write_manifest_list(2, output, snapshot_id, parent_id, sequence_number, _COMPRESSION) as writer:
             # pyiceberg's own copy shares its fields with the original, which a retry must find unassigned.
             assigned = tuple(
-                writer.prepare_manifest(deepcopy(manifest) if manifest.sequence_number == UNASSIGNED_SEQ else manifest)
+                writer.prepare_manifest(
+                    deepcopy(manifest) if manifest.sequence_number == UNASSIGNED_SEQ else manifest
+                )
                 for manifest in manifests
             )
             writer.add_manifests(list(assigned))
@@ -133,13 +152,19 @@ class ManifestFiles:
             self.store.overwrite(path, data)
             return
         if stored != data:
-            raise CorruptTableError(f"a file of a fresh name holds other bytes; two processes share one source of randomness: {path}")
+            raise CorruptTableError(
+                "a file of a fresh name holds other bytes; two processes share one source of randomness:"
+                f" {path}"
+            )
 
     def _read(self, location: str, what: str) -> bytes:
         try:
             return self.store.read(self.store.relative(location)).data
         except FileNotFoundError:
-            raise CorruptTableError(f"the table names a {what} that does not exist; it was deleted, or the table was moved: {location}") from None
+            raise CorruptTableError(
+                f"the table names a {what} that does not exist; it was deleted, or the table was moved:"
+                f" {location}"
+            ) from None
 
     def _read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         source = _ReadBytes(manifest.manifest_path, self._read(manifest.manifest_path, "manifest"))
@@ -154,7 +179,9 @@ class ManifestFiles:
                 entry.sequence_number = entry.file_sequence_number = manifest.sequence_number
             entry.data_file.spec_id = manifest.partition_spec_id
         files = {file.location: file for file in map(_live_file, live)}
-        contents = ManifestContents(manifest.sequence_number, files, live if len(live) <= _CACHED_ENTRIES else None)
+        contents = ManifestContents(
+            manifest.sequence_number, files, live if len(live) <= _CACHED_ENTRIES else None
+        )
         self._contents[manifest.manifest_path] = contents
         return contents
 
@@ -165,7 +192,9 @@ def is_data(manifest: ManifestFile) -> bool:
 
 def added_entry(snapshot_id: int, data_file: DataFile) -> ManifestEntry:
     """Return the entry of a file that `snapshot_id` adds; its sequence number is inherited from the list."""
-    return ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=data_file)
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=data_file
+    )
 
 
 def existing_entry(entry: ManifestEntry) -> ManifestEntry:
@@ -210,7 +239,8 @@ def _telling_damage(location: str) -> Iterator[None]:
         yield
     except Exception as failure:  # whatever the Avro reader trips over first
         raise CorruptTableError(
-            f"a file of the table's metadata cannot be read; nothing was changed. Restore it from a copy: {location}: {type(failure).__name__}: {failure}"
+            "a file of the table's metadata cannot be read; nothing was changed. Restore it from a copy:"
+            f" {location}: {type(failure).__name__}: {failure}"
         ) from failure
 
 

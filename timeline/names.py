@@ -1,17 +1,18 @@
-"""How the files of a table are named, and what their names say. One fact, one owner: each spelling beside its inverse.
+"""How the files of a table are named, and what their names say. One fact, one owner: each spelling beside its
+inverse.
 
 Standard library only: Spark workers import this.
 
 Layout::
 
     metadata/v<N>.metadata.json      the versions, and nothing else but version-hint.text at that level
-    metadata/m/<id>-<kind>.avro      manifests and manifest lists (apart, so that listing versions stays one page)
-    data/<partition>/<id>-...        data files
-    _timeline/...                    probes, and the instants of clustering
+    metadata/m/<id>-<kind>.avro      manifests and manifest lists (apart, so that listing versions stays one
+    page) data/<partition>/<id>-...        data files _timeline/...                    probes, and the
+    instants of clustering
 
-Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's base 32, so
-that ids sort as text by time. The garbage fence (R6) compares these ids, so their time comes from the driver and runs
-with the table (`commit_time`), never from an executor's clock.
+Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's
+base 32, so that ids sort as text by time. The garbage fence (R6) compares these ids, so their time comes from
+the driver and runs with the table (`commit_time`), never from an executor's clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The table properties that carry the protocol, and the ones that guard the table from other engines' writers."""
+"""The table properties that carry the protocol, and the ones that guard the table from other engines'
+writers.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,9 @@ DEFAULTS: Mapping[str, str] = {
 def guards(location: str, schema: Schema) -> dict[str, str]:
     """Return the properties that every table of ours must carry.
 
-    With `write.metadata.path` set, rename-based Java tables refuse every commit; `gc.enabled=false` makes their
-    remove_orphan_files, expire_snapshots and DROP … PURGE refuse. The name mapping lets a reader that ignores
-    field ids find its columns.
+    With `write.metadata.path` set, rename-based Java tables refuse every commit; `gc.enabled=false` makes
+    their remove_orphan_files, expire_snapshots and DROP … PURGE refuse. The name mapping lets a reader that
+    ignores field ids find its columns.
     """
     return {
         METADATA_PATH: f"{location}/metadata",
@@ -57,11 +59,15 @@ def guards(location: str, schema: Schema) -> dict[str, str]:
 
 def is_protocol(key: str) -> bool:
     """Return whether a property belongs to the protocol, so that no user may set it."""
-    return key in (METADATA_PATH, GC_ENABLED, PREVIOUS_VERSIONS_MAX) or (key.startswith(_OURS) and key != MAX_SNAPSHOTS)
+    return key in (METADATA_PATH, GC_ENABLED, PREVIOUS_VERSIONS_MAX) or (
+        key.startswith(_OURS) and key != MAX_SNAPSHOTS
+    )
 
 
 def number(properties: Mapping[str, str], key: str) -> int:
-    """Return a numeric property, or its default where the table does not set it. ValueError names key and value."""
+    """Return a numeric property, or its default where the table does not set it. ValueError names key and
+    value.
+    """
     value = properties.get(key, DEFAULTS[key])
     try:
         return int(value)

@@ -33,7 +33,9 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.05, 10.0
 
 
 class Standing(Enum):
-    """Whether a commit whose id has left the head's memory is part of the lineage, by what else the head shows."""
+    """Whether a commit whose id has left the head's memory is part of the lineage, by what else the head
+    shows.
+    """
 
     COMMITTED = auto()
     LOST = auto()
@@ -52,7 +54,9 @@ class Published:
 
 
 class _LostError(Exception):
-    """Another commit took the number, or ours was created below the head. `winner` is the version to build on, if known."""
+    """Another commit took the number, or ours was created below the head. `winner` is the version to build
+    on, if known.
+    """
 
     def __init__(self, winner: Version | None) -> None:
         self.winner = winner
@@ -69,15 +73,16 @@ def publish(
     standing: Callable[[Head], Standing],
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> Published | None:
-    """Commit what `build` makes of the head, retrying on newer heads until it wins; return None once `build` returns None.
+    """Commit what `build` makes of the head, retrying on newer heads until it wins; return None once `build`
+    returns None.
 
-    `head` may be stale or None (no version known): the create finds out. `build` decides on each head whether there is
-    still something to do, and raises where it no longer fits.
+    `head` may be stale or None (no version known): the create finds out. `build` decides on each head whether
+    there is still something to do, and raises where it no longer fits.
 
-    Raises CommitStateUnknownError when the deadline passes while a request's effect is unknown: nothing was deleted,
-    and the same batch, tried again, finds out. Raises CommitConflictError when it passes after lost races only:
-    nothing is live. StoreUnavailableError: the store refused a create that it had not seen before, or the reload after a lost
-    race; nothing of this commit is live.
+    Raises CommitStateUnknownError when the deadline passes while a request's effect is unknown: nothing was
+    deleted, and the same batch, tried again, finds out. Raises CommitConflictError when it passes after lost
+    races only: nothing is live. StoreUnavailableError: the store refused a create that it had not seen
+    before, or the reload after a lost race; nothing of this commit is live.
     """
     give_up_at = log.environment.monotonic() + deadline_seconds
     attempts = 0
@@ -92,23 +97,26 @@ def publish(
                     _settle(log, candidate, give_up_at)
                     newest, listing = _confirm(log, candidate, standing, give_up_at)
                 except _LostError as lost:
-                    # The winner is mostly the head. Losing to it again tells that we are far behind: then only a listing finds the head.
+                    # The winner is mostly the head. Losing to it again tells that we are far behind: then
+                    # only a listing finds the head.
                     winner = lost.winner if lost.winner is not None and attempts == 1 else log.latest()
                     head = None if winner is None else log.head(winner)
                     raise
                 return Published(candidate, newest, listing, attempts)
     except _LostError:
         raise CommitConflictError(
-            f"lost {attempts} races in {deadline_seconds:.0f} s; nothing of this commit is live. Fewer writers, or larger batches, help: {log.store.location}"
+            f"lost {attempts} races in {deadline_seconds:.0f} s; nothing of this commit is live. Fewer"
+            f" writers, or larger batches, help: {log.store.location}"
         ) from None
     raise AssertionError("retrying ends by returning or raising")
 
 
 def _settle(log: VersionLog, candidate: Candidate, give_up_at: float) -> None:
-    """Create the version file; return once it is known to hold our bytes, raise _LostError once it is known to hold others.
+    """Create the version file; return once it is known to hold our bytes, raise _LostError once it is known
+    to hold others.
 
-    The error's kind says nothing about whether the create was applied, so the same bytes go to the same name until the
-    slot shows who has it (R2, R3).
+    The error's kind says nothing about whether the create was applied, so the same bytes go to the same name
+    until the slot shows who has it (R2, R3).
     """
     number, path = candidate.head.number, version_path(candidate.head.number)
     try:
@@ -131,15 +139,18 @@ def _settle(log: VersionLog, candidate: Candidate, give_up_at: float) -> None:
                 raise _LostError(parse_version(number, found.data, log.store.location))
     except _StillUnknownError as failure:
         raise CommitStateUnknownError(
-            f"it is not known whether version {number} was created: the store gave no clear answer in time. Nothing was deleted. "
-            f"Restart the query on its checkpoint: it finds out, and neither loses nor doubles a row: {log.store.location}"
+            f"it is not known whether version {number} was created: the store gave no clear answer in time."
+            " Nothing was deleted. Restart the query on its checkpoint: it finds out, and neither loses nor"
+            f" doubles a row: {log.store.location}"
         ) from failure
 
 
 def _confirm(
     log: VersionLog, candidate: Candidate, standing: Callable[[Head], Standing], give_up_at: float
 ) -> tuple[Head, Listing]:
-    """Return the newest head once the candidate is in its lineage; raise _LostError once it is known not to be (R1)."""
+    """Return the newest head once the candidate is in its lineage; raise _LostError once it is known not to
+    be (R1).
+    """
     ours = candidate.head
     try:
         for attempt in _retrying(log.environment, _StillUnknownError, give_up_at):
@@ -157,44 +168,48 @@ def _confirm(
                 if ours.version.commit_id in newest.recent_commits:
                     return head, listing
                 if newest.number - ours.number < properties.RECENT_COMMITS_KEPT:
-                    # We were stalled past retention and created a number that had been deleted. No reader takes it for the head,
-                    # so where the sweep fails, retention may remove it.
+                    # We were stalled past retention and created a number that had been deleted. No reader
+                    # takes it for the head, so where the sweep fails, retention may remove it.
                     with suppress(StoreUnavailableError):
                         log.delete([ours.number])
                     raise _LostError(newest)
                 return _judge(head, candidate, standing, log), listing
     except _StillUnknownError as failure:
         raise CommitStateUnknownError(
-            f"version {ours.number} was created, and no listing confirmed in time that it is part of the table. Nothing was deleted. "
-            f"Restart the query on its checkpoint: it finds out, and neither loses nor doubles a row: {log.store.location}"
+            f"version {ours.number} was created, and no listing confirmed in time that it is part of the"
+            " table. Nothing was deleted. Restart the query on its checkpoint: it finds out, and neither"
+            f" loses nor doubles a row: {log.store.location}"
         ) from failure
     raise AssertionError("retrying ends by returning or raising")
 
 
-def _judge(
-    newest: Head, candidate: Candidate, standing: Callable[[Head], Standing], log: VersionLog
-) -> Head:
+def _judge(newest: Head, candidate: Candidate, standing: Callable[[Head], Standing], log: VersionLog) -> Head:
     verdict = standing(newest)
     if verdict is Standing.COMMITTED:
         return newest
     if verdict is Standing.LOST:
         raise _LostError(newest.version)
     raise CommitStateUnknownError(
-        f"version {candidate.head.number} was created, and the table has moved on to {newest.number} since: too far to tell whether it is part of it. "
-        f"Nothing was deleted. Look whether its files are live before you write them again: {log.store.location}"
+        f"version {candidate.head.number} was created, and the table has moved on to {newest.number} since:"
+        " too far to tell whether it is part of it. Nothing was deleted. Look whether its files are live"
+        f" before you write them again: {log.store.location}"
     )
 
 
-def _retrying(
-    environment: Environment, on: type[Exception], give_up_at: float
-) -> Retrying:
-    """Retry at once twice, then after full-jitter waits of up to 0.05, 0.1, 0.2 … 10 s, until the deadline."""
+def _retrying(environment: Environment, on: type[Exception], give_up_at: float) -> Retrying:
+    """Retry twice at once, then after full-jitter waits of up to 0.05, 0.1, 0.2 … 10 s, till the deadline."""
 
     def wait(state: RetryCallState) -> float:
         doubled = state.attempt_number - _AT_ONCE - 1
-        return 0.0 if doubled < 0 else environment.random.uniform(0, min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(doubled, 10)))
+        return (
+            0.0
+            if doubled < 0
+            else environment.random.uniform(0, min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(doubled, 10)))
+        )
 
     def stop(_: RetryCallState) -> bool:
         return environment.monotonic() >= give_up_at
 
-    return Retrying(retry=retry_if_exception_type(on), wait=wait, stop=stop, sleep=environment.sleep, reraise=True)
+    return Retrying(
+        retry=retry_if_exception_type(on), wait=wait, stop=stop, sleep=environment.sleep, reraise=True
+    )

@@ -1,4 +1,5 @@
-"""What leaves the table: snapshots out of the metadata (R7), and old version files off the store (R19). Pure decisions.
+"""What leaves the table: snapshots out of the metadata (R7), and old version files off the store (R19). Pure
+decisions.
 
 Ages are differences of times within the table's own lineage, never against a local clock (R12).
 """
@@ -17,12 +18,14 @@ VERSIONS_ALWAYS_KEPT = 100
 VERSIONS_MOST = 900
 VERSION_AGE_MS = 3_600_000
 SAFE_DISTANCE = 100
-"""Nothing expires until so many later versions exist: a writer whose clock is a day ahead must not expire everything."""
+"""Nothing expires until so many later versions exist: a writer whose clock is a day ahead must not expire
+everything.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """The snapshots that a commit takes out of the metadata. Their files stay until a later, fenced deletion."""
+    """The snapshots that a commit takes out of the metadata. Their files stay: deleting them is another act."""
 
     snapshot_ids: frozenset[int]
     cut_by_number: bool
@@ -41,9 +44,9 @@ def snapshots_to_expire(
 ) -> Expiry:
     """Return which snapshots version `version`, committed at `now_ms` of the table's time, leaves out.
 
-    Only a prefix of main goes, version by version, so that a fill's append stays as long as its replace; snapshots that a branch or
-    tag points at, or that are not on main, stay where they are; the newest append stays, since a stream reader's offset names it. `snapshots` are in
-    the order of their commits.
+    Only a prefix of main goes, version by version, so that a fill's append stays as long as its replace;
+    snapshots that a branch or tag points at, or that are not on main, stay where they are; the newest append
+    stays, since a stream reader's offset names it. `snapshots` are in the order of their commits.
     """
     max_age = properties.number(table_properties, properties.MAX_SNAPSHOT_AGE_MS)
     most = max(properties.number(table_properties, properties.MAX_SNAPSHOTS), 1)
@@ -70,14 +73,19 @@ def snapshots_to_expire(
 
 def snapshot_version(snapshot: Snapshot) -> int:
     """Return the number of the version that added a snapshot; 0 where its summary does not say."""
-    return 0 if snapshot.summary is None else int(snapshot.summary.additional_properties.get(properties.VERSION, 0))
+    return (
+        0
+        if snapshot.summary is None
+        else int(snapshot.summary.additional_properties.get(properties.VERSION, 0))
+    )
 
 
 def versions_to_delete(listed: Iterable[int], log: Mapping[int, int], highest: int, now_ms: int) -> list[int]:
-    """Return the version files to delete, oldest first: beyond the last 100, those older than an hour; and all beyond 900.
+    """Return the version files to delete, oldest first: beyond the last 100, those older than an hour; and
+    all beyond 900.
 
-    `log` tells the time of each version that the head's metadata-log knows; one that it does not know is old. Only numbers below
-    the listed highest are returned.
+    `log` tells the time of each version that the head's metadata-log knows; one that it does not know is old.
+    Only numbers below the listed highest are returned.
     """
     return [
         number

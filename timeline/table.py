@@ -35,7 +35,9 @@ _PROBED_KEPT = 8
 
 
 def check_store(store: Store, environment: Environment = SYSTEM) -> None:
-    """Probe the store by racing it (R18). UnsafeStoreError if it would lose acknowledged rows; leaves nothing behind."""
+    """Probe the store by racing it (R18). UnsafeStoreError if it would lose acknowledged rows; leaves nothing
+    behind.
+    """
     probe(store, f"{environment.random.getrandbits(80):020x}")
 
 
@@ -66,7 +68,9 @@ class AlreadyCommitted:
 
 @dataclass
 class Table:
-    """One table through one store. Not safe for concurrent use by threads; any number of processes may have it open."""
+    """One table through one store. Not safe for concurrent use by threads; any number of processes may have
+    it open.
+    """
 
     log: VersionLog
     _head: Head
@@ -91,8 +95,9 @@ class Table:
     ) -> Table:
         """Create the table at the store's location, or open the one that is there, whoever created it.
 
-        Field ids are assigned afresh. The store is probed before anything is written: UnsafeStoreError if it does not keep
-        create-if-absent; `store_is_checked` says that the caller has done so by `check_store`. ValueError for a property that belongs to the protocol.
+        Field ids are assigned afresh. The store is probed before anything is written: UnsafeStoreError if it
+        does not keep create-if-absent; `store_is_checked` says that the caller has done so by `check_store`.
+        ValueError for a property that belongs to the protocol.
         """
         _check_properties(table_properties or {})
         manifest_files = ManifestFiles(store)
@@ -101,10 +106,16 @@ class Table:
             return cls.open(store, environment)
         if not store_is_checked:
             check_store(store, environment)
-        metadata = _new_metadata(store.location, schema, spec, sort_order, table_properties or {}, environment)
+        metadata = _new_metadata(
+            store.location, schema, spec, sort_order, table_properties or {}, environment
+        )
 
         def build(head: Head | None) -> Candidate | None:
-            return first_version(metadata, manifest_files, environment, store.signature) if head is None else None
+            return (
+                first_version(metadata, manifest_files, environment, store.signature)
+                if head is None
+                else None
+            )
 
         def standing(head: Head) -> Standing:
             ours = head.metadata.table_uuid == metadata.table_uuid
@@ -119,7 +130,9 @@ class Table:
 
     @classmethod
     def open(cls, store: Store, environment: Environment = SYSTEM) -> Table:
-        """Open the table at the store's location; only reads. TableNotFoundError if there is none, CorruptTableError if it cannot be read."""
+        """Open the table at the store's location; only reads. TableNotFoundError if there is none,
+        CorruptTableError if it cannot be read.
+        """
         log = VersionLog(store, ManifestFiles(store), environment)
         version = log.latest()
         if version is None:
@@ -127,9 +140,11 @@ class Table:
         return cls(log, log.head(version))
 
     def ensure_store_is_safe(self) -> None:
-        """Probe the store if this endpoint and client are not recorded in the table; the next commit records it (R18).
+        """Probe the store if this endpoint and client are not recorded in the table; the next commit records
+        it (R18).
 
-        A commit does this by itself. Call it earlier to be refused (UnsafeStoreError) before data files are written.
+        A commit does this by itself. Call it earlier to be refused (UnsafeStoreError) before data files are
+        written.
         """
         if self._unrecorded_probe is None and self.store.signature not in _probed_stores(self._head):
             check_store(self.store, self.log.environment)
@@ -141,7 +156,9 @@ class Table:
 
     @property
     def head(self) -> Head:
-        """The newest head that this process has seen; no request. Good for planning: a commit checks against the real one."""
+        """The newest head that this process has seen; no request. Good for planning: a commit checks against
+        the real one.
+        """
         return self._head
 
     def refresh(self) -> Head:
@@ -167,9 +184,10 @@ class Table:
     ) -> Committed | AlreadyCommitted:
         """Publish one version that carries out all changes, rebased over whatever others commit meanwhile.
 
-        `schema_id` is the schema that the files were written under (default: the known head's). Once this returns `Committed`, the
-        rows are durable and stay. Replaces whose inputs are gone are dropped and told; if nothing else is left
-        to do, that is a CommitConflictError. See `publish` for the other errors.
+        `schema_id` is the schema that the files were written under (default: the known head's). Once this
+        returns `Committed`, the rows are durable and stay. Replaces whose inputs are gone are dropped and
+        told; if nothing else is left to do, that is a CommitConflictError. See `publish` for the other
+        errors.
         """
         _check_changes(changes)
         self.ensure_store_is_safe()
@@ -182,10 +200,17 @@ class Table:
         )
         attempts = Attempts(intent, self.log.manifest_files, self.log.environment)
         # What is skipped for good need not write its manifest first.
-        if transaction is None or check_transaction(self._head.transaction(transaction.app_id), transaction) is not None:
+        if (
+            transaction is None
+            or check_transaction(self._head.transaction(transaction.app_id), transaction) is not None
+        ):
             attempts.prepare(self._head)
         published = publish(
-            self.log, self._head, lambda head: self._build(attempts, head), lambda head: _standing(intent, head), self.deadline_seconds
+            self.log,
+            self._head,
+            lambda head: self._build(attempts, head),
+            lambda head: _standing(intent, head),
+            self.deadline_seconds,
         )
         if published is None:
             return AlreadyCommitted(self._head.number)
@@ -195,7 +220,8 @@ class Table:
         return _committed(published)
 
     def tidy(self, listing: Listing | None = None) -> None:
-        """Complete what a crash may have cut off after a commit: the hint, and old version files. Best effort; failures are logged.
+        """Complete what a crash may have cut off after a commit: the hint, and old version files. Best
+        effort; failures are logged.
 
         Without a listing it makes one.
         """
@@ -204,7 +230,11 @@ class Table:
             self.log.write_hint(self._head.number)
             self._delete_old_versions(listing)
         except TimelineError as failure:
-            _LOG.warning("version %d is committed; tidying after it failed and is tried again at the next commit: %s", self._head.number, failure)
+            _LOG.warning(
+                "version %d is committed; tidying after it failed and is tried again at the next commit: %s",
+                self._head.number,
+                failure,
+            )
 
     def _build(self, attempts: Attempts, head: Head | None) -> Candidate | None:
         if head is None:
@@ -216,7 +246,11 @@ class Table:
             epoch = check_transaction(head.transaction(transaction.app_id), transaction)
             if epoch is None:
                 return None
-        probed = None if self._unrecorded_probe is None else ",".join([*_probed_stores(head), self._unrecorded_probe][-_PROBED_KEPT:])
+        probed = (
+            None
+            if self._unrecorded_probe is None
+            else ",".join([*_probed_stores(head), self._unrecorded_probe][-_PROBED_KEPT:])
+        )
         candidate = attempts.build(head, epoch, probed)
         if candidate.dropped and not _does_something(attempts.intent, candidate):
             raise CommitConflictError("; ".join(dropped.reason for dropped in candidate.dropped))
@@ -231,7 +265,9 @@ class Table:
         if self._head.number % _DELETE_EVERY:
             return
         metadata = self._head.metadata
-        times = {version_number(entry.metadata_file) or 0: entry.timestamp_ms for entry in metadata.metadata_log}
+        times = {
+            version_number(entry.metadata_file) or 0: entry.timestamp_ms for entry in metadata.metadata_log
+        }
         old = versions_to_delete(listing.versions, times, listing.highest, metadata.last_updated_ms)
         if old:
             # The hint was refreshed just before: it must never name a version that is gone (R19).
@@ -253,7 +289,9 @@ def _committed(published: Published) -> Committed:
 
 
 def _does_something(intent: Intent, candidate: Candidate) -> bool:
-    return len(candidate.dropped) < len(intent.replaces) or any(not isinstance(change, Replace) for change in intent.changes)
+    return len(candidate.dropped) < len(intent.replaces) or any(
+        not isinstance(change, Replace) for change in intent.changes
+    )
 
 
 def _standing(intent: Intent, head: Head) -> Standing:
@@ -261,10 +299,14 @@ def _standing(intent: Intent, head: Head) -> Standing:
     if intent.transaction is not None:
         # The next attempt's check of the batch settles it: skipped if it is in, committed again if not.
         return Standing.LOST
-    outputs = [file.file_path for file in intent.appended] + [f.file_path for r in intent.replaces for f in r.added]
+    outputs = [file.file_path for file in intent.appended] + [
+        f.file_path for r in intent.replaces for f in r.added
+    ]
     if any(head.find_live(location) for location in outputs):
         return Standing.COMMITTED
-    if not intent.appended and all(head.find_live(location) for r in intent.replaces for location in r.removed):
+    if not intent.appended and all(
+        head.find_live(location) for r in intent.replaces for location in r.removed
+    ):
         return Standing.LOST
     return Standing.UNKNOWN
 
@@ -276,7 +318,9 @@ def _probed_stores(head: Head) -> list[str]:
 def _check_changes(changes: Sequence[Change]) -> None:
     appended = [file.file_path for change in changes if isinstance(change, Append) for file in change.files]
     if len(set(appended)) < len(appended):
-        raise ValueError(f"a file is appended twice, and its rows would count twice: {max(appended, key=appended.count)}")
+        raise ValueError(
+            f"a file is appended twice, and its rows would count twice: {max(appended, key=appended.count)}"
+        )
     for change in changes:
         if isinstance(change, SetProperties):
             _check_properties({**change.updates, **dict.fromkeys(change.removals, "")})
@@ -287,7 +331,9 @@ def _check_changes(changes: Sequence[Change]) -> None:
 def _check_properties(given: Mapping[str, str]) -> None:
     for key in given:
         if properties.is_protocol(key):
-            raise ValueError(f"table property {key} belongs to the commit protocol and is set by it alone; leave it out")
+            raise ValueError(
+                f"table property {key} belongs to the commit protocol and is set by it alone; leave it out"
+            )
     for key in given.keys() & properties.DEFAULTS.keys() - {"write.parquet.compression-codec"}:
         if given[key]:
             properties.number(given, key)

@@ -33,7 +33,8 @@ class Transaction:
     """The batch that a commit carries: who commits it, and as which run.
 
     `epoch` is None until the run's first commit, which is given one; later commits of the run pass it back.
-    `query_id` is None where Spark does not tell it (Connect with a named application): then only numbers count.
+    `query_id` is None where Spark does not tell it (Connect with a named application): then only numbers
+    count.
     """
 
     app_id: str
@@ -55,13 +56,14 @@ def state_of(properties: Mapping[str, str], app_id: str) -> TransactionState | N
 
 
 def check_transaction(state: TransactionState | None, txn: Transaction) -> int | None:
-    """Return the epoch to commit the batch under, or None where the batch is committed already and must be skipped.
+    """Return the epoch to commit the batch under, or None where the batch is committed already and must be
+    skipped.
 
     The order of the checks is the rule: a fresh checkpoint under a used name is refused before numbers are
     looked at, since a number that happens to be equal would be skipped and its rows lost in silence.
 
-    Raises CheckpointRegressionError for another query's checkpoint or a lower batch number, and FencedError where
-    a newer run has committed since this run's last commit.
+    Raises CheckpointRegressionError for another query's checkpoint or a lower batch number, and FencedError
+    where a newer run has committed since this run's last commit.
     """
     if state is None:
         return 1 if txn.epoch is None else txn.epoch
@@ -70,17 +72,19 @@ def check_transaction(state: TransactionState | None, txn: Transaction) -> int |
             raise _fenced(state, txn)
         if txn.takeover_from != state.query_id:
             raise CheckpointRegressionError(
-                f"application {txn.app_id!r} has committed to this table as query {state.query_id}, and this is query {txn.query_id}: "
-                f"a fresh or another checkpoint would ingest rows again or skip them. Restart on the old checkpoint; or choose another app_id; "
-                f"or, if this checkpoint continues where the old one ended, pass takeover_from={state.query_id!r}"
+                f"application {txn.app_id!r} has committed to this table as query {state.query_id}, and this"
+                f" is query {txn.query_id}: a fresh or another checkpoint would ingest rows again or skip"
+                " them. Restart on the old checkpoint; or choose another app_id; or, if this checkpoint"
+                f" continues where the old one ended, pass takeover_from={state.query_id!r}"
             )
         return state.epoch + 1
     if txn.batch == state.batch:
         return None
     if txn.batch < state.batch:
         raise CheckpointRegressionError(
-            f"application {txn.app_id!r} has committed batch {state.batch}, and this is batch {txn.batch}: the checkpoint is older than the table. "
-            f"Restart on the checkpoint that wrote batch {state.batch}, or choose another app_id to ingest again"
+            f"application {txn.app_id!r} has committed batch {state.batch}, and this is batch {txn.batch}:"
+            " the checkpoint is older than the table. Restart on the checkpoint that wrote batch"
+            f" {state.batch}, or choose another app_id to ingest again"
         )
     if txn.epoch is None:
         return state.epoch + 1
@@ -95,7 +99,8 @@ def _is_another_query(state: TransactionState, txn: Transaction) -> bool:
 
 def _fenced(state: TransactionState, txn: Transaction) -> FencedError:
     return FencedError(
-        f"a newer run of application {txn.app_id!r} has taken over this table: run {state.run_id} has epoch {state.epoch}, this run {txn.run_id} "
-        f"had epoch {txn.epoch}. This run must stop; the rows that it committed are kept. If you did not mean to run it twice, stop the other query; "
-        f"two streams into one table need distinct app_ids"
+        f"a newer run of application {txn.app_id!r} has taken over this table: run {state.run_id} has epoch"
+        f" {state.epoch}, this run {txn.run_id} had epoch {txn.epoch}. This run must stop; the rows that it"
+        " committed are kept. If you did not mean to run it twice, stop the other query; two streams into"
+        " one table need distinct app_ids"
     )

@@ -36,7 +36,7 @@ class VersionLog:
     environment: Environment
 
     def list(self) -> Listing:
-        """Return the live versions. A failing store raises StoreUnavailableError; it is never an empty log."""
+        """Return the live versions. A failing store raises StoreUnavailableError, and is never an empty log."""
         found: dict[int, Listed] = {}
         for listed in self.store.list_folder(VERSION_FOLDER):
             number = version_number(listed.path)
@@ -47,8 +47,8 @@ class VersionLog:
     def latest(self, listing: Listing | None = None) -> Version | None:
         """Return the highest version, or None if there is none.
 
-        A version that another writer commits during this call may or may not be seen. The bytes are those of the object
-        that was listed; where it was replaced or deleted in between, it lists again (R4).
+        A version that another writer commits during this call may or may not be seen. The bytes are those of
+        the object that was listed; where it was replaced or deleted in between, it lists again (R4).
         """
         for attempt in range(_READ_TRIES):
             listing = listing or self.list()
@@ -64,7 +64,8 @@ class VersionLog:
             listing = None
             self.environment.sleep(0.01 * attempt)
         raise StoreUnavailableError(
-            f"the highest version changed under each of {_READ_TRIES} reads; does the store list what it holds? {self.store.location}"
+            f"the highest version changed under each of {_READ_TRIES} reads; does the store list what it"
+            f" holds? {self.store.location}"
         )
 
     def head(self, version: Version) -> Head:

@@ -39,7 +39,11 @@ def add_files(folder: str | Path, numbers: Iterable[int], rows: int = ROWS) -> N
     for number in numbers:
         ids = range(number * rows, (number + 1) * rows)
         table = pa.table(
-            {"id": ids, "p": [f"p{each % 3}" for each in ids], "text": [f"{each * 2654435761 % 2**32:x}" for each in ids]},
+            {
+                "id": ids,
+                "p": [f"p{each % 3}" for each in ids],
+                "text": [f"{each * 2654435761 % 2**32:x}" for each in ids],
+            },
             schema=pa.schema([("id", pa.int64()), ("p", pa.string()), ("text", pa.string())]),
         )
         hidden, path = Path(folder) / f".{number}", Path(folder) / f"{number:04d}.parquet"
@@ -53,12 +57,16 @@ def stream(spark: SparkSession, source: str | Path) -> DataFrame:
     return spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
 
 
-def start(spark: SparkSession, source: str | Path, sink: Callable[[Any, int], None], checkpoint: str) -> StreamingQuery:
+def start(
+    spark: SparkSession, source: str | Path, sink: Callable[[Any, int], None], checkpoint: str
+) -> StreamingQuery:
     writer = stream(spark, source).writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
     return writer.trigger(availableNow=True).start()
 
 
-def drain(spark: SparkSession, source: str | Path, sink: Callable[[Any, int], None], checkpoint: str) -> StreamingQuery:
+def drain(
+    spark: SparkSession, source: str | Path, sink: Callable[[Any, int], None], checkpoint: str
+) -> StreamingQuery:
     """Run a query until the source is used up; a failure is raised."""
     query = start(spark, source, sink, checkpoint)
     query.awaitTermination()

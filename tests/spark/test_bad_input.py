@@ -50,7 +50,10 @@ def _refused(spark, location, batch, error=SchemaMismatchError, **options):
 def table(spark, location):
     """A table of two rows, (id bigint, p string, n int, at timestamp)."""
     _sink(location)(
-        spark.createDataFrame([(1, "a", 1), (2, "b", 2)], "id bigint, p string, n int").withColumn("at", F.lit("2024-02-03").cast("timestamp")), 0
+        spark.createDataFrame([(1, "a", 1), (2, "b", 2)], "id bigint, p string, n int").withColumn(
+            "at", F.lit("2024-02-03").cast("timestamp")
+        ),
+        0,
     )
     return location
 
@@ -76,7 +79,10 @@ def _foreign(warehouse, location, version="2"):
     catalog = SqlCatalog("foreign", uri="sqlite:///:memory:", warehouse=f"file://{warehouse}")
     catalog.create_namespace("space")
     table = catalog.create_table(
-        "space.table", pa.schema([("id", pa.int64())]), location=str(location), properties={"format-version": version}
+        "space.table",
+        pa.schema([("id", pa.int64())]),
+        location=str(location),
+        properties={"format-version": version},
     )
     catalog.close()
     return table
@@ -91,7 +97,9 @@ def test_a_table_of_another_writer_is_refused(spark, location, tmp_path):
 
 def test_a_rename_based_table_of_another_writer_is_refused(spark, location, tmp_path):
     table = _foreign(tmp_path, location)
-    Path(table.metadata_location.removeprefix("file://")).rename(Path(location, "metadata", "v1.metadata.json"))
+    Path(table.metadata_location.removeprefix("file://")).rename(
+        Path(location, "metadata", "v1.metadata.json")
+    )
     said = _refused(spark, location, spark.range(3), CorruptTableError)
     assert "was not written by this sink" in said
     assert "location of its own" in said
@@ -152,7 +160,9 @@ def test_another_partitioning_than_the_tables_is_refused(spark, table):
 
 def test_duplicate_columns_are_refused(spark, location):
     batch = spark.range(3).select("id", F.col("id").alias("id"))
-    assert "holds a column more than once; rename or drop all but one: 'id', 'id'" in _refused(spark, location, batch)
+    assert "holds a column more than once; rename or drop all but one: 'id', 'id'" in _refused(
+        spark, location, batch
+    )
 
 
 def test_columns_that_differ_only_in_case_are_refused(spark, location):
@@ -167,9 +177,13 @@ def test_a_column_in_another_case_than_the_tables_is_refused(spark, table):
 
 def test_a_type_that_iceberg_lacks_is_refused_with_what_to_do(spark, location):
     batch = spark.range(3).select("id", F.expr("interval 1 day").alias("lag"))
-    assert "no type for a column of spark type interval day; cast it to a number" in _refused(spark, location, batch)
+    assert "no type for a column of spark type interval day; cast it to a number" in _refused(
+        spark, location, batch
+    )
     batch = spark.range(3).select("id", F.lit(None).alias("nothing"))
-    assert "holds only nulls: drop it, or cast it to the type that it will have: nothing" in _refused(spark, location, batch)
+    assert "holds only nulls: drop it, or cast it to the type that it will have: nothing" in _refused(
+        spark, location, batch
+    )
 
 
 def test_a_nullable_column_that_the_batch_lacks_is_written_as_nulls(spark, table):
@@ -204,14 +218,21 @@ def test_a_narrowing_is_refused(spark, table, schema, value, said):
     assert said in message
 
 
-def test_a_stream_that_changes_its_columns_stops_with_the_reason_and_goes_on_when_mended(spark, tmp_path, location, checkpoint):
+def test_a_stream_that_changes_its_columns_stops_with_the_reason_and_goes_on_when_mended(
+    spark, tmp_path, location, checkpoint
+):
     source = tmp_path / "source"
     add_files(source, range(2))
     drain(spark, source, _sink(location), checkpoint)
     add_files(source, [2])
     changed = _sink(location)
     with pytest.raises(StreamingQueryException, match="SchemaMismatchError.*merge_schema"):
-        drain(spark, source, lambda batch, number: changed(batch.withColumn("more", F.lit(1)), number), checkpoint)
+        drain(
+            spark,
+            source,
+            lambda batch, number: changed(batch.withColumn("more", F.lit(1)), number),
+            checkpoint,
+        )
     assert ids_of(location) == source_ids(2)
     drain(spark, source, changed, checkpoint)
     assert ids_of(location) == source_ids(3)
@@ -237,14 +258,18 @@ def small_disk(tmp_path):
     """A file system of 2 MiB of its own."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip("mounting a small file system needs root")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_disk_that_fills_up_while_writing_fails_the_query_and_the_next_start_goes_on(spark, small_disk, tmp_path, checkpoint):
+def test_a_disk_that_fills_up_while_writing_fails_the_query_and_the_next_start_goes_on(
+    spark, small_disk, tmp_path, checkpoint
+):
     location, source = str(small_disk / "table"), tmp_path / "source"
     add_files(source, range(2))
     drain(spark, source, _sink(location), checkpoint)
@@ -289,7 +314,9 @@ def _fill(path, leave):
     path.write_bytes(b"x" * max(0, room.f_bavail * room.f_frsize - leave))
 
 
-def test_a_folder_that_becomes_read_only_fails_the_query_and_the_next_start_goes_on(spark, small_disk, tmp_path, checkpoint):
+def test_a_folder_that_becomes_read_only_fails_the_query_and_the_next_start_goes_on(
+    spark, small_disk, tmp_path, checkpoint
+):
     location, source = str(small_disk / "table"), tmp_path / "source"
     add_files(source, range(2))
     drain(spark, source, _sink(location), checkpoint)
@@ -318,7 +345,9 @@ def test_an_empty_first_batch_makes_no_table(spark, location):
 
 
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
-def test_an_empty_batch_publishes_and_records_nothing_and_its_replay_is_empty_again(spark, location, operation):
+def test_an_empty_batch_publishes_and_records_nothing_and_its_replay_is_empty_again(
+    spark, location, operation
+):
     with calling_as(spark, "query", "run-1"):
         sink = _sink(location, operation=operation)
         sink(spark.range(3), 0)

@@ -228,7 +228,10 @@ def test_restarts_never_fence_themselves(spark, location):
 def test_an_older_checkpoint_is_refused(spark, location):
     with calling_as(spark, "query", "run-1"):
         _sink(location)(_batch(spark, 5), 5)
-    with calling_as(spark, "query", "run-2"), pytest.raises(CheckpointRegressionError, match="has committed batch 5, and this is batch 4"):
+    with (
+        calling_as(spark, "query", "run-2"),
+        pytest.raises(CheckpointRegressionError, match="has committed batch 5, and this is batch 4"),
+    ):
         _sink(location)(_batch(spark, 4), 4)
 
 
@@ -236,7 +239,10 @@ def test_two_dataframes_given_to_one_sink_are_an_error_that_names_distinct_app_i
     sink = IcebergSink(location)
     with calling_as(spark, "query", "run"):
         sink(_batch(spark, 0), 0)
-        with pytest.raises(ValueError, match=r"given to this sink twice by one run.*distinct app_ids.*app_id=\"query-orders\""):
+        with pytest.raises(
+            ValueError,
+            match=r"given to this sink twice by one run.*distinct app_ids.*app_id=\"query-orders\"",
+        ):
             sink(_batch(spark, 1), 0)
     assert ids_of(location) == _ids(0)
 
@@ -363,7 +369,9 @@ def test_bulk_insert_is_one_job_without_a_profile_and_exactly_once_and_a_normal_
         bulk(spark.range(0, 2000, 1, 3), 0)
         assert jobs_of(spark, "bulk") == 1
         bulk(spark.range(2000, 4000, 1, 3), 1)
-    assert [(each.planned_by, each.route, each.new_files) for each in bulk.reports] == [("bulk_insert", "as read", 3)] * 2
+    assert [(each.planned_by, each.route, each.new_files) for each in bulk.reports] == [
+        ("bulk_insert", "as read", 3)
+    ] * 2
     with calling_as(spark, "query", "bulk-2"):
         again = _sink(location, operation="bulk_insert")
         again(spark.range(2000, 4000, 1, 3), 1)

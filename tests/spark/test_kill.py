@@ -95,7 +95,9 @@ class _Child:
         self._process.stdout.close()
 
 
-def test_a_stream_that_is_killed_at_random_moments_ends_with_exactly_the_sources_rows(tmp_path, location, checkpoint):
+def test_a_stream_that_is_killed_at_random_moments_ends_with_exactly_the_sources_rows(
+    tmp_path, location, checkpoint
+):
     chance = random.Random(SEED)
     add_files(tmp_path / "source", range(FILES), rows=ROWS)
     arguments = [str(tmp_path / "source"), location, checkpoint]

@@ -99,7 +99,9 @@ spark.stop()
 def _run(script, *arguments):
     told = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(command, env=told, capture_output=True, text=True, timeout=300, cwd=ROOT, check=False)
+    done = subprocess.run(
+        command, env=told, capture_output=True, text=True, timeout=300, cwd=ROOT, check=False
+    )
     return done.stdout, done.stdout + done.stderr
 
 

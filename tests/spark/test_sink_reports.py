@@ -88,9 +88,13 @@ def test_the_figures_are_those_of_the_snapshots_that_the_batches_made(landed):
 
 def test_a_snapshot_says_which_batch_of_which_query_it_is(landed):
     _, query_id, location, _ = landed
-    appends = [snapshot.summary for snapshot in _snapshots(location) if snapshot.summary.operation.value == "append"]
+    appends = [
+        snapshot.summary for snapshot in _snapshots(location) if snapshot.summary.operation.value == "append"
+    ]
     assert [summary["spark.sql.streaming.queryId"] for summary in appends] == [query_id] * 10
-    assert [summary["spark.sql.streaming.epochId"] for summary in appends] == [str(number) for number in range(10)]
+    assert [summary["spark.sql.streaming.epochId"] for summary in appends] == [
+        str(number) for number in range(10)
+    ]
 
 
 def test_history_reads_the_same_figures_from_the_table(landed):
@@ -100,7 +104,9 @@ def test_history_reads_the_same_figures_from_the_table(landed):
     for report, told in zip(sink.reports, read, strict=True):
         expected, found = report.to_dict(), told.to_dict()
         later = {"attempts", "small_files", "dropped_fills", "milliseconds"}
-        assert {key: found[key] for key in found if key not in later} == {key: expected[key] for key in expected if key not in later}
+        assert {key: found[key] for key in found if key not in later} == {
+            key: expected[key] for key in expected if key not in later
+        }
         assert found["milliseconds"]["write"] == expected["milliseconds"]["write"]
 
 
@@ -128,7 +134,13 @@ def test_a_sink_that_has_worked_pickles_and_works_again(spark, location, copier)
 
 def test_a_secret_shows_in_no_repr_log_error_report_or_file(spark, tmp_path, caplog, monkeypatch):
     """A sink on an object store that answers nothing: all it says, and what it can be asked, leaves the secret out."""
-    options = {"access_key_id": "someone", "secret_access_key": SECRET, "endpoint": "http://127.0.0.1:9", "allow_http": "true", "region": "x"}
+    options = {
+        "access_key_id": "someone",
+        "secret_access_key": SECRET,
+        "endpoint": "http://127.0.0.1:9",
+        "allow_http": "true",
+        "region": "x",
+    }
     caplog.set_level(logging.DEBUG)
     for given in (options, lambda: options):
         sink = IcebergSink("s3://bucket/table", app_id="app", storage_options=given)
@@ -139,7 +151,12 @@ def test_a_secret_shows_in_no_repr_log_error_report_or_file(spark, tmp_path, cap
         while chain is not None:
             told += [repr(chain), str(chain)]
             chain = chain.__cause__ or chain.__context__
-        told += [repr(sink), str(sink), repr(sink.options), repr(pickle.loads(pickle.dumps(sink)).options if given is options else "")]
+        told += [
+            repr(sink),
+            str(sink),
+            repr(sink.options),
+            repr(pickle.loads(pickle.dumps(sink)).options if given is options else ""),
+        ]
         assert SECRET not in "\n".join([*told, caplog.text])
     with pytest.raises(ValueError, match="unknown storage option") as refusal:
         IcebergSink("s3://bucket/table", storage_options={"secret_acess_key": SECRET})

@@ -28,7 +28,9 @@ def test_two_queries_that_make_fill_and_share_one_table_lose_and_double_no_row(s
     for writer in range(2):
         source = tmp_path / f"source{writer}"
         add_files(source, range(writer * 6, writer * 6 + 6))
-        sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always", app_id=f"writer-{writer}")
+        sink = IcebergSink(
+            location, partition_by=["p"], sizing=SMALL, fill_policy="always", app_id=f"writer-{writer}"
+        )
         sinks.append(sink)
         queries.append(start(spark, source, sink, str(tmp_path / f"checkpoint{writer}")))
     for query in queries:
@@ -99,7 +101,9 @@ def test_a_fill_whose_file_stays_is_kept_over_anothers_append(spark, location, c
     assert ids_of(location) == source_ids(3)
 
 
-def test_a_batch_whose_commit_no_longer_fits_is_planned_and_written_again(spark, location, crowded, monkeypatch):
+def test_a_batch_whose_commit_no_longer_fits_is_planned_and_written_again(
+    spark, location, crowded, monkeypatch
+):
     real, calls = Table.commit, []
 
     def refuses_twice(self, *arguments, **named):
@@ -114,7 +118,9 @@ def test_a_batch_whose_commit_no_longer_fits_is_planned_and_written_again(spark,
     assert ids_of(location) == source_ids(2)
 
 
-def test_a_commit_that_never_fits_fails_the_batch_and_the_next_try_lands_it(spark, location, crowded, monkeypatch):
+def test_a_commit_that_never_fits_fails_the_batch_and_the_next_try_lands_it(
+    spark, location, crowded, monkeypatch
+):
     def refuses(self, *arguments, **named):
         raise CommitConflictError("the table has moved on")
 

@@ -39,7 +39,9 @@ def test_options_are_frozen():
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name_and_all_that_there_are(given, near):
-    with pytest.raises(TypeError, match=f"no option '{given}'; did you mean '{near}'.*it has partition_by, sizing"):
+    with pytest.raises(
+        TypeError, match=f"no option '{given}'; did you mean '{near}'.*it has partition_by, sizing"
+    ):
         IcebergSink("/lake/events", **{given: 1})
 
 
@@ -51,18 +53,34 @@ def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"partition_by": "day"}, TypeError, r"must be a list of transforms such as \[\"day\(event_time\)\"\], not 'day'"),
+        (
+            {"partition_by": "day"},
+            TypeError,
+            r"must be a list of transforms such as \[\"day\(event_time\)\"\], not 'day'",
+        ),
         ({"partition_by": [1]}, TypeError, "must be a list of transforms"),
         ({"sizing": "120MiB"}, TypeError, "sizing must be a FileSizing"),
-        ({"fill_policy": "amortised"}, ValueError, "always, amortized, never, not 'amortised'; did you mean 'amortized'"),
-        ({"operation": "bulkinsert"}, ValueError, "insert, bulk_insert, not 'bulkinsert'; did you mean 'bulk_insert'"),
+        (
+            {"fill_policy": "amortised"},
+            ValueError,
+            "always, amortized, never, not 'amortised'; did you mean 'amortized'",
+        ),
+        (
+            {"operation": "bulkinsert"},
+            ValueError,
+            "insert, bulk_insert, not 'bulkinsert'; did you mean 'bulk_insert'",
+        ),
         ({"app_id": " "}, ValueError, "app_id must be a name that is not empty, or left out; it is ' '"),
         ({"app_id": 7}, ValueError, "app_id must be a name"),
         ({"takeover_from": "", "app_id": "a"}, ValueError, "takeover_from must be a name"),
         ({"takeover_from": "old-query"}, ValueError, "takeover_from needs app_id.*app_id='old-query'"),
         ({"table_properties": ["a"]}, TypeError, "must be a dict of text to text"),
         ({"table_properties": {"a": 1}}, TypeError, "must map text to text; 'a' maps to 1"),
-        ({"table_properties": {"gc.enabled": "true"}}, ValueError, "gc.enabled belongs to the commit protocol"),
+        (
+            {"table_properties": {"gc.enabled": "true"}},
+            ValueError,
+            "gc.enabled belongs to the commit protocol",
+        ),
         ({"table_properties": {"streaming-sink.txn.a": "1"}}, ValueError, "belongs to the commit protocol"),
         (
             {"table_properties": {"history.expire.max-snapshot-age-ms": "1 day"}},
@@ -81,7 +99,10 @@ def test_a_value_that_cannot_be_is_refused_with_what_to_write(options, error, sa
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
-        ({"small_file_bytes": "130MiB"}, "small_file_bytes must not exceed max_file_bytes.*'120MiB'.*'130MiB'"),
+        (
+            {"small_file_bytes": "130MiB"},
+            "small_file_bytes must not exceed max_file_bytes.*'120MiB'.*'130MiB'",
+        ),
         ({"small_file_bytes": -1}, "must not be negative; give 0 to turn filling off"),
         ({"max_file_bytes": 0, "small_file_bytes": 0}, "max_file_bytes must be above 0"),
         ({"max_file_bytes": "lots"}, "not a size in bytes: 'lots'; give bytes as an integer"),
@@ -110,12 +131,16 @@ def test_an_unknown_scheme_is_refused_with_those_that_there_are():
 
 
 def test_one_option_belongs_to_the_tables_creator_though_its_name_is_ours():
-    options = sink_options("/lake/events", {"table_properties": {"streaming-sink.history.max-snapshots": "500"}})
+    options = sink_options(
+        "/lake/events", {"table_properties": {"streaming-sink.history.max-snapshots": "500"}}
+    )
     assert options.table_properties == {"streaming-sink.history.max-snapshots": "500"}
 
 
 def test_no_repr_shows_storage_options():
-    sink = IcebergSink("s3://lake/events", storage_options={"access_key_id": "someone", "secret_access_key": "hush"})
+    sink = IcebergSink(
+        "s3://lake/events", storage_options={"access_key_id": "someone", "secret_access_key": "hush"}
+    )
     for shown in (sink, sink.options, pickle.loads(pickle.dumps(sink)).options):
         assert "hush" not in repr(shown)
         assert "someone" not in repr(shown)

@@ -29,7 +29,9 @@ from timeline.changes import Append, Replace, SetProperties
 from timeline.stores import MemoryStore
 from timeline.table import Table
 
-SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", IntegerType(), required=False))
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False), NestedField(2, "p", IntegerType(), required=False)
+)
 BY_P = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="p"))
 MIB = 1024 * 1024
 SIZING = FileSizing(max_file_bytes=8 * MIB, small_file_bytes=7 * MIB)
@@ -74,7 +76,9 @@ def _plan(table, *arrivals, counted=0.0, one_task=False, options=OPTIONS):
     """Plan rows that were counted in so many seconds, or, with None, rows that are only expected."""
     head = None if table is None else table.head
     rows = {(partition,): rows for partition, rows in arrivals}
-    expected = [Arrival(key, each) for key, each in rows.items()] if counted is None else Profile(rows, counted)
+    expected = (
+        [Arrival(key, each) for key, each in rows.items()] if counted is None else Profile(rows, counted)
+    )
     return plan_batch(head, expected, options, 2, one_task)
 
 
@@ -112,7 +116,11 @@ def test_only_the_latest_sixteen_are_looked_at(table):
 
 
 def test_small_files_of_the_partitions_that_rows_come_to_are_filled_and_no_others(table):
-    here, elsewhere, large = _file(table, 1, 100, MIB), _file(table, 2, 100, MIB), _file(table, 1, 700, 7 * MIB)
+    here, elsewhere, large = (
+        _file(table, 1, 100, MIB),
+        _file(table, 2, 100, MIB),
+        _file(table, 1, 700, 7 * MIB),
+    )
     _append(table, here, elsewhere, large)
     planned = _plan(table, (1, 50))
     assert [bucket.inputs for bucket in planned.plan.buckets] == [(here.file_path,)]

@@ -40,8 +40,22 @@ def test_it_is_one_line():
 
 
 def test_the_line_of_a_batch_that_filled_nothing_does_not_speak_of_it():
-    plain = BatchReport(app_id="a", batch_id=0, outcome="committed", version=2, rows=1, new_files=1, new_bytes=1, planned_by="profile", route="shuffle", attempts=1)
-    assert plain.line() == "batch 0 of a committed as version 2: 1 rows in 1 files (1 B), by profile and shuffle [ms ]"
+    plain = BatchReport(
+        app_id="a",
+        batch_id=0,
+        outcome="committed",
+        version=2,
+        rows=1,
+        new_files=1,
+        new_bytes=1,
+        planned_by="profile",
+        route="shuffle",
+        attempts=1,
+    )
+    assert (
+        plain.line()
+        == "batch 0 of a committed as version 2: 1 rows in 1 files (1 B), by profile and shuffle [ms ]"
+    )
 
 
 def test_the_line_of_a_skipped_batch_says_why():
@@ -51,13 +65,16 @@ def test_the_line_of_a_skipped_batch_says_why():
 
 def _head(*summaries):
     snapshots = [
-        SimpleNamespace(summary=None if entries is None else SimpleNamespace(additional_properties=entries)) for entries in summaries
+        SimpleNamespace(summary=None if entries is None else SimpleNamespace(additional_properties=entries))
+        for entries in summaries
     ]
     return SimpleNamespace(metadata=SimpleNamespace(snapshots=snapshots))
 
 
 def test_a_summary_carries_the_figures_back():
-    [read] = reports_of(_head({**REPORT.to_summary(), "streaming-sink.version": "9", "added-records": "1000"}))
+    [read] = reports_of(
+        _head({**REPORT.to_summary(), "streaming-sink.version": "9", "added-records": "1000"})
+    )
     known = REPORT.to_dict() | {"attempts": 0, "small_files": 0, "dropped_fills": 0}
     assert read.to_dict() == known
 

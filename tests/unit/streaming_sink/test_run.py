@@ -82,7 +82,9 @@ def test_on_connect_all_sinks_of_a_worker_are_one_run():
 
 @pytest.mark.parametrize("active", [(), ("a", "b")])
 def test_on_connect_without_a_single_active_query_a_name_is_needed(active):
-    with pytest.raises(ValueError, match=rf"{len(active)} queries are active.*app_id=\"events\".*once for each query"):
+    with pytest.raises(
+        ValueError, match=rf"{len(active)} queries are active.*app_id=\"events\".*once for each query"
+    ):
         identify(_Connect(*active), None, "minted", None)
     run = identify(_Connect(*active), "events", "minted", None)
     assert (run.app_id, run.query_id) == ("events", None)
@@ -115,5 +117,8 @@ def test_on_connect_jobs_are_tagged_for_the_block_alone_whatever_the_text():
 
 def test_parallelism_is_what_the_session_tells():
     assert parallelism(_Classic()) == 3
-    assert parallelism(_Connect(conf={"spark.default.parallelism": "7", "spark.sql.shuffle.partitions": "5"})) == 7
+    assert (
+        parallelism(_Connect(conf={"spark.default.parallelism": "7", "spark.sql.shuffle.partitions": "5"}))
+        == 7
+    )
     assert parallelism(_Connect(conf={"spark.sql.shuffle.partitions": "5"})) == 5
