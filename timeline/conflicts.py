@@ -1,12 +1,12 @@
 """The checks that a commit must pass against the head, one named sentence each. The list is the
 specification.
 
-====================  ======  ===================================  ==========================  =============
-mine over theirs      append  fill, clustering                      deletes added               schema changed
-====================  ======  ===================================  ==========================  =============
-append                ok      ok                                    ok                          checked again
-replace (fill, group) ok      dropped unless its inputs are live    dropped if one has deletes  dropped
-====================  ======  ===================================  ==========================  =============
+=====================  ======  ==================================  ==========================  =============
+mine over theirs       append  fill, clustering                    deletes added               schema changed
+=====================  ======  ==================================  ==========================  =============
+append                 ok      ok                                  ok                          checked again
+replace (fill, group)  ok      dropped unless its inputs are live  dropped if one has deletes  dropped
+=====================  ======  ==================================  ==========================  =============
 """
 
 from __future__ import annotations

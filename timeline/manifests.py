@@ -109,7 +109,7 @@ class ManifestFiles:
         snapshot_id: int,
         entries: Sequence[ManifestEntry],
     ) -> ManifestFile:
-        """Write one data manifest of `snapshot_id`, durably, with the entries as they are, status included."""
+        """Write one data manifest of `snapshot_id`, durably, with these entries, status included."""
         output = _WrittenBytes(self.store.uri(path))
         with _BlockedManifestWriter(spec, schema, output, snapshot_id, _COMPRESSION) as writer:
             for entry in entries:

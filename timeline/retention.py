@@ -25,7 +25,7 @@ everything.
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """The snapshots that a commit takes out of the metadata. Their files stay: deleting them is another act."""
+    """The snapshots that a commit takes out of the metadata. Their files stay; deleting is another act."""
 
     snapshot_ids: frozenset[int]
     cut_by_number: bool

@@ -36,7 +36,7 @@ class VersionLog:
     environment: Environment
 
     def list(self) -> Listing:
-        """Return the live versions. A failing store raises StoreUnavailableError, and is never an empty log."""
+        """Return the live versions. A failing store raises StoreUnavailableError: never an empty log."""
         found: dict[int, Listed] = {}
         for listed in self.store.list_folder(VERSION_FOLDER):
             number = version_number(listed.path)
