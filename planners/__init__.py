@@ -3,6 +3,7 @@
 from planners.forecast import HISTORY_BATCHES, forecast, forecast_error
 from planners.inserts import SMALL_FILES_AT_MOST, FillPolicy, plan_inserts
 from planners.model import Arrival, Bucket, Decision, InsertPlan, PartitionKey, TableFile, Verdict
+from planners.partitions import comparable
 from planners.routing import SLOTS, HotRoute, Routing, route_shuffled, route_single
 from planners.sizing import (
     DEFAULT_BYTES_PER_ROW,
@@ -32,6 +33,7 @@ __all__ = [
     "TableFile",
     "Verdict",
     "bytes_per_row",
+    "comparable",
     "forecast",
     "forecast_error",
     "parse_bytes",

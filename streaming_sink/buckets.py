@@ -182,8 +182,9 @@ class PartitionFiles:
         if not bucket.inputs:
             return
         if self._rows < bucket.min_rows:
-            reason = f"too few rows came to repay rewriting its files: {self._rows} < {bucket.min_rows}"
-            task.results.append(MergeSkipped(bucket.inputs, new.path, reason))
+            if bucket.fills:  # a bucket that only stood by was never meant to merge at this size
+                reason = f"too few rows came to repay rewriting its files: {self._rows} < {bucket.min_rows}"
+                task.results.append(MergeSkipped(bucket.inputs, new.path, reason))
             return
         merged_path = task.new_path(self._partition, self._bucket_index)
         task.results.append(

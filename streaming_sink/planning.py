@@ -18,6 +18,7 @@ from planners import (
     Routing,
     TableFile,
     bytes_per_row,
+    comparable,
     forecast,
     plan_inserts,
     route_shuffled,
@@ -51,7 +52,8 @@ class Experience:
         """Remember a batch that was written in `seconds` of wall time by `parallelism` cores."""
         rows: dict[PartitionKey, int] = {}
         for file in result.new:
-            rows[file.partition] = rows.get(file.partition, 0) + file.rows
+            key = comparable(file.partition)
+            rows[key] = rows.get(key, 0) + file.rows
         self.batches.append(rows)
         self.task_seconds.append(_task_seconds(result, planned, seconds * parallelism))
 
@@ -111,7 +113,7 @@ def plan_batch(
     arrivals = (
         tuple(Arrival(key, rows) for key, rows in expected.rows.items()) if isinstance(expected, Profile) else tuple(expected)
     )
-    partitions = {arrival.partition for arrival in arrivals}
+    partitions = {comparable(arrival.partition) for arrival in arrivals}
     sizes = () if head is None else commit_sizes(head)
     plan = plan_inserts(
         arrivals,
@@ -158,13 +160,13 @@ def _is_fill(snapshots: Sequence[Snapshot], position: int) -> bool:
 
 def count_small_files(head: Head, partitions: Iterable[PartitionKey], below_bytes: int) -> int:
     """Return how many live files of these partitions are below the small-file limit."""
-    wanted = set(partitions)
-    return sum(1 for file in head.files_below(below_bytes) if file.partition in wanted)
+    wanted = {comparable(partition) for partition in partitions}
+    return sum(1 for file in head.files_below(below_bytes) if comparable(file.partition) in wanted)
 
 
 def _small_files(head: Head, partitions: set[PartitionKey], below_bytes: int) -> Iterator[TableFile]:
     for file in head.files_below(below_bytes):
-        if file.partition in partitions:
+        if comparable(file.partition) in partitions:
             yield TableFile(
                 path=file.location,
                 partition=file.partition,

@@ -13,6 +13,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from planners.model import Bucket, PartitionKey
+from planners.partitions import comparable
 from streaming_sink import fast_workers
 from streaming_sink.batches import conform
 from streaming_sink.buckets import BUFFER_BYTES, PartitionFiles, Ratio, TaskContents
@@ -48,7 +49,7 @@ class TaskWriter:
         self._planned: dict[PartitionKey, list[tuple[int, Bucket]]] = {}
         for planned in (job.tasks.get(task, TaskBuckets()), job.shared):
             for index, bucket in planned.buckets:
-                self._planned.setdefault(bucket.partition, []).append((index, bucket))
+                self._planned.setdefault(comparable(bucket.partition), []).append((index, bucket))
         columns = leaves(job.schema)
         self._task = TaskContents(
             job=job,
@@ -83,7 +84,8 @@ class TaskWriter:
     def _partition(self, key: PartitionKey) -> PartitionFiles:
         files = self._partitions.get(key)
         if files is None:
-            files = self._partitions[key] = PartitionFiles(self._task, key, self._planned.get(key, []))
+            planned = self._planned.get(comparable(key), [])
+            files = self._partitions[key] = PartitionFiles(self._task, key, planned)
         return files
 
     def _make_room(self) -> None:

@@ -1,4 +1,4 @@
-"""Small streams for the sink's tests: numbered source files, queries over them, and the table as pyiceberg sees it."""
+"""Small streams for the sink's tests: numbered source files, queries, the table as pyiceberg sees it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SCHEMA = "id bigint, p string, text string"
 
 
 def add_files(folder: str | Path, numbers: Iterable[int], rows: int = ROWS) -> None:
-    """Add source files of `rows` rows each; file n holds the ids from n * rows on. A stream takes them in order."""
+    """Add source files of `rows` rows; file n holds the ids from n * rows on. Streams take them in order."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     for number in numbers:
         ids = range(number * rows, (number + 1) * rows)
@@ -74,7 +74,7 @@ def drain(
 
 
 def forget_last_commit(checkpoint: str) -> None:
-    """Make Spark forget that its last batch ended: the state after a crash between our commit and Spark's own log."""
+    """Make Spark forget that its last batch ended, as after a crash between our commit and Spark's log."""
     commits = [path for path in (Path(checkpoint) / "commits").iterdir() if path.name.isdigit()]
     last = max(commits, key=lambda path: int(path.name))
     last.unlink()
@@ -82,7 +82,7 @@ def forget_last_commit(checkpoint: str) -> None:
 
 
 def ids_of(location: str) -> Counter[int]:
-    """Return how often each id is in the table's head, as pyiceberg reads it. Empty where there is no table."""
+    """Return how often each id is in the table's head, as pyiceberg reads it; empty if there is no table."""
     path = metadata_file(location)
     if path is None:
         return Counter()
@@ -131,7 +131,7 @@ def jobs_of(spark: SparkSession, group: str) -> int:
 
 
 def marked(batch: DataFrame, marks: str | Path) -> DataFrame:
-    """Return the batch behind a step that leaves a line in a file each time that a partition of it is computed."""
+    """Return the batch behind a step that leaves a line in a file whenever a partition of it is computed."""
     target = str(marks)
 
     def mark(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

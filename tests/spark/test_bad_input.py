@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from planners import FileSizing
 from streaming_sink import IcebergSink
@@ -51,7 +51,7 @@ def table(spark, location):
     """A table of two rows, (id bigint, p string, n int, at timestamp)."""
     _sink(location)(
         spark.createDataFrame([(1, "a", 1), (2, "b", 2)], "id bigint, p string, n int").withColumn(
-            "at", F.lit("2024-02-03").cast("timestamp")
+            "at", sf.lit("2024-02-03").cast("timestamp")
         ),
         0,
     )
@@ -67,7 +67,9 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(location):
 
 
 def test_impossible_sizes_are_refused_with_both_values():
-    with pytest.raises(ValueError, match="small_file_bytes must not exceed max_file_bytes.*'10MiB'.*'11MiB'"):
+    with pytest.raises(
+        ValueError, match=r"small_file_bytes must not exceed max_file_bytes.*'10MiB'.*'11MiB'"
+    ):
         FileSizing(max_file_bytes="10MiB", small_file_bytes="11MiB")
 
 
@@ -159,14 +161,14 @@ def test_another_partitioning_than_the_tables_is_refused(spark, table):
 
 
 def test_duplicate_columns_are_refused(spark, location):
-    batch = spark.range(3).select("id", F.col("id").alias("id"))
+    batch = spark.range(3).select("id", sf.col("id").alias("id"))
     assert "holds a column more than once; rename or drop all but one: 'id', 'id'" in _refused(
         spark, location, batch
     )
 
 
 def test_columns_that_differ_only_in_case_are_refused(spark, location):
-    batch = spark.range(3).select("id", F.col("id").alias("ID"))
+    batch = spark.range(3).select("id", sf.col("id").alias("ID"))
     assert "differ only in case; rename or drop all but one: 'id', 'ID'" in _refused(spark, location, batch)
 
 
@@ -176,11 +178,11 @@ def test_a_column_in_another_case_than_the_tables_is_refused(spark, table):
 
 
 def test_a_type_that_iceberg_lacks_is_refused_with_what_to_do(spark, location):
-    batch = spark.range(3).select("id", F.expr("interval 1 day").alias("lag"))
+    batch = spark.range(3).select("id", sf.expr("interval 1 day").alias("lag"))
     assert "no type for a column of spark type interval day; cast it to a number" in _refused(
         spark, location, batch
     )
-    batch = spark.range(3).select("id", F.lit(None).alias("nothing"))
+    batch = spark.range(3).select("id", sf.lit(None).alias("nothing"))
     assert "holds only nulls: drop it, or cast it to the type that it will have: nothing" in _refused(
         spark, location, batch
     )
@@ -226,11 +228,11 @@ def test_a_stream_that_changes_its_columns_stops_with_the_reason_and_goes_on_whe
     drain(spark, source, _sink(location), checkpoint)
     add_files(source, [2])
     changed = _sink(location)
-    with pytest.raises(StreamingQueryException, match="SchemaMismatchError.*merge_schema"):
+    with pytest.raises(StreamingQueryException, match=r"SchemaMismatchError.*merge_schema"):
         drain(
             spark,
             source,
-            lambda batch, number: changed(batch.withColumn("more", F.lit(1)), number),
+            lambda batch, number: changed(batch.withColumn("more", sf.lit(1)), number),
             checkpoint,
         )
     assert ids_of(location) == source_ids(2)
@@ -246,7 +248,7 @@ def test_a_batch_that_must_be_counted_first_also_says_what_workers_lack(spark, l
         raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
 
     monkeypatch.setattr("streaming_sink.profile._CountTask", lambda *arguments: fails)
-    with pytest.raises(WorkerEnvironmentError, match="lacks pyarrow.*PYSPARK_PYTHON"):
+    with pytest.raises(WorkerEnvironmentError, match=r"lacks pyarrow.*PYSPARK_PYTHON"):
         _sink(location)(spark.range(3), 0)
 
 
@@ -278,7 +280,7 @@ def test_a_disk_that_fills_up_while_writing_fails_the_query_and_the_next_start_g
     _fill(ballast, leave=40_000)
     add_files(source, [2], rows=20_000)
     for _ in range(2):
-        with pytest.raises(StreamingQueryException, match="StoreUnavailableError.*disk is full: free space"):
+        with pytest.raises(StreamingQueryException, match=r"StoreUnavailableError.*disk is full: free space"):
             drain(spark, source, _sink(location), checkpoint)
         assert metadata_file(location) == before
         assert ids_of(location) == source_ids(2)
@@ -322,7 +324,7 @@ def test_a_folder_that_becomes_read_only_fails_the_query_and_the_next_start_goes
     drain(spark, source, _sink(location), checkpoint)
     add_files(source, [2])
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with pytest.raises(StreamingQueryException, match="StoreUnavailableError.*read-only: mount it writable"):
+    with pytest.raises(StreamingQueryException, match=r"StoreUnavailableError.*read-only: mount it writable"):
         drain(spark, source, _sink(location), checkpoint)
     assert ids_of(location) == source_ids(2)
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)

@@ -1,4 +1,4 @@
-"""kill -9 at random moments of a stream, and a restart each time: in the end the table holds exactly the source's rows.
+"""kill -9 at random moments of a stream, and a restart each time: the table ends with the source's rows.
 
 STREAMING_SINK_KILLS=30 kills more often; STREAMING_SINK_KILL_SEED replays another run.
 """
@@ -73,7 +73,7 @@ class _Child:
         self.started.set()
 
     def wait_for_version(self, location, version):
-        """Return once the stream runs and the table has come to a version. Machines differ too much for a time."""
+        """Return once the stream runs and the table has come to a version: no time fits all machines."""
         assert self.started.wait(180), "the stream did not start"
         give_up_at = time.monotonic() + 120
         while _version(location) < version:

@@ -1,6 +1,6 @@
 """The sink where driver, session and workers are apart: Spark Connect, and executors of their own.
 
-Each runs in a process of its own, since a process has one Spark, and prints what it finds for the tests to judge.
+Each runs in a process of its own, since a process has one Spark, and prints what it finds.
 """
 
 from __future__ import annotations
@@ -34,9 +34,15 @@ found = {}
 def told(name, **facts):
     found[name] = facts
 
-def failure(run):
+def ids(location):
+    return list(ids_of(location).elements())
+
+def state(location, app_id):
+    return head_of(location).properties["streaming-sink.txn." + app_id]
+
+def failure(sink, checkpoint):
     try:
-        run()
+        drain(spark, folder / "source", sink, str(folder / checkpoint))
     except Exception as error:
         return str(error)
     return "no failure"
@@ -45,37 +51,37 @@ location, checkpoint = str(folder / "table"), str(folder / "checkpoint")
 sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always")
 add_files(folder / "source", range(3))
 query = drain(spark, folder / "source", sink, checkpoint)
-told("normal", query=query.id, ids=list(ids_of(location).elements()), state=head_of(location).properties["streaming-sink.txn." + query.id])
+told("normal", query=query.id, ids=ids(location), state=state(location, query.id))
 add_files(folder / "source", [3])
 drain(spark, folder / "source", sink, checkpoint)
-told("restarted", ids=list(ids_of(location).elements()), state=head_of(location).properties["streaming-sink.txn." + query.id])
+told("restarted", ids=ids(location), state=state(location, query.id))
 version = head_of(location).number
 (folder / "table" / "metadata" / "version-hint.text").unlink()
 forget_last_commit(checkpoint)
 drain(spark, folder / "source", IcebergSink(location), checkpoint)
-told("replayed", ids=list(ids_of(location).elements()), grown=head_of(location).number - version,
+told("replayed", ids=ids(location), grown=head_of(location).number - version,
      hint=(folder / "table" / "metadata" / "version-hint.text").read_text() == str(version))
 told("history", reports=[report.to_dict() for report in history(location)], client=len(sink.reports))
 
 named = str(folder / "named")
 drain(spark, folder / "source", IcebergSink(named, app_id="app"), str(folder / "named-checkpoint"))
-told("fresh", message=failure(lambda: drain(spark, folder / "source", IcebergSink(named, app_id="app"), str(folder / "fresh"))),
-     ids=list(ids_of(named).elements()))
+told("fresh", message=failure(IcebergSink(named, app_id="app"), "fresh"), ids=ids(named))
 
 def twice(batch, number):
     # Made here, in the worker: two sinks under one name.
     for part in ("p = 'p0'", "p <> 'p0'"):
-        IcebergSink(location + "-twice").__call__(batch.where(part), number)
+        IcebergSink(location + "-twice")(batch.where(part), number)
 
-told("twice", message=failure(lambda: drain(spark, folder / "source", twice, str(folder / "twice-checkpoint"))))
+told("twice", message=failure(twice, "twice-checkpoint"))
 
-other = spark.readStream.format("rate").load().writeStream.format("noop").option("checkpointLocation", str(folder / "other")).start()
+rate = spark.readStream.format("rate").load().writeStream.format("noop")
+other = rate.option("checkpointLocation", str(folder / "other")).start()
 several = str(folder / "several")
-told("several", message=failure(lambda: drain(spark, folder / "source", IcebergSink(several), str(folder / "several-1"))), ids=list(ids_of(several).elements()))
+told("several", message=failure(IcebergSink(several), "several-1"), ids=ids(several))
 drain(spark, folder / "source", IcebergSink(several, app_id="app"), str(folder / "several-2"))
 add_files(folder / "source", [4])
 drain(spark, folder / "source", IcebergSink(several, app_id="app"), str(folder / "several-2"))
-told("several, named", ids=list(ids_of(several).elements()))
+told("several, named", ids=ids(several))
 other.stop()
 print("FOUND", json.dumps(found))
 spark.stop()
@@ -88,7 +94,8 @@ from streaming_sink import IcebergSink
 from tests.spark.streams import SMALL, drain
 source, location, checkpoint = sys.argv[1:]
 builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
-spark = builder.config("spark.executor.memory", "512m").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+builder = builder.config("spark.executor.memory", "512m").config("spark.sql.shuffle.partitions", "2")
+spark = builder.getOrCreate()
 sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always")
 drain(spark, source, sink, checkpoint)
 print("FILLED", sum(report.merged_files for report in sink.reports))

@@ -1,4 +1,4 @@
-"""Several writers on one table at once: each one's rows are all there, and no fill stands in another's way."""
+"""Several writers on one table at once: each one's rows are all there, and no fill is in another's way."""
 
 from __future__ import annotations
 

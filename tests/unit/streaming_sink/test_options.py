@@ -121,12 +121,12 @@ def test_a_location_that_is_none_is_refused(location):
 
 
 def test_a_location_in_memory_is_refused_because_workers_are_other_processes():
-    with pytest.raises(ValueError, match="memory://.*other"):
+    with pytest.raises(ValueError, match=r"memory://.*other"):
         IcebergSink("memory://events")
 
 
 def test_an_unknown_scheme_is_refused_with_those_that_there_are():
-    with pytest.raises(ValueError, match="unknown scheme; supported are .*s3://"):
+    with pytest.raises(ValueError, match=r"unknown scheme; supported are .*s3://"):
         IcebergSink("hdfs://lake/events")
 
 

@@ -1,4 +1,4 @@
-"""From what the table and the last batches tell to a plan: the translation between `timeline` and `planners`."""
+"""From what the table and the last batches tell to a plan: between `timeline` and `planners`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is calling, told from what Spark says of itself. Stand-ins for sessions: real ones are in tests/spark."""
+"""Who is calling, told from what Spark says. Stand-ins for sessions: real ones are in tests/spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUERY, RUN = "sql.streaming.queryId", "spark.jobGroup.id"
 
 
 class _Context:
-    defaultParallelism = 3  # noqa: N815: as Spark spells it
+    defaultParallelism = 3  # noqa: N815
 
     def __init__(self, **properties):
         self.properties = properties
@@ -62,7 +62,7 @@ def test_a_name_that_is_given_wins_over_the_querys_id():
 
 
 def test_outside_a_query_a_name_is_needed_and_the_run_is_the_sink():
-    with pytest.raises(ValueError, match='outside a streaming query.*app_id="backfill"'):
+    with pytest.raises(ValueError, match=r'outside a streaming query.*app_id="backfill"'):
         identify(_Classic(), None, "minted", None)
     assert identify(_Classic(), "backfill", "minted", None) == Run("backfill", None, "minted")
 
@@ -101,17 +101,29 @@ def test_sessions_are_told_apart():
 
 def test_jobs_are_described_for_the_block_alone_also_when_it_fails():
     session = _Classic(**{"spark.job.description": "before"})
-    with pytest.raises(KeyError), described(session, "a batch"):
-        assert session.sparkContext.properties["spark.job.description"] == "a batch"
+    seen = []
+
+    def fail():
+        seen.append(session.sparkContext.properties["spark.job.description"])
         raise KeyError
+
+    with pytest.raises(KeyError), described(session, "a batch"):
+        fail()
+    assert seen == ["a batch"]
     assert session.sparkContext.properties["spark.job.description"] == "before"
 
 
 def test_on_connect_jobs_are_tagged_for_the_block_alone_whatever_the_text():
     session = _Connect()
-    with pytest.raises(KeyError), described(session, "a, b"):
-        assert session.tags == ["a; b"]
+    seen = []
+
+    def fail():
+        seen.extend(session.tags)
         raise KeyError
+
+    with pytest.raises(KeyError), described(session, "a, b"):
+        fail()
+    assert seen == ["a; b"]
     assert session.tags == []
 
 
