@@ -1,8 +1,11 @@
-"""A Spark Structured Streaming sink for plain Apache Iceberg tables: right-sized files, exactly once, no JAR, no catalog.
+"""A Spark Structured Streaming sink for plain Apache Iceberg tables: right-sized files, exactly once, no JAR,
+no catalog.
 
-    query = stream.writeStream.foreachBatch(IcebergSink("s3://lake/events")).option("checkpointLocation", ...).start()
+    query = stream.writeStream.foreachBatch(IcebergSink("s3://lake/events")).option("checkpointLocation",
+    ...).start()
 
-Names are loaded when they are asked for: Spark's Python workers import parts of this package, and need few of them.
+Names are loaded when they are asked for: Spark's Python workers import parts of this package, and need few of
+them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a sink is told: frozen, checked together when the sink is made, so that a wrong option fails before a stream starts."""
+"""What a sink is told: frozen, checked together when the sink is made, so that a wrong option fails before a
+stream starts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _CODEC = "write.parquet.compression-codec"
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """The options of one sink, checked by `sink_options`. Whatever could hold a secret is left out of the repr."""
+    """The options of one sink, checked by `sink_options`. Whatever could hold a secret is left out of the
+    repr.
+    """
 
     location: str
     partition_by: tuple[str, ...] = ()
@@ -38,25 +42,34 @@ class SinkOptions:
 def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
     """Return the options that a caller gave by name, checked one by one and together.
 
-    Raises TypeError for an unknown name (naming the nearest that exists) or a value of a wrong kind, and ValueError for a
-    value that cannot be; each names the option, its value and what to do.
+    Raises TypeError for an unknown name (naming the nearest that exists) or a value of a wrong kind, and
+    ValueError for a value that cannot be; each names the option, its value and what to do.
     """
     known = [each.name for each in fields(SinkOptions) if each.name != "location"]
     for name in given:
         if name not in known:
-            raise TypeError(f"IcebergSink has no option {name!r}{_nearest(name, known)}; it has {', '.join(known)}")
+            raise TypeError(
+                f"IcebergSink has no option {name!r}{_nearest(name, known)}; it has {', '.join(known)}"
+            )
     if not isinstance(location, str) or not location.strip():
         raise ValueError(f"location must be a path or a URL such as s3://lake/events, not {location!r}")
     if location.startswith("memory://"):
-        raise ValueError(f"a memory:// location lives in one process, and Spark's workers write in others; use a folder: {location!r}")
+        raise ValueError(
+            "a memory:// location lives in one process, and Spark's workers write in others; use a folder:"
+            f" {location!r}"
+        )
     values = {**given, "fill_policy": _fill_policy(given.get("fill_policy", FillPolicy.AMORTIZED))}
     terms = values.setdefault("partition_by", ())
     if not isinstance(terms, list | tuple) or not all(isinstance(term, str) for term in terms):
-        raise TypeError(f'partition_by must be a list of transforms such as ["day(event_time)"], not {terms!r}')
+        raise TypeError(
+            f'partition_by must be a list of transforms such as ["day(event_time)"], not {terms!r}'
+        )
     values["partition_by"] = tuple(terms)
     sizing = values.setdefault("sizing", FileSizing())
     if not isinstance(sizing, FileSizing):
-        raise TypeError(f'sizing must be a FileSizing, such as FileSizing(max_file_bytes="120MiB"), not {sizing!r}')
+        raise TypeError(
+            f'sizing must be a FileSizing, such as FileSizing(max_file_bytes="120MiB"), not {sizing!r}'
+        )
     operation = values.setdefault("operation", "insert")
     if operation not in OPERATIONS:
         near = _nearest(str(operation), OPERATIONS)
@@ -67,12 +80,17 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
             raise ValueError(f"{name} must be a name that is not empty, or left out; it is {value!r}")
     if values.get("takeover_from") is not None and values.get("app_id") is None:
         raise ValueError(
-            "takeover_from needs app_id, or the old query's name would not be found in the table: give the app_id that the old query had; "
-            f"where it had none, that is its query id: app_id={values['takeover_from']!r}"
+            "takeover_from needs app_id, or the old query's name would not be found in the table: give the"
+            " app_id that the old query had; where it had none, that is its query id:"
+            f" app_id={values['takeover_from']!r}"
         )
     _check_table_properties(values.setdefault("table_properties", {}))
     storage_options = values.get("storage_options")
-    if storage_options is not None and not callable(storage_options) and not isinstance(storage_options, Mapping):
+    if (
+        storage_options is not None
+        and not callable(storage_options)
+        and not isinstance(storage_options, Mapping)
+    ):
         raise TypeError("storage_options must be a dict, or a callable without arguments that returns one")
     return SinkOptions(location=location, **values)
 
@@ -85,7 +103,8 @@ def _check_table_properties(given: Any) -> None:
             raise TypeError(f"table_properties must map text to text; {key!r} maps to {value!r}")
         if is_protocol(key):
             raise ValueError(
-                f"table property {key} belongs to the commit protocol and is set by it alone; leave it out of table_properties"
+                f"table property {key} belongs to the commit protocol and is set by it alone; leave it out of"
+                " table_properties"
             )
     for key in given.keys() & DEFAULTS.keys() - {_CODEC}:
         number(given, key)
@@ -97,7 +116,9 @@ def _fill_policy(value: object) -> FillPolicy:
     try:
         return FillPolicy(value)
     except ValueError:
-        raise ValueError(f"fill_policy must be one of {', '.join(names)}, not {value!r}{_nearest(str(value), names)}") from None
+        raise ValueError(
+            f"fill_policy must be one of {', '.join(names)}, not {value!r}{_nearest(str(value), names)}"
+        ) from None
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

@@ -1,4 +1,6 @@
-"""From what the table and the last batches tell to where this batch's rows go: translation between `timeline` and `planners`."""
+"""From what the table and the last batches tell to where this batch's rows go: translation between `timeline`
+and `planners`.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,24 @@ from timeline.head import Head
 from timeline.retention import snapshot_version
 
 ONE_TASK_SECONDS = 1.0
-"""A batch goes to one task, without a shuffle, where the recent ones cost all tasks together no more than this. A coalesced stage
-runs everything upstream at its width too, and a batch's DataFrame tells no size, so only experience can say."""
+"""A batch goes to one task, without a shuffle, where the recent ones cost all tasks together no more than
+this. A coalesced stage runs everything upstream at its width too, and a batch's DataFrame tells no size, so
+only experience can say.
+"""
 
 _RECENT = 3
 _SHARES_OF_A_FILE = 16
-"""A shuffled task is planned for at least a sixteenth of a file's rows, so that tiny batches do not make many tasks."""
+"""A shuffled task is planned for at least a sixteenth of a file's rows, so that tiny batches do not make many
+tasks.
+"""
 _NO_CUT = 1 << 62
 
 
 @dataclass
 class Experience:
-    """What the last batches of one run brought and cost. Lost with the process: it is only a guess at the next one."""
+    """What the last batches of one run brought and cost. Lost with the process: it is only a guess at the
+    next one.
+    """
 
     batches: deque[dict[PartitionKey, int]] = field(default_factory=lambda: deque(maxlen=HISTORY_BATCHES))
     task_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -69,7 +77,8 @@ def _task_seconds(result: WriteResult, planned: Planned, all_cores: float) -> fl
     writing = sum(task.seconds for task in result.tasks)
     if planned.route == "one task":
         return writing
-    # What ran before the shuffle is not in the tasks' reports. Counting the batch has read it all; else the cores bound it.
+    # What ran before the shuffle is not in the tasks' reports. Counting the batch has read it all; else the
+    # cores bound it.
     return all_cores if planned.counting_seconds is None else planned.counting_seconds + writing
 
 
@@ -86,7 +95,7 @@ class Planned:
 
     @property
     def route(self) -> str:
-        """"one task", "shuffle", or "as read"."""
+        """ "one task", "shuffle", or "as read"."""
         if self.routing is None:
             return "as read"
         return "shuffle" if self.routing.shuffled else "one task"
@@ -94,7 +103,9 @@ class Planned:
 
 def bulk_plan(options: SinkOptions) -> Planned:
     """Return the plan of a bulk insert: tasks write what they read, and cut files by their size alone."""
-    plan = InsertPlan((), (), bytes_per_row=1, rows_per_new_file=_NO_CUT, max_file_bytes=options.sizing.max_file_bytes)
+    plan = InsertPlan(
+        (), (), bytes_per_row=1, rows_per_new_file=_NO_CUT, max_file_bytes=options.sizing.max_file_bytes
+    )
     return Planned(plan, None, "bulk_insert")
 
 
@@ -105,13 +116,16 @@ def plan_batch(
     parallelism: int,
     one_task: bool,
 ) -> Planned:
-    """Return where the rows of a batch go: as it is `expected`, or as it was counted; then always by a shuffle.
+    """Return where the rows of a batch go: as it is `expected`, or as it was counted; then always by a
+    shuffle.
 
     `head` is None while the table does not exist. Reads no file but manifests.
     """
     profile = expected if isinstance(expected, Profile) else None
     arrivals = (
-        tuple(Arrival(key, rows) for key, rows in expected.rows.items()) if isinstance(expected, Profile) else tuple(expected)
+        tuple(Arrival(key, rows) for key, rows in expected.rows.items())
+        if isinstance(expected, Profile)
+        else tuple(expected)
     )
     partitions = {comparable(arrival.partition) for arrival in arrivals}
     sizes = () if head is None else commit_sizes(head)
@@ -133,10 +147,11 @@ def plan_batch(
 
 
 def commit_sizes(head: Head) -> tuple[CommitSize, ...]:
-    """Return the sizes of the table's latest ordinary commits, oldest first, from the summaries of its snapshots.
+    """Return the sizes of the table's latest ordinary commits, oldest first, from the summaries of its
+    snapshots.
 
-    A fill's merged files count as a commit of their own: they are the ordinary rows again, in larger files. Other replaces are
-    clusterings, and do not.
+    A fill's merged files count as a commit of their own: they are the ordinary rows again, in larger files.
+    Other replaces are clusterings, and do not.
     """
     sizes: list[CommitSize] = []
     snapshots = head.metadata.snapshots
@@ -147,7 +162,9 @@ def commit_sizes(head: Head) -> tuple[CommitSize, ...]:
         if summary is None or not (summary.operation == Operation.APPEND or _is_fill(snapshots, position)):
             continue
         counts = summary.additional_properties
-        rows, size, files = (int(counts.get(key, 0)) for key in ("added-records", "added-files-size", "added-data-files"))
+        rows, size, files = (
+            int(counts.get(key, 0)) for key in ("added-records", "added-files-size", "added-data-files")
+        )
         sizes.append(CommitSize(rows, size, files))
     return tuple(reversed(sizes))
 

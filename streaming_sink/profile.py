@@ -1,4 +1,6 @@
-"""How many rows a batch brings to each table partition, counted. The dearest part of planning: only where nothing can be predicted."""
+"""How many rows a batch brings to each table partition, counted. The dearest part of planning: only where
+nothing can be predicted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What landed, what it cost and why: a batch's report, and the same figures read back from the table by anyone."""
+"""What landed, what it cost and why: a batch's report, and the same figures read back from the table by
+anyone.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class BatchReport:
     app_id: str
     batch_id: int
     outcome: str
-    """"committed"; "skipped" (committed before, this was a replay); or "empty" (no rows, so nothing was published)."""
+    """"committed"; "skipped" (committed before, this was a replay); or "empty" (no rows, so nothing was
+    published).
+    """
     why: str = ""
     """What a person should know: how rows were planned, what was dropped or cut short."""
     version: int | None = None
@@ -38,7 +42,9 @@ class BatchReport:
     merged_bytes: int = 0
     """Bytes of merged files: what right sizing wrote beyond the new rows themselves."""
     dropped_fills: int = 0
-    """Fills that lost their inputs to another commit, or that came too small to pay; their rows are in, as new files."""
+    """Fills that lost their inputs to another commit, or that came too small to pay; their rows are in, as
+    new files.
+    """
     small_files: int = 0
     """Live files below the small-file limit after the batch, in the partitions that it touched."""
     planned_by: str = ""
@@ -57,23 +63,44 @@ class BatchReport:
         steps = " ".join(f"{step}={ms}" for step, ms in self.milliseconds.items())
         if self.outcome != "committed":
             return f"batch {self.batch_id} of {self.app_id} {self.outcome}: {self.why} [ms {steps}]"
-        filled = f", filled {self.filled_files} into {self.merged_files} ({_size(self.merged_bytes)})" if self.merged_files else ""
+        filled = (
+            f", filled {self.filled_files} into {self.merged_files} ({_size(self.merged_bytes)})"
+            if self.merged_files
+            else ""
+        )
         retried = f", {self.attempts} attempts" if self.attempts > 1 else ""
         why = f": {self.why}" if self.why else ""
         return (
-            f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in {self.new_files} files "
-            f"({_size(self.new_bytes)}){filled}, by {self.planned_by} and {self.route}{retried} [ms {steps}]{why}"
+            f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
+            f" {self.new_files} files ({_size(self.new_bytes)}){filled}, by {self.planned_by} and"
+            f" {self.route}{retried} [ms {steps}]{why}"
         )
 
     def to_summary(self) -> dict[str, str]:
         """Return the figures that are known before the commit, as entries of the snapshot's summary."""
-        kept = ("app_id", "batch_id", "why", "rows", "new_files", "new_bytes", "filled_files", "merged_files", "merged_bytes", "planned_by", "route")
+        kept = (
+            "app_id",
+            "batch_id",
+            "why",
+            "rows",
+            "new_files",
+            "new_bytes",
+            "filled_files",
+            "merged_files",
+            "merged_bytes",
+            "planned_by",
+            "route",
+        )
         entries = {_PREFIX + name.replace("_", "-"): str(getattr(self, name)) for name in kept}
-        return {**entries, _PREFIX + "milliseconds": json.dumps(dict(self.milliseconds), separators=(",", ":"))}
+        return {
+            **entries,
+            _PREFIX + "milliseconds": json.dumps(dict(self.milliseconds), separators=(",", ":")),
+        }
 
 
 def history(location: str, storage_options: StorageOptions | None = None) -> list[BatchReport]:
-    """Return the reports of the batches whose snapshots the table still has, oldest first. From any client, Spark Connect's included.
+    """Return the reports of the batches whose snapshots the table still has, oldest first. From any client,
+    Spark Connect's included.
 
     Raises TableNotFoundError where there is no table, StoreUnavailableError where it cannot be read.
     """
@@ -83,17 +110,22 @@ def history(location: str, storage_options: StorageOptions | None = None) -> lis
 def reports_of(head: Head) -> Iterator[BatchReport]:
     """Yield a report for every batch whose append the table still has as a snapshot, oldest first.
 
-    What is only known after the commit (attempts, the commit's own milliseconds) is not in the table and reads as 0 or is absent.
+    What is only known after the commit (attempts, the commit's own milliseconds) is not in the table and
+    reads as 0 or is absent.
     """
     types = {each.name: each.type for each in fields(BatchReport)}
     for snapshot in head.metadata.snapshots:
         summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
         found = {
-            key.removeprefix(_PREFIX).replace("-", "_"): value for key, value in summary.items() if key.startswith(_PREFIX)
+            key.removeprefix(_PREFIX).replace("-", "_"): value
+            for key, value in summary.items()
+            if key.startswith(_PREFIX)
         }
         if "batch_id" not in found:
             continue
-        values: dict[str, Any] = {name: int(text) if types[name] == "int" else text for name, text in found.items() if name in types}
+        values: dict[str, Any] = {
+            name: int(text) if types[name] == "int" else text for name, text in found.items() if name in types
+        }
         values["milliseconds"] = json.loads(found.get("milliseconds", "{}"))
         version = int(summary.get(VERSION, 0))
         yield BatchReport(outcome="committed", version=version, **values)

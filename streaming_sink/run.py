@@ -1,4 +1,6 @@
-"""Who is calling: which query, which run of it, under which application name (R16). On classic Spark and on Connect."""
+"""Who is calling: which query, which run of it, under which application name (R16). On classic Spark and on
+Connect.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,18 @@ class Run:
 
     app_id: str
     query_id: str | None
-    """None where Spark does not tell it: then a named application's batches are told apart by number alone."""
+    """None where Spark does not tell it: then a named application's batches are told apart by number alone.
+    """
     run_id: str
 
 
 def identify(session: SparkSession, app_id: str | None, minted_run_id: str, known: Run | None) -> Run:
-    """Return the run that is calling. On classic it is read anew on every call, since one sink may be started twice.
+    """Return the run that is calling. On classic it is read anew on every call, since one sink may be started
+    twice.
 
-    On Connect a foreachBatch worker is told no query id: the default is the session's only active query, fixed at the first
-    call (`known`); the run is this worker process. Outside a query it is the sink (`minted_run_id`). ValueError where there is no name to go by.
+    On Connect a foreachBatch worker is told no query id: the default is the session's only active query,
+    fixed at the first call (`known`); the run is this worker process. Outside a query it is the sink
+    (`minted_run_id`). ValueError where there is no name to go by.
     """
     if is_connect(session):
         return known or _on_connect(session, app_id)
@@ -72,13 +77,18 @@ def described(session: SparkSession, text: str) -> Iterator[None]:
 def parallelism(session: SparkSession) -> int:
     """Return how many tasks can run at once; on Connect, which does not tell, what the session shuffles into."""
     if is_connect(session):
-        return int(session.conf.get("spark.default.parallelism", None) or session.conf.get("spark.sql.shuffle.partitions", "2") or 2)
+        return int(
+            session.conf.get("spark.default.parallelism", None)
+            or session.conf.get("spark.sql.shuffle.partitions", "2")
+            or 2
+        )
     return int(session.sparkContext.defaultParallelism)
 
 
 @cache
 def _process_run_id() -> str:
-    # One for all sinks of a worker: two of them under one name are then seen to be one run, whose batch came twice.
+    # One for all sinks of a worker: two of them under one name are then seen to be one run, whose batch came
+    # twice.
     return mint_run_id()
 
 
@@ -89,7 +99,8 @@ def _on_connect(session: SparkSession, app_id: str | None) -> Run:
     if app_id is not None:
         return Run(app_id, None, _process_run_id())
     raise ValueError(
-        f"{len(active)} queries are active in this Spark Connect session, and Connect does not say which of them calls: "
+        f"{len(active)} queries are active in this Spark Connect session, and Connect does not say which of"
+        " them calls: "
         f'name the application, IcebergSink(..., app_id="events"), once for each query'
     )
 
@@ -97,7 +108,7 @@ def _on_connect(session: SparkSession, app_id: str | None) -> Run:
 def _outside_a_query(app_id: str | None, minted_run_id: str) -> Run:
     if app_id is None:
         raise ValueError(
-            'this call comes from outside a streaming query, so nothing names the application: IcebergSink(..., app_id="backfill"); '
-            "its batches count up under that name"
+            "this call comes from outside a streaming query, so nothing names the application:"
+            ' IcebergSink(..., app_id="backfill"); its batches count up under that name'
         )
     return Run(app_id, None, minted_run_id)

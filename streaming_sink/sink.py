@@ -25,7 +25,13 @@ from streaming_sink.schema import arrow_schema, check_batch, iceberg_schema
 from streaming_sink.spec import partition_spec
 from streaming_sink.steps import Steps
 from streaming_sink.writejob import FileIds
-from streaming_sink.writer import WriteJob, WriteResult, partition_sources, write
+from streaming_sink.writer import (
+    WriteJob,
+    WriteResult,
+    partition_sources,
+    without_adaptive_execution,
+    write,
+)
 from timeline.changes import Append, Replace
 from timeline.clock import SYSTEM
 from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError, TableNotFoundError
@@ -170,7 +176,9 @@ class IcebergSink:
             return self._skipped(target.table, transaction, steps)
         for tries in range(1, _CONFLICT_TRIES + 1):
             expected = None if self.options.bulk else state.experience.expected()
-            with _computed_once(batch, read_twice=expected is None and not self.options.bulk) as rows:
+            read_twice = expected is None and not self.options.bulk
+            # What the batch itself shuffles is a job of its own under adaptive execution, also where it is kept and counted.
+            with without_adaptive_execution(batch.sparkSession), _computed_once(batch, read_twice) as rows:
                 planned = self._plan(rows, target, expected, state.experience.fits_one_task(), steps)
                 with steps("write"):
                     result = write(rows, self._job(target, planned, transaction))

@@ -81,7 +81,7 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     rows = routed(batch, job.routing, told.schema, told.partition_by)
     written = rows.mapInArrow(WriteTask(told), f"{RESULT_COLUMN} binary")
     shuffled = job.routing is not None and job.routing.shuffled
-    with _without_adaptive_execution(batch.sparkSession) if shuffled else nullcontext():
+    with without_adaptive_execution(batch.sparkSession) if shuffled else nullcontext():
         try:
             collected = written.collect()
         except Exception as failure:
@@ -148,7 +148,7 @@ def _names(struct: StructType, field_id: int) -> tuple[str, ...]:
 
 
 @contextmanager
-def _without_adaptive_execution(session: SparkSession) -> Iterator[None]:
+def without_adaptive_execution(session: SparkSession) -> Iterator[None]:
     """Adaptive execution would run our shuffle's stages as two jobs. Put back as it was, also on failure."""
     before = session.conf.get(_ADAPTIVE)
     if before is None or before == "false":

@@ -329,6 +329,19 @@ def test_a_first_batch_is_two_jobs_the_steady_state_one_and_the_source_is_comput
     assert ids_of(location) == source_ids(5)
 
 
+@pytest.mark.parametrize("one_task_seconds", [-1.0, 1e9], ids=["shuffle", "one task"])
+def test_a_batch_that_shuffles_by_itself_costs_no_more_jobs(spark, location, monkeypatch, one_task_seconds):
+    monkeypatch.setattr("streaming_sink.planning.ONE_TASK_SECONDS", one_task_seconds)
+    sink, jobs, run = _sink(location), [], f"aggregated-{one_task_seconds}"
+    with calling_as(spark, "query", run):
+        for number in range(3):
+            before = jobs_of(spark, run)
+            sink(spark.range(100).selectExpr("id % 7 AS id").groupBy("id").count(), number)
+            jobs.append(jobs_of(spark, run) - before)
+    assert jobs == [2, 2, 1]
+    assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+
+
 def test_the_jobs_say_what_they_are_for_and_the_description_of_before_comes_back(spark, location):
     context = spark.sparkContext
     seen = []

@@ -1,0 +1,241 @@
+"""An executor is lost, a task fails, a task runs twice at once: every row is in the table once all the same (R10).
+
+This file is a program too. The tests start it once; it lands one batch for each fault, on executors of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark import SparkContext, TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from planners import FileSizing
+from streaming_sink import IcebergSink, routes, writer
+from streaming_sink.worker import WriteTask
+from tests.spark.streams import ids_of, metadata_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import DataFrame
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, and 127.0.0.2 as a second host"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = 4000
+SLICES = 4
+STRUCK = 1
+"""The task that a fault strikes, when it has written files of which nobody was told yet."""
+PATIENCE = 120
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A batch, and what happens to it."""
+
+    name: str
+    kind: str
+    partition_by: tuple[str, ...] = ()
+    operation: str = "insert"
+    max_file_bytes: str = "128KiB"
+    by_position: bool = False
+    """Rows are routed by their place in the batch and not by their values, which R10 forbids."""
+
+
+LOSS = Fault("loss", "kill")
+LOSS_PARTITIONED = Fault("loss-partitioned", "kill", partition_by=("p",))
+LOSS_BY_POSITION = Fault("loss-by-position", "kill", by_position=True)
+FAILURE = Fault("failure", "fail", operation="bulk_insert", max_file_bytes="16KiB")
+SPECULATION = Fault("speculation", "stall")
+
+
+# ---------------------------------------------------------------------------------------------- the program
+
+
+class FaultyTask(WriteTask):
+    """A writing task that its fault strikes once. Leaves marks: `struck-<attempt>`, `wrote-<task>-<attempt>`."""
+
+    def __init__(self, kind: str, marks: str, job: Any) -> None:
+        super().__init__(job)
+        self._kind = kind
+        self._marks = Path(marks)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        task, attempt = context.partitionId(), context.taskAttemptId()
+        if task != STRUCK or any(self._marks.glob("struck-*")):
+            results = list(super().__call__(batches))
+            (self._marks / f"wrote-{task}-{attempt}").touch()
+            yield from results
+            return
+        (self._marks / f"struck-{attempt}").touch()
+        if self._kind == "fail":
+            batches = self._failing(batches, attempt)
+        list(super().__call__(batches))
+        if self._kind == "kill":
+            # What another task has written is final. The rows of this one travel once more.
+            _wait_for(lambda: any(self._marks.glob("wrote-*")))
+            os.kill(_executor(), signal.SIGKILL)
+        time.sleep(PATIENCE)
+        raise AssertionError("the task was not ended")
+
+    def _failing(self, batches: Iterable[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        for file in self._marks.parent.glob(f"table/data/*-{attempt}.parquet"):
+            (self._marks / f"begun-{file.name}").touch()
+        raise RuntimeError("the first attempt fails")
+
+
+def _executor() -> int:
+    """Return the process id of the executor that this Python worker belongs to."""
+    process = os.getpid()
+    while process > 1:
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{process}/cmdline").read_bytes():
+            return process
+    raise AssertionError("no executor stands above this worker")
+
+
+class Upstream:
+    """Hands its rows on, from another one on each time a part of them is computed again: no shuffle promises an order."""
+
+    def __init__(self, marks: str) -> None:
+        self._marks = Path(marks)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        part = context.partitionId()
+        times = len(list(self._marks.glob(f"computed-{part}-*")))
+        (self._marks / f"computed-{part}-{times}").touch()
+        rows = pa.Table.from_batches(list(batches))
+        turned = pa.concat_tables([rows.slice(times), rows.slice(0, times)])
+        yield from turned.combine_chunks().to_batches()
+
+
+def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
+    _wait_for(lambda: spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 3)  # and the driver
+    started = time.monotonic()
+    marks = base / fault.name / "marks"
+    marks.mkdir(parents=True)
+    rows = spark.range(0, ROWS, 1, SLICES).select(
+        "id",
+        sf.when(sf.col("id") % 10 > 0, "hot").otherwise("cold").alias("p"),
+        sf.sha2(sf.col("id").cast("string"), 256).alias("text"),
+    )
+    sink = IcebergSink(
+        str(base / fault.name / "table"),
+        partition_by=fault.partition_by,
+        operation=fault.operation,
+        sizing=FileSizing(max_file_bytes=fault.max_file_bytes, small_file_bytes="8KiB"),
+        app_id="app",
+    )
+    by_values = routes._row_hash
+    writer.WriteTask = partial(FaultyTask, fault.kind, str(marks))  # type: ignore[assignment,misc]
+    if fault.by_position:
+        routes._row_hash = lambda rows: sf.xxhash64(sf.monotonically_increasing_id())
+    try:
+        sink(rows.mapInArrow(Upstream(str(marks)), rows.schema), 0)
+    finally:
+        routes._row_hash = by_values
+    print("LANDED", fault.name, sink.reports[0].route, started, time.monotonic() - started, flush=True)
+
+
+def _wait_for(condition: Callable[[], Any]) -> None:
+    give_up_at = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+
+
+@contextmanager
+def _session(master: str, **settings: str) -> Iterator[SparkSession]:
+    common = {
+        "spark.cores.max": "2",
+        "spark.executor.memory": "512m",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.shuffle.io.maxRetries": "1",
+        "spark.shuffle.io.retryWait": "100ms",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    session = SparkSession.builder.master(master).config(map={**common, **settings}).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _cluster_of_two_hosts(folder: Path) -> str:
+    """Start a standalone master and two workers in this JVM: Spark speculates on another host only."""
+    SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    gateway: Any = SparkContext._gateway
+    deploy, conf = jvm.org.apache.spark.deploy, jvm.org.apache.spark.SparkConf()
+    masters = gateway.new_array(jvm.String, 1)
+    master = deploy.master.Master.startRpcEnvAndEndpoint("127.0.0.1", 0, 0, conf)
+    masters[0] = f"spark://{master._1().address().hostPort()}"
+    for number, host in enumerate(("127.0.0.1", "127.0.0.2")):
+        deploy.worker.Worker.startRpcEnvAndEndpoint(
+            host, 0, 0, 1, 1024, masters, str(folder), jvm.scala.Option.apply(number), conf, jvm.scala.Option.empty()
+        )
+    return str(masters[0])
+
+
+def main(base: Path) -> None:
+    """Land a batch for each fault below `base`."""
+    with _session("local-cluster[2,1,1024]") as spark:
+        for fault in (LOSS, LOSS_PARTITIONED, LOSS_BY_POSITION, FAILURE):
+            _land(spark, fault, base)
+    hosts = _cluster_of_two_hosts(base / "work")
+    with _session(hosts, **{"spark.speculation": "true", "spark.speculation.quantile": "0.5"}) as spark:
+        _land(spark, SPECULATION, base)
+
+
+# ------------------------------------------------------------------------------------------------ the tests
+
+
+@pytest.fixture(scope="module")
+def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder where the program has landed its batches."""
+    base = tmp_path_factory.mktemp("landed")
+    told = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
+    command = [sys.executable, __file__, str(base)]
+    done = subprocess.run(command, env=told, cwd=base, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return base
+
+
+def _ids(base, fault):
+    return ids_of(str(base / fault.name / "table"))
+
+
+EVERY_ROW_ONCE = Counter(range(ROWS))
+
+
+def _marks(base, fault, kind):
+    return sorted(path.name.removeprefix(kind) for path in (base / fault.name / "marks").glob(f"{kind}*"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
