@@ -26,7 +26,7 @@ class SinkOptions:
 
     location: str
     partition_by: tuple[str, ...] = ()
-    sizing: FileSizing = FileSizing()
+    sizing: FileSizing = field(default_factory=FileSizing)
     fill_policy: FillPolicy = FillPolicy.AMORTIZED
     operation: str = "insert"
     app_id: str | None = None

@@ -71,19 +71,23 @@ class _Target:
 class IcebergSink:
     """Lands a stream in one Apache Iceberg table, as the function of `DataStreamWriter.foreachBatch`.
 
-    Called with a batch, it returns once the batch's rows are durable and part of the table, exactly once: a batch that was committed before
-    (a replay after a crash) is skipped. The table is created from the first batch that has rows. Files are right-sized as
-    they are written (`sizing`, `fill_policy`); any number of sinks and processes may write to one table.
+    Called with a batch, it returns once the batch's rows are durable and part of the table, exactly once: a
+    batch that was committed before (a replay after a crash) is skipped. The table is created from the first
+    batch that has rows. Files are right-sized as they are written (`sizing`, `fill_policy`); any number of
+    sinks and processes may write to one table.
 
-    `partition_by` holds Iceberg transforms by name: "region", "day(event_time)", "bucket(16, user_id)", …; it counts when the table is created, and must
-    agree with the table afterwards. `operation="bulk_insert"` writes as tasks come: no profile, no plan, no shuffle; for backfills.
-    `app_id` names the writer for exactly-once; by default it is the query's id, which lives in the checkpoint. `takeover_from` is the id of a
-    query whose place a fresh checkpoint takes. `table_properties` are given to a table that the sink creates. `storage_options` are obstore's (endpoint,
-    region, credentials), or a picklable callable that returns them, called where they are needed.
+    `partition_by` holds Iceberg transforms by name: "region", "day(event_time)", "bucket(16, user_id)", …; it
+    counts when the table is created, and must agree with the table afterwards. `operation="bulk_insert"`
+    writes as tasks come: no profile, no plan, no shuffle; for backfills. `app_id` names the writer for
+    exactly-once; by default it is the query's id, which lives in the checkpoint. `takeover_from` is the id of
+    a query whose place a fresh checkpoint takes. `table_properties` are given to a table that the sink
+    creates. `storage_options` are obstore's (endpoint, region, credentials), or a picklable callable that
+    returns them, called where they are needed.
 
-    Raises TypeError or ValueError for options that cannot be; at a batch: SchemaMismatchError, CheckpointRegressionError,
-    FencedError, CommitStateUnknownError, StoreUnavailableError, UnsafeStoreError, CorruptTableError (see `streaming_sink.errors`). A batch that
-    raised is not committed, or not known to be; Spark's next try of it finds out.
+    Raises TypeError or ValueError for options that cannot be; at a batch: SchemaMismatchError,
+    CheckpointRegressionError, FencedError, CommitStateUnknownError, StoreUnavailableError, UnsafeStoreError,
+    CorruptTableError (see `streaming_sink.errors`). A batch that raised is not committed, or not known to be;
+    Spark's next try of it finds out.
 
     A sink pickles: it carries its options, never an open client.
     """
@@ -141,12 +145,15 @@ class IcebergSink:
     def reports(self) -> tuple[BatchReport, ...]:
         """The reports of the last 1,000 batches that this object landed, oldest first.
 
-        On Spark Connect the batches run in another process: `streaming_sink.history(location)` shows them from anywhere.
+        On Spark Connect the batches run in another process: `streaming_sink.history(location)` shows them
+        from anywhere.
         """
         return tuple(self._reports)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Land one micro-batch. Called by Spark, once per micro-batch and again for one that may not have ended."""
+        """Land one micro-batch. Called by Spark, once per micro-batch and again for one that may not have
+        ended.
+        """
         session = batch.sparkSession
         with self._lock, described(session, f"{self.options.location}: batch {batch_id}"):
             run = identify(session, self.options.app_id, self._minted_run_id, self._known_run)
@@ -162,7 +169,9 @@ class IcebergSink:
     def _land(self, batch: DataFrame, batch_id: int, run: Run, state: _RunState) -> BatchReport:
         steps = Steps()
         tried_before, state.last_tried = state.last_tried == batch_id, batch_id
-        transaction = Transaction(run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from)
+        transaction = Transaction(
+            run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from
+        )
         with steps("head"):
             target = self._target(batch, fresh=state.last_batch is None)
             skipped = target.table is not None and (
@@ -177,14 +186,19 @@ class IcebergSink:
         for tries in range(1, _CONFLICT_TRIES + 1):
             expected = None if self.options.bulk else state.experience.expected()
             read_twice = expected is None and not self.options.bulk
-            # What the batch itself shuffles is a job of its own under adaptive execution, also where it is kept and counted.
+            # What the batch itself shuffles is a job of its own under adaptive execution, also where it is
+            # kept and counted.
             with without_adaptive_execution(batch.sparkSession), _computed_once(batch, read_twice) as rows:
                 planned = self._plan(rows, target, expected, state.experience.fits_one_task(), steps)
                 with steps("write"):
                     result = write(rows, self._job(target, planned, transaction))
             if not result.rows:
                 return BatchReport(
-                    app_id=run.app_id, batch_id=batch_id, outcome="empty", why="the batch has no rows; nothing was published", milliseconds=steps.milliseconds
+                    app_id=run.app_id,
+                    batch_id=batch_id,
+                    outcome="empty",
+                    why="the batch has no rows; nothing was published",
+                    milliseconds=steps.milliseconds,
                 )
             draft = _draft(transaction, result, planned, target, steps)
             try:
@@ -195,7 +209,9 @@ class IcebergSink:
             except CommitConflictError as conflict:
                 if tries == _CONFLICT_TRIES:
                     raise
-                _LOG.warning("batch %d of %s is planned and written again: %s", batch_id, run.app_id, conflict)
+                _LOG.warning(
+                    "batch %d of %s is planned and written again: %s", batch_id, run.app_id, conflict
+                )
                 self._table = self._table or self._open()
                 if self._table is not None:
                     self._table.refresh()
@@ -210,7 +226,12 @@ class IcebergSink:
         return self._committed(draft, committed, table, result, steps)
 
     def _plan(
-        self, batch: DataFrame, target: _Target, expected: tuple[Arrival, ...] | None, one_task: bool, steps: Steps
+        self,
+        batch: DataFrame,
+        target: _Target,
+        expected: tuple[Arrival, ...] | None,
+        one_task: bool,
+        steps: Steps,
     ) -> Planned:
         """Return where the rows go: as expected, or, where nothing is, as counted."""
         if self.options.bulk:
@@ -218,7 +239,9 @@ class IcebergSink:
         arrivals: tuple[Arrival, ...] | Profile | None = expected
         if arrivals is None:
             with steps("profile"), described(batch.sparkSession, f"{self.options.location}: counting rows"):
-                arrivals = count_rows(batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec))
+                arrivals = count_rows(
+                    batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec)
+                )
         with steps("plan"):
             head = None if target.table is None else target.table.head
             return plan_batch(head, arrivals, self.options, parallelism(batch.sparkSession), one_task)
@@ -240,7 +263,11 @@ class IcebergSink:
 
     @property
     def _store(self) -> Store:
-        return self._table.store if self._table is not None else open_store(self.options.location, self.options.storage_options)
+        return (
+            self._table.store
+            if self._table is not None
+            else open_store(self.options.location, self.options.storage_options)
+        )
 
     def _open(self) -> Table | None:
         store = open_store(self.options.location, self.options.storage_options)
@@ -253,17 +280,27 @@ class IcebergSink:
         return table
 
     def _create(self, target: _Target) -> Table:
-        """Create the table that the batch was written for, or take the one that another writer made meanwhile, if it is alike."""
+        """Create the table that the batch was written for, or take the one that another writer made
+        meanwhile, if it is alike.
+        """
         self._table = Table.create(
-            self._store, target.schema, target.spec, table_properties=self.options.table_properties, store_is_checked=True
+            self._store,
+            target.schema,
+            target.spec,
+            table_properties=self.options.table_properties,
+            store_is_checked=True,
         )
         head = self._table.head
         if head.schema.as_struct() != target.schema.as_struct() or head.spec.fields != target.spec.fields:
-            raise CommitConflictError(f"another writer created the table first, with other columns or partitions: {self.options.location}")
+            raise CommitConflictError(
+                "another writer created the table first, with other columns or partitions:"
+                f" {self.options.location}"
+            )
         return self._table
 
     def _job(self, target: _Target, planned: Planned, transaction: Transaction) -> WriteJob:
-        # The time in the files' names runs with the table, so that the garbage fence can tell old from new (R6).
+        # The time in the files' names runs with the table, so that the garbage fence can tell old from new
+        # (R6).
         last_ms = 0 if target.table is None else target.table.head.metadata.last_updated_ms
         return WriteJob(
             store=self._store,
@@ -280,7 +317,8 @@ class IcebergSink:
     ) -> Committed | AlreadyCommitted:
         files = {file.path: data_file(file, target.spec) for file in result.new}
         fills = [
-            Replace(frozenset([*merge.inputs, merge.new]), (data_file(merge.merged, target.spec),)) for merge in result.merges
+            Replace(frozenset([*merge.inputs, merge.new]), (data_file(merge.merged, target.spec),))
+            for merge in result.merges
         ]
         summary = {**draft.to_summary(), EPOCH_ID: str(transaction.batch)}
         if transaction.query_id is not None:
@@ -294,7 +332,9 @@ class IcebergSink:
         )
 
     def _skipped(self, table: Table, transaction: Transaction, steps: Steps) -> BatchReport:
-        """Complete what a crash may have cut off after the batch's commit, and say that there was nothing else to do."""
+        """Complete what a crash may have cut off after the batch's commit, and say that there was nothing
+        else to do.
+        """
         with steps("commit"):
             table.tidy()
         return BatchReport(
@@ -311,7 +351,10 @@ class IcebergSink:
     ) -> BatchReport:
         why = [draft.why, *(f"a fill was dropped: {dropped.reason}" for dropped in committed.dropped)]
         if committed.history_cut:
-            why.append("snapshots younger than history.expire.max-snapshot-age-ms were expired, because there are too many")
+            why.append(
+                "snapshots younger than history.expire.max-snapshot-age-ms were expired, because there are"
+                " too many"
+            )
         touched = {file.partition for file in result.new}
         return replace(
             draft,
@@ -325,9 +368,11 @@ class IcebergSink:
         )
 
     def _state_of(self, run: Run) -> _RunState:
-        """Return what is known of a run. A new one begins with what the last run of the same application has learnt.
+        """Return what is known of a run. A new one begins with what the last run of the same application has
+        learnt.
 
-        An earlier run keeps its epoch: should it call once more, it must find itself fenced, and not pass for a newer run.
+        An earlier run keeps its epoch: should it call once more, it must find itself fenced, and not pass for
+        a newer run.
         """
         if run not in self._runs:
             fresh = _RunState()
@@ -339,14 +384,19 @@ class IcebergSink:
 
 
 def _check_is_a_replay(head: Head, batch_id: int, run: Run, written: WriteResult | None = None) -> None:
-    """Raise ValueError if this very run has committed the batch by another call: a skip would lose the rows of this one.
+    """Raise ValueError if this very run has committed the batch by another call: a skip would lose the rows
+    of this one.
 
     `written` is what this call wrote: where its files are live, the commit is its own, acknowledged late.
     """
     known = head.transaction(run.app_id)
     if known is None or known.run_id != run.run_id:
         return
-    paths = [] if written is None else [*(file.path for file in written.new), *(merge.merged.path for merge in written.merges)]
+    paths = (
+        []
+        if written is None
+        else [*(file.path for file in written.new), *(merge.merged.path for merge in written.merges)]
+    )
     if not any(head.find_live(path) for path in paths):
         raise _given_twice(batch_id, run)
 
@@ -354,14 +404,17 @@ def _check_is_a_replay(head: Head, batch_id: int, run: Run, written: WriteResult
 def _given_twice(batch_id: int, run: Run) -> ValueError:
     name = run.app_id[:8]
     return ValueError(
-        f"batch {batch_id} was given to this sink twice by one run: two DataFrames of one foreachBatch need a sink each, with distinct app_ids, "
+        f"batch {batch_id} was given to this sink twice by one run: two DataFrames of one foreachBatch need a"
+        " sink each, with distinct app_ids, "
         f'such as IcebergSink(..., app_id="{name}-orders") and IcebergSink(..., app_id="{name}-refunds")'
     )
 
 
 @contextmanager
 def _computed_once(batch: DataFrame, read_twice: bool) -> Iterator[DataFrame]:
-    """Yield the batch, kept where it will be read twice (counted, then written), so that its source is read once."""
+    """Yield the batch, kept where it will be read twice (counted, then written), so that its source is read
+    once.
+    """
     if not read_twice or batch.is_cached:
         yield batch
         return
@@ -398,12 +451,14 @@ def _draft(
 
 
 def _check_nobody_else_is_there(store: Store) -> None:
-    """Raise CorruptTableError where another writer's versions, whose names are not ours, lie in the place of ours."""
+    """Raise CorruptTableError where another writer's versions, whose names are not ours, lie in the place of
+    ours.
+    """
     for listed in store.list_folder(VERSION_FOLDER):
         if listed.path.endswith(".metadata.json"):
             raise CorruptTableError(
-                f"{listed.path} was not written by this sink: it is a table of another writer, whose commits this protocol cannot join. "
-                f"Use a location of its own for the stream: {store.location}"
+                f"{listed.path} was not written by this sink: it is a table of another writer, whose commits"
+                f" this protocol cannot join. Use a location of its own for the stream: {store.location}"
             )
 
 
@@ -413,8 +468,11 @@ def _check_partitioning(wanted: Sequence[str], schema: Schema, spec: PartitionSp
     asked = [(each.source_id, str(each.transform)) for each in partition_spec(wanted, schema).fields]
     has = [(each.source_id, str(each.transform)) for each in spec.fields]
     if asked != has:
-        fields = ", ".join(f"{each.transform}({schema.find_column_name(each.source_id)})" for each in spec.fields) or "nothing"
+        fields = (
+            ", ".join(f"{each.transform}({schema.find_column_name(each.source_id)})" for each in spec.fields)
+            or "nothing"
+        )
         raise SchemaMismatchError(
-            f"the table is partitioned by {fields}, and the sink says partition_by={list(wanted)}: leave partition_by out to keep "
-            f"the table's, or write to a new table: {location}"
+            f"the table is partitioned by {fields}, and the sink says partition_by={list(wanted)}: leave"
+            f" partition_by out to keep the table's, or write to a new table: {location}"
         )

@@ -33,8 +33,8 @@ def test_it_survives_json():
 
 
 def test_it_is_one_line():
-    assert REPORT.line() == (
-        "batch 7 of events committed as version 9: 1000 rows in 2 files (2.0 KiB), "
+    assert (
+        REPORT.line() == "batch 7 of events committed as version 9: 1000 rows in 2 files (2.0 KiB), "
         "filled 3 into 1 (3.0 MiB), by forecast and one task, "
         "2 attempts [ms head=1 write=200 total=201]: a fill was dropped: its input is gone"
     )
