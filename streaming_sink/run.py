@@ -75,7 +75,7 @@ def described(session: SparkSession, text: str) -> Iterator[None]:
 
 
 def parallelism(session: SparkSession) -> int:
-    """Return how many tasks can run at once; on Connect, which does not tell, what the session shuffles into."""
+    """Return how many tasks can run at once; on Connect, which does not tell, what it shuffles into."""
     if is_connect(session):
         return int(
             session.conf.get("spark.default.parallelism", None)

@@ -7,23 +7,22 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
 
 from planners import Arrival, FileSizing
+from streaming_sink import outcomes
 from streaming_sink.datafiles import data_file
 from streaming_sink.options import SinkOptions, StorageOptions, sink_options
-from streaming_sink.planning import Experience, Planned, bulk_plan, count_small_files, plan_batch
+from streaming_sink.planning import Experience, Planned, bulk_plan, plan_batch
 from streaming_sink.profile import Profile, count_rows
 from streaming_sink.report import EPOCH_ID, QUERY_ID, BatchReport
 from streaming_sink.run import Run, described, identify, mint_run_id, parallelism
-from streaming_sink.schema import arrow_schema, check_batch, iceberg_schema
-from streaming_sink.spec import partition_spec
+from streaming_sink.schema import arrow_schema, check_batch
 from streaming_sink.steps import Steps
+from streaming_sink.target import Destination, Target
 from streaming_sink.writejob import FileIds
 from streaming_sink.writer import (
     WriteJob,
@@ -34,13 +33,10 @@ from streaming_sink.writer import (
 )
 from timeline.changes import Append, Replace
 from timeline.clock import SYSTEM
-from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError, TableNotFoundError
+from timeline.errors import CommitConflictError
 from timeline.head import Head
-from timeline.names import VERSION_FOLDER
-from timeline.properties import DEFAULTS
 from timeline.stores import open_store
-from timeline.stores.base import Store
-from timeline.table import AlreadyCommitted, Committed, Table, check_store
+from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.transactions import Transaction, check_transaction
 
 _LOG = logging.getLogger("streaming_sink")
@@ -56,16 +52,6 @@ class _RunState:
     last_tried: int | None = None
     last_batch: int | None = None
     experience: Experience = field(default_factory=Experience)
-
-
-@dataclass(frozen=True)
-class _Target:
-    """What a batch is written for: the table as it is, or as its first batch will make it."""
-
-    table: Table | None
-    schema: Schema
-    spec: PartitionSpec
-    properties: Mapping[str, str]
 
 
 class IcebergSink:
@@ -128,7 +114,7 @@ class IcebergSink:
         self._minted_run_id = mint_run_id()
         self._known_run: Run | None = None
         self._runs: dict[Run, _RunState] = {}
-        self._table: Table | None = None
+        self._destination = Destination(self.options)
         self._reports: deque[BatchReport] = deque(maxlen=_REPORTS_KEPT)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -173,7 +159,7 @@ class IcebergSink:
             run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from
         )
         with steps("head"):
-            target = self._target(batch, fresh=state.last_batch is None)
+            target = self._destination.target(batch.schema, fresh=state.last_batch is None)
             skipped = target.table is not None and (
                 check_transaction(target.table.head.transaction(run.app_id), transaction) is None
             )
@@ -182,7 +168,7 @@ class IcebergSink:
         if skipped and target.table is not None:
             if not tried_before:
                 _check_is_a_replay(target.table.head, batch_id, run)
-            return self._skipped(target.table, transaction, steps)
+            return _skipped(transaction, target.table, steps)
         for tries in range(1, _CONFLICT_TRIES + 1):
             expected = None if self.options.bulk else state.experience.expected()
             read_twice = expected is None and not self.options.bulk
@@ -193,17 +179,11 @@ class IcebergSink:
                 with steps("write"):
                     result = write(rows, self._job(target, planned, transaction))
             if not result.rows:
-                return BatchReport(
-                    app_id=run.app_id,
-                    batch_id=batch_id,
-                    outcome="empty",
-                    why="the batch has no rows; nothing was published",
-                    milliseconds=steps.milliseconds,
-                )
-            draft = _draft(transaction, result, planned, target, steps)
+                return outcomes.empty(transaction, steps)
+            draft = outcomes.written(transaction, result, planned, target, steps)
             try:
                 with steps("commit"):
-                    table = target.table or self._create(target)
+                    table = target.table or self._destination.create(target)
                     committed = self._commit(table, target, result, transaction, draft)
                 break
             except CommitConflictError as conflict:
@@ -212,23 +192,23 @@ class IcebergSink:
                 _LOG.warning(
                     "batch %d of %s is planned and written again: %s", batch_id, run.app_id, conflict
                 )
-                self._table = self._table or self._open()
-                if self._table is not None:
-                    self._table.refresh()
-                target = self._target(batch, fresh=True)
+                self._destination.refresh()
+                target = self._destination.target(batch.schema, fresh=False)
                 check_batch(target.schema, batch.schema)
         if isinstance(committed, AlreadyCommitted):
             if not tried_before:
                 _check_is_a_replay(table.head, batch_id, run, result)
-            return self._skipped(table, transaction, steps)
+            return _skipped(transaction, table, steps)
         state.epoch = committed.epoch
         state.experience.add(result, planned, steps.seconds("write"), parallelism(batch.sparkSession))
-        return self._committed(draft, committed, table, result, steps)
+        return outcomes.committed(
+            draft, committed, table, result, self.options.sizing.small_file_bytes, steps
+        )
 
     def _plan(
         self,
         batch: DataFrame,
-        target: _Target,
+        target: Target,
         expected: tuple[Arrival, ...] | None,
         one_task: bool,
         steps: Steps,
@@ -243,67 +223,14 @@ class IcebergSink:
                     batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec)
                 )
         with steps("plan"):
-            head = None if target.table is None else target.table.head
-            return plan_batch(head, arrivals, self.options, parallelism(batch.sparkSession), one_task)
+            return plan_batch(target.head, arrivals, self.options, parallelism(batch.sparkSession), one_task)
 
-    def _target(self, batch: DataFrame, fresh: bool) -> _Target:
-        """Return the table to write to, by its real head if `fresh`, else by the one that this process knows."""
-        if self._table is None:
-            self._table = self._open()
-        elif fresh:
-            self._table.refresh()
-        if self._table is not None:
-            head = self._table.head
-            _check_partitioning(self.options.partition_by, head.schema, head.spec, self.options.location)
-            return _Target(self._table, head.schema, head.spec, head.properties)
-        schema = iceberg_schema(batch.schema)
-        spec = partition_spec(self.options.partition_by, schema)
-        check_store(self._store)
-        return _Target(None, schema, spec, {**DEFAULTS, **self.options.table_properties})
-
-    @property
-    def _store(self) -> Store:
-        return (
-            self._table.store
-            if self._table is not None
-            else open_store(self.options.location, self.options.storage_options)
-        )
-
-    def _open(self) -> Table | None:
-        store = open_store(self.options.location, self.options.storage_options)
-        try:
-            table = Table.open(store)
-        except TableNotFoundError:
-            _check_nobody_else_is_there(store)
-            return None
-        table.ensure_store_is_safe()
-        return table
-
-    def _create(self, target: _Target) -> Table:
-        """Create the table that the batch was written for, or take the one that another writer made
-        meanwhile, if it is alike.
-        """
-        self._table = Table.create(
-            self._store,
-            target.schema,
-            target.spec,
-            table_properties=self.options.table_properties,
-            store_is_checked=True,
-        )
-        head = self._table.head
-        if head.schema.as_struct() != target.schema.as_struct() or head.spec.fields != target.spec.fields:
-            raise CommitConflictError(
-                "another writer created the table first, with other columns or partitions:"
-                f" {self.options.location}"
-            )
-        return self._table
-
-    def _job(self, target: _Target, planned: Planned, transaction: Transaction) -> WriteJob:
+    def _job(self, target: Target, planned: Planned, transaction: Transaction) -> WriteJob:
         # The time in the files' names runs with the table, so that the garbage fence can tell old from new
         # (R6).
-        last_ms = 0 if target.table is None else target.table.head.metadata.last_updated_ms
+        last_ms = 0 if target.head is None else target.head.metadata.last_updated_ms
         return WriteJob(
-            store=self._store,
+            store=self._destination.store,
             schema=target.schema,
             spec=target.spec,
             properties=target.properties,
@@ -313,7 +240,7 @@ class IcebergSink:
         )
 
     def _commit(
-        self, table: Table, target: _Target, result: WriteResult, transaction: Transaction, draft: BatchReport
+        self, table: Table, target: Target, result: WriteResult, transaction: Transaction, draft: BatchReport
     ) -> Committed | AlreadyCommitted:
         files = {file.path: data_file(file, target.spec) for file in result.new}
         fills = [
@@ -331,42 +258,6 @@ class IcebergSink:
             open_below_bytes=self.options.sizing.small_file_bytes,
         )
 
-    def _skipped(self, table: Table, transaction: Transaction, steps: Steps) -> BatchReport:
-        """Complete what a crash may have cut off after the batch's commit, and say that there was nothing
-        else to do.
-        """
-        with steps("commit"):
-            table.tidy()
-        return BatchReport(
-            app_id=transaction.app_id,
-            batch_id=transaction.batch,
-            outcome="skipped",
-            why="the batch was committed before; this was a replay",
-            version=table.head.number,
-            milliseconds=steps.milliseconds,
-        )
-
-    def _committed(
-        self, draft: BatchReport, committed: Committed, table: Table, result: WriteResult, steps: Steps
-    ) -> BatchReport:
-        why = [draft.why, *(f"a fill was dropped: {dropped.reason}" for dropped in committed.dropped)]
-        if committed.history_cut:
-            why.append(
-                "snapshots younger than history.expire.max-snapshot-age-ms were expired, because there are"
-                " too many"
-            )
-        touched = {file.partition for file in result.new}
-        return replace(
-            draft,
-            outcome="committed",
-            why="; ".join(text for text in why if text),
-            version=committed.version,
-            attempts=committed.attempts,
-            dropped_fills=len(committed.dropped) + len(result.skipped),
-            small_files=count_small_files(table.head, touched, self.options.sizing.small_file_bytes),
-            milliseconds=steps.milliseconds,
-        )
-
     def _state_of(self, run: Run) -> _RunState:
         """Return what is known of a run. A new one begins with what the last run of the same application has
         learnt.
@@ -381,6 +272,13 @@ class IcebergSink:
                     fresh.experience = state.experience
             self._runs[run] = fresh
         return self._runs[run]
+
+
+def _skipped(transaction: Transaction, table: Table, steps: Steps) -> BatchReport:
+    """Complete what a crash may have cut off after the batch's commit; there is nothing else to do."""
+    with steps("commit"):
+        table.tidy()
+    return outcomes.skipped(transaction, table, steps)
 
 
 def _check_is_a_replay(head: Head, batch_id: int, run: Run, written: WriteResult | None = None) -> None:
@@ -423,56 +321,3 @@ def _computed_once(batch: DataFrame, read_twice: bool) -> Iterator[DataFrame]:
         yield kept
     finally:
         kept.unpersist()
-
-
-def _draft(
-    transaction: Transaction, result: WriteResult, planned: Planned, target: _Target, steps: Steps
-) -> BatchReport:
-    """Return the report as far as it is known before the commit."""
-    why = [f"a fill was not made: {skipped.reason}" for skipped in result.skipped]
-    for position, partition_field in enumerate(target.spec.fields):
-        if all(file.partition[position] is None for file in result.new):
-            why.append(f"partition field {partition_field.name} is null in every row of the batch")
-    return BatchReport(
-        app_id=transaction.app_id,
-        batch_id=transaction.batch,
-        outcome="written",
-        why="; ".join(dict.fromkeys(why)),
-        rows=result.rows,
-        new_files=len(result.new),
-        new_bytes=sum(file.bytes for file in result.new),
-        filled_files=sum(len(merge.inputs) for merge in result.merges),
-        merged_files=len(result.merges),
-        merged_bytes=sum(merge.merged.bytes for merge in result.merges),
-        planned_by=planned.made_from,
-        route=planned.route,
-        milliseconds=steps.milliseconds,
-    )
-
-
-def _check_nobody_else_is_there(store: Store) -> None:
-    """Raise CorruptTableError where another writer's versions, whose names are not ours, lie in the place of
-    ours.
-    """
-    for listed in store.list_folder(VERSION_FOLDER):
-        if listed.path.endswith(".metadata.json"):
-            raise CorruptTableError(
-                f"{listed.path} was not written by this sink: it is a table of another writer, whose commits"
-                f" this protocol cannot join. Use a location of its own for the stream: {store.location}"
-            )
-
-
-def _check_partitioning(wanted: Sequence[str], schema: Schema, spec: PartitionSpec, location: str) -> None:
-    if not wanted:
-        return
-    asked = [(each.source_id, str(each.transform)) for each in partition_spec(wanted, schema).fields]
-    has = [(each.source_id, str(each.transform)) for each in spec.fields]
-    if asked != has:
-        fields = (
-            ", ".join(f"{each.transform}({schema.find_column_name(each.source_id)})" for each in spec.fields)
-            or "nothing"
-        )
-        raise SchemaMismatchError(
-            f"the table is partitioned by {fields}, and the sink says partition_by={list(wanted)}: leave"
-            f" partition_by out to keep the table's, or write to a new table: {location}"
-        )

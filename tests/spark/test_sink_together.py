@@ -14,6 +14,7 @@ from pyiceberg.typedef import Record
 from streaming_sink import IcebergSink
 from streaming_sink.errors import CommitConflictError
 from streaming_sink.schema import arrow_schema
+from streaming_sink.target import Destination
 from tests.spark.streams import ROWS, SMALL, add_files, ids_of, metadata_file, source_ids, start
 from timeline.changes import Replace
 from timeline.stores import open_store
@@ -137,7 +138,7 @@ def test_a_first_batch_takes_the_table_that_another_sink_made_meanwhile(spark, l
     sink = IcebergSink(location, app_id="app", partition_by=["p"])
     other = IcebergSink(location, app_id="other", partition_by=["p"])
     rows = spark.range(10).selectExpr("id", "id % 2 AS p")
-    real, done = IcebergSink._create, []
+    real, done = Destination.create, []
 
     def create(self, *arguments):
         if not done:
@@ -145,7 +146,7 @@ def test_a_first_batch_takes_the_table_that_another_sink_made_meanwhile(spark, l
             other(rows, 0)
         return real(self, *arguments)
 
-    monkeypatch.setattr(IcebergSink, "_create", create)
+    monkeypatch.setattr(Destination, "create", create)
     sink(spark.range(10, 20).selectExpr("id", "id % 2 AS p"), 0)
     assert ids_of(location) == Counter(range(20))
 
@@ -154,7 +155,7 @@ def test_a_first_batch_is_written_again_where_the_other_sink_made_another_table(
     """The other's table is not partitioned, so files written by partition do not fit it."""
     sink = IcebergSink(location, app_id="app")
     other = IcebergSink(location, app_id="other", partition_by=["p"])
-    real, done = IcebergSink._create, []
+    real, done = Destination.create, []
 
     def create(self, *arguments):
         if not done:
@@ -162,7 +163,7 @@ def test_a_first_batch_is_written_again_where_the_other_sink_made_another_table(
             other(spark.range(10).selectExpr("id % 2 AS p", "id"), 0)
         return real(self, *arguments)
 
-    monkeypatch.setattr(IcebergSink, "_create", create)
+    monkeypatch.setattr(Destination, "create", create)
     sink(spark.range(10, 20).selectExpr("id", "id % 2 AS p"), 0)
     assert ids_of(location) == Counter(range(20))
     assert sink.reports[-1].new_files == 2
