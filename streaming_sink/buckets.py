@@ -23,6 +23,11 @@ _LEAST_ROOM = 32
 """A file with less than this fraction of its maximum left is full: a smaller row group is not worth its
 overhead."""
 
+_MOST_ROOM = 4
+"""A row group takes at most so many Arrow bytes for each byte that is left in the file: rows that suddenly
+compress worse than those before may outgrow the maximum by no more.
+"""
+
 
 @dataclass(slots=True)
 class Ratio:
@@ -114,7 +119,13 @@ class PartitionFiles:
     def _group_bytes(self) -> int:
         room = self._largest_file() - (self._file.encoded_bytes if self._file else 0)
         return max(
-            1, min(self._task.job.parquet.row_group_bytes, BUFFER_BYTES, self._task.ratio.arrow_of(room))
+            1,
+            min(
+                self._task.job.parquet.row_group_bytes,
+                BUFFER_BYTES,
+                self._task.ratio.arrow_of(room),
+                _MOST_ROOM * room,
+            ),
         )
 
     def _largest_file(self) -> int:

@@ -76,7 +76,17 @@ def _all_rows(
     job: WorkerJob, bucket: Bucket, new: WrittenFile, rows: list[pa.RecordBatch] | None
 ) -> Iterator[pa.RecordBatch]:
     for uri in bucket.inputs:
-        yield from _file_rows(job, uri)
+        rows_of = _file_rows(job, uri)
+        while True:
+            try:
+                batch = next(rows_of, None)
+            except FileNotFoundError:
+                raise
+            except (pa.ArrowException, OSError) as damage:
+                raise _CannotMergeError(f"a file to fill cannot be read: {uri}: {damage}") from damage
+            if batch is None:
+                break
+            yield batch
     if rows is None:
         yield from _file_rows(job, new.path)
     else:

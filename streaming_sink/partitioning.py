@@ -20,9 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from planners.model import PartitionKey
+from streaming_sink.batches import RowsDoNotFitError
 from streaming_sink.writejob import PartitionSource
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_HOUR_MICROS = 3_600_000_000
+_MOST_HOURS = 2**31 - 2
 
 
 def transformed(array: pa.Array, transform: str) -> pa.Array:
@@ -36,12 +39,31 @@ def transformed(array: pa.Array, transform: str) -> pa.Array:
 
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
+    if pa.types.is_decimal(array.type):
+        # Spark's buffers are aligned to 8 bytes, and Rust panics on decimals that are not aligned to 16.
+        array = pa.concat_arrays([array, array.slice(0, 0)])
     name, _, rest = transform.partition("[")
-    if name in ("year", "month", "day", "hour"):
-        return getattr(rust, name)(array)
-    if name in ("bucket", "truncate"):
-        return getattr(rust, name)(array, int(rest[:-1]))
-    raise ValueError(f"unknown partition transform: {transform}")
+    arguments = [int(rest[:-1])] if rest else []
+    values: pa.Array = getattr(rust, name)(array, *arguments)
+    _check_range(array, values, transform)
+    return values
+
+
+def _check_range(array: pa.Array, values: pa.Array, transform: str) -> None:
+    """Refuse what the transform cannot express: near the ends of its types it gives null, or wraps around,
+    and a scan that prunes by the partition would not find the row.
+    """
+    wrong = values.null_count != array.null_count
+    if pa.types.is_timestamp(array.type) and transform == "hour" and not wrong:
+        hours = pc.divide(array.cast(pa.int64()), _HOUR_MICROS)
+        wrong = bool(pc.any(pc.greater(pc.abs(hours), _MOST_HOURS)).as_py())
+    if transform.startswith("truncate") and pa.types.is_integer(array.type) and not wrong:
+        wrong = bool(pc.any(pc.greater(values, array)).as_py())
+    if wrong:
+        raise RowsDoNotFitError(
+            f"a value is too far out for the partition transform {transform}, often a wrong unit of time; "
+            f"filter such rows out before the sink: smallest {pc.min(array)}, largest {pc.max(array)}"
+        )
 
 
 def source_array(batch: pa.RecordBatch, source: Sequence[str]) -> pa.Array:
@@ -162,6 +184,13 @@ def source_type(schema: pa.Schema, source: Sequence[str]) -> pa.DataType:
 
 
 def _human(value: Any, transform: str, kind: pa.DataType) -> str:
+    try:
+        return _dated(value, transform, kind)
+    except (OverflowError, ValueError):  # years beyond 9999 and before 1, which Iceberg has and Python lacks
+        return str(value)
+
+
+def _dated(value: Any, transform: str, kind: pa.DataType) -> str:
     if transform == "year":
         return f"{1970 + value:04}"
     if transform == "month":

@@ -98,7 +98,11 @@ def _keys(
 ) -> tuple[list[_Key], DataFrame]:
     """Return the key of a row, and the rows to take it from: an Arrow stage adds what Spark has no expression
     for."""
-    columns = [key_expression(field, source_type(table, field.source)) for field in fields]
+    # A column that the batch lacks is null in every row; the Arrow stage knows how to say so.
+    columns = [
+        key_expression(field, source_type(table, field.source)) if _has(batch.schema, field.source) else None
+        for field in fields
+    ]
     missing = tuple(field for field, column in zip(fields, columns, strict=True) if column is None)
     if not missing:
         return [_Key(column, is_text=False) for column in columns if column is not None], batch
@@ -110,6 +114,15 @@ def _keys(
         _Key(sf.col(next(names)), is_text=True) if column is None else _Key(column, is_text=False)
         for column in columns
     ], rows
+
+
+def _has(struct: spark.StructType, source: Sequence[str]) -> bool:
+    kind: spark.DataType = struct
+    for name in source:
+        if not isinstance(kind, spark.StructType) or name not in kind.names:
+            return False
+        kind = kind[name].dataType
+    return True
 
 
 def key_expression(field: PartitionSource, kind: pa.DataType) -> Column | None:

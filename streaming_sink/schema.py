@@ -165,6 +165,12 @@ def check_names(batch: spark.StructType, prefix: str = "") -> None:
                     f"the batch holds a column{inside} {what}; rename or drop all but one: {', '.join(same)}"
                 )
     for field in batch.fields:
+        if not prefix and ("." in field.name or "`" in field.name):
+            plain = field.name.replace(".", "_").replace("`", "_")
+            raise SchemaMismatchError(
+                "pyspark cannot hand a column whose name holds a dot or a backtick to python workers; rename "
+                f"it, as in withColumnRenamed({field.name!r}, {plain!r}): {field.name}"
+            )
         for path, struct in _structs(field.dataType, prefix + field.name):
             check_names(struct, path + ".")
 

@@ -140,6 +140,10 @@ class IcebergSink:
         """Land one micro-batch. Called by Spark, once per micro-batch and again for one that may not have
         ended.
         """
+        if not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0:
+            raise ValueError(
+                f"a batch id is a whole number from 0 on, as Spark counts them, not {batch_id!r}"
+            )
         session = batch.sparkSession
         with self._lock, described(session, f"{self.options.location}: batch {batch_id}"):
             run = identify(session, self.options.app_id, self._minted_run_id, self._known_run)

@@ -73,9 +73,10 @@ def _field(text: str, schema: Schema, number: int) -> PartitionField:
 def _sized(text: str, name: str, arguments: list[str], schema: Schema, number: int) -> PartitionField:
     if len(arguments) == 2 and arguments[1].isdecimal() and not arguments[0].isdecimal():
         arguments.reverse()  # some engines write bucket(column, n)
-    if len(arguments) != 2 or not arguments[0].isdecimal() or int(arguments[0]) == 0:
+    if len(arguments) != 2 or not arguments[0].isdecimal() or not 0 < int(arguments[0]) < 2**31:
         raise ValueError(
-            f"partition transform {name} takes a positive number and a column, as in {name}(16, id): {text}"
+            f"partition transform {name} takes a positive number (below 2^31) and a column, as in "
+            f"{name}(16, id): {text}"
         )
     return _checked(text, f"{name}[{int(arguments[0])}]", arguments[1], _SIZED[name], schema, number)
 
@@ -96,7 +97,10 @@ def _checked(
         raise SchemaMismatchError(
             f"a column inside a list or a map has many values a row and cannot partition: {text}"
         )
-    return PartitionField(source.field_id, number, transform, column + suffix)
+    # Manifests spell field names in Avro, which takes ASCII only; a reader was seen to abort on anything
+    # else.
+    name = "".join(each if each.isascii() else f"_x{ord(each):X}" for each in column)
+    return PartitionField(source.field_id, number, transform, name + suffix)
 
 
 def _is_repeated(column: str, schema: Schema) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from pyiceberg.partitioning import PartitionSpec
@@ -34,6 +34,16 @@ from streaming_sink.writejob import (
 from timeline.stores.base import Store
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"
+_CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum."
+_SAFE_SHUFFLE = {
+    _ADAPTIVE: "false",
+    _CHECKSUM + "enabled": "true",
+    _CHECKSUM + "enableFullRetryOnMismatch": "true",
+}
+"""Around a shuffle. Adaptive execution would run its stages as two jobs. The checksums make Spark notice a
+part that has other rows when it is computed again after a lost executor (a column of fresh UUIDs, say): the
+job then fails, and the batch is tried again, where rows would have been lost and doubled in silence (R10).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +91,7 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     rows = routed(batch, job.routing, told.schema, told.partition_by)
     written = rows.mapInArrow(WriteTask(told), f"{RESULT_COLUMN} binary")
     shuffled = job.routing is not None and job.routing.shuffled
-    with without_adaptive_execution(batch.sparkSession) if shuffled else nullcontext():
+    with _configured(batch.sparkSession, _SAFE_SHUFFLE if shuffled else {}):
         try:
             collected = written.collect()
         except Exception as failure:
@@ -147,15 +157,23 @@ def _names(struct: StructType, field_id: int) -> tuple[str, ...]:
     return ()
 
 
+def without_adaptive_execution(session: SparkSession) -> AbstractContextManager[None]:
+    """Switch adaptive execution off for a block, and back as it was, also on failure."""
+    return _configured(session, {_ADAPTIVE: "false"})
+
+
 @contextmanager
-def without_adaptive_execution(session: SparkSession) -> Iterator[None]:
-    """Adaptive execution would run our shuffle's stages as two jobs. Put back as it was, also on failure."""
-    before = session.conf.get(_ADAPTIVE)
-    if before is None or before == "false":
-        yield
-        return
-    session.conf.set(_ADAPTIVE, "false")
+def _configured(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {key: session.conf.get(key, None) for key in settings}
+    changed = {key: value for key, value in settings.items() if before[key] != value}
+    for key, value in changed.items():
+        session.conf.set(key, value)
     try:
         yield
     finally:
-        session.conf.set(_ADAPTIVE, before)
+        for key in changed:
+            known = before[key]
+            if known is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, known)

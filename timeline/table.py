@@ -16,7 +16,7 @@ from timeline import conflicts, properties
 from timeline.attempt import Attempts, Candidate, Dropped, Intent, first_version
 from timeline.changes import Append, Change, Replace, SetProperties
 from timeline.clock import SYSTEM, Environment
-from timeline.errors import CommitConflictError, TableNotFoundError, TimelineError
+from timeline.errors import CommitConflictError, CorruptTableError, TableNotFoundError, TimelineError
 from timeline.head import Head
 from timeline.manifests import ManifestFiles
 from timeline.names import version_number
@@ -164,6 +164,11 @@ class Table:
     def refresh(self) -> Head:
         """Return the real head: one LIST while nothing changed, and otherwise the reads of what is new."""
         listing = self.log.list()
+        if 0 < listing.highest < self._head.number:
+            raise CorruptTableError(
+                f"version {self._head.number} of the table has vanished, and {listing.highest} is the highest "
+                f"now: something deleted it. Nothing was changed; restore it from a copy: {self.store.location}"
+            )
         if listing.highest != self._head.number:
             version = self.log.latest(listing)
             if version is None:

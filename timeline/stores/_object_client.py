@@ -76,6 +76,12 @@ def parse(location: str) -> Place:
     if not separator or scheme not in SCHEMES:
         raise ValueError(f"not a location of an object store ({', '.join(SCHEMES)}): {location!r}")
     host, _, prefix = rest.partition("/")
+    if ":" in host or "?" in rest or "#" in rest or ("@" in host and SCHEMES[scheme] != "azure"):
+        # What follows may be a password, so the location itself is not repeated.
+        raise ValueError(
+            "a location is a scheme, a bucket and a path; credentials and other parameters go into "
+            "storage_options"
+        )
     bucket, _, account_host = host.partition("@")
     if not bucket or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
         raise ValueError(
