@@ -19,6 +19,17 @@ from streaming_sink.writejob import MergeSkipped, TaskResult, WorkerJob
 BUFFER_BYTES = 128 * 1024 * 1024
 """Arrow bytes that one task holds over all its partitions before it encodes or spills some of them."""
 
+EARLY_ROWS = 16_384
+EARLY_GROUPS = 4
+"""The first row groups of a file are cut at so many rows, so that a small batch is encoded while Spark still
+reads it, not after. In a large file they do not count; a small one is merged into a large one soon.
+"""
+
+MAX_OPEN_FILES = 16
+"""Half-written files of one task; rows of further partitions are spilled. An object store's upload holds
+megabytes.
+"""
+
 _LEAST_ROOM = 32
 """A file with less than this fraction of its maximum left is full: a smaller row group is not worth its
 overhead."""
@@ -101,9 +112,19 @@ class PartitionFiles:
             if self._rows == self._limit:
                 self._finish_file()
                 self._start_bucket()
+            elif self._begins_early():
+                self.flush()
             elif self.held_bytes >= self._group_bytes():
                 self.flush()
                 self._roll_if_full()
+
+    def _begins_early(self) -> bool:
+        """Whether to encode what is held already now, beside the JVM's work on the next rows."""
+        if self._bucket.fills or sum(batch.num_rows for batch in self._held) < EARLY_ROWS:
+            return False  # (a fill wants its new rows in memory)
+        if self._file is None:
+            return len(self._task.open_files) < MAX_OPEN_FILES
+        return self._file.groups < EARLY_GROUPS
 
     def _hold(self, batch: pa.RecordBatch) -> None:
         self._held.append(batch)

@@ -30,6 +30,7 @@ class ParquetFile:
         self._footers: list[pq.FileMetaData] = []
         self._nans: dict[int, int] = {}
         self._rows = 0
+        self.groups = 0
         self._output = job.store.open_output(path)
         self._sink = _Sink(self._output)
         self._writer: pq.ParquetWriter | None = None
@@ -40,6 +41,7 @@ class ParquetFile:
             return
         self._opened(table).write_table(table, row_group_size=table.num_rows)
         self._rows += table.num_rows
+        self.groups += 1
         for leaf, count in nan_counts(table, self._columns).items():
             self._nans[leaf] = self._nans.get(leaf, 0) + count
 

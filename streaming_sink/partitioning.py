@@ -60,9 +60,12 @@ def _check_range(array: pa.Array, values: pa.Array, transform: str) -> None:
     if transform.startswith("truncate") and pa.types.is_integer(array.type) and not wrong:
         wrong = bool(pc.any(pc.greater(values, array)).as_py())
     if wrong:
+        # Python has no such dates: as their integers they print.
+        bits = pa.int32() if pa.types.is_date32(array.type) else pa.int64()
+        numbers = array.cast(bits) if pa.types.is_temporal(array.type) else array
         raise RowsDoNotFitError(
             f"a value is too far out for the partition transform {transform}, often a wrong unit of time; "
-            f"filter such rows out before the sink: smallest {pc.min(array)}, largest {pc.max(array)}"
+            f"filter such rows out before the sink: smallest {pc.min(numbers)}, largest {pc.max(numbers)}"
         )
 
 

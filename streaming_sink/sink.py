@@ -140,7 +140,7 @@ class IcebergSink:
         """Land one micro-batch. Called by Spark, once per micro-batch and again for one that may not have
         ended.
         """
-        if not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0:
+        if type(batch_id) is not int or batch_id < 0:
             raise ValueError(
                 f"a batch id is a whole number from 0 on, as Spark counts them, not {batch_id!r}"
             )

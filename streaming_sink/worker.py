@@ -16,7 +16,7 @@ from planners.model import Bucket, PartitionKey
 from planners.partitions import comparable
 from streaming_sink import fast_workers
 from streaming_sink.batches import conform
-from streaming_sink.buckets import BUFFER_BYTES, PartitionFiles, Ratio, TaskContents
+from streaming_sink.buckets import BUFFER_BYTES, MAX_OPEN_FILES, PartitionFiles, Ratio, TaskContents
 from streaming_sink.dictionaries import DictionaryChoice
 from streaming_sink.metrics import leaves
 from streaming_sink.partitioning import partition_path, split
@@ -33,10 +33,6 @@ from streaming_sink.writejob import (
 )
 from timeline.errors import StoreUnavailableError
 from timeline.names import DATA_FOLDER, data_file_name, ulid
-
-MAX_OPEN_FILES = 16
-"""Half-written files of one task; rows of further partitions are spilled. An object store's upload holds
-megabytes."""
 
 
 class TaskWriter:

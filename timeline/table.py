@@ -166,8 +166,8 @@ class Table:
         listing = self.log.list()
         if 0 < listing.highest < self._head.number:
             raise CorruptTableError(
-                f"version {self._head.number} of the table has vanished, and {listing.highest} is the highest "
-                f"now: something deleted it. Nothing was changed; restore it from a copy: {self.store.location}"
+                f"version {self._head.number} of the table has vanished, and {listing.highest} is highest: "
+                f"something deleted it. Nothing was changed; restore it from a copy: {self.store.location}"
             )
         if listing.highest != self._head.number:
             version = self.log.latest(listing)

@@ -233,3 +233,20 @@ def test_spark_and_the_workers_agree_on_every_partition_key(spark, location, zon
             assert dict(zip(specs, row, strict=True)) == dict.fromkeys(specs, 1)
     finally:
         spark.conf.set("spark.sql.session.timeZone", kept)
+
+
+@pytest.mark.parametrize("partition_by", [["p"], ["truncate(2, p)", "bucket(4, id)"]])
+def test_a_batch_without_the_partition_column_is_shuffled_as_nulls(spark, location, partition_by):
+    whole = _batch(spark)
+    job = _job(location, whole, partition_by, routing=_shuffled(), schema=iceberg_schema(whole.schema))
+    result = write(whole.drop("p"), job)
+    assert _ids(result) == list(range(1000))
+    assert {file.partition[0] for file in result.new} == {None}
+
+
+@pytest.mark.parametrize("transform", ["bucket(4, d)", "truncate(3, d)"])
+@pytest.mark.parametrize("rows", [1, 9])
+def test_partitions_of_decimals_take_any_number_of_rows(spark, location, transform, rows):
+    batch = spark.range(rows).selectExpr("id", "cast(id as string) s", "cast(id as decimal(10, 2)) d")
+    result = write(batch, _job(location, batch, [transform]))
+    assert _ids(result) == list(range(rows))

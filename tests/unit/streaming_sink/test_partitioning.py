@@ -27,6 +27,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from streaming_sink.batches import RowsDoNotFitError
 from streaming_sink.partitioning import key_text, key_texts, partition_path, split, transformed
 from streaming_sink.writejob import PartitionSource
 
@@ -213,3 +214,45 @@ def test_a_key_as_text_is_the_same_on_driver_and_worker(array, transform):
     for key, part in split(batch, (field,)):
         assert key_text(key[0]) in texts
         assert set(key_texts(part, field).to_pylist()) == {key_text(key[0])}
+
+
+@pytest.mark.parametrize("transform", ["bucket[4]", "truncate[10]"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 9])
+def test_decimals_need_not_be_aligned_as_rust_wants_them(transform, rows):
+    """Spark's Arrow stream aligns buffers to 8 bytes only."""
+    usual = pa.array([Decimal(n) for n in range(rows)], pa.decimal128(10, 2))
+    shifted = pa.py_buffer(b"\0" * 8 + usual.buffers()[1].to_pybytes()).slice(8)
+    array = pa.Array.from_buffers(usual.type, rows, [None, shifted])
+    assert array.buffers()[1].address % 16 == 8
+    assert transformed(array, transform).equals(transformed(usual, transform))
+
+
+_FAR = 1_700_000_000_000_000 * 1000  # milliseconds taken for microseconds: the year 55,840
+
+
+@pytest.mark.parametrize("transform", ["year", "month", "day", "hour", "identity"])
+def test_times_that_python_cannot_spell_have_a_folder_all_the_same(transform):
+    schema = pa.schema([pa.field("t", pa.timestamp("us", tz="UTC"))])
+    field = PartitionSource("t", ("t",), transform)
+    batch = pa.record_batch([pa.array([_FAR], schema.field("t").type)], schema=schema)
+    [(key, _)] = split(batch, [field])
+    assert key != (None,)
+    assert partition_path(key, [field], schema).startswith("t=")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "transform"),
+    [
+        (2**63 - 1, pa.timestamp("us"), "year"),
+        (2**63 - 1, pa.timestamp("us"), "month"),
+        (2**63 - 1, pa.timestamp("us"), "hour"),
+        (2**31 - 1, pa.date32(), "year"),
+        (-(2**31), pa.int32(), "truncate[10]"),
+        (-(2**63), pa.int64(), "truncate[10]"),
+    ],
+)
+def test_a_value_that_a_transform_cannot_express_is_refused_not_misplaced(value, kind, transform):
+    storage = pa.int32() if kind in (pa.date32(), pa.int32()) else pa.int64()
+    array = pa.array([value], storage).cast(kind) if kind != storage else pa.array([value], kind)
+    with pytest.raises(RowsDoNotFitError, match=r"too far out for the partition transform"):
+        transformed(array, transform)

@@ -9,7 +9,7 @@ from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
-from streaming_sink.schema import arrow_schema, check_batch, iceberg_schema
+from streaming_sink.schema import arrow_schema, check_batch, check_names, iceberg_schema
 from timeline.errors import SchemaMismatchError
 
 
@@ -208,3 +208,9 @@ def test_types_may_widen_into_the_tables_and_never_narrow(table, batch, fits):
 def test_a_type_of_a_later_format_version_is_not_written():
     with pytest.raises(SchemaMismatchError, match=r"cannot write columns of type timestamp_ns"):
         arrow_schema(_table(c=iceberg.TimestampNanoType()))
+
+
+@pytest.mark.parametrize("name", ["http.status", "a`b"])
+def test_a_name_that_pyspark_cannot_hand_to_python_is_refused_with_the_way_out(name):
+    with pytest.raises(SchemaMismatchError, match="withColumnRenamed"):
+        check_names(spark.StructType([spark.StructField(name, spark.LongType())]))

@@ -92,3 +92,17 @@ def test_two_fields_of_one_name_are_refused():
 def test_a_field_named_as_another_column_is_refused():
     with pytest.raises(ValueError, match="named as a column of the table, rename that: id_bucket"):
         partition_spec(["bucket(4, id)"], SCHEMA)
+
+
+def test_a_field_of_a_name_beyond_ascii_gets_a_name_that_avro_takes():
+    schema = Schema(iceberg.NestedField(1, "Ünï", iceberg.StringType(), required=False))
+    assert [field.name for field in partition_spec(["Ünï", "truncate(2, Ünï)"], schema).fields] == [
+        "_xDCn_xEF",
+        "_xDCn_xEF_trunc",
+    ]
+
+
+@pytest.mark.parametrize("text", ["bucket(2147483648, id)", "truncate(99999999999, name)"])
+def test_a_width_that_readers_cannot_parse_is_refused(text):
+    with pytest.raises(ValueError, match="below 2"):
+        partition_spec([text], SCHEMA)

@@ -243,7 +243,7 @@ def test_a_fill_of_rows_that_were_flushed_already_reads_them_back(store):
 
 def test_a_fill_that_too_few_rows_join_writes_only_those(store):
     small = _small_file(store, 0, 10)
-    new, skipped = _run(_job(store, [_fill(small, min_rows=50)]), [_rows(10, 40)])
+    new, skipped = _run(_job(store, [_fill(small, rows=60, min_rows=50)]), [_rows(10, 40)])
     assert new.rows == 40
     assert skipped == MergeSkipped((small.path,), new.path, skipped.reason)
     assert "40 < 50" in skipped.reason
@@ -361,3 +361,48 @@ def test_a_failing_task_deletes_the_files_that_it_had_finished(store):
     assert len(store.list_folder("data")) == 10
     writer.abort()
     assert store.list_folder("data") == []
+
+
+def test_a_fill_whose_input_is_damaged_keeps_the_new_rows_and_names_the_file(store):
+    kept, damaged = _small_file(store, 0, 10), _small_file(store, 10, 10)
+    store.overwrite(store.relative(damaged.path), b"PAR1 but not for long")
+    new, skipped = _run(_job(store, [_fill(kept, damaged)]), [_rows(20, 40)])
+    assert isinstance(skipped, MergeSkipped)
+    assert new.rows == 40
+    assert "cannot be read" in skipped.reason
+    assert damaged.path in skipped.reason
+
+
+def test_a_bucket_that_stands_by_is_not_reported_when_it_does_not_merge(store):
+    small = _small_file(store, 0, 10)
+    results = _run(_job(store, [_fill(small, rows=40, min_rows=50)]), [_rows(10, 40)])
+    assert [type(result) for result in results] == [WrittenFile]
+
+
+def test_rows_that_suddenly_compress_worse_do_not_make_a_giant_file(store):
+    random = Random(5)
+    alike = [_rows(start, 10_000, text="x" * 50) for start in range(0, 50_000, 10_000)]
+    noise = [
+        pa.RecordBatch.from_pydict(
+            {
+                "id": pa.array(range(50_000 + at * 2_000, 52_000 + at * 2_000), pa.int64()),
+                "p": pa.array([0] * 2_000, pa.int32()),
+                "text": pa.array([random.randbytes(100).hex() for _ in range(2_000)]),
+            }
+        )
+        for at in range(20)
+    ]
+    most = 256 * 1024
+    files = _files(_run(_job(store, rows_per_new_file=1 << 60, max_file_bytes=most), [*alike, *noise]))
+    assert max(file.bytes for file in files) <= 4 * most
+    assert sum(file.rows for file in files) == 90_000
+
+
+def test_a_partition_of_nan_finds_the_bucket_that_was_planned_for_it(store):
+    """The plan's NaN came through a pickle, and is another object than the task's own."""
+    field = PartitionSource("p", ("p",), "identity")
+    schema = pa.schema([_field("id", pa.int64(), 1), _field("p", pa.float64(), 2)])
+    planned = [Bucket((float("nan"),), 30), Bucket((float("nan"),), 70)]
+    job = replace(_job(store, planned, partition_by=(field,)), schema=schema, metrics={})
+    rows = pa.RecordBatch.from_pydict({"id": list(range(100)), "p": [float("nan")] * 100})
+    assert [file.rows for file in _files(_run(job, [rows]))] == [30, 70]

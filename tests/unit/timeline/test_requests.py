@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.timeline.world import Lake
 from timeline.changes import Append, Replace, SetProperties
+from timeline.errors import CorruptTableError
 from timeline.names import HINT_PATH, version_path
 from timeline.table import Committed
 
@@ -102,3 +103,11 @@ def test_a_hint_that_cannot_be_written_does_not_fail_the_commit(caplog: pytest.L
     lake.store.before = no_hint
     assert isinstance(lake.table.commit([Append((lake.file(),))]), Committed)
     assert "version 2 is committed; tidying after it failed" in caplog.text
+
+
+def test_refreshing_never_steps_back_to_a_lower_version() -> None:
+    lake = Lake()
+    lake.table.commit([Append((lake.file(),))])
+    lake.store.delete([version_path(lake.table.head.number)])
+    with pytest.raises(CorruptTableError, match="has vanished"):
+        lake.table.refresh()

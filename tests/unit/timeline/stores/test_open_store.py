@@ -95,3 +95,12 @@ def test_a_create_whose_request_or_reply_was_lost_is_unknown(applied: bool) -> N
     assert bool(MemoryStore("faults").list_folder("")) is applied
     with pytest.raises(StoreUnavailableError, match="does not answer"):
         store.read("x") if not applied else store.list_folder("")
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://KEY:SECRET@bucket/x", "gs://user@bucket/x", "s3://bucket/x?secret=SECRET"]
+)
+def test_credentials_in_a_location_are_refused_without_repeating_them(location):
+    with pytest.raises(ValueError, match="credentials and other parameters go into") as refused:
+        open_store(location)
+    assert "SECRET" not in str(refused.value)
