@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyspark
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyiceberg.table import StaticTable
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
@@ -57,12 +59,17 @@ class Fault:
     operation: str = "insert"
     max_file_bytes: str = "128KiB"
     by_position: bool = False
-    """Rows are routed by their place in the batch and not by their values, which R10 forbids."""
+    """Rows are routed by their place in the batch and not by their values, which R10 forbids; and the
+    shuffle's checksums, which would notice, are off.
+    """
+    fresh_values: bool = False
+    """A part that is computed again has other values than before."""
 
 
 LOSS = Fault("loss", "kill")
 LOSS_PARTITIONED = Fault("loss-partitioned", "kill", partition_by=("p",))
 LOSS_BY_POSITION = Fault("loss-by-position", "kill", by_position=True)
+LOSS_OF_FRESH = Fault("loss-of-fresh-values", "kill", fresh_values=True)
 FAILURE = Fault("failure", "fail", operation="bulk_insert", max_file_bytes="16KiB")
 SPECULATION = Fault("speculation", "stall")
 
@@ -118,8 +125,9 @@ def _executor() -> int:
 class Upstream:
     """Hands on its rows, in another order when a part is computed again: no shuffle promises an order."""
 
-    def __init__(self, marks: str) -> None:
+    def __init__(self, marks: str, fresh_values: bool) -> None:
         self._marks = Path(marks)
+        self._fresh_values = fresh_values
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -128,6 +136,9 @@ class Upstream:
         times = len(list(self._marks.glob(f"computed-{part}-*")))
         (self._marks / f"computed-{part}-{times}").touch()
         rows = pa.Table.from_batches(list(batches))
+        if self._fresh_values:
+            fresh = pa.array([uuid4().hex for _ in range(rows.num_rows)])
+            rows = rows.set_column(rows.schema.get_field_index("text"), "text", fresh)
         turned = pa.concat_tables([rows.slice(times), rows.slice(0, times)])
         yield from turned.combine_chunks().to_batches()
 
@@ -149,14 +160,19 @@ def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
         sizing=FileSizing(max_file_bytes=fault.max_file_bytes, small_file_bytes="8KiB"),
         app_id="app",
     )
-    by_values = routes._row_hash
+    by_values, safe = routes._row_hash, writer._SAFE_SHUFFLE
     writer.WriteTask = partial(FaultyTask, fault.kind, str(marks))  # type: ignore[assignment,misc]
     if fault.by_position:
         routes._row_hash = lambda rows: sf.xxhash64(sf.monotonically_increasing_id())
+        writer._SAFE_SHUFFLE = {}
     try:
-        sink(rows.mapInArrow(Upstream(str(marks)), rows.schema), 0)
+        sink(rows.mapInArrow(Upstream(str(marks), fault.fresh_values), rows.schema), 0)
+    except Py4JJavaError as refused:
+        if not fault.fresh_values:
+            raise
+        (marks / "refused").write_text(str(refused))
     finally:
-        routes._row_hash = by_values
+        routes._row_hash, writer._SAFE_SHUFFLE = by_values, safe
     print(f"landed {fault.name} in {time.monotonic() - started:.1f} s", flush=True)  # noqa: T201
 
 
@@ -203,7 +219,7 @@ def _cluster_of_two_hosts(folder: Path) -> str:
 def main(base: Path) -> None:
     """Land a batch for each fault below `base`."""
     with _session("local-cluster[2,1,1024]") as spark:
-        for fault in (LOSS, LOSS_PARTITIONED, LOSS_BY_POSITION, FAILURE):
+        for fault in (LOSS, LOSS_PARTITIONED, LOSS_BY_POSITION, LOSS_OF_FRESH, FAILURE):
             _land(spark, fault, base)
     hosts = _cluster_of_two_hosts(base / "work")
     with _session(hosts, **{"spark.speculation": "true", "spark.speculation.quantile": "0.5"}) as spark:
@@ -270,6 +286,12 @@ def test_routing_by_position_would_double_and_drop_rows(landed):
     assert _computed_again(landed, LOSS_BY_POSITION)
     assert ONCE - ids, "no row was lost"
     assert ids - ONCE, "no row was doubled"
+
+
+def test_values_that_differ_when_computed_again_fail_the_batch_and_publish_nothing(landed):
+    folder = landed / LOSS_OF_FRESH.name
+    assert "indeterminate" in (folder / "marks" / "refused").read_text()
+    assert not list(folder.glob("table/metadata/v*.metadata.json"))
 
 
 def test_a_task_that_fails_and_is_tried_again_leaves_each_row_once_and_no_file(landed):
