@@ -48,12 +48,9 @@ _LAYOUTS: dict[str, list[str]] = {
         "bucket(3, a_binary)",
     ],
     "bucket of times": ["bucket(3, a_date)", "bucket(3, a_timestamp)", "bucket(3, a_timestamptz)"],
-    "truncate": ["truncate(10, an_int)", "truncate(100, a_long)", "truncate(2, a_string)"],
-    "truncate of decimals and binary": [
-        "truncate(50, a_decimal9)",
-        "truncate(7, a_decimal38)",
-        "truncate(1, a_binary)",
-    ],
+    "truncate": ["truncate(10, an_int)", "truncate(128, a_long)", "truncate(2, a_string)"],
+    "truncate of decimals and binary": ["truncate(50, a_decimal9)", "truncate(1, a_binary)"],
+    "truncate of a wide decimal": ["truncate(7, a_decimal38)"],
 }
 
 
