@@ -85,12 +85,18 @@ def publish(
     before, or the reload after a lost race; nothing of this commit is live.
     """
     give_up_at = log.environment.monotonic() + deadline_seconds
-    attempts = 0
+    attempts, rebased = 0, False
     try:
         for attempt in _retrying(log.environment, _LostError, give_up_at):
             with attempt:
                 attempts = attempt.retry_state.attempt_number
                 candidate = build(head)
+                if candidate is None and rebased:
+                    # The winner's bytes came unlisted, and may be a stalled writer's fork: a commit on
+                    # it would be judged by its own confirm, but "there is nothing to do" needs a listed head.
+                    newest_version = log.latest()
+                    head = None if newest_version is None else log.head(newest_version)
+                    candidate = build(head)
                 if candidate is None:
                     return None
                 try:
@@ -99,7 +105,8 @@ def publish(
                 except _LostError as lost:
                     # The winner is mostly the head. Losing to it again tells that we are far behind: then
                     # only a listing finds the head.
-                    winner = lost.winner if lost.winner is not None and attempts == 1 else log.latest()
+                    rebased = lost.winner is not None and attempts == 1
+                    winner = lost.winner if rebased else log.latest()
                     head = None if winner is None else log.head(winner)
                     raise
                 return Published(candidate, newest, listing, attempts)
