@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planners import FileSizing
+    from streaming_sink.cleaning import expire_snapshots, remove_orphan_files
     from streaming_sink.report import BatchReport, history
+    from streaming_sink.retention import Retention
     from streaming_sink.sink import IcebergSink
 
 # No name may also be a module's: importing the module would put it in the name's place.
@@ -23,10 +25,21 @@ _WHERE = {
     "BatchReport": "streaming_sink.report",
     "FileSizing": "planners",
     "IcebergSink": "streaming_sink.sink",
+    "Retention": "streaming_sink.retention",
+    "expire_snapshots": "streaming_sink.cleaning",
     "history": "streaming_sink.report",
+    "remove_orphan_files": "streaming_sink.cleaning",
 }
 
-__all__ = ["BatchReport", "FileSizing", "IcebergSink", "history"]
+__all__ = [
+    "BatchReport",
+    "FileSizing",
+    "IcebergSink",
+    "Retention",
+    "expire_snapshots",
+    "history",
+    "remove_orphan_files",
+]
 __version__ = "0.1.0"
 
 

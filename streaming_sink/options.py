@@ -11,6 +11,7 @@ from typing import Any
 
 from planners import FileSizing, FillPolicy
 from streaming_sink.parquet_properties import parquet_settings
+from streaming_sink.retention import Retention
 from timeline.properties import DEFAULTS, is_protocol, number
 
 StorageOptions = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
@@ -31,6 +32,7 @@ class SinkOptions:
     operation: str = "insert"
     app_id: str | None = None
     takeover_from: str | None = None
+    retention: Retention | None = None
     table_properties: Mapping[str, str] = field(default_factory=dict)
     storage_options: StorageOptions | None = field(default=None, repr=False)
 
@@ -85,6 +87,7 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
             f" app_id={values['takeover_from']!r}"
         )
     _check_table_properties(values.setdefault("table_properties", {}))
+    _check_retention(values.get("retention"), values["table_properties"])
     storage_options = values.get("storage_options")
     if (
         storage_options is not None
@@ -109,6 +112,20 @@ def _check_table_properties(given: Any) -> None:
     for key in given.keys() & DEFAULTS.keys() - {_CODEC}:
         number(given, key)
     parquet_settings(given)
+
+
+def _check_retention(retention: Any, table_properties: Mapping[str, str]) -> None:
+    if retention is None:
+        return
+    if not isinstance(retention, Retention):
+        raise TypeError(
+            f'retention must be a Retention, such as Retention(max_snapshot_age="1 day"), not {retention!r}'
+        )
+    for key in sorted(table_properties.keys() & retention.table_properties.keys()):
+        raise ValueError(
+            f"table_properties sets {key} to {table_properties[key]!r}, and retention to"
+            f" {retention.table_properties[key]!r}; say it in one place"
+        )
 
 
 def _fill_policy(value: object) -> FillPolicy:

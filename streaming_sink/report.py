@@ -45,6 +45,11 @@ class BatchReport:
     """Fills that lost their inputs to another commit, or that came too small to pay; their rows are in, as
     new files.
     """
+    expired_snapshots: int = 0
+    """Snapshots that left the metadata by age or number; their files go after the grace period."""
+    deleted_files: int = 0
+    """Files that went after this commit: of snapshots that had expired long before, and old versions."""
+    deleted_bytes: int = 0
     small_files: int = 0
     """Live files below the small-file limit after the batch, in the partitions that it touched."""
     planned_by: str = ""
@@ -69,11 +74,17 @@ class BatchReport:
             else ""
         )
         retried = f", {self.attempts} attempts" if self.attempts > 1 else ""
+        expired = f", expired {self.expired_snapshots} snapshots" if self.expired_snapshots else ""
+        deleted = (
+            f", deleted {self.deleted_files} files ({_size(self.deleted_bytes)})"
+            if self.deleted_files
+            else ""
+        )
         why = f": {self.why}" if self.why else ""
         return (
             f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
             f" {self.new_files} files ({_size(self.new_bytes)}){filled}, by {self.planned_by} and"
-            f" {self.route}{retried} [ms {steps}]{why}"
+            f" {self.route}{retried}{expired}{deleted} [ms {steps}]{why}"
         )
 
     def to_summary(self) -> dict[str, str]:

@@ -19,6 +19,7 @@ from streaming_sink.options import SinkOptions, StorageOptions, sink_options
 from streaming_sink.planning import Experience, Planned, bulk_plan, plan_batch
 from streaming_sink.profile import Profile, count_rows
 from streaming_sink.report import EPOCH_ID, QUERY_ID, BatchReport
+from streaming_sink.retention import Retention
 from streaming_sink.run import Run, described, identify, mint_run_id, parallelism
 from streaming_sink.schema import arrow_schema, check_batch
 from streaming_sink.steps import Steps
@@ -31,7 +32,7 @@ from streaming_sink.writer import (
     without_adaptive_execution,
     write,
 )
-from timeline.changes import Append, Replace
+from timeline.changes import Append, Replace, SetProperties
 from timeline.clock import SYSTEM
 from timeline.errors import CommitConflictError
 from timeline.head import Head
@@ -66,9 +67,10 @@ class IcebergSink:
     counts when the table is created, and must agree with the table afterwards. `operation="bulk_insert"`
     writes as tasks come: no profile, no plan, no shuffle; for backfills. `app_id` names the writer for
     exactly-once; by default it is the query's id, which lives in the checkpoint. `takeover_from` is the id of
-    a query whose place a fresh checkpoint takes. `table_properties` are given to a table that the sink
-    creates. `storage_options` are obstore's (endpoint, region, credentials), or a picklable callable that
-    returns them, called where they are needed.
+    a query whose place a fresh checkpoint takes. `retention` says how long old states stay readable; by
+    default, the table's properties do. `table_properties` are given to a table that the sink creates.
+    `storage_options` are obstore's (endpoint, region, credentials), or a picklable callable that returns
+    them, called where they are needed.
 
     Raises TypeError or ValueError for options that cannot be; at a batch: SchemaMismatchError,
     CheckpointRegressionError, FencedError, CommitStateUnknownError, StoreUnavailableError, UnsafeStoreError,
@@ -88,6 +90,7 @@ class IcebergSink:
         operation: str = "insert",
         app_id: str | None = None,
         takeover_from: str | None = None,
+        retention: Retention | None = None,
         table_properties: Mapping[str, str] | None = None,
         storage_options: StorageOptions | None = None,
         **unknown: Any,
@@ -101,6 +104,7 @@ class IcebergSink:
                 operation=operation,
                 app_id=app_id,
                 takeover_from=takeover_from,
+                retention=retention,
                 table_properties=table_properties or {},
                 storage_options=storage_options,
                 **unknown,
@@ -173,13 +177,14 @@ class IcebergSink:
             if not tried_before:
                 _check_is_a_replay(target.table.head, batch_id, run)
             return _skipped(transaction, target.table, steps)
+        cores = parallelism(batch.sparkSession)
         for tries in range(1, _CONFLICT_TRIES + 1):
             expected = None if self.options.bulk else state.experience.expected()
             read_twice = expected is None and not self.options.bulk
             # What the batch itself shuffles is a job of its own under adaptive execution, also where it is
             # kept and counted.
             with without_adaptive_execution(batch.sparkSession), _computed_once(batch, read_twice) as rows:
-                planned = self._plan(rows, target, expected, state.experience.fits_one_task(), steps)
+                planned = self._plan(rows, target, expected, state.experience.fits_one_task(), cores, steps)
                 with steps("write"):
                     result = write(rows, self._job(target, planned, transaction))
             if not result.rows:
@@ -204,7 +209,7 @@ class IcebergSink:
                 _check_is_a_replay(table.head, batch_id, run, result)
             return _skipped(transaction, table, steps)
         state.epoch = committed.epoch
-        state.experience.add(result, planned, steps.seconds("write"), parallelism(batch.sparkSession))
+        state.experience.add(result, planned, steps.seconds("write"), cores)
         return outcomes.committed(
             draft, committed, table, result, self.options.sizing.small_file_bytes, steps
         )
@@ -215,6 +220,7 @@ class IcebergSink:
         target: Target,
         expected: tuple[Arrival, ...] | None,
         one_task: bool,
+        cores: int,
         steps: Steps,
     ) -> Planned:
         """Return where the rows go: as expected, or, where nothing is, as counted."""
@@ -227,7 +233,7 @@ class IcebergSink:
                     batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec)
                 )
         with steps("plan"):
-            return plan_batch(target.head, arrivals, self.options, parallelism(batch.sparkSession), one_task)
+            return plan_batch(target.head, arrivals, self.options, cores, one_task)
 
     def _job(self, target: Target, planned: Planned, transaction: Transaction) -> WriteJob:
         # The time in the files' names runs with the table, so that the garbage fence can tell old from new
@@ -255,12 +261,20 @@ class IcebergSink:
         if transaction.query_id is not None:
             summary[QUERY_ID] = transaction.query_id
         return table.commit(
-            [Append(tuple(files.values())), *fills],
+            [Append(tuple(files.values())), *fills, *self._retention_change(table, transaction)],
             schema_id=target.schema.schema_id,
             transaction=transaction,
             summary=summary,
             open_below_bytes=self.options.sizing.small_file_bytes,
         )
+
+    def _retention_change(self, table: Table, transaction: Transaction) -> list[SetProperties]:
+        """Say the policy in the table with a run's first commit, where the table says another one."""
+        if self.options.retention is None or transaction.epoch is not None:
+            return []
+        wanted, said = self.options.retention.table_properties, table.head.properties
+        updates = {key: value for key, value in wanted.items() if said.get(key) != value}
+        return [SetProperties(updates)] if updates else []
 
     def _state_of(self, run: Run) -> _RunState:
         """Return what is known of a run. A new one begins with what the last run of the same application has

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
+from pyiceberg import types as iceberg
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import StructType
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from planners.model import InsertPlan
 from planners.routing import Routing
@@ -33,6 +34,7 @@ from streaming_sink.writejob import (
 )
 from timeline.stores.base import Store
 
+_RESULT = StructType([StructField(RESULT_COLUMN, BinaryType())])
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum."
 _SAFE_SHUFFLE = {
@@ -89,7 +91,7 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     """
     told = worker_job(job)
     rows = routed(batch, job.routing, told.schema, told.partition_by)
-    written = rows.mapInArrow(WriteTask(told), f"{RESULT_COLUMN} binary")
+    written = rows.mapInArrow(WriteTask(told), _RESULT)
     shuffled = job.routing is not None and job.routing.shuffled
     with _configured(batch.sparkSession, _SAFE_SHUFFLE if shuffled else {}):
         try:
@@ -147,12 +149,12 @@ def partition_sources(schema: Schema, spec: PartitionSpec) -> tuple[PartitionSou
     )
 
 
-def _names(struct: StructType, field_id: int) -> tuple[str, ...]:
+def _names(struct: iceberg.StructType, field_id: int) -> tuple[str, ...]:
     """Return the names from a top-level column down to a field; a name may itself hold a dot."""
     for field in struct.fields:
         if field.field_id == field_id:
             return (field.name,)
-        if isinstance(field.field_type, StructType) and (below := _names(field.field_type, field_id)):
+        if isinstance(field.field_type, iceberg.StructType) and (below := _names(field.field_type, field_id)):
             return (field.name, *below)
     return ()
 

@@ -18,8 +18,9 @@ from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry
 
 from timeline import conflicts, names, properties, summaries
-from timeline.changes import Append, Change, Replace, SetProperties
+from timeline.changes import Append, Change, ExpireSnapshots, RaiseFence, Replace, SetProperties
 from timeline.clock import Environment
+from timeline.expired import expire
 from timeline.head import Head, Version, encode_metadata
 from timeline.manifest_policy import ManifestSize, manifests_to_merge, pack
 from timeline.manifests import (
@@ -32,7 +33,7 @@ from timeline.manifests import (
     is_data,
     partition_of,
 )
-from timeline.retention import NOTHING_EXPIRED, Expiry, snapshots_to_expire
+from timeline.retention import MAINTAIN_EVERY, NOTHING_EXPIRED, Expiry
 from timeline.transactions import Transaction, TransactionState
 
 
@@ -73,6 +74,8 @@ class Candidate:
 
     head: Head
     data: bytes
+    base: Version | None = None
+    """The version that it follows."""
     epoch: int | None = None
     dropped: tuple[Dropped, ...] = ()
     expiry: Expiry = NOTHING_EXPIRED
@@ -95,7 +98,7 @@ class Attempts:
         """Write the manifests of the appended files, which no retry writes again. `head` may be stale."""
         if not self.intent.appended:
             return
-        self._snapshot_id = _new_snapshot_id(self.environment, head)
+        self._snapshot_id = _new_snapshot_id(self.environment)
         by_spec: dict[int, list[DataFile]] = defaultdict(list)
         for file in self.intent.appended:
             by_spec[file.spec_id].append(file)
@@ -172,7 +175,7 @@ class Attempts:
         rewritten = self._manifests_to_rewrite(state, removed)
         if not replaces and not rewritten:
             return dropped
-        snapshot_id = _new_snapshot_id(self.environment, state.head)
+        snapshot_id = _new_snapshot_id(self.environment)
         removed_files: list[DataFile] = []
         kept: dict[int, list[ManifestEntry]] = defaultdict(list)
         gone: dict[int, list[ManifestEntry]] = defaultdict(list)
@@ -304,6 +307,9 @@ class Attempts:
                 table_properties.update(change.updates)
                 for key in change.removals:
                     table_properties.pop(key, None)
+            elif isinstance(change, RaiseFence):
+                raised = max(head.properties.get(properties.GC_CUTOFF, ""), change.cutoff)
+                table_properties[properties.GC_CUTOFF] = raised
         if (txn := self.intent.transaction) is not None and epoch is not None:
             before = head.transaction(txn.app_id)
             # A caller that is told no query id does not make the table forget the one that it knows.
@@ -315,7 +321,7 @@ class Attempts:
         update["metadata_log"] = _metadata_log(
             metadata, self.manifest_files.store.uri(names.version_path(head.number)), table_properties
         )
-        expiry = NOTHING_EXPIRED
+        snapshots, log, refs = metadata.snapshots, metadata.snapshot_log, metadata.refs
         if state.snapshots:
             current = state.snapshots[-1]
             main = metadata.refs.get("main")
@@ -327,24 +333,31 @@ class Attempts:
                     else main.model_copy(update={"snapshot_id": current.snapshot_id})
                 ),
             }
-            snapshots = [*metadata.snapshots, *state.snapshots]
-            expiry = snapshots_to_expire(snapshots, refs, table_properties, head.number + 1, updated_ms)
+            snapshots = [*snapshots, *state.snapshots]
             log = [
-                *metadata.snapshot_log,
+                *log,
                 SnapshotLogEntry(snapshot_id=current.snapshot_id, timestamp_ms=current.timestamp_ms),
             ]
             update |= {
                 "last_sequence_number": state.sequence_number,
                 "current_snapshot_id": current.snapshot_id,
                 "refs": refs,
-                "snapshots": _without(snapshots, expiry.snapshot_ids),
-                "snapshot_log": _log_without(log, expiry.snapshot_ids),
             }
+        expiry = NOTHING_EXPIRED
+        asked = [change.policy for change in self.intent.changes if isinstance(change, ExpireSnapshots)]
+        if asked or (head.number + 1) % MAINTAIN_EVERY == 0:
+            policy = {**table_properties, **(asked[0] if asked else {})}
+            expiry = expire(
+                self.manifest_files, head.number + 1, commit_id, snapshots, refs, policy, updated_ms
+            )
+        update["snapshots"] = _without(snapshots, expiry.snapshot_ids)
+        update["snapshot_log"] = _log_without(log, expiry.snapshot_ids)
         new_metadata = metadata.model_copy(update=update)
         new_head = Head(Version(head.number + 1, new_metadata), state.manifests, self.manifest_files)
         return Candidate(
             new_head,
             encode_metadata(new_metadata),
+            head.version,
             epoch,
             dropped,
             expiry,
@@ -419,11 +432,9 @@ def new_id(environment: Environment, time_ms: int) -> str:
     return names.ulid(time_ms, environment.random.getrandbits(80))
 
 
-def _new_snapshot_id(environment: Environment, head: Head) -> int:
-    taken = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
-    while (snapshot_id := environment.random.getrandbits(63)) in taken or snapshot_id == 0:
-        pass
-    return snapshot_id
+def _new_snapshot_id(environment: Environment) -> int:
+    # 62 random bits: two of a table's thousands of snapshots share one less often than a disk lies.
+    return 1 + environment.random.getrandbits(62)
 
 
 def _metadata_log(
@@ -440,5 +451,7 @@ def _without(snapshots: list[Snapshot], expired: frozenset[int]) -> list[Snapsho
 
 def _log_without(log: list[SnapshotLogEntry], expired: frozenset[int]) -> list[SnapshotLogEntry]:
     """Return the log after the last expired snapshot: entries before it would be a history with holes."""
+    if not expired:
+        return log
     last = max((i for i, entry in enumerate(log) if entry.snapshot_id in expired), default=-1)
     return log[last + 1 :]

@@ -40,4 +40,19 @@ class SetProperties:
     removals: frozenset[str] = frozenset()
 
 
-Change = Append | Replace | SetProperties
+@dataclass(frozen=True)
+class ExpireSnapshots:
+    """Take old snapshots out of the metadata with this commit, whatever its number (R7)."""
+
+    policy: Mapping[str, str] = field(default_factory=dict)
+    """The properties that bound the history, where this commit judges by others than the table's."""
+
+
+@dataclass(frozen=True)
+class RaiseFence:
+    """From this version on, refuse files whose ids are below the cutoff (R6). It never sinks."""
+
+    cutoff: str
+
+
+Change = Append | Replace | SetProperties | ExpireSnapshots | RaiseFence

@@ -28,8 +28,9 @@ def check_table_is_the_same(head: Head, table_uuid: str) -> None:
     """The table was not dropped and made again under this commit."""
     if str(head.metadata.table_uuid) != table_uuid:
         raise CommitConflictError(
-            f"the table was dropped and created again while this commit ran; open it anew: was {table_uuid},"
-            f" is {head.metadata.table_uuid}"
+            "the table was dropped and created again while this commit ran, and nothing of the commit is"
+            f" live; restart the query if the new table is the one that you mean: was {table_uuid}, is"
+            f" {head.metadata.table_uuid}"
         )
 
 
@@ -43,7 +44,7 @@ def check_files_are_above_the_fence(head: Head, locations: Iterable[str]) -> Non
         if file_id is not None and file_id < cutoff:
             raise CommitConflictError(
                 f"this file was written before the table's garbage cutoff {cutoff} and may be deleted"
-                f" already; write the batch again: {location}"
+                f" already; nothing of the commit is live, write the batch again: {location}"
             )
 
 
@@ -56,12 +57,14 @@ def check_appended_files_fit_the_schema(head: Head, schema_id: int) -> None:
     written = head.metadata.schema_by_id(schema_id)
     if written is None:
         raise CommitConflictError(
-            f"the files were written under schema {schema_id}, which the table no longer has; write the batch"
-            " again"
+            f"the files were written under schema {schema_id}, which the table no longer has; nothing of the"
+            " commit is live, write the batch again"
         )
     if problem := _first_misfit(written, head.schema):
         raise SchemaMismatchError(
-            f"the table's schema changed while the batch was written, and its rows no longer fit: {problem}"
+            "the table's schema changed while the batch was written, and its rows no longer fit:"
+            f" {problem}. Nothing of the batch is live; change the stream, or the table back, and restart the"
+            " query on its checkpoint"
         )
 
 
@@ -71,8 +74,8 @@ def check_files_have_a_known_spec(head: Head, files: Iterable[DataFile]) -> None
     for file in files:
         if file.spec_id not in known:
             raise CommitConflictError(
-                f"the file has partition spec {file.spec_id}, which the table no longer has; write the batch"
-                f" again: {file.file_path}"
+                f"the file has partition spec {file.spec_id}, which the table no longer has; nothing of the"
+                f" commit is live, write the batch again: {file.file_path}"
             )
 
 

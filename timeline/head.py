@@ -28,6 +28,8 @@ class Version:
 
     number: int
     metadata: TableMetadataV2
+    identity: str = ""
+    """What a listing shows for it; empty where none was seen yet."""
 
     @property
     def commit_id(self) -> str:
@@ -144,7 +146,7 @@ def _snapshot_json(snapshot: Snapshot) -> str:
     return known
 
 
-def parse_version(number: int, data: bytes, location: str) -> Version:
+def parse_version(number: int, data: bytes, location: str, identity: str = "") -> Version:
     """Return the version that a version file holds.
 
     Raises CorruptTableError where it cannot be read, was written by something else than this protocol, or
@@ -159,7 +161,7 @@ def parse_version(number: int, data: bytes, location: str) -> Version:
         raise CorruptTableError(
             f"version {number} of the table cannot be read; nothing was changed. Restore {path} from a copy,"
             f" or move it away if nobody ever read it: {location}/{path}: {type(failure).__name__}:"
-            f" {str(failure)[:200]}"
+            f" {' '.join(str(failure).split())[:200]}"
         ) from failure
     _check_format_version(metadata.format_version, location)
     assert isinstance(metadata, TableMetadataV2)
@@ -184,7 +186,7 @@ def parse_version(number: int, data: bytes, location: str) -> Version:
             f"the table was made at {metadata.location} and is opened at {location}: it was moved or copied,"
             " and its paths are absolute. Open it where it was made"
         )
-    return Version(number, metadata)
+    return Version(number, metadata, identity)
 
 
 def _check_format_version(stated: object, location: str) -> None:

@@ -88,6 +88,22 @@ class ManifestFiles:
             known = self.remember(manifest, self._read_entries(manifest))
         return known
 
+    def find_list(self, location: str) -> tuple[ManifestFile, ...] | None:
+        """Return the manifests of an expired snapshot, or None where its list was deleted."""
+        if (source := self._find(location)) is None:
+            return None
+        with _telling_damage(location):
+            return tuple(read_manifest_list(source))
+
+    def find_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...] | None:
+        """Return all entries, those of removed files too, or None where the manifest was deleted. Remembers
+        nothing.
+        """
+        if (source := self._find(manifest.manifest_path)) is None:
+            return None
+        with _telling_damage(manifest.manifest_path):
+            return tuple(manifest.fetch_manifest_entry(_OneFile(source), discard_deleted=False))
+
     def entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         """Return the live entries of a manifest with all their statistics, reading it again if it is a big
         one.
@@ -114,7 +130,7 @@ class ManifestFiles:
         with _BlockedManifestWriter(spec, schema, output, snapshot_id, _COMPRESSION) as writer:
             for entry in entries:
                 writer.add_entry(entry)
-        self._create(path, output.data)
+        self.write_fresh(path, output.data)
         return writer.to_manifest_file()
 
     def write_list(
@@ -138,10 +154,11 @@ class ManifestFiles:
                 for manifest in manifests
             )
             writer.add_manifests(list(assigned))
-        self._create(path, output.data)
+        self.write_fresh(path, output.data)
         return output.location, assigned
 
-    def _create(self, path: str, data: bytes) -> None:
+    def write_fresh(self, path: str, data: bytes) -> None:
+        """Store a file under a name that nobody else has, durably."""
         outcome = self.store.create(path, data)
         if isinstance(outcome, Created):
             return
@@ -150,20 +167,28 @@ class ManifestFiles:
             stored = self.store.read(path).data
         except FileNotFoundError:
             self.store.overwrite(path, data)
-            return
-        if stored != data:
-            raise CorruptTableError(
-                "a file of a fresh name holds other bytes; two processes share one source of randomness:"
-                f" {path}"
-            )
+        else:
+            if stored != data:
+                raise CorruptTableError(
+                    "a file of a fresh name holds other bytes; two processes share one source of randomness:"
+                    f" {path}"
+                )
+        # Neither says that the name is durable, as a create does; what a listing has shown is.
+        self.store.list_folder(path.rpartition("/")[0])
+
+    def _find(self, location: str) -> InputFile | None:
+        try:
+            return _ReadBytes(location, self.store.read(self.store.relative(location)).data)
+        except FileNotFoundError:
+            return None
 
     def _read(self, location: str, what: str) -> bytes:
         try:
             return self.store.read(self.store.relative(location)).data
         except FileNotFoundError:
             raise CorruptTableError(
-                f"the table names a {what} that does not exist; it was deleted, or the table was moved:"
-                f" {location}"
+                f"the table names a {what} that does not exist: something deleted it. Nothing was changed;"
+                f" restore it from a copy, and see what else the doctor misses: {location}"
             ) from None
 
     def _read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:

@@ -23,11 +23,18 @@ VERSION_FOLDER = "metadata"
 MANIFEST_FOLDER = "metadata/m"
 DATA_FOLDER = "data"
 PROBE_FOLDER = "_timeline/probe"
+EXPIRED_FOLDER = "_timeline/expired"
 HINT_PATH = "metadata/version-hint.text"
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VERSION = re.compile(r"^v([1-9][0-9]*)\.metadata\.json$")
-_ID = re.compile(r"^([0-7][0-9A-HJKMNP-TV-Z]{25})-")
+_ULID = "[0-7][0-9A-HJKMNP-TV-Z]{25}"
+_ID = re.compile(rf"^({_ULID})-")
+_WRITTEN = re.compile(
+    rf"^(?:{DATA_FOLDER}/(?:.+/)?({_ULID})-[A-Za-z0-9]{{1,8}}-[0-9]+-[0-9]+-[0-9]+\.parquet"
+    rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro)$"
+)
+_EXPIRED = re.compile(rf"^{EXPIRED_FOLDER}/v([1-9][0-9]*)-({_ULID})\.json$")
 
 
 def version_path(number: int) -> str:
@@ -59,6 +66,14 @@ def ulid_floor(time_ms: int) -> str:
     return ulid(time_ms, 0)
 
 
+def ulid_time_ms(file_id: str) -> int:
+    """Return the milliseconds that an id begins with; the inverse of `ulid_floor`."""
+    value = 0
+    for letter in file_id[:10]:
+        value = value * 32 + _ALPHABET.index(letter)
+    return value
+
+
 def manifest_path(file_id: str) -> str:
     return f"{MANIFEST_FOLDER}/{file_id}-manifest.avro"
 
@@ -81,3 +96,28 @@ def file_id(path: str) -> str | None:
     """Return the id in a file's name, or None if the name is not one of ours (another engine's file)."""
     match = _ID.match(path.rpartition("/")[2])
     return match.group(1) if match else None
+
+
+def written_id(path: str) -> str | None:
+    """Return the id of a data file, manifest or list that this protocol wrote, by its path below the table.
+
+    None for everything else, which no cleaner may touch: versions, the hint, `_timeline`, what other engines
+    wrote.
+    """
+    match = _WRITTEN.match(path)
+    return (match.group(1) or match.group(2)) if match else None
+
+
+def is_manifest_list(path: str) -> bool:
+    return path.endswith("-list.avro")
+
+
+def expired_path(version: int, commit_id: str) -> str:
+    """Return the path of the note on the snapshots that a version's commit took out of the metadata."""
+    return f"{EXPIRED_FOLDER}/v{version}-{commit_id}.json"
+
+
+def expired_version(path: str) -> tuple[int, str] | None:
+    """Return the version and commit id of such a note's path, or None if it is none."""
+    match = _EXPIRED.match(path)
+    return (int(match.group(1)), match.group(2)) if match else None

@@ -20,6 +20,7 @@ TRANSACTION_PREFIX = _OURS + "txn."
 GC_CUTOFF = _OURS + "gc-cutoff"
 PROBED_STORES = _OURS + "probed-stores"
 MAX_SNAPSHOTS = _OURS + "history.max-snapshots"
+DELETION_GRACE_MS = _OURS + "history.deletion-grace-ms"
 
 METADATA_PATH = "write.metadata.path"
 GC_ENABLED = "gc.enabled"
@@ -36,6 +37,7 @@ DEFAULTS: Mapping[str, str] = {
     MAX_SNAPSHOT_AGE_MS: str(24 * 3600 * 1000),
     MIN_SNAPSHOTS_TO_KEEP: "100",
     MAX_SNAPSHOTS: "2000",
+    DELETION_GRACE_MS: str(3600 * 1000),
     MANIFEST_MIN_MERGE_COUNT: "32",
     PREVIOUS_VERSIONS_MAX: "1000",
     "write.parquet.compression-codec": "zstd",
@@ -60,7 +62,7 @@ def guards(location: str, schema: Schema) -> dict[str, str]:
 def is_protocol(key: str) -> bool:
     """Return whether a property belongs to the protocol, so that no user may set it."""
     return key in (METADATA_PATH, GC_ENABLED, PREVIOUS_VERSIONS_MAX) or (
-        key.startswith(_OURS) and key != MAX_SNAPSHOTS
+        key.startswith(_OURS) and key not in (MAX_SNAPSHOTS, DELETION_GRACE_MS)
     )
 
 

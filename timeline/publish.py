@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
@@ -21,10 +21,16 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type
 from timeline import properties
 from timeline.attempt import Candidate
 from timeline.clock import Environment
-from timeline.errors import CommitConflictError, CommitStateUnknownError, StoreUnavailableError
+from timeline.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    CorruptTableError,
+    StoreUnavailableError,
+    TimelineError,
+)
 from timeline.head import Head, Version, parse_version
 from timeline.names import version_path
-from timeline.stores.base import Created
+from timeline.stores.base import Created, Unknown
 from timeline.versions import Listing, VersionLog
 
 DEADLINE_SECONDS = 600.0
@@ -53,12 +59,19 @@ class Published:
     attempts: int
 
 
+@dataclass(frozen=True)
+class Unneeded:
+    """There was nothing to commit on this head, which was listed."""
+
+    head: Head | None
+
+
 class _LostError(Exception):
-    """Another commit took the number, or ours was created below the head. `winner` is the version to build
-    on, if known.
+    """Another commit took the number, or ours was created below the head: it is not in the lineage, and never
+    will be. `winner` is the version to build on.
     """
 
-    def __init__(self, winner: Version | None) -> None:
+    def __init__(self, winner: Version) -> None:
         self.winner = winner
 
 
@@ -70,10 +83,10 @@ def publish(
     log: VersionLog,
     head: Head | None,
     build: Callable[[Head | None], Candidate | None],
-    standing: Callable[[Head], Standing],
+    standing: Callable[[Head, Candidate], Standing],
     deadline_seconds: float = DEADLINE_SECONDS,
-) -> Published | None:
-    """Commit what `build` makes of the head, retrying on newer heads until it wins; return None once `build`
+) -> Published | Unneeded:
+    """Commit what `build` makes of the head, retrying on newer heads until it wins; Unneeded once `build`
     returns None.
 
     `head` may be stale or None (no version known): the create finds out. `build` decides on each head whether
@@ -85,29 +98,27 @@ def publish(
     before, or the reload after a lost race; nothing of this commit is live.
     """
     give_up_at = log.environment.monotonic() + deadline_seconds
-    attempts, rebased = 0, False
+    attempts = 0
+    winner: Version | None = None
     try:
         for attempt in _retrying(log.environment, _LostError, give_up_at):
             with attempt:
                 attempts = attempt.retry_state.attempt_number
-                candidate = build(head)
-                if candidate is None and rebased:
-                    # The winner's bytes came unlisted, and may be a stalled writer's fork: a commit on
-                    # it would be judged by its own confirm, but "there is nothing to do" needs a listed head.
-                    newest_version = log.latest()
-                    head = None if newest_version is None else log.head(newest_version)
+                candidate = build(head) if winner is None else _on_unlisted(log, build, winner)
+                if candidate is None and winner is not None:
+                    head = _listed_head(log)
                     candidate = build(head)
                 if candidate is None:
-                    return None
+                    return Unneeded(head)
                 try:
-                    _settle(log, candidate, give_up_at)
-                    newest, listing = _confirm(log, candidate, standing, give_up_at)
+                    ours = _settle(log, candidate, give_up_at)
+                    newest, listing = _confirm(log, candidate, ours, standing, give_up_at)
                 except _LostError as lost:
                     # The winner is mostly the head. Losing to it again tells that we are far behind: then
                     # only a listing finds the head.
-                    rebased = lost.winner is not None and attempts == 1
-                    winner = lost.winner if rebased else log.latest()
-                    head = None if winner is None else log.head(winner)
+                    winner = lost.winner if attempts == 1 else None
+                    if winner is None:
+                        head = _listed_head(log)
                     raise
                 return Published(candidate, newest, listing, attempts)
     except _LostError:
@@ -118,12 +129,30 @@ def publish(
     raise AssertionError("retrying ends by returning or raising")
 
 
-def _settle(log: VersionLog, candidate: Candidate, give_up_at: float) -> None:
-    """Create the version file; return once it is known to hold our bytes, raise _LostError once it is known
-    to hold others.
+def _listed_head(log: VersionLog) -> Head | None:
+    version = log.latest()
+    return None if version is None else log.head(version)
+
+
+def _on_unlisted(
+    log: VersionLog, build: Callable[[Head | None], Candidate | None], winner: Version
+) -> Candidate | None:
+    """Build on a winner's bytes, which came unlisted, and may be a stalled writer's fork.
+
+    A commit on it is judged by its own confirm. What else `build` finds, that there is nothing to do or that
+    it no longer fits, only a listed head may tell: then None.
+    """
+    with suppress(TimelineError):
+        return build(log.head(winner))
+    return None
+
+
+def _settle(log: VersionLog, candidate: Candidate, give_up_at: float) -> bool:
+    """Create the version file, and return whether it holds our bytes. Raise _LostError if it never did.
 
     The error's kind says nothing about whether the create was applied, so the same bytes go to the same name
-    until the slot shows who has it (R2, R3).
+    until the slot shows who has it (R2, R3). Where it shows others' bytes after a create of ours went without
+    an answer, that is no loss yet: ours may have been there, built upon, and deleted by retention since.
     """
     number, path = candidate.head.number, version_path(candidate.head.number)
     try:
@@ -136,27 +165,34 @@ def _settle(log: VersionLog, candidate: Candidate, give_up_at: float) -> None:
                         raise
                     raise _StillUnknownError from refusal
                 if isinstance(outcome, Created):
-                    return
+                    return True
                 try:
                     found = log.store.read(path)
                 except (FileNotFoundError, StoreUnavailableError) as failure:
                     raise _StillUnknownError from failure
                 if found.data == candidate.data:
-                    return
-                raise _LostError(parse_version(number, found.data, log.store.location))
+                    return True
+                if attempt.retry_state.attempt_number > 1 or isinstance(outcome, Unknown):
+                    return False
+                raise _LostError(parse_version(number, found.data, log.store.location, found.identity))
     except _StillUnknownError as failure:
         raise CommitStateUnknownError(
             f"it is not known whether version {number} was created: the store gave no clear answer in time."
             " Nothing was deleted. Restart the query on its checkpoint: it finds out, and neither loses nor"
             f" doubles a row: {log.store.location}"
         ) from failure
+    raise AssertionError("retrying ends by returning or raising")
 
 
 def _confirm(
-    log: VersionLog, candidate: Candidate, standing: Callable[[Head], Standing], give_up_at: float
+    log: VersionLog,
+    candidate: Candidate,
+    holds_slot: bool,
+    standing: Callable[[Head, Candidate], Standing],
+    give_up_at: float,
 ) -> tuple[Head, Listing]:
     """Return the newest head once the candidate is in its lineage; raise _LostError once it is known not to
-    be (R1).
+    be (R1). `holds_slot`: its file was seen to hold its bytes.
     """
     ours = candidate.head
     try:
@@ -164,23 +200,31 @@ def _confirm(
             with attempt:
                 try:
                     listing = log.list()
-                    newest = ours.version if listing.highest == ours.number else log.latest(listing)
+                    highest = holds_slot and listing.highest == ours.number
+                    newest = ours.version if highest else log.latest(listing)
                     head = ours if newest is ours.version else None if newest is None else log.head(newest)
-                except StoreUnavailableError as failure:
+                    if head is ours:
+                        _check_base(log, listing, candidate)
+                except (StoreUnavailableError, FileNotFoundError) as failure:
                     raise _StillUnknownError from failure
                 if head is None or newest is None or head.number < ours.number:
                     raise _StillUnknownError
                 if head is ours:
-                    return ours, listing
+                    listed = listing.versions[ours.number].identity
+                    return replace(ours, version=replace(ours.version, identity=listed)), listing
                 if ours.version.commit_id in newest.recent_commits:
                     return head, listing
                 if newest.number - ours.number < properties.RECENT_COMMITS_KEPT:
-                    # We were stalled past retention and created a number that had been deleted. No reader
-                    # takes it for the head, so where the sweep fails, retention may remove it.
-                    with suppress(StoreUnavailableError):
-                        log.delete([ours.number])
+                    if holds_slot:
+                        # We were stalled past retention and created a number that had been deleted. No reader
+                        # takes it for the head, so where the sweep fails, retention may remove it.
+                        with suppress(StoreUnavailableError):
+                            log.delete([ours.number])
                     raise _LostError(newest)
-                return _judge(head, candidate, standing, log), listing
+                try:
+                    return _judge(head, candidate, standing, log), listing
+                except StoreUnavailableError as failure:  # judging reads manifests
+                    raise _StillUnknownError from failure
     except _StillUnknownError as failure:
         raise CommitStateUnknownError(
             f"version {ours.number} was created, and no listing confirmed in time that it is part of the"
@@ -190,8 +234,29 @@ def _confirm(
     raise AssertionError("retrying ends by returning or raising")
 
 
-def _judge(newest: Head, candidate: Candidate, standing: Callable[[Head], Standing], log: VersionLog) -> Head:
-    verdict = standing(newest)
+def _check_base(log: VersionLog, listing: Listing, candidate: Candidate) -> None:
+    """Raise CorruptTableError where the version that the candidate follows was deleted and made again: by no
+    rule of this protocol, since the last 100 stay, but by somebody who cleans up by hand.
+    """
+    base = candidate.base
+    listed = None if base is None else listing.versions.get(base.number)
+    if base is None or listed is None or not base.identity or listed.identity == base.identity:
+        return
+    found = log.store.read(version_path(base.number))  # a copy that was put back is as good
+    again = parse_version(base.number, found.data, log.store.location)
+    if again.commit_id != base.commit_id:
+        raise CorruptTableError(
+            f"version {base.number} was deleted, and another writer has made it again, while this one held"
+            f" the old one: version {candidate.head.number} follows that, and lacks the other's rows. Nothing"
+            f" was deleted. Stop all writers, find what deletes versions, and see what `doctor` says:"
+            f" {log.store.location}"
+        )
+
+
+def _judge(
+    newest: Head, candidate: Candidate, standing: Callable[[Head, Candidate], Standing], log: VersionLog
+) -> Head:
+    verdict = standing(newest, candidate)
     if verdict is Standing.COMMITTED:
         return newest
     if verdict is Standing.LOST:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from timeline import properties
@@ -18,8 +18,17 @@ VERSIONS_ALWAYS_KEPT = 100
 VERSIONS_MOST = 900
 VERSION_AGE_MS = 3_600_000
 SAFE_DISTANCE = 100
-"""Nothing expires until so many later versions exist: a writer whose clock is a day ahead must not expire
-everything.
+"""Nothing expires, and no file of what expired goes, until so many later versions exist: a writer whose clock
+is a day ahead must not expire everything.
+"""
+MAINTAIN_EVERY = 20
+"""Snapshots leave the metadata, and files the store, at every so many versions: most commits do neither."""
+_EXPIRE_AT_MOST = 200
+"""Snapshots that one version expires, so that the deletion of what they reached is bounded too."""
+
+_SLACK = 20
+"""When snapshots exceed their greatest number, a twentieth more leaves with them: so most commits expire
+none.
 """
 
 
@@ -45,8 +54,9 @@ def snapshots_to_expire(
     """Return which snapshots version `version`, committed at `now_ms` of the table's time, leaves out.
 
     Only a prefix of main goes, version by version, so that a fill's append stays as long as its replace;
-    snapshots that a branch or tag points at, or that are not on main, stay where they are; the newest append
-    stays, since a stream reader's offset names it. `snapshots` are in the order of their commits.
+    snapshots that a branch or tag pins, or that are not on main, stay where they are; the newest append
+    stays, since a stream reader's offset names it. `snapshots` are in the order of their commits. One too
+    many takes a twentieth of the greatest number with it. At most 200 go at once.
     """
     max_age = properties.number(table_properties, properties.MAX_SNAPSHOT_AGE_MS)
     most = max(properties.number(table_properties, properties.MAX_SNAPSHOTS), 1)
@@ -59,11 +69,12 @@ def snapshots_to_expire(
         group = snapshots[start:end]
         kept = len(snapshots) - len(expired)
         old = now_ms - group[-1].timestamp_ms > max_age and kept - len(group) >= least
-        too_many = kept > most
+        too_many = kept > (most - most // _SLACK if expired else most)
         near = version - snapshot_version(group[-1]) < SAFE_DISTANCE
-        if near or start <= newest_append < end or not (old or too_many):
+        enough = len(expired) + len(group) > _EXPIRE_AT_MOST
+        if near or enough or start <= newest_append < end or not (old or too_many):
             break
-        expirable = expirable or _main_alone(snapshots, refs)
+        expirable = expirable or _main_alone(snapshots, refs, max_age, least, now_ms)
         # A tag on a replace keeps its append too (R7).
         if all(s.snapshot_id in expirable for s in group):
             cut_by_number |= not old
@@ -95,6 +106,15 @@ def versions_to_delete(listed: Iterable[int], log: Mapping[int, int], highest: i
     ]
 
 
+def lineage(tip: int | None, snapshots: Mapping[int, Snapshot]) -> list[Snapshot]:
+    """Return a snapshot and its ancestors as far as the metadata holds them, newest first."""
+    found = []
+    while tip is not None and tip in snapshots:
+        found.append(snapshots[tip])
+        tip = snapshots[tip].parent_snapshot_id
+    return found
+
+
 def _by_version(snapshots: Sequence[Snapshot]) -> Iterable[tuple[int, int]]:
     start = 0
     for end in range(1, len(snapshots) + 1):
@@ -111,14 +131,21 @@ def _newest_append(snapshots: Sequence[Snapshot]) -> int:
     return -1
 
 
-def _main_alone(snapshots: Sequence[Snapshot], refs: Mapping[str, SnapshotRef]) -> frozenset[int]:
-    """Return the snapshots of main's lineage that no other branch and no tag points at."""
-    parents = {s.snapshot_id: s.parent_snapshot_id for s in snapshots}
-    elsewhere = {ref.snapshot_id for name, ref in refs.items() if name != "main"}
-    return frozenset(_lineage(refs["main"].snapshot_id, parents)) - elsewhere
+def _main_alone(
+    snapshots: Sequence[Snapshot], refs: Mapping[str, SnapshotRef], max_age: int, least: int, now_ms: int
+) -> frozenset[int]:
+    """Return the snapshots of main's lineage that no tag and no other branch pins.
 
-
-def _lineage(snapshot_id: int | None, parents: Mapping[int, int | None]) -> Iterable[int]:
-    while snapshot_id is not None and snapshot_id in parents:
-        yield snapshot_id
-        snapshot_id = parents[snapshot_id]
+    A branch pins of its lineage what is young, and its newest few, as Iceberg's own expiry has it.
+    """
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
+    pinned = set[int]()
+    for ref in (ref for name, ref in refs.items() if name != "main"):
+        pinned.add(ref.snapshot_id)
+        if ref.snapshot_ref_type == SnapshotRefType.BRANCH:
+            age, few = ref.max_snapshot_age_ms or max_age, ref.min_snapshots_to_keep or least
+            for position, snapshot in enumerate(lineage(ref.snapshot_id, by_id)):
+                if position >= few and now_ms - snapshot.timestamp_ms > age:
+                    break
+                pinned.add(snapshot.snapshot_id)
+    return frozenset(s.snapshot_id for s in lineage(refs["main"].snapshot_id, by_id)) - pinned

@@ -16,21 +16,23 @@ from timeline import conflicts, properties
 from timeline.attempt import Attempts, Candidate, Dropped, Intent, first_version
 from timeline.changes import Append, Change, Replace, SetProperties
 from timeline.clock import SYSTEM, Environment
+from timeline.deletions import Deletion, Deletions, Kind
 from timeline.errors import CommitConflictError, CorruptTableError, TableNotFoundError, TimelineError
+from timeline.garbage import sweep
 from timeline.head import Head
 from timeline.manifests import ManifestFiles
-from timeline.names import version_number
-from timeline.publish import DEADLINE_SECONDS, Published, Standing, publish
-from timeline.retention import versions_to_delete
+from timeline.names import version_number, version_path
+from timeline.publish import DEADLINE_SECONDS, Published, Standing, Unneeded, publish
+from timeline.retention import MAINTAIN_EVERY, versions_to_delete
 from timeline.stores.base import Store
 from timeline.stores.probe import probe
 from timeline.transactions import Transaction, check_transaction
 from timeline.versions import Listing, VersionLog
 
 _LOG = logging.getLogger("streaming_sink.timeline")
-_DELETE_EVERY = 20
-"""Old version files go at every so many versions, so that most commits send no deletion."""
-_DELETE_AT_MOST = 200
+_VERSIONS_AT_ONCE = 200
+_NOTES_AT_ONCE = 2
+"""Expiries whose files one commit deletes at most. One comes in every twenty versions: a backlog shrinks."""
 _PROBED_KEPT = 8
 
 
@@ -56,6 +58,8 @@ class Committed:
     expired_snapshots: int
     history_cut: bool
     """The bound on the number of snapshots removed some that are younger than the promised age."""
+    deleted: Deletions
+    """The files that went after this commit: of snapshots that had expired long before, and old versions."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +121,12 @@ class Table:
                 else None
             )
 
-        def standing(head: Head) -> Standing:
+        def standing(head: Head, _: Candidate) -> Standing:
             ours = head.metadata.table_uuid == metadata.table_uuid
             return Standing.COMMITTED if ours else Standing.LOST
 
         published = publish(log, None, build, standing)
-        if published is None:
+        if isinstance(published, Unneeded):
             return cls.open(store, environment)
         table = cls(log, published.head)
         table.tidy(published.listing)
@@ -136,7 +140,10 @@ class Table:
         log = VersionLog(store, ManifestFiles(store), environment)
         version = log.latest()
         if version is None:
-            raise TableNotFoundError(f"there is no table of this sink at {store.location}")
+            raise TableNotFoundError(
+                f"there is no table of this sink at {store.location}: is that how the stream spells it? Its"
+                " first batch makes the table"
+            )
         return cls(log, log.head(version))
 
     def ensure_store_is_safe(self) -> None:
@@ -172,7 +179,7 @@ class Table:
         if listing.highest != self._head.number:
             version = self.log.latest(listing)
             if version is None:
-                raise TableNotFoundError(f"the table has gone: {self.store.location}")
+                raise _gone(self.store)
             head = self.log.head(version)
             conflicts.check_table_is_the_same(head, self._table_uuid)
             self._move_to(head)
@@ -214,38 +221,60 @@ class Table:
             self.log,
             self._head,
             lambda head: self._build(attempts, head),
-            lambda head: _standing(intent, head),
+            lambda head, candidate: _standing(intent, head, candidate),
             self.deadline_seconds,
         )
-        if published is None:
+        if isinstance(published, Unneeded):
+            if published.head is not None:
+                self._move_to(published.head)
             return AlreadyCommitted(self._head.number)
         self._unrecorded_probe = None
         self._move_to(published.head)
-        self.tidy(published.listing)
-        return _committed(published)
+        deleted = self.tidy(published.listing, published.candidate.head.number)
+        return _committed(published, deleted)
 
-    def tidy(self, listing: Listing | None = None) -> None:
-        """Complete what a crash may have cut off after a commit: the hint, and old version files. Best
-        effort; failures are logged.
+    def tidy(self, listing: Listing | None = None, version: int | None = None) -> Deletions:
+        """Complete what a crash may have cut off after the commit of `version` (default: the known head's):
+        the hint, and at every twentieth version the deletion of what has expired. Best effort; failures are
+        logged, and the next time goes on where this one stopped.
 
         Without a listing it makes one.
         """
         try:
             listing = listing or self.log.list()
             self.log.write_hint(self._head.number)
-            self._delete_old_versions(listing)
+            if (self._head.number if version is None else version) % MAINTAIN_EVERY == 0:
+                return self.delete_expired(listing, at_most=_NOTES_AT_ONCE)
         except TimelineError as failure:
             _LOG.warning(
                 "version %d is committed; tidying after it failed and is tried again at the next commit: %s",
                 self._head.number,
                 failure,
             )
+        return Deletions()
+
+    def delete_expired(
+        self,
+        listing: Listing,
+        *,
+        at_most: int | None = None,
+        grace_ms: int | None = None,
+        dry_run: bool = False,
+    ) -> Deletions:
+        """Delete old version files (R19), and what only snapshots reached that expired before the grace
+        period (R7), of at most so many expiries.
+
+        Raises StoreUnavailableError or CorruptTableError; what was not deleted is found again.
+        """
+        versions = self._delete_old_versions(listing, dry_run)
+        return versions + sweep(
+            self.log.manifest_files, self._head, at_most=at_most, grace_ms=grace_ms, dry_run=dry_run
+        )
 
     def _build(self, attempts: Attempts, head: Head | None) -> Candidate | None:
         if head is None:
-            raise TableNotFoundError(f"the table has gone: {self.store.location}")
+            raise _gone(self.store)
         conflicts.check_table_is_the_same(head, self._table_uuid)
-        self._move_to(head)
         transaction, epoch = attempts.intent.transaction, None
         if transaction is not None:
             epoch = check_transaction(head.transaction(transaction.app_id), transaction)
@@ -258,7 +287,8 @@ class Table:
         )
         candidate = attempts.build(head, epoch, probed)
         if candidate.dropped and not _does_something(attempts.intent, candidate):
-            raise CommitConflictError("; ".join(dropped.reason for dropped in candidate.dropped))
+            reasons = "; ".join(dropped.reason for dropped in candidate.dropped)
+            raise CommitConflictError(f"nothing of this commit is live; plan it again: {reasons}")
         return candidate
 
     def _move_to(self, head: Head) -> None:
@@ -266,20 +296,25 @@ class Table:
             self._head = head
             self.log.manifest_files.keep_only(head.manifests)
 
-    def _delete_old_versions(self, listing: Listing) -> None:
-        if self._head.number % _DELETE_EVERY:
-            return
+    def _delete_old_versions(self, listing: Listing, dry_run: bool) -> Deletions:
         metadata = self._head.metadata
         times = {
             version_number(entry.metadata_file) or 0: entry.timestamp_ms for entry in metadata.metadata_log
         }
         old = versions_to_delete(listing.versions, times, listing.highest, metadata.last_updated_ms)
-        if old:
-            # The hint was refreshed just before: it must never name a version that is gone (R19).
-            self.log.delete(old[:_DELETE_AT_MOST])
+        old = old[:_VERSIONS_AT_ONCE]
+        why = "newer versions have taken its place for long enough"
+        deletions = tuple(
+            Deletion(version_path(number), Kind.VERSION, listing.versions[number].size, why) for number in old
+        )
+        if old and not dry_run:
+            # A writer that woke up late may have put the hint back to one of these (R5).
+            self.log.write_hint(self._head.number)
+            self.log.delete(old)
+        return Deletions(deletions, dry_run=dry_run)
 
 
-def _committed(published: Published) -> Committed:
+def _committed(published: Published, deleted: Deletions) -> Committed:
     candidate = published.candidate
     return Committed(
         version=candidate.head.number,
@@ -290,6 +325,7 @@ def _committed(published: Published) -> Committed:
         dropped=candidate.dropped,
         expired_snapshots=len(candidate.expiry.snapshot_ids),
         history_cut=candidate.expiry.cut_by_number,
+        deleted=deleted,
     )
 
 
@@ -299,21 +335,31 @@ def _does_something(intent: Intent, candidate: Candidate) -> bool:
     )
 
 
-def _standing(intent: Intent, head: Head) -> Standing:
+def _standing(intent: Intent, head: Head, candidate: Candidate) -> Standing:
     """Judge a commit whose id the head no longer remembers: by its batch (R16), else by its files (R1)."""
-    if intent.transaction is not None:
-        # The next attempt's check of the batch settles it: skipped if it is in, committed again if not.
-        return Standing.LOST
+    if (txn := intent.transaction) is not None:
+        state = head.transaction(txn.app_id)
+        if state is None or (state.query_id == txn.query_id and state.batch < txn.batch):
+            return Standing.LOST
+        if (state.query_id, state.batch) == (txn.query_id, txn.batch):
+            ours = state.commit == candidate.head.version.commit_id
+            return Standing.COMMITTED if ours else Standing.LOST
     outputs = [file.file_path for file in intent.appended] + [
         f.file_path for r in intent.replaces for f in r.added
     ]
     if any(head.find_live(location) for location in outputs):
         return Standing.COMMITTED
-    if not intent.appended and all(
-        head.find_live(location) for r in intent.replaces for location in r.removed
-    ):
+    removed = [location for replace in intent.replaces for location in replace.removed]
+    if removed and not intent.appended and all(head.find_live(location) for location in removed):
         return Standing.LOST
     return Standing.UNKNOWN
+
+
+def _gone(store: Store) -> TableNotFoundError:
+    return TableNotFoundError(
+        "the table has gone: no version of it is left. Nothing was written; if nobody dropped it, restore"
+        f" metadata/ from a copy before a writer starts: {store.location}"
+    )
 
 
 def _probed_stores(head: Head) -> list[str]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from timeline.errors import CheckpointRegressionError, FencedError
+from timeline.errors import CheckpointRegressionError, CorruptTableError, FencedError
 from timeline.properties import TRANSACTION_PREFIX
 
 
@@ -52,7 +52,15 @@ class Transaction:
 def state_of(properties: Mapping[str, str], app_id: str) -> TransactionState | None:
     """Return what the table remembers of an application, or None if it never committed here."""
     text = properties.get(TRANSACTION_PREFIX + app_id)
-    return None if text is None else TransactionState.from_property(text)
+    if text is None:
+        return None
+    try:
+        return TransactionState.from_property(text)
+    except (ValueError, TypeError) as failure:
+        raise CorruptTableError(
+            f"what the table remembers of application {app_id!r} cannot be read, so whether its batch is in"
+            f" is not known; nothing was changed. Restore the newest version from a copy: {text[:200]!r}"
+        ) from failure
 
 
 def check_transaction(state: TransactionState | None, txn: Transaction) -> int | None:
@@ -74,8 +82,8 @@ def check_transaction(state: TransactionState | None, txn: Transaction) -> int |
             raise CheckpointRegressionError(
                 f"application {txn.app_id!r} has committed to this table as query {state.query_id}, and this"
                 f" is query {txn.query_id}: a fresh or another checkpoint would ingest rows again or skip"
-                " them. Restart on the old checkpoint; or choose another app_id; or, if this checkpoint"
-                f" continues where the old one ended, pass takeover_from={state.query_id!r}"
+                " them. Nothing was written. Restart on the old checkpoint; or choose another app_id; or, if"
+                f" this checkpoint continues where the old one ended, pass takeover_from={state.query_id!r}"
             )
         return state.epoch + 1
     if txn.batch == state.batch:
@@ -83,8 +91,8 @@ def check_transaction(state: TransactionState | None, txn: Transaction) -> int |
     if txn.batch < state.batch:
         raise CheckpointRegressionError(
             f"application {txn.app_id!r} has committed batch {state.batch}, and this is batch {txn.batch}:"
-            " the checkpoint is older than the table. Restart on the checkpoint that wrote batch"
-            f" {state.batch}, or choose another app_id to ingest again"
+            " the checkpoint is older than the table. Nothing was written. Restart on the checkpoint that"
+            f" wrote batch {state.batch}, or choose another app_id to ingest again"
         )
     if txn.epoch is None:
         return state.epoch + 1

@@ -54,13 +54,13 @@ class VersionLog:
             listing = listing or self.list()
             if not listing.versions:
                 return None
-            listed = listing.versions[listing.highest]
+            listed = listing.versions[listing.highest].identity  # now: what was listed, not what came later
             try:
                 stored = self.store.read(version_path(listing.highest))
             except FileNotFoundError:
                 stored = None
-            if stored is not None and stored.identity == listed.identity:
-                return parse_version(listing.highest, stored.data, self.store.location)
+            if stored is not None and stored.identity == listed:
+                return parse_version(listing.highest, stored.data, self.store.location, stored.identity)
             listing = None
             self.environment.sleep(0.01 * attempt)
         raise StoreUnavailableError(

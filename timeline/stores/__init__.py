@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timeline.stores.base import Created, CreateOutcome, Exists, Listed, Store, Stored, Unknown
+from timeline.stores.base import Created, CreateOutcome, Exists, Listed, ListedObject, Store, Stored, Unknown
 from timeline.stores.local import LocalStore
 from timeline.stores.memory import MemoryStore
 from timeline.stores.probe import probe
@@ -21,6 +21,7 @@ __all__ = [
     "Created",
     "Exists",
     "Listed",
+    "ListedObject",
     "LocalStore",
     "MemoryStore",
     "Store",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -30,17 +30,33 @@ class Unknown:
 CreateOutcome = Created | Exists | Unknown
 
 
+class Listed(Protocol):
+    """One object as a listing shows it."""
+
+    @property
+    def path(self) -> str:
+        """Relative to the store's location."""
+
+    @property
+    def size(self) -> int:
+        """In bytes; 0 for an object that has gone since."""
+
+    @property
+    def identity(self) -> str:
+        """Changes whenever the object under this path is replaced by other bytes.
+
+        An ETag; device, inode, size and time on local disk. On S3 equal bytes may keep it. A store may look
+        for it only when it is asked, so ask as soon as the listing is there.
+        """
+
+
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """One object as a listing shows it. `path` is relative to the store's location."""
+class ListedObject:
+    """What a listing shows, where the store's answer has it all."""
 
     path: str
     size: int
     identity: str
-    """Changes whenever the object under this path is replaced by other bytes.
-
-    An ETag; device, inode, size and time on local disk. On S3 equal bytes may keep it.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +115,12 @@ class Store(Protocol):
 
         Strongly consistent: shows every object whose create was answered before the call began (R5). What it
         shows is durable, whoever made it.
+        """
+
+    def list_below(self, folder: str) -> Iterator[Listed]:
+        """Yield every object below `folder` ("" for all), in its sub-folders too, in any order.
+
+        For cleaners and the doctor, never to decide a commit. On local disk it shows unfinished creates too.
         """
 
     def delete(self, paths: Iterable[str]) -> None:

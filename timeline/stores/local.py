@@ -7,9 +7,9 @@ import errno
 import io
 import itertools
 import os
-import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
@@ -103,7 +103,11 @@ class LocalStore:
         absolute = self.uri(folder)
         try:
             with os.scandir(absolute) as entries:
-                listed = [found for entry in entries if (found := _listed(folder, entry)) is not None]
+                listed: list[Listed] = [
+                    _ListedFile(f"{folder}/{entry.name}" if folder else entry.name, entry)
+                    for entry in entries
+                    if entry.is_file() and not entry.name.startswith(_TEMPORARY)
+                ]
             # A writer may have died between its link and its fsync. Whoever finds its version acknowledges
             # it, so what a listing shows must outlive a power cut too. On a folder that is clean this costs
             # 0.05 ms.
@@ -113,6 +117,22 @@ class LocalStore:
             return []
         except OSError as error:
             raise _unavailable("list", absolute, error) from error
+
+    def list_below(self, folder: str) -> Iterator[Listed]:
+        absolute = self.uri(folder) if folder else self._location
+        try:
+            with os.scandir(absolute) as entries:
+                found = list(entries)
+        except FileNotFoundError:  # deleted since, or never there
+            return
+        except OSError as error:
+            raise _unavailable("list", absolute, error) from error
+        for entry in found:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                yield from self.list_below(path)
+            elif entry.is_file():
+                yield _ListedFile(path, entry)
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
@@ -169,14 +189,14 @@ class LocalStore:
     def _make_folder(self, folder: str) -> None:
         """Make `folder` and what is missing above it, durably.
 
-        Below the table's location the parent is synced even when the folder exists: the process that made
-        it may have died before it synced. Once per folder and store.
+        The parent is synced even when the folder exists: the process that made it may have died before it
+        synced. Nothing is made in a folder whose own name is not safe, so above the table's location this
+        begins at the lowest folder that exists. Once per folder and store.
         """
         if folder in self._durable_folders:
             return
         parent = os.path.dirname(folder)
-        inside = len(folder) > len(self._location)
-        if inside or not os.path.isdir(parent):
+        if len(folder) > len(self._location) or not os.path.isdir(folder):
             self._make_folder(parent)
         try:
             os.mkdir(folder)
@@ -185,9 +205,17 @@ class LocalStore:
             if not os.path.isdir(folder):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
             made = False
-        if made or inside:
+        try:
             _sync_folder(parent)
+        except PermissionError:  # then it was not a process of ours that made the folder there
+            if made:
+                raise
         self._durable_folders.add(folder)
+
+
+def is_unfinished(path: str) -> bool:
+    """Return whether a path is of a create that is not finished, and never will be if its process died."""
+    return path.rpartition("/")[2].startswith(_TEMPORARY)
 
 
 class _DurableFile(io.BufferedWriter):
@@ -293,17 +321,26 @@ def _publish_by_rename(temporary: str, final: str) -> CreateOutcome:
     return Created()
 
 
-def _listed(folder: str, entry: os.DirEntry[str]) -> Listed | None:
-    if entry.name.startswith(_TEMPORARY):
-        return None
-    try:
-        status = entry.stat()
-    except FileNotFoundError:  # deleted since
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    path = f"{folder}/{entry.name}" if folder else entry.name
-    return Listed(path, status.st_size, _identity(status))
+@dataclass(frozen=True, slots=True)
+class _ListedFile:
+    """A name that a folder showed. The system tells its size and identity apart, at four times the price."""
+
+    path: str
+    entry: os.DirEntry[str]
+
+    @property
+    def size(self) -> int:
+        try:
+            return self.entry.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    @property
+    def identity(self) -> str:
+        try:
+            return _identity(self.entry.stat())
+        except FileNotFoundError:
+            return "gone"
 
 
 def _identity(status: os.stat_result) -> str:

@@ -6,13 +6,13 @@ import io
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
 from timeline.errors import StoreUnavailableError
 from timeline.stores import _paths
-from timeline.stores.base import Created, CreateOutcome, Exists, Listed, Stored, Unknown
+from timeline.stores.base import Created, CreateOutcome, Exists, Listed, ListedObject, Stored, Unknown
 
 _T = TypeVar("_T")
 
@@ -101,12 +101,25 @@ class MemoryStore:
         def apply() -> list[Listed]:
             with self._contents.lock:
                 return [
-                    Listed(path, len(data), str(identity))
+                    ListedObject(path, len(data), str(identity))
                     for path, (data, identity) in self._contents.objects.items()
                     if path.startswith(prefix) and "/" not in path[len(prefix) :]
                 ]
 
         return self._clean_request("list", folder, apply)
+
+    def list_below(self, folder: str) -> Iterator[Listed]:
+        prefix = f"{folder}/" if folder else ""
+
+        def apply() -> list[Listed]:
+            with self._contents.lock:
+                return [
+                    ListedObject(path, len(data), str(identity))
+                    for path, (data, identity) in self._contents.objects.items()
+                    if path.startswith(prefix)
+                ]
+
+        return iter(self._clean_request("list", folder, apply))
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, TypeVar, cast
 
 import obstore
@@ -22,7 +22,7 @@ from timeline.stores import _object_client, _paths
 from timeline.stores._object_client import Client, Connect
 from timeline.stores._object_files import ObjectInput, ObjectOutput
 from timeline.stores._options import StorageOptions, check_names, resolve, secrets
-from timeline.stores.base import Created, CreateOutcome, Exists, Listed, Stored, Unknown
+from timeline.stores.base import Created, CreateOutcome, Exists, Listed, ListedObject, Stored, Unknown
 
 _T = TypeVar("_T")
 
@@ -122,12 +122,18 @@ class ObjectStore:
         )
         prefix = f"{folder}/" if folder else ""
         return [
-            Listed(meta["path"], meta["size"], self._identity(meta))
+            ListedObject(meta["path"], meta["size"], self._identity(meta))
             for meta in found["objects"]
             if meta["path"].startswith(
                 prefix
             )  # a console's marker of an empty folder is listed as the folder itself
         ]
+
+    def list_below(self, folder: str) -> Iterator[Listed]:
+        pages = self._request("list", folder, lambda client: obstore.list(client, folder or None))
+        while (page := self._request("list", folder, lambda _: next(pages, None))) is not None:
+            for meta in page:
+                yield ListedObject(meta["path"], meta["size"], self._identity(meta))
 
     def delete(self, paths: Iterable[str]) -> None:
         wanted = list(paths)
@@ -135,8 +141,9 @@ class ObjectStore:
             return
         try:
             self._request("delete", wanted[0], lambda client: obstore.delete(client, wanted))
-        except FileNotFoundError:
-            # Google's and Azure's stores stop at the first that is missing; S3 does not mind.
+        except (FileNotFoundError, StoreUnavailableError):
+            # Google's and Azure's stores stop at the first that is missing; S3's bulk deletion is a POST, which
+            # obstore does not send again when its reply is lost.
             for path in wanted:
                 self._delete_one(path)
 

@@ -21,7 +21,7 @@ from timeline.errors import (
 )
 from timeline.names import version_path
 from timeline.stores import MemoryStore
-from timeline.table import AlreadyCommitted, Committed, Table
+from timeline.table import Committed, Table
 from timeline.transactions import Transaction
 
 CREATES: dict[str, list[str]] = {
@@ -330,7 +330,7 @@ def test_a_batch_that_landed_and_was_buried_by_others_is_found_by_its_number() -
     commit = stalled(lake, [Append((new,))], batch(0))
     lake.store.lists.append(lambda: go_on_without_me(lake, 150))
     outcome = commit()
-    assert isinstance(outcome, AlreadyCommitted)
+    assert isinstance(outcome, Committed)
     assert lake.live_rows() == lake.rows_of(new)
 
 

@@ -112,12 +112,12 @@ def test_snapshots_older_than_the_age_leave_once_a_hundred_later_versions_exist(
     for _ in range(10):
         lake.table.commit([Append((lake.file(),))])
     lake.clock.now_ms += 2 * DAY_MS
-    for later in range(100):
+    for later in range(110):
         committed = lake.table.commit([Append((lake.file(),))])
         assert isinstance(committed, Committed)
-        # Version 2 is the first with a snapshot; a hundred later ones exist when version 102 is made.
-        assert committed.expired_snapshots == (1 if committed.version >= 102 else 0), later
-    assert kept_versions(lake.table) == list(range(12, 112))
+        # Snapshots leave at every twentieth version; that of version 2 is too near at version 100.
+        assert committed.expired_snapshots == (10 if committed.version == 120 else 0), later
+    assert kept_versions(lake.table) == list(range(12, 122))
     assert not committed.history_cut
     Audit(lake.store).check()
 
@@ -146,26 +146,30 @@ def test_age_is_the_difference_within_the_lineage_not_to_the_local_clock() -> No
 
 
 def test_the_number_bounds_snapshots_too_and_the_report_says_when_it_cuts_the_age_short() -> None:
-    lake = Lake(table_properties={**BOUNDS, properties.MAX_SNAPSHOTS: "104"})
-    cuts = []
-    for _ in range(120):
+    """One too many takes a twentieth of the number with it, so that few commits expire anything."""
+    lake = Lake(table_properties={**BOUNDS, properties.MAX_SNAPSHOTS: "160"})
+    counts, cut_at = [], []
+    for commit in range(1, 181):
         committed = lake.table.commit([Append((lake.file(),))])
         assert isinstance(committed, Committed)
-        cuts.append(committed.history_cut)
-    assert len(lake.table.head.metadata.snapshots) == 104
-    assert cuts == [False] * 104 + [True] * 16
+        counts.append(len(lake.table.head.metadata.snapshots))
+        if committed.history_cut:
+            cut_at.append(commit)
+    assert counts[:178] == list(range(1, 179)), "snapshots leave at every twentieth version only"
+    assert counts[178:] == [152, 153]
+    assert cut_at == [179]
 
 
 def test_the_number_bound_never_goes_below_a_hundred_versions() -> None:
     lake = Lake(table_properties={**BOUNDS, properties.MAX_SNAPSHOTS: "3"})
     for _ in range(130):
         lake.table.commit([Append((lake.file(),))])
-    assert kept_versions(lake.table) == list(range(32, 132))
+    assert kept_versions(lake.table) == list(range(21, 132))
 
 
 def test_an_append_and_its_replace_leave_together() -> None:
     lake = Lake(table_properties={**BOUNDS, properties.MAX_SNAPSHOTS: "151"})
-    for _ in range(110):
+    for _ in range(119):
         fill(lake, lake.table)
         first = lake.table.head.metadata.snapshots[0]
         assert first.summary is not None
@@ -193,14 +197,15 @@ def test_the_newest_append_never_leaves() -> None:
     assert len(snapshots) == 131
 
 
-def test_commits_without_snapshots_expire_nothing() -> None:
+def test_commits_without_snapshots_expire_too() -> None:
+    """A table that only clusters or changes properties forgets its old states all the same."""
     lake = Lake(table_properties=BOUNDS)
     lake.table.commit([Append((lake.file(),))])
     lake.table.commit([Append((lake.file(),))])
     lake.clock.now_ms += 5 * DAY_MS
     for _ in range(120):
         lake.table.commit([SetProperties({"a": "b"})])
-    assert len(lake.table.head.metadata.snapshots) == 2
+    assert len(lake.table.head.metadata.snapshots) == 1
 
 
 def snapshot(

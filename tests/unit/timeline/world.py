@@ -407,7 +407,7 @@ class _DeleteManifestWriter(manifests._BlockedManifestWriter):
 def _with_deletes(table: Table, head: Head, delete: DataFile) -> Candidate:
     environment = table.log.environment
     now_ms = attempt.commit_time(environment, head)
-    snapshot_id = attempt._new_snapshot_id(environment, head)
+    snapshot_id = attempt._new_snapshot_id(environment)
     path = names.manifest_path(attempt.new_id(environment, now_ms))
     output = manifests._WrittenBytes(table.store.uri(path))
     spec = head.metadata.specs()[0]

@@ -1,0 +1,398 @@
+"""Snapshots leave the metadata; what only they reached goes after a grace period, and nothing else (R7)."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Saved, Shore, fail_at, needed
+from tests.unit.timeline.world import NOON
+from timeline import names, properties
+from timeline.changes import Append, ExpireSnapshots
+from timeline.deletions import Deletions, Kind
+from timeline.errors import StoreUnavailableError, TimelineError
+from timeline.expired import pending_notes
+from timeline.expiry import expire_snapshots
+from timeline.names import EXPIRED_FOLDER, HINT_PATH
+from timeline.stores import MemoryStore
+
+COMMITS = int(os.environ.get("RETENTION_COMMITS", "400"))
+"""The long run takes 2,000."""
+
+
+# what goes, and when ------------------------------------------------------------------------------
+
+
+def test_the_number_of_objects_is_bounded_and_the_reports_say_what_went() -> None:
+    """Two thousand commits with fills leave no more behind than two hundred do, but for what is live."""
+    shore = Shore({**BRIEF, properties.MANIFEST_MIN_MERGE_COUNT: "8"})
+    deleted = Deletions()
+    beside: list[int] = []
+    for step in range(COMMITS):
+        committed = shore.fill() if step % 3 else shore.append()
+        deleted += committed.deleted
+        if step % 100 == 99:
+            beside.append(len(shore.paths()) - len(shore.live()))
+    assert max(beside[3:]) < beside[2] * 1.1
+    assert len(shore.table.head.metadata.snapshots) < 2 * 122
+    shore.check_nothing_is_missing()
+    assert shore.leftover() == set()
+    gone = {file.path for file in deleted.files}
+    assert len(gone) == len(deleted.files), "no file is reported twice"
+    assert not gone & shore.paths()
+    for kind in Kind:
+        assert deleted.count(kind) > COMMITS // 5
+
+
+@pytest.mark.parametrize(
+    ("grace_minutes", "versions"), [(30, 100), (150, 151)], ids=["a hundred versions", "the grace period"]
+)
+def test_files_of_expired_snapshots_go_only_after_the_grace(grace_minutes: int, versions: int) -> None:
+    shore = Shore({**BRIEF, properties.DELETION_GRACE_MS: str(grace_minutes * MINUTE_MS)})
+    for _ in range(4):
+        shore.fill()
+    shore.pass_versions(102)
+    readable = needed(shore.objects, shore.table.head)
+    expired = expire_snapshots(shore.table)
+    assert expired.expired_snapshots == 6
+    assert {file.kind for file in expired.files} <= {Kind.VERSION}
+    assert expired.waiting == 1
+    at = shore.table.head.number
+    while expire_snapshots(shore.table, dry_run=True).count(Kind.DATA_FILE) == 0:
+        assert readable <= shore.paths()
+        shore.pass_versions(1)
+    assert shore.table.head.number == at + versions
+    report = expire_snapshots(shore.table)
+    assert report.count(Kind.DATA_FILE) == 5
+    assert shore.leftover() == set()
+
+
+def test_a_table_whose_time_stands_still_deletes_nothing() -> None:
+    """Only the table's own time counts: a writer whose clock is behind neither waits less nor more (R12)."""
+    shore = Shore()
+    for _ in range(4):
+        shore.fill()
+    shore.pass_versions(110)
+    expire_snapshots(shore.table)
+    before = shore.paths()
+    for _ in range(150):
+        shore.table.commit([ExpireSnapshots()])
+    assert {path for path in before if path.startswith("data/")} <= shore.paths()
+
+
+def test_an_explicit_policy_counts_for_this_call_only() -> None:
+    shore = Shore({properties.MIN_SNAPSHOTS_TO_KEEP: "1"})
+    for _ in range(4):
+        shore.append()
+    shore.pass_versions(130)
+    assert expire_snapshots(shore.table).expired_snapshots == 0
+    assert (
+        expire_snapshots(shore.table, max_snapshot_age=timedelta(0), max_snapshots=5).expired_snapshots == 3
+    )
+    assert shore.table.head.properties[properties.MAX_SNAPSHOT_AGE_MS] == str(24 * 3600 * 1000)
+
+
+@pytest.mark.parametrize(
+    "given", [{"max_snapshots": 0}, {"min_snapshots_to_keep": 0}, {"max_snapshot_age": timedelta(-1)}]
+)
+def test_bounds_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(given))):
+        expire_snapshots(Shore().table, **given)
+
+
+def test_nothing_to_expire_commits_no_version() -> None:
+    shore = Shore()
+    shore.append()
+    expire_snapshots(shore.table)
+    assert shore.table.head.number == 2
+
+
+def test_a_dry_run_changes_nothing_and_names_what_a_run_deletes_with_the_reason() -> None:
+    shore = due()
+    before = dict(shore.objects._contents.objects)
+    told = expire_snapshots(shore.open(), dry_run=True)
+    assert shore.objects._contents.objects == before
+    done = expire_snapshots(shore.open())
+    assert [file.path for file in told.files] == [file.path for file in done.files]
+    assert {file.path for file in done.files} == before.keys() - shore.paths() - {
+        path for path in before if path.startswith(EXPIRED_FOLDER)
+    }
+    assert "would delete 5 data files" in str(told)
+    assert "deleted 5 data files" in str(done)
+    assert f"{done.files[-1].path}: only snapshots that version" in str(done)
+    assert done.bytes >= 5 * 1000
+
+
+# what pins ----------------------------------------------------------------------------------------
+
+
+def pin(shore: Shore, name: str, snapshot_id: int, kind: SnapshotRefType, **bounds: int) -> None:
+    ref = SnapshotRef(snapshot_id=snapshot_id, snapshot_ref_type=kind, **bounds)
+    shore.change_metadata(lambda metadata: {"refs": {**metadata.refs, name: ref}})
+    shore.table.refresh()
+
+
+@pytest.mark.parametrize("position", [0, 3, 4, 7])
+@pytest.mark.parametrize("kind", [SnapshotRefType.TAG, SnapshotRefType.BRANCH])
+def test_what_a_tag_or_a_branch_reaches_stays_and_the_rest_goes(kind: SnapshotRefType, position: int) -> None:
+    shore = Shore()
+    for _ in range(5):
+        shore.fill()
+    pinned = shore.table.head.metadata.snapshots[position]
+    pin(shore, "keep", pinned.snapshot_id, kind)
+    shore.pass_versions(260)
+    kept = {s.snapshot_id for s in shore.table.head.metadata.snapshots}
+    assert pinned.snapshot_id in kept
+    assert len(kept) < 6
+    assert not pending_notes(shore.objects)
+    shore.check_nothing_is_missing()
+    assert shore.leftover() == set()
+
+
+def test_a_branch_pins_of_its_lineage_what_its_own_bounds_keep() -> None:
+    shore = Shore()
+    for _ in range(6):
+        shore.append()
+    ids = [s.snapshot_id for s in shore.table.head.metadata.snapshots]
+    pin(shore, "fork", ids[3], SnapshotRefType.BRANCH, min_snapshots_to_keep=3)
+    shore.pass_versions(130)
+    assert [s.snapshot_id for s in shore.table.head.metadata.snapshots] == [*ids[1:4], ids[5]]
+
+
+def test_a_staged_snapshot_stays_with_all_that_it_reaches() -> None:
+    """Written, audited, not yet published: no reference names it, and its parent leaves before it."""
+    shore = Shore()
+    for _ in range(3):
+        shore.fill()
+    parent = shore.table.head.metadata.snapshots[1]
+    staged = Snapshot.model_validate(
+        {
+            **parent.model_dump(by_alias=True),
+            "snapshot-id": 77,
+            "parent-snapshot-id": parent.snapshot_id,
+            "sequence-number": 99,
+            "manifest-list": shore.store.uri(names.manifest_list_path(names.ulid(NOON, 77))),
+        }
+    )
+    listed = shore.objects.read(shore.store.relative(parent.manifest_list)).data
+    shore.objects.overwrite(shore.store.relative(staged.manifest_list), listed)
+    shore.change_metadata(
+        lambda metadata: {"snapshots": [*metadata.snapshots, staged], "last_sequence_number": 99}
+    )
+    shore.table.refresh()
+    shore.fill()
+    shore.pass_versions(260)
+    kept = {s.snapshot_id for s in shore.table.head.metadata.snapshots}
+    assert 77 in kept
+    assert parent.snapshot_id not in kept
+    shore.check_nothing_is_missing()
+
+
+# when it is cut off -------------------------------------------------------------------------------
+
+
+def due(shore: Shore | None = None) -> Shore:
+    """A table with one expiry whose grace is over and whose files are still there."""
+    shore = shore or Shore()
+    for _ in range(4):
+        shore.fill()
+    shore.pass_versions(102)
+    expire_snapshots(shore.table)
+    shore.store.before = keep_the_notes
+    shore.pass_versions(101)
+    shore.store.before = lambda verb, path: shore.store.requests.append((verb, path))
+    assert len(pending_notes(shore.objects)) == 1
+    return shore
+
+
+def keep_the_notes(verb: str, path: str) -> None:
+    if (verb, path) == ("list", EXPIRED_FOLDER):
+        raise ConnectionError("no")
+
+
+@pytest.mark.parametrize("side", ["lost", "applied"])
+def test_a_deletion_that_is_cut_off_at_any_request_is_finished_by_the_next_run(side: str) -> None:
+    shore = due()
+    saved = Saved(shore)
+    expire_snapshots(shore.open())
+    finished = shore.paths()
+    saved.restore()
+    request = 0
+    while True:
+        table = shore.open(shore.store)
+        cut = fail_at(shore, request, side, lambda: expire_snapshots(table))  # noqa: B023 - called at once
+        shore.check_nothing_is_missing()
+        assert expire_snapshots(shore.open()).waiting == 0
+        assert shore.paths() == finished
+        assert shore.leftover() == set()
+        if not cut:
+            break
+        saved.restore()
+        request += 1
+    assert request > 30
+
+
+def test_an_expiry_that_is_cut_off_at_any_request_leaves_no_file_behind() -> None:
+    """The note is there before the version that needs it; one without a version goes away unused."""
+    shore = Shore()
+    for _ in range(2):
+        shore.fill()
+    shore.pass_versions(102)
+    shore.table.deadline_seconds = 0.0
+    saved = Saved(shore)
+    for request in range(14):
+        saved.restore()
+        table = shore.open(shore.store)
+        table.deadline_seconds = 0.0
+        with suppress(TimelineError):  # how it ends is the business of other tests
+            fail_at(shore, request, "applied", lambda: expire_snapshots(table))  # noqa: B023 - called at once
+        shore.check_nothing_is_missing()
+        after = shore.open()
+        shore.pass_versions(130, after)
+        expire_snapshots(after)
+        assert pending_notes(shore.objects) == []
+        shore.check_nothing_is_missing()
+        assert shore.leftover() == set(), request
+
+
+def test_two_runs_at_once_delete_the_same_and_nothing_else() -> None:
+    shore = due()
+    saved = Saved(shore)
+    expire_snapshots(shore.open())
+    finished = shore.paths()
+    for request in range(1, 60, 3):
+        saved.restore()
+        count = 0
+        slow = shore.open(shore.store)
+
+        def run_another(verb: str, path: str) -> None:
+            nonlocal count
+            count += 1
+            if count == request:  # noqa: B023 - called within this turn
+                expire_snapshots(shore.open())
+
+        shore.store.before = run_another
+        expire_snapshots(slow)
+        shore.store.before = None
+        shore.check_nothing_is_missing()
+        assert shore.paths() == finished
+
+
+def test_a_deletion_that_fails_never_fails_a_commit_and_is_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shore = due()
+
+    def no_delete(verb: str, path: str) -> None:
+        if verb == "delete":
+            raise ConnectionError("no")
+
+    shore.store.before = no_delete
+    deleted = [committed.deleted for committed in shore.pass_versions(21)]
+    assert not any(report.files for report in deleted)
+    assert "tidying after it failed and is tried again" in caplog.text
+    shore.store.before = None
+    assert sum(c.deleted.count(Kind.DATA_FILE) for c in shore.pass_versions(21)) == 5
+    assert shore.leftover() == set()
+
+
+def test_snapshots_stay_where_their_expiry_cannot_be_noted(caplog: pytest.LogCaptureFixture) -> None:
+    shore = Shore()
+    for _ in range(4):
+        shore.fill()
+    shore.pass_versions(102)
+
+    class NoNotes(MemoryStore):
+        def create(self, path: str, data: bytes) -> Any:
+            if path.startswith(EXPIRED_FOLDER):
+                raise StoreUnavailableError("no access")
+            return super().create(path, data)
+
+    table = shore.open(NoNotes(shore.name))
+    assert expire_snapshots(table).expired_snapshots == 0
+    assert len(table.head.metadata.snapshots) == 8
+    assert "snapshots stay in the metadata" in caplog.text
+
+
+# notes --------------------------------------------------------------------------------------------
+
+
+def test_the_note_of_an_attempt_that_lost_is_removed_unused() -> None:
+    shore = Shore()
+    for _ in range(4):
+        shore.fill()
+    shore.pass_versions(102)
+    other = shore.open()
+    shore.store.creates.append(lambda: other.commit([Append((shore.file(),))]))
+    shore.store.requests.clear()
+    expire_snapshots(shore.table)
+    assert (
+        sum(verb == "create" and path.startswith(EXPIRED_FOLDER) for verb, path in shore.store.requests) == 2
+    )
+    assert [pending.version for pending in pending_notes(shore.objects)] == [shore.table.head.number]
+    shore.pass_versions(120)
+    shore.check_nothing_is_missing()
+    assert pending_notes(shore.objects) == []
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"expired": 3}', b"[1]"])
+def test_a_note_that_cannot_be_read_stops_nothing(data: bytes) -> None:
+    shore = due()
+    shore.objects.overwrite(names.expired_path(1, names.ulid(0, 0)), data)
+    expire_snapshots(shore.table)
+    assert pending_notes(shore.objects) == []
+    assert shore.leftover() == set()
+
+
+# requests -----------------------------------------------------------------------------------------
+
+
+def test_nineteen_appends_in_twenty_cost_the_same_with_retention_as_without() -> None:
+    shore = Shore({**BRIEF, properties.MANIFEST_MIN_MERGE_COUNT: "1000"})
+    for _ in range(60):
+        shore.append()
+    shore.pass_versions(140)
+    swept = []
+    for _ in range(40):
+        shore.store.count()
+        committed = shore.append()
+        counted = shore.store.count()
+        if committed.version % 20:
+            assert counted == {"LIST": 1, "GET": 1, "PUT": 4}
+        else:
+            swept.append(committed.deleted.count(Kind.MANIFEST_LIST))
+            # One snapshot expires at first, and is noted. The notes are listed; the hint is read again, the
+            # note, a list for each of its snapshots, and that of the oldest kept.
+            assert (counted["PUT"], counted["LIST"]) == (4 + committed.expired_snapshots, 2)
+            assert counted["GET"] == 1 + 1 + 1 + swept[-1] + 1
+    assert swept == [19, 20]
+
+
+def test_the_hint_is_mended_before_versions_go() -> None:
+    """A writer that woke up late may have put it back to a version that is about to be deleted (R5, R19)."""
+    shore = Shore()
+    shore.append()
+    shore.pass_versions(177)
+    shore.clock.now_ms += 100 * MINUTE_MS
+    hints: list[int] = []
+
+    def late(verb: str, path: str) -> None:
+        if (verb, path) == ("overwrite", HINT_PATH) and not hints:
+            shore.objects.overwrite(HINT_PATH, b"5")
+            hints.append(5)
+
+    def watch(verb: str, path: str) -> None:
+        if verb == "delete":
+            hints.append(int(shore.objects.read(HINT_PATH).data))
+
+    shore.store.after, shore.store.before = late, watch
+    shore.pass_versions(1)
+    assert shore.table.head.number == 180
+    assert hints[0] == 5
+    assert set(hints[1:]) == {180}

@@ -1,0 +1,74 @@
+"""What a cleaner deleted, or would delete: file by file, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(str, Enum):
+    """What a deleted file was."""
+
+    DATA_FILE = "data file"
+    MANIFEST = "manifest"
+    MANIFEST_LIST = "manifest list"
+    VERSION = "version file"
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """One file that nothing needs, and why."""
+
+    path: str
+    """Below the table's location."""
+    kind: Kind
+    bytes: int | None
+    """None where neither the metadata nor a listing tells it."""
+    why: str
+
+
+@dataclass(frozen=True)
+class Deletions:
+    """What one call deleted; with `dry_run`, what it would delete."""
+
+    files: tuple[Deletion, ...] = ()
+    expired_snapshots: int = 0
+    waiting: int = 0
+    """Versions that expired snapshots whose files stay until the grace period is over."""
+    dry_run: bool = False
+
+    def __add__(self, other: Deletions) -> Deletions:
+        return Deletions(
+            self.files + other.files,
+            self.expired_snapshots + other.expired_snapshots,
+            max(self.waiting, other.waiting),
+            self.dry_run or other.dry_run,
+        )
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes or 0 for file in self.files)
+
+    def count(self, kind: Kind) -> int:
+        return sum(file.kind is kind for file in self.files)
+
+    def __str__(self) -> str:
+        """Return a summary in the first line, and then each file with its reason."""
+        counts = [(self.count(kind), kind.value) for kind in Kind]
+        files = ", ".join(_count(number, noun) for number, noun in counts if number) or "no file"
+        summary = (
+            f"{'would expire' if self.dry_run else 'expired'} {_count(self.expired_snapshots, 'snapshot')};"
+            f" {'would delete' if self.dry_run else 'deleted'} {files} ({self.bytes:,} bytes)"
+        )
+        if self.waiting:
+            summary += f"; the files of {_count(self.waiting, 'earlier expiry', 'earlier expiries')} wait"
+        return "\n".join([summary, *(f"  {file.path}: {file.why}" for file in self.files)])
+
+
+def by_kind(files: Iterable[Deletion], kind: Kind) -> list[Deletion]:
+    return [file for file in files if file.kind is kind]
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

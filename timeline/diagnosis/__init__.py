@@ -1,0 +1,122 @@
+"""What is wrong with a table, what it means, and how to repair it. Looks, and never changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from timeline.clock import SYSTEM, Environment
+from timeline.diagnosis.files import Reachable, check_files, read_reachable
+from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, some
+from timeline.diagnosis.lineage import Lineage, read_lineage
+from timeline.diagnosis.neighbours import (
+    check_each_version_has_one_spelling,
+    check_the_hint_names_the_highest_version,
+)
+from timeline.diagnosis.state import applications, check_state, check_the_store_is_safe
+from timeline.diagnosis.versions import check_versions
+from timeline.errors import TableNotFoundError
+from timeline.stores import open_store
+from timeline.stores.base import Store
+from timeline.stores.local import is_unfinished
+
+if TYPE_CHECKING:
+    from timeline.stores._options import StorageOptions
+
+__all__ = ["Diagnosis", "Finding", "Severity", "doctor"]
+
+
+def doctor(
+    location: str | Store,
+    storage_options: StorageOptions | None = None,
+    *,
+    probe: bool = True,
+    environment: Environment = SYSTEM,
+) -> Diagnosis:
+    """Look at the table at a location and return what is wrong with it, the worst first.
+
+    Never changes the table: it reads and lists, and the probe of the store writes and removes keys of its own
+    under `_timeline/probe/`, which are no files of the table; `probe=False` leaves it out. Without the right
+    to write, the probe's failure is a note. Writers may go on meanwhile: what is judged is the state that the
+    listing showed.
+
+    Raises TableNotFoundError where there is nothing to look at, and StoreUnavailableError where the store
+    cannot be read.
+    """
+    store = open_store(location, storage_options) if isinstance(location, str) else location
+    lineage = read_lineage(store)
+    objects = {listed.path: listed.size for listed in store.list_below("")}
+    if not objects:
+        raise TableNotFoundError(
+            f"there is nothing here; is the location spelled as the stream's? {store.location}"
+        )
+    found = None if lineage.head is None else read_reachable(store, lineage.head)
+    findings = _findings(store, lineage, found, objects, probe, environment)
+    return Diagnosis(
+        store.location, tuple(_facts(lineage, found)), tuple(sorted(findings, key=lambda f: -f.severity))
+    )
+
+
+def _findings(
+    store: Store,
+    lineage: Lineage,
+    found: Reachable | None,
+    objects: dict[str, int],
+    probe: bool,
+    environment: Environment,
+) -> Iterator[Finding]:
+    yield from check_versions(lineage)
+    yield from check_each_version_has_one_spelling(lineage)
+    yield from check_the_hint_names_the_highest_version(lineage, store.location)
+    if not lineage.versions:
+        yield from _check_there_is_a_table(lineage, objects)
+    yield from _check_creates_are_finished(objects)
+    # Without a head nobody knows what is referred to: every file would look like an orphan.
+    if lineage.head is not None and found is not None:
+        yield from check_state(lineage, lineage.head, store.location)
+        yield from check_files(found, objects, store, lineage.head)
+        yield from check_the_store_is_safe(store, lineage.head, probe, environment)
+
+
+def _check_there_is_a_table(lineage: Lineage, objects: dict[str, int]) -> Iterator[Finding]:
+    if any(path.endswith(".metadata.json") for path in lineage.strangers):
+        return  # told as a table of another writer
+    yield Finding(
+        kind="table-missing",
+        severity=Severity.DAMAGE,
+        what=f"there is no version of a table, but {count(len(objects), 'file')}: {some(sorted(objects))}",
+        means="a stream that starts here makes a new table beside these files. If there was a table, its"
+        " versions were deleted: its rows are out of sight, and their files may still be there",
+        repair="stop all writers. Restore metadata/ from a backup or from the bucket's earlier object"
+        " versions; else give the stream another location",
+    )
+
+
+def _check_creates_are_finished(objects: dict[str, int]) -> Iterator[Finding]:
+    unfinished = sorted(path for path in objects if is_unfinished(path))
+    if unfinished:
+        yield Finding(
+            kind="unfinished-create",
+            severity=Severity.NOTE,
+            what=f"{count(len(unfinished), 'file')} of {sum(objects[path] for path in unfinished):,} bytes"
+            f" that a create left unfinished: {some(unfinished)}",
+            means="a process died in the middle of a create, or is in it now; the number after .tmp- is its"
+            " process id. No reader takes such a file for anything",
+            repair="none needed; delete those whose process is gone",
+        )
+
+
+def _facts(lineage: Lineage, found: Reachable | None) -> Iterator[tuple[str, str]]:
+    if lineage.head is None or found is None:
+        return
+    metadata = lineage.head.metadata
+    yield "uuid", str(metadata.table_uuid)
+    yield "version", f"{lineage.head.number}, of {count(len(lineage.versions), 'version')} that are kept"
+    yield "snapshots", f"{len(metadata.snapshots):,}"
+    if not found.unreadable.keys() & found.needed_now:
+        live = found.live.values()
+        rows, size = sum(file.rows for file in live), sum(file.bytes for file in live)
+        yield "current", f"{count(rows, 'row')} in {count(len(live), 'file')} of {size:,} bytes"
+    for app_id, state in applications(lineage.head).items():
+        if state is not None:
+            yield "writer", f"{app_id!r}: batch {state.batch} of query {state.query_id}, epoch {state.epoch}"

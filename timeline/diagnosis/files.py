@@ -1,0 +1,292 @@
+"""Whether the files that the retained snapshots refer to are there, and which files nothing refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.snapshots import Snapshot
+
+from timeline import names
+from timeline.diagnosis.findings import Finding, Severity, count, some
+from timeline.errors import CorruptTableError
+from timeline.head import Version
+from timeline.manifests import LiveFile, ManifestFiles
+from timeline.stores.base import Store
+from timeline.stores.local import is_unfinished
+
+_T = TypeVar("_T")
+
+_READERS = 8
+"""Requests at a time: 2,000 snapshots on a store that takes 60 ms a request are read in half a minute."""
+_YOUNG_MS = 3 * 24 * 3600 * 1000
+"""A file this much younger than the head may belong to a batch that is still being written."""
+
+
+@dataclass
+class Reachable:
+    """What the retained snapshots refer to, and what was wrong with it. Locations are absolute."""
+
+    live: dict[str, LiveFile] = field(default_factory=dict)
+    """The data and delete files of the current snapshot."""
+    sizes: dict[str, int | None] = field(default_factory=dict)
+    """Every file that a retained snapshot needs → its size, where the metadata states it."""
+    what: dict[str, str] = field(default_factory=dict)
+    """Location → manifest list, manifest, data file, statistics file."""
+    needed_now: set[str] = field(default_factory=set)
+    """Those that the current snapshot needs."""
+    live_twice: set[str] = field(default_factory=set)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+def read_reachable(store: Store, head: Version) -> Reachable:
+    """Return what the head's snapshots refer to, reading every manifest once."""
+    found = Reachable()
+    current = head.metadata.current_snapshot_id
+    manifests: dict[str, ManifestFile] = {}
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="doctor") as pool:
+
+        def read_list(snapshot: Snapshot) -> tuple[ManifestFile, ...] | CorruptTableError:
+            return _or_damage(lambda: ManifestFiles(store).read_list(snapshot.manifest_list))
+
+        def read_manifest(manifest: ManifestFile) -> dict[str, LiveFile] | CorruptTableError:
+            return _or_damage(lambda: ManifestFiles(store).contents(manifest).files)
+
+        snapshots = head.metadata.snapshots
+        for snapshot, listed in zip(snapshots, pool.map(read_list, snapshots), strict=True):
+            now = snapshot.snapshot_id == current
+            _need(found, snapshot.manifest_list, "manifest list", None, now)
+            if isinstance(listed, CorruptTableError):
+                found.unreadable[snapshot.manifest_list] = str(listed)
+                continue
+            for manifest in listed:
+                _need(found, manifest.manifest_path, "manifest", manifest.manifest_length, now)
+                manifests[manifest.manifest_path] = manifest
+        unread = list(manifests.values())
+        for manifest, files in zip(unread, pool.map(read_manifest, unread), strict=True):
+            if isinstance(files, CorruptTableError):
+                found.unreadable[manifest.manifest_path] = str(files)
+                continue
+            now = manifest.manifest_path in found.needed_now
+            for file in files.values():
+                _need(found, file.location, "data file", file.bytes, now)
+                if now:
+                    if file.location in found.live:
+                        found.live_twice.add(file.location)
+                    found.live[file.location] = file
+    for statistics in (*head.metadata.statistics, *head.metadata.partition_statistics):
+        _need(found, statistics.statistics_path, "statistics file", statistics.file_size_in_bytes, False)
+    return found
+
+
+def check_files(
+    found: Reachable, objects: Mapping[str, int], store: Store, head: Version
+) -> Iterator[Finding]:
+    """Yield what is wrong with the files. `objects` is what the store holds, path → size, listed after the
+    head was read: so whatever the head refers to had been written.
+    """
+    yield from _check_every_file_is_there(found, objects, store)
+    yield from _check_every_metadata_file_can_be_read(found, objects, store)
+    yield from _check_sizes_are_as_stated(found, objects, store)
+    yield from _check_no_file_is_live_twice(found)
+    yield from _check_totals(found, head)
+    yield from _check_refs(head)
+    yield from _check_nothing_is_left_over(found, objects, store, head)
+
+
+def _check_every_file_is_there(
+    found: Reachable, objects: Mapping[str, int], store: Store
+) -> Iterator[Finding]:
+    gone = [location for location in found.sizes if _path(store, location) not in objects]
+    for what in ("manifest list", "manifest", "data file", "statistics file"):
+        now = [each for each in gone if found.what[each] == what and each in found.needed_now]
+        past = [each for each in gone if found.what[each] == what and each not in found.needed_now]
+        kind = f"{what.replace(' ', '-')}-missing"
+        if now:
+            rows = sum(found.live[each].rows for each in now if each in found.live)
+            yield Finding(
+                kind=kind,
+                severity=Severity.DAMAGE,
+                what=f"{count(len(now), what)} of the current snapshot"
+                f" {'is' if len(now) == 1 else 'are'} missing"
+                + (f", with {count(rows, 'row')}" if rows else "")
+                + f": {some(now)}",
+                means="something other than this sink deleted them. Reads that need them fail, and do not"
+                " lose rows in silence. Appends may go on"
+                if what == "data file"
+                else "something other than this sink deleted them. The table cannot be read or written; the"
+                " data files that they list are still there",
+                repair="find what deletes files here, and stop it. Restore the files byte for byte from a"
+                " backup, or from the bucket's earlier object versions. "
+                + (
+                    "Without a copy these rows are gone: read the other partitions into a new table, and"
+                    " ingest the lost rows again from their source"
+                    if what == "data file"
+                    else "Without a copy, read the newest snapshot that is whole into a new table, and ingest"
+                    " what came later again"
+                ),
+            )
+        if past:
+            yield Finding(
+                kind=kind,
+                severity=Severity.WARNING,
+                what=f"{count(len(past), what)} that only older snapshots need"
+                f" {'is' if len(past) == 1 else 'are'} missing: {some(past)}",
+                means="the current state is whole and writers may go on; time travel, and a stream reader"
+                " that resumes at these snapshots, fail",
+                repair="find what deletes files here. Restore them from a backup, or let the snapshots"
+                " expire",
+            )
+
+
+def _check_every_metadata_file_can_be_read(
+    found: Reachable, objects: Mapping[str, int], store: Store
+) -> Iterator[Finding]:
+    for location, problem in found.unreadable.items():
+        if _path(store, location) not in objects:
+            continue  # told as missing
+        now = location in found.needed_now
+        yield Finding(
+            kind=f"{found.what[location].replace(' ', '-')}-unreadable",
+            severity=Severity.DAMAGE if now else Severity.WARNING,
+            what=problem,
+            means="the table cannot be read or written; the data files that it lists are still there"
+            if now
+            else "only older snapshots need it; writers may go on",
+            repair="restore it byte for byte from a backup, or from the bucket's earlier object versions",
+        )
+
+
+def _check_sizes_are_as_stated(
+    found: Reachable, objects: Mapping[str, int], store: Store
+) -> Iterator[Finding]:
+    wrong = {
+        location: f"{location} has {objects[path]:,} bytes and is stated with {size:,}"
+        for location, size in found.sizes.items()
+        if size is not None and (path := _path(store, location)) in objects and objects[path] != size
+    }
+    now = [text for location, text in wrong.items() if location in found.needed_now]
+    if wrong:
+        yield Finding(
+            kind="file-size-differs",
+            severity=Severity.DAMAGE if now else Severity.WARNING,
+            what=f"{count(len(wrong), 'file')} of another size than stated:"
+            f" {some(now or list(wrong.values()))}",
+            means="the file was replaced or cut off after it was written: its rows cannot be trusted. Some"
+            " readers (Spark, Polars) fail on it, others may not. Appends may go on",
+            repair="restore it byte for byte from a backup, or from the bucket's earlier object versions",
+        )
+
+
+def _check_no_file_is_live_twice(found: Reachable) -> Iterator[Finding]:
+    if found.live_twice:
+        yield Finding(
+            kind="file-live-twice",
+            severity=Severity.DAMAGE,
+            what=f"{count(len(found.live_twice), 'data file')} in more than one manifest of the current"
+            f" snapshot: {some(sorted(found.live_twice))}",
+            means="readers count their rows more than once. This sink never adds a file twice: a program that"
+            " commits through the timeline, or another engine, has",
+            repair="stop that program. Read the distinct rows of these files into a new table",
+        )
+
+
+def _check_totals(found: Reachable, head: Version) -> Iterator[Finding]:
+    snapshot = next(
+        (s for s in head.metadata.snapshots if s.snapshot_id == head.metadata.current_snapshot_id), None
+    )
+    if snapshot is None or snapshot.summary is None or found.live_twice:
+        return
+    if found.unreadable.keys() & found.needed_now:
+        return
+    told = snapshot.summary.additional_properties
+    if told.get("total-delete-files", "0") != "0":
+        return  # the files are then of two kinds, and are told apart
+    rows = sum(file.rows for file in found.live.values())
+    stated = int(told.get("total-records", rows)), int(told.get("total-data-files", len(found.live)))
+    if stated != (rows, len(found.live)):
+        yield Finding(
+            kind="totals-differ",
+            severity=Severity.WARNING,
+            what=f"the summary tells {stated[0]:,} rows in {stated[1]:,} files, and the manifests list"
+            f" {rows:,} in {len(found.live):,}",
+            means="the manifests are what readers read; the summary is used for estimates and reports",
+            repair="compare the manifests with a backup: one may have been replaced",
+        )
+
+
+def _check_refs(head: Version) -> Iterator[Finding]:
+    known = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
+    for name, ref in head.metadata.refs.items():
+        if ref.snapshot_id not in known:
+            yield Finding(
+                kind="reference-dangling",
+                severity=Severity.DAMAGE if name == "main" else Severity.WARNING,
+                what=f"{ref.snapshot_ref_type} {name!r} names snapshot {ref.snapshot_id}, which the table"
+                " does not hold",
+                means="reads of it fail; the version file was edited, or written by another engine",
+                repair=f"restore {names.version_path(head.number)} from a backup",
+            )
+
+
+def _check_nothing_is_left_over(
+    found: Reachable, objects: Mapping[str, int], store: Store, head: Version
+) -> Iterator[Finding]:
+    needed = {_path(store, location) for location in found.sizes}
+    left = {
+        path: size
+        for path, size in objects.items()
+        if path.startswith((f"{names.DATA_FOLDER}/", f"{names.MANIFEST_FOLDER}/"))
+        and path not in needed
+        and not is_unfinished(path)
+    }
+    ours = {path: file_id for path in left if (file_id := names.written_id(path)) is not None}
+    fence = names.ulid_floor(max(head.metadata.last_updated_ms - _YOUNG_MS, 0))
+    old = [path for path, file_id in ours.items() if file_id < fence]
+    if ours:
+        yield Finding(
+            kind="orphans",
+            severity=Severity.NOTE,
+            what=f"{count(len(ours), 'file')} of {sum(left[path] for path in ours):,} bytes that no retained"
+            f" snapshot refers to: {some(sorted(ours))}",
+            means="no row of the table is in them: they are of batches that failed or lost, of snapshots that"
+            f" expired, or of batches that are being written now. {len(old):,} of them, of"
+            f" {sum(left[path] for path in old):,} bytes, are three days older than the newest version",
+            repair="never delete them by hand or by age, since a running writer may still commit them:"
+            " remove_orphan_files takes the old ones behind a fence",
+        )
+    theirs = sorted(left.keys() - ours.keys())
+    if theirs:
+        yield Finding(
+            kind="foreign-file",
+            severity=Severity.NOTE,
+            what=f"{count(len(theirs), 'file')} of {sum(left[path] for path in theirs):,} bytes that this"
+            f" sink did not write and does not refer to: {some(theirs)}",
+            means="this sink neither reads nor removes them",
+            repair="none needed; remove them if you know what they are",
+        )
+
+
+def _need(found: Reachable, location: str, what: str, size: int | None, now: bool) -> None:
+    found.sizes[location] = size
+    found.what[location] = what
+    if now:
+        found.needed_now.add(location)
+
+
+def _or_damage(read: Callable[[], _T]) -> _T | CorruptTableError:
+    try:
+        return read()
+    except CorruptTableError as damage:
+        return damage
+
+
+def _path(store: Store, location: str) -> str:
+    """Return the path of a location; one that lies elsewhere stays as it is, and so is found nowhere."""
+    try:
+        return store.relative(location)
+    except ValueError:
+        return location

@@ -1,0 +1,93 @@
+"""What a diagnosis is made of: findings, each with what it means and how to repair it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import IntEnum
+
+_SHOWN = 3
+_WIDTH = 110
+
+
+class Severity(IntEnum):
+    """How much a finding matters. Notes ask for nothing: a table that has only notes is healthy."""
+
+    NOTE = 0
+    WARNING = 1
+    """No row is at risk, and writers may go on; something else does not work until it is repaired."""
+    DAMAGE = 2
+    """Rows are lost, hidden or at risk, or the table cannot be read or written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is not as it should be. docs/troubleshooting.md has a section for each `kind`."""
+
+    kind: str
+    severity: Severity
+    what: str
+    """What was found, with the value."""
+    means: str
+    """Whether rows are at risk, and whether it is safe to go on."""
+    repair: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `doctor` saw of a table: facts as (name, value), and findings, the worst first."""
+
+    location: str
+    facts: tuple[tuple[str, str], ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is nothing to repair."""
+        return all(finding.severity is Severity.NOTE for finding in self.findings)
+
+    def text(self) -> str:
+        """Return the diagnosis for a person to read."""
+        facts = [f"{name:<10}{value}" for name, value in (("table", self.location), *self.facts)]
+        findings = [line for finding in self.findings for line in ["", *_lines(finding)]]
+        return "\n".join([*facts, *findings, "", self._verdict()])
+
+    def _verdict(self) -> str:
+        counts = dict.fromkeys(Severity, 0)
+        for finding in self.findings:
+            counts[finding.severity] += 1
+        notes = f"{counts[Severity.NOTE]} note{'' if counts[Severity.NOTE] == 1 else 's'}"
+        if self.healthy:
+            return f"healthy ({notes})"
+        return f"not healthy: {counts[Severity.DAMAGE]} damage, {counts[Severity.WARNING]} warning, {notes}"
+
+
+def some(values: Collection[object]) -> str:
+    """Return the first few values as text, and how many more there are."""
+    shown = ", ".join(str(value) for value in list(values)[:_SHOWN])
+    return f"{shown} and {len(values) - _SHOWN} more" if len(values) > _SHOWN else shown
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where it is not one."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _lines(finding: Finding) -> list[str]:
+    return [
+        *_wrapped(f"{finding.severity.name} {finding.kind}: {finding.what}", "", "  "),
+        *_wrapped(finding.means, "  means   ", " " * 10),
+        *_wrapped(finding.repair, "  repair  ", " " * 10),
+    ]
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

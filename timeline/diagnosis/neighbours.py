@@ -1,0 +1,108 @@
+"""What lies beside the versions: names that another engine could take for one, and the hint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from timeline import names
+from timeline.diagnosis.findings import Finding, Severity, some
+from timeline.diagnosis.lineage import Lineage
+
+# v7, v007 or 00007-<uuid>, with .gz before or after .metadata.json: each some engine's spelling of version 7.
+_ANY_SPELLING = re.compile(r"^v?0*([0-9]+)(-[^.]*)?(\.[a-z0-9]+)?\.metadata\.json(\.gz)?$")
+
+
+def check_each_version_has_one_spelling(lineage: Lineage) -> Iterator[Finding]:
+    """Yield the names beside the versions, by what another engine may take them for."""
+    others = []
+    for path in lineage.strangers:
+        spelled = _ANY_SPELLING.match(path.rpartition("/")[2])
+        number = int(spelled[1]) if spelled else None
+        if number in lineage.versions or (lineage.versions and number is not None):
+            ours = names.version_path(number) if number else "none of ours"
+            yield Finding(
+                kind="version-spelled-twice" if number in lineage.versions else "version-foreign",
+                severity=Severity.WARNING,
+                what=f"{path} spells version {number}, as {ours} does"
+                if number in lineage.versions
+                else f"{path} spells version {number}, which this sink has not written",
+                means="this sink ignores it, so none of its rows is at risk. Another engine may read it in"
+                " the place of ours: what another writer put there is not in the table",
+                repair=f"find out who wrote it, and move {path} out of metadata/",
+            )
+        elif number is not None:
+            others.append(path)
+        else:
+            yield Finding(
+                kind="foreign-file",
+                severity=Severity.NOTE,
+                what=f"{path} is no file of this sink",
+                means="this sink ignores it. A checksum file (.crc) beside a file that has changed since"
+                " makes Hadoop readers fail",
+                repair="move it out of metadata/ if nobody needs it there",
+            )
+    if others:
+        yield Finding(
+            kind="foreign-table",
+            severity=Severity.DAMAGE,
+            what=f"there is a table of another writer, and none of this sink: {some(others)}",
+            means="this sink refuses to write here, and wrote nothing; the other writer's table is as it was",
+            repair="give the stream a location of its own",
+        )
+
+
+def check_the_hint_names_the_highest_version(lineage: Lineage, location: str) -> Iterator[Finding]:
+    """Yield what is wrong with the hint, which other engines read and this sink does not."""
+    if not lineage.versions:
+        return
+    by_hand = f"write it without a newline: printf %s {lineage.highest} > {location}/{names.HINT_PATH}"
+    rewrite = f"nothing while a stream runs: its next commit writes the hint. Else {by_hand}"
+    unharmed = "this sink never reads the hint: no row is at risk, and writers may go on."
+    if lineage.hint is None:
+        yield Finding(
+            kind="hint-missing",
+            severity=Severity.WARNING,
+            what=f"there is no {names.HINT_PATH}",
+            means=f"{unharmed} Engines that open a folder (Spark's Iceberg, ClickHouse) find no table",
+            repair=rewrite,
+        )
+        return
+    if not re.fullmatch(rb"[0-9]+", lineage.hint):
+        yield Finding(
+            kind="hint-damaged",
+            severity=Severity.WARNING,
+            what=f"{names.HINT_PATH} holds {lineage.hint[:40]!r}, and not digits alone",
+            means=f"{unharmed} DuckDB, pyiceberg and Polars fail on it, on a newline too",
+            repair=by_hand,
+        )
+        return
+    told = int(lineage.hint)
+    if told > lineage.highest:
+        yield Finding(
+            kind="hint-ahead",
+            severity=Severity.DAMAGE,
+            what=f"the hint tells version {told}, and the highest version is {lineage.highest}",
+            means="the hint is written after its version: either the newest versions were deleted, and with"
+            " them rows that had been acknowledged are out of sight; or somebody wrote the hint by hand. A"
+            f" commit now would take number {lineage.highest + 1} a second time",
+            repair=f"stop all writers, and restore {names.version_path(told)} (and what lies between) from a"
+            " backup or the bucket's earlier object versions. If no such version ever was: " + by_hand,
+        )
+    elif told not in lineage.versions:
+        yield Finding(
+            kind="hint-dangling",
+            severity=Severity.WARNING,
+            what=f"the hint tells version {told}, which does not exist; the highest is {lineage.highest}",
+            means=f"{unharmed} Engines that follow the hint fail",
+            repair=rewrite,
+        )
+    elif told < lineage.highest:
+        yield Finding(
+            kind="hint-behind",
+            severity=Severity.NOTE,
+            what=f"the hint tells version {told}, and the highest is {lineage.highest}",
+            means=f"{unharmed} A writer died, or is, between its commit and the hint; engines that follow it"
+            " read an older state",
+            repair=rewrite,
+        )

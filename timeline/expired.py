@@ -1,0 +1,119 @@
+"""The note on what a version takes out of the metadata: written before the version, kept until the files are
+gone.
+
+It is what a crash leaves to the next run. A note may be of a commit that lost; one that is lost itself costs
+files that only `remove_orphan_files` finds, never rows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.snapshots import Snapshot
+
+from timeline.errors import StoreUnavailableError
+from timeline.manifests import ManifestFiles
+from timeline.names import EXPIRED_FOLDER, expired_path, expired_version
+from timeline.retention import NOTHING_EXPIRED, Expiry, lineage, snapshots_to_expire
+from timeline.stores.base import Store
+
+_LOG = logging.getLogger("streaming_sink.timeline")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRecord:
+    """What is left to know of a snapshot that is no longer in the metadata."""
+
+    snapshot_id: int
+    sequence_number: int
+    manifest_list: str
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> SnapshotRecord:
+        return cls(snapshot.snapshot_id, snapshot.sequence_number or 0, snapshot.manifest_list)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The snapshots that one version expired, oldest first, and the oldest of main that it kept."""
+
+    version: int
+    commit_id: str
+    expired: tuple[SnapshotRecord, ...]
+    kept: SnapshotRecord
+
+    @property
+    def path(self) -> str:
+        return expired_path(self.version, self.commit_id)
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Note | None:
+        """Return the note that `encode` wrote, or None where the bytes are no note."""
+        try:
+            stored = json.loads(data)
+            expired = tuple(SnapshotRecord(**each) for each in stored["expired"])
+            return cls(stored["version"], stored["commit_id"], expired, SnapshotRecord(**stored["kept"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+class Pending(NamedTuple):
+    """A note that is there: of files that may be there too."""
+
+    version: int
+    commit_id: str
+    path: str
+
+
+def pending_notes(store: Store) -> list[Pending]:
+    """Return what notes there are, by version. One LIST."""
+    listed = [entry.path for entry in store.list_folder(EXPIRED_FOLDER)]
+    return sorted(Pending(*named, path) for path in listed if (named := expired_version(path)) is not None)
+
+
+def read_note(store: Store, pending: Pending) -> Note | None:
+    """Return a note, or None where it has gone, or is none."""
+    try:
+        return Note.decode(store.read(pending.path).data)
+    except FileNotFoundError:
+        return None
+
+
+def expire(
+    files: ManifestFiles,
+    version: int,
+    commit_id: str,
+    snapshots: Sequence[Snapshot],
+    refs: Mapping[str, SnapshotRef],
+    policy: Mapping[str, str],
+    now_ms: int,
+) -> Expiry:
+    """Choose what a version that is being built leaves out, and note it durably.
+
+    Where the store refuses the note, nothing expires: the next time will do.
+    """
+    expiry = snapshots_to_expire(snapshots, refs, policy, version, now_ms)
+    if not expiry.snapshot_ids:
+        return expiry
+    gone = expiry.snapshot_ids
+    kept = {s.snapshot_id: s for s in snapshots if s.snapshot_id not in gone}
+    note = Note(
+        version,
+        commit_id,
+        tuple(SnapshotRecord.of(s) for s in snapshots if s.snapshot_id in gone),
+        SnapshotRecord.of(lineage(refs["main"].snapshot_id, kept)[-1]),
+    )
+    try:
+        files.write_fresh(note.path, note.encode())
+    except StoreUnavailableError as failure:
+        _LOG.warning("snapshots stay in the metadata until their expiry can be noted: %s", failure)
+        return NOTHING_EXPIRED
+    return expiry
