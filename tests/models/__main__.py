@@ -10,11 +10,12 @@ from tests.models.checker import explore
 
 def main() -> None:
     write = sys.stdout.write
-    write(f"{'model':<62} {'states':>7}  shortest way to a violation\n")
+    width = max(len(str(case)) for case in (*SOUND, *BROKEN))
+    write(f"{'model':<{width}} {'states':>7}  shortest way to a violation\n")
     for case in (*SOUND, *BROKEN):
         found = explore(case.model)
         steps = f"{len(found.path)} steps" if found.violation else "none"
-        write(f"{case!s:<62} {found.states:>7}  {steps}\n")
+        write(f"{case!s:<{width}} {found.states:>7}  {steps}\n")
         if found.violation and "-v" in sys.argv[1:]:
             write(f"{found}\n")
 

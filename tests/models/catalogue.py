@@ -44,26 +44,29 @@ class Broken:
 def _name(model: Any) -> str:
     """Return the model's name, with the settings that are not the usual ones."""
     unusual = [f.name for f in fields(model) if getattr(model, f.name) != f.default]
-    return " with ".join([type(model).__name__.lower(), *unusual])
+    name = type(model).__name__.lower()
+    return f"{name} with {', '.join(unusual)}" if unusual else name
 
 
 SOUND = (
-    Sound(Publishing(), 120_370),
-    Sound(Publishing(own_batches=True), 299_398),
+    Sound(Publishing(), 161_872),
+    Sound(Publishing(own_batches=True), 254_396),
     Sound(Reading(), 5_721),
     Sound(Fence(), 24_639),
     Sound(Expiry(), 16_653),
 )
 
 BROKEN = (
-    Broken(Publishing(), "confirms", 6, "was acknowledged"),
-    Broken(Publishing(), "confirms_by_listing", 6, "was acknowledged"),
+    Broken(Publishing(), "confirms", 6, "was told"),
+    Broken(Publishing(), "confirms_by_listing", 6, "was told"),
+    Broken(Publishing(own_batches=True, oldest_first=True), "confirms_by_listing", 12, "was told"),
     Broken(Publishing(), "unknown_is_not_failed", 3, "were deleted"),
-    Broken(Publishing(), "unknown_forbids_deleting", 8, "were deleted"),
+    Broken(Publishing(), "unanswered_is_judged_by_listing", 8, "were deleted"),
+    Broken(Publishing(own_batches=True, patient=True), "unanswered_is_judged_by_listing", 10, "twice"),
     Broken(Publishing(), "forgotten_is_not_lost", 5, "were deleted"),
-    Broken(Publishing(), "skips_on_listed_heads_only", 8, "was acknowledged"),
+    Broken(Publishing(), "sweeps_only_its_own", 6, "were deleted"),
+    Broken(Publishing(), "tells_on_listed_heads_only", 8, "was told"),
     Broken(Publishing(), "checks_the_batch", 4, "twice"),
-    Broken(Publishing(own_batches=True), "checks_the_batch", 10, "twice"),
     Broken(Reading(), "reads_what_was_listed", 7, "a fork"),
     Broken(Reading(), "never_steps_back", 6, "older than"),
     Broken(Reading(), "takes_the_highest", 5, "older than"),
