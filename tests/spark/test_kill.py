@@ -1,4 +1,4 @@
-"""kill -9 at random moments of a stream, and a restart each time: the table ends with the source's rows.
+"""kill -9 and SIGSTOP at random moments of streams, and restarts: the table ends with the sources' rows.
 
 STREAMING_SINK_KILLS=30 kills more often; STREAMING_SINK_KILL_SEED replays another run.
 """
@@ -6,12 +6,14 @@ STREAMING_SINK_KILLS=30 kills more often; STREAMING_SINK_KILL_SEED replays anoth
 from __future__ import annotations
 
 import os
+import queue
 import random
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -30,29 +32,42 @@ FILES = 20 + 4 * KILLS
 ROWS = 50
 
 _CHILD = """
-import sys, threading
+import os, signal, sys
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from streaming_sink import IcebergSink
 from tests.spark.streams import SMALL, start
-source, location, checkpoint = sys.argv[1:]
+source, location, checkpoint, app_id, freezes_before, dies_after = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always")
-query = start(spark, source, sink, checkpoint)
+sink = IcebergSink(location, app_id=app_id, partition_by=["p"], sizing=SMALL, fill_policy="always")
+def land(batch, number):
+    if number == int(freezes_before):
+        print("FROZEN", flush=True)
+        os.killpg(0, signal.SIGSTOP)
+    sink(batch, number)
+    if number == int(dies_after):
+        os.killpg(0, signal.SIGKILL)
+query = start(spark, source, land, checkpoint)
 print("STARTED", flush=True)
-query.awaitTermination()
-print("DONE", sum(report.merged_files for report in sink.reports), flush=True)
+try:
+    query.awaitTermination()
+except StreamingQueryException as failure:
+    print("FAILED", " ".join(str(failure).split()), flush=True)
+else:
+    print("DONE", flush=True)
 """
 
 
 class _Child:
-    """A streaming process with a JVM and workers of its own, all in one process group."""
+    """A streaming process with a JVM and workers of its own. It ends with its test, however that ends."""
 
-    def __init__(self, arguments, errors):
+    def __init__(self, folder, location, errors, app_id="app", freezes_before=-1, dies_after=-1):
+        arguments = [folder / "source", location, folder / "checkpoint", app_id, freezes_before, dies_after]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, *arguments],
+            [sys.executable, "-c", _CHILD, *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -60,68 +75,121 @@ class _Child:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             start_new_session=True,
         )
-        self.lines: list[str] = []
-        self.started = threading.Event()
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self):
         for line in self._process.stdout:
-            self.lines.append(line)
-            if line.startswith("STARTED"):
-                self.started.set()
-        self.started.set()
+            self._lines.put(line.strip())
+        self._lines.put("ENDED")
+
+    def says(self, word, seconds=400):
+        """Wait for a line that begins with the word, and return it."""
+        give_up_at = time.monotonic() + seconds
+        while True:
+            line = self._lines.get(timeout=max(0.01, give_up_at - time.monotonic()))
+            if line.startswith(word):
+                return line
+            assert line in ("STARTED", "FROZEN"), f"waited for {word}, and it says: {line}"
 
     def wait_for_version(self, location, version):
-        """Return once the stream runs and the table has come to a version: no time fits all machines."""
-        assert self.started.wait(180), "the stream did not start"
-        give_up_at = time.monotonic() + 120
+        """Return once the table has come to a version: no time fits all machines."""
+        give_up_at = time.monotonic() + 400
         while _version(location) < version:
             assert time.monotonic() < give_up_at, f"the table did not come to version {version}"
             assert self._process.poll() is None, "the stream ended by itself"
             time.sleep(0.002)
 
-    def ends_within(self, seconds):
-        try:
-            return self._process.wait(seconds) == 0
-        except subprocess.TimeoutExpired:
-            return False
+    def assert_runs_for(self, seconds):
+        with pytest.raises(subprocess.TimeoutExpired):  # else it ended before its kill: give it more files
+            self._process.wait(seconds)
+
+    def thaw(self):
+        os.killpg(self._process.pid, signal.SIGCONT)
 
     def kill(self):
         """End driver, JVM and workers at once, as a power cut of the container does."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join()
         self._process.stdout.close()
 
 
+@pytest.fixture
+def start_child(tmp_path, location):
+    """Call it with a stream's folder to start the stream, or to start it again."""
+    children = []
+    with (tmp_path / "errors").open("w") as errors:
+
+        def started(folder, **options):
+            children.append(_Child(folder, location, errors, **options))
+            return children[-1]
+
+        yield started
+        for child in children:
+            child.kill()
+
+
 def test_a_stream_that_is_killed_at_random_moments_ends_with_exactly_the_sources_rows(
-    tmp_path, location, checkpoint
+    tmp_path, location, start_child
 ):
     chance = random.Random(SEED)
     add_files(tmp_path / "source", range(FILES), rows=ROWS)
-    arguments = [str(tmp_path / "source"), location, checkpoint]
-    killed_at = []
-    with (tmp_path / "errors").open("w") as errors:
-        for _ in range(KILLS):
-            child = _Child(arguments, errors)
-            try:
-                child.wait_for_version(location, _version(location) + chance.randint(0, 3))
-                # Half of them at once: after our commit, and before Spark has written that the batch ended.
-                moment = chance.choice([0.0, chance.uniform(0.0, 0.6)])
-                assert not child.ends_within(moment), "it ended before its kill: give it more files"
-            finally:
-                child.kill()
-            killed_at.append(sum(ids_of(location).values()) // ROWS)
-            assert max(ids_of(location).values(), default=1) == 1
-        child = _Child(arguments, errors)
-        try:
-            assert child.ends_within(180), Path(errors.name).read_text()[-2000:]
-        finally:
-            child.kill()
-    print(f"seed {SEED}: batches in the table at each kill: {killed_at}")  # noqa: T201
+    for _ in range(KILLS):
+        child = start_child(tmp_path)
+        child.says("STARTED")
+        child.wait_for_version(location, _version(location) + chance.randint(0, 3))
+        # Half of them at once: after our commit, and before Spark has written that the batch ended.
+        child.assert_runs_for(chance.choice([0.0, chance.uniform(0.0, 0.6)]))
+        child.kill()
+        assert max(ids_of(location).values(), default=1) == 1
+    start_child(tmp_path).says("DONE")
     assert ids_of(location) == source_ids(FILES, ROWS)
     assert _duckdb_counts(location) == (FILES * ROWS, FILES * ROWS)
+
+
+def test_two_streams_into_one_table_that_are_killed_at_random_moments_end_with_the_rows_of_both(
+    tmp_path, location, start_child
+):
+    chance = random.Random(SEED)
+    names = ["orders", "refunds"]
+    for position, name in enumerate(names):
+        first = position * FILES
+        add_files(tmp_path / name / "source", range(first, first + FILES), rows=ROWS)
+    for _ in range((KILLS + 1) // 2):
+        children = [start_child(tmp_path / name, app_id=name) for name in names]
+        for child in children:
+            child.says("STARTED")
+        for child in chance.sample(children, 2):
+            child.wait_for_version(location, _version(location) + chance.randint(0, 2))
+            child.assert_runs_for(chance.choice([0.0, chance.uniform(0.0, 0.3)]))
+            child.kill()
+        assert max(ids_of(location).values(), default=1) == 1
+    for child in [start_child(tmp_path / name, app_id=name) for name in names]:
+        child.says("DONE")
+    assert ids_of(location) == source_ids(2 * FILES, ROWS)
+    assert _duckdb_counts(location) == (2 * FILES * ROWS, 2 * FILES * ROWS)
+
+
+def test_an_old_run_that_thaws_after_a_new_one_took_over_is_fenced_and_doubles_nothing(
+    tmp_path, location, start_child
+):
+    """The new run dies between our commit and Spark's: the old one goes on to a batch that is not its own."""
+    add_files(tmp_path / "source", range(6), rows=ROWS)
+    old = start_child(tmp_path, freezes_before=2)
+    old.says("FROZEN")
+    assert ids_of(location) == source_ids(2, ROWS)
+    new = start_child(tmp_path, dies_after=2)
+    new.says("ENDED")
+    assert ids_of(location) == source_ids(3, ROWS)
+    old.thaw()
+    assert "FencedError: a newer run of application 'app' has taken over this table" in old.says("FAILED")
+    assert ids_of(location) == source_ids(3, ROWS)
+    start_child(tmp_path).says("DONE")
+    assert ids_of(location) == source_ids(6, ROWS)
+    assert _duckdb_counts(location) == (6 * ROWS, 6 * ROWS)
 
 
 def _version(location):

@@ -1,0 +1,67 @@
+"""Processes that race for one table on a real disk, killed and frozen at random.
+
+What was acknowledged is in the lineage once, and no reader ever saw what was not committed. RACE_COMMITS and
+RACE_KILLS make the races longer; RACE_SEED makes them others.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.processes.race import check, race
+from tests.processes.writers import Plan
+
+pytestmark = pytest.mark.slow
+
+COMMITS = int(os.environ.get("RACE_COMMITS", "12"))
+KILLS = int(os.environ.get("RACE_KILLS", "5"))
+SEED = int(os.environ.get("RACE_SEED", "1"))
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Call it for the plan of a race in this test's folder."""
+
+    def made(**options):
+        return Plan(str(tmp_path / "table"), tmp_path / "notes", **options)
+
+    return made
+
+
+def test_writers_that_are_killed_lose_and_double_nothing(plan):
+    killed = plan(commits=COMMITS)
+    race(killed, kills=KILLS, seed=SEED)
+    assert check(killed)["versions"] == 8 * COMMITS + 1
+
+
+def test_writers_that_are_frozen_past_retention_lose_and_double_nothing(plan):
+    frozen = plan(commits=COMMITS, kept=5, freezes=0.1)
+    race(frozen, seed=SEED)
+    happened = check(frozen)
+    assert happened["deleted"] > 0
+    assert happened["forks"] > 0, "nobody created a number that had been deleted: freeze more"
+
+
+# -------------------------------------------------------- each rule broken: the judgement must show it
+
+
+def test_an_acknowledgement_without_a_listing_loses_commits(plan):
+    """R1: the frozen create a number that was deleted, and take it for the head."""
+    broken = plan(writers=4, commits=8, kept=3, freezes=0.2, broken="confirm")
+    race(broken, seed=SEED)
+    with pytest.raises(AssertionError, match=r"acknowledged|went from"):
+        check(broken)
+
+
+def test_a_create_that_looks_and_then_renames_loses_commits(plan):
+    """R9: two look, and the second replaces what the first has acknowledged; a writer may see it first."""
+    broken = plan(writers=4, commits=8, broken="link")
+
+    def race_and_check():
+        race(broken, seed=SEED)
+        check(broken)
+
+    with pytest.raises(AssertionError, match=r"acknowledged|went from|names a parent|writer \d ended with"):
+        race_and_check()
