@@ -1,8 +1,31 @@
-"""Pure functions from what is known of a table and a batch to frozen plans. Standard library only."""
+"""Pure functions from what is known of a table and a batch to frozen plans. Standard library only.
 
+`planners.curves`, which needs numpy, is imported by its own name.
+"""
+
+from planners.clustering import plan_clustering
+from planners.clustering_model import ClusteringGroup, ClusteringPlan, Strategy
+from planners.clustering_policy import ClusteringPolicy, SortField, plan_strategy
+from planners.clustering_strategies import (
+    All,
+    ByOverlap,
+    BySize,
+    PlanStrategy,
+    RecentPartitions,
+    SelectedPartitions,
+)
 from planners.forecast import HISTORY_BATCHES, forecast, forecast_error
 from planners.inserts import SMALL_FILES_AT_MOST, FillPolicy, plan_inserts
-from planners.model import Arrival, Bucket, Decision, InsertPlan, PartitionKey, TableFile, Verdict
+from planners.model import (
+    Arrival,
+    Bucket,
+    ColumnBounds,
+    Decision,
+    InsertPlan,
+    PartitionKey,
+    TableFile,
+    Verdict,
+)
 from planners.partitions import comparable
 from planners.routing import SLOTS, HotRoute, Routing, route_shuffled, route_single
 from planners.sizing import (
@@ -20,8 +43,15 @@ __all__ = [
     "HISTORY_COMMITS",
     "SLOTS",
     "SMALL_FILES_AT_MOST",
+    "All",
     "Arrival",
     "Bucket",
+    "ByOverlap",
+    "BySize",
+    "ClusteringGroup",
+    "ClusteringPlan",
+    "ClusteringPolicy",
+    "ColumnBounds",
     "CommitSize",
     "Decision",
     "FileSizing",
@@ -29,7 +59,12 @@ __all__ = [
     "HotRoute",
     "InsertPlan",
     "PartitionKey",
+    "PlanStrategy",
+    "RecentPartitions",
     "Routing",
+    "SelectedPartitions",
+    "SortField",
+    "Strategy",
     "TableFile",
     "Verdict",
     "bytes_per_row",
@@ -37,7 +72,9 @@ __all__ = [
     "forecast",
     "forecast_error",
     "parse_bytes",
+    "plan_clustering",
     "plan_inserts",
+    "plan_strategy",
     "route_shuffled",
     "route_single",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 PartitionKey = tuple[Hashable, ...]
 """The values of one table partition, one per field of the partition spec, after its transform; () for an
@@ -16,6 +17,19 @@ unpartitioned table. Opaque to the planners: they only compare and print it."""
 
 EXPLAINED_LINES = 100
 """The number of files, and of buckets, that `InsertPlan.explain` prints before it only counts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """The least and the greatest value of one column in one file, nulls aside; None where unknown.
+
+    Values of one column are comparable with each other in all files. Bounds may be wider than the values
+    (Iceberg truncates long strings), never narrower.
+    """
+
+    column: str
+    lower: Any
+    upper: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +47,15 @@ class TableFile:
     """It was written under another partition spec than the table's current one."""
     reserved_by: str | None = None
     """The id of the clustering plan that reserves it."""
+    bounds: tuple[ColumnBounds, ...] = ()
+    """Bounds of the columns that clustering sorts by; a column may be missing, and is then unknown."""
+    clustered_by: str | None = None
+    """The order that clustering wrote it in, as `ClusteringPolicy.order` spells it."""
+    level: int = 0
+    """The `ClusteringGroup.level` of the group that wrote it: how often its rows, in full files already, were
+    sorted again against their neighbours."""
+    committed_at: int = 0
+    """When its rows were committed: a time or a sequence number, of the same kind in all files."""
 
 
 @dataclass(frozen=True, slots=True)

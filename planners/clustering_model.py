@@ -1,0 +1,189 @@
+"""A clustering plan: which files are rewritten together, in what order of rows, and why; all plain data.
+
+A plan is saved and carried out elsewhere, so it holds strings, integers and tuples only, and names a strategy
+by its name and its parameters, which are strings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planners.model import EXPLAINED_LINES, Decision, PartitionKey, Verdict, _name, _table, _uncounted
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """What rewrites a group's rows, or what chose its files: a name, and parameters in the order of names."""
+
+    name: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{name}={value}' for name, value in self.parameters)})"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringGroup:
+    """Files of one partition that are rewritten together: one task, one all-or-nothing replacement."""
+
+    inputs: tuple[str, ...]
+    partition: tuple[str, ...]
+    """The partition's values as text, to be read by people; the input files know them exactly."""
+    bytes: int
+    rows: int
+    output_files: int
+    """How many files of about equal size the rows are expected to make."""
+    sort_by: tuple[str, ...]
+    """What the rows are ordered by, as `SortField` spells it; () where files are only joined."""
+    strategy: Strategy
+    remainder: bool
+    """The bytes are less than a whole number of target files: the last file stays small."""
+    level: int
+    """To be known of the files it writes, as `TableFile.level`."""
+    files_saved: int
+    """The benefit: how many files fewer a scan of the partition opens, and a search for one key, added up."""
+    reasons: tuple[str, ...]
+
+    @property
+    def order(self) -> str | None:
+        """What is to be known of the files it writes, as `TableFile.clustered_by`."""
+        return order_name(self.strategy.name, self.sort_by)
+
+
+def order_name(strategy: str, sort_by: tuple[str, ...]) -> str | None:
+    """Return the name of the order that a strategy leaves rows in; None for one that only joins files."""
+    return None if strategy == "bin_pack" else f"{strategy}({', '.join(sort_by)})"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringPlan:
+    """What one pass of clustering rewrites. `groups` come with the most benefit per byte first."""
+
+    planned_at: int
+    target_file_bytes: int
+    selected_by: tuple[Strategy, ...]
+    groups: tuple[ClusteringGroup, ...]
+    left_out: tuple[Decision, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(group.bytes for group in self.groups)
+
+    def explain(self) -> str:
+        """Return the plan as aligned lines: each group with its reasons, then each file left out and why.
+
+        Reasons that several files share are counted first. Beyond `EXPLAINED_LINES` groups or files the rest
+        is only counted, and a last line of that part says so.
+        """
+        inputs = sum(len(group.inputs) for group in self.groups)
+        outputs = sum(group.output_files for group in self.groups)
+        lines = [
+            f"clustering plan: {len(self.groups):,} groups, {inputs:,} files -> {outputs:,}, "
+            f"{self.bytes:,} bytes, {len(self.left_out):,} files left out",
+            f"selected by: {', '.join(map(str, self.selected_by)) or 'nothing'}; "
+            f"target {self.target_file_bytes:,} bytes a file",
+            "groups:",
+        ]
+        lines += _table(
+            "<>>>>><<",
+            ("partition", "group", "files", "-> files", "bytes", "rows", "how", "why"),
+            (
+                (
+                    _name(it.partition), f"{at}", f"{len(it.inputs):,}", f"{it.output_files:,}",
+                    f"{it.bytes:,}", f"{it.rows:,}", it.order or it.strategy.name, "; ".join(it.reasons),
+                )
+                for at, it in enumerate(self.groups[:EXPLAINED_LINES])
+            ),
+        )  # fmt: skip
+        lines += _uncounted("groups", len(self.groups))
+        lines.append("left out:")
+        counts = Counter(it.reason for it in self.left_out)
+        lines += [f"  {count:,} files: {reason}" for reason, count in sorted(counts.items()) if count > 1]
+        lines += _table(
+            "<<><",
+            ("partition", "path", "bytes", "why"),
+            (
+                (_name(it.partition), it.path, f"{it.bytes:,}", it.reason)
+                for it in self.left_out[:EXPLAINED_LINES]
+            ),
+        )
+        lines += _uncounted("files", len(self.left_out))
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as nested dicts and lists of strings, integers and booleans; see `from_dict`."""
+        return {
+            "planned_at": self.planned_at,
+            "target_file_bytes": self.target_file_bytes,
+            "selected_by": [_strategy_to_dict(it) for it in self.selected_by],
+            "groups": [_group_to_dict(group) for group in self.groups],
+            "left_out": [
+                {"path": it.path, "partition": list(it.partition), "bytes": it.bytes, "reason": it.reason}
+                for it in self.left_out
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> ClusteringPlan:
+        """Return the plan that `to_dict` gave, equal to the first; keys that are not known are ignored.
+
+        The files left out may be missing, if they were not worth saving; any other missing key is a KeyError.
+        """
+        return cls(
+            planned_at=saved["planned_at"],
+            target_file_bytes=saved["target_file_bytes"],
+            selected_by=tuple(_strategy_from_dict(it) for it in saved["selected_by"]),
+            groups=tuple(_group_from_dict(it) for it in saved["groups"]),
+            left_out=tuple(
+                Decision(it["path"], tuple(it["partition"]), it["bytes"], Verdict.KEPT, it["reason"])
+                for it in saved.get("left_out", ())
+            ),
+        )
+
+
+def partition_text(partition: PartitionKey) -> tuple[str, ...]:
+    """Return a partition's values as a plan spells them."""
+    return tuple("null" if value is None else str(value) for value in partition)
+
+
+def _group_to_dict(group: ClusteringGroup) -> dict[str, Any]:
+    return {
+        "inputs": list(group.inputs),
+        "partition": list(group.partition),
+        "bytes": group.bytes,
+        "rows": group.rows,
+        "output_files": group.output_files,
+        "sort_by": list(group.sort_by),
+        "strategy": _strategy_to_dict(group.strategy),
+        "remainder": group.remainder,
+        "level": group.level,
+        "files_saved": group.files_saved,
+        "reasons": list(group.reasons),
+    }
+
+
+def _group_from_dict(saved: Mapping[str, Any]) -> ClusteringGroup:
+    return ClusteringGroup(
+        inputs=tuple(saved["inputs"]),
+        partition=tuple(saved["partition"]),
+        bytes=saved["bytes"],
+        rows=saved["rows"],
+        output_files=saved["output_files"],
+        sort_by=tuple(saved["sort_by"]),
+        strategy=_strategy_from_dict(saved["strategy"]),
+        remainder=saved["remainder"],
+        level=saved["level"],
+        files_saved=saved["files_saved"],
+        reasons=tuple(saved["reasons"]),
+    )
+
+
+def _strategy_to_dict(strategy: Strategy) -> dict[str, Any]:
+    return {"name": strategy.name, "parameters": dict(strategy.parameters)}
+
+
+def _strategy_from_dict(saved: Mapping[str, Any]) -> Strategy:
+    return Strategy(saved["name"], tuple(sorted(saved["parameters"].items())))
