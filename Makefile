@@ -13,6 +13,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # More arguments for pytest, for example: make test PYTEST_ARGS="-k fencing -x"
 PYTEST_ARGS ?=
+PYTEST := $(BIN)/python -m pytest
+# These use both cores by themselves, and run one after the other.
+STARTS := spark or jar or notebook or servers
+NONE_IS_FINE := || [ $$? -eq 5 ]
 
 # Workers must run the Python that has pyarrow; PySpark would take the first python3 on PATH.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -31,7 +35,15 @@ check: lint unit ## the fast lane: linters, types, walls and the tests without S
 
 .PHONY: test
 test: java lint ## everything: the fast lane, then all tests, with branch coverage (25 min)
-	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+	$(PYTEST) --numprocesses=2 --dist=loadfile --cov --cov-report= -m "not ($(STARTS))" $(PYTEST_ARGS) $(NONE_IS_FINE)
+	$(PYTEST) --cov --cov-append --cov-report=term -m "$(STARTS)" $(PYTEST_ARGS) $(NONE_IS_FINE)
+
+.PHONY: soak
+soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests (hours)
+	$(BIN)/python -m tests.simulation --schedules 100000
+	$(BIN)/python -m tests.processes --commits 100 --kills 50 --cuts 20
+	RETENTION_COMMITS=2000 $(BIN)/python -m pytest tests/unit/timeline/test_expiry.py -k bounded_and
+	STREAMING_SINK_SERVERS=all STREAMING_SINK_RACE_COMMITS=50 $(BIN)/python -m pytest tests/servers
 
 .PHONY: lint
 lint: $(VENV)/.installed-dev ## ruff, mypy --strict and the import contracts
@@ -42,7 +54,7 @@ lint: $(VENV)/.installed-dev ## ruff, mypy --strict and the import contracts
 
 .PHONY: unit
 unit: $(VENV)/.installed-dev ## the tests that start no Spark
-	$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
+	$(PYTEST) --numprocesses=2 --dist=loadfile tests/unit $(PYTEST_ARGS)
 
 .PHONY: format
 format: $(VENV)/.installed-dev ## let ruff mend what it can

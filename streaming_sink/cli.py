@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from streaming_sink.cleaning import expire_snapshots, remove_orphan_files
 from streaming_sink.report import history
 from timeline.diagnosis import doctor
 from timeline.errors import TimelineError
@@ -33,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m streaming_sink",
-        description="Look at a table that IcebergSink writes. Exit code 0: done, and all is well; 1: there is"
-        " something to repair; 2: the table could not be looked at.",
+        description="Look after a table that IcebergSink writes. Exit code 0: done, and all is well; 1: there"
+        " is something to repair; 2: the table could not be looked at.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     diagnosing = _add(
@@ -48,6 +49,13 @@ def _parser() -> argparse.ArgumentParser:
         " doctor ever writes, and it removes them",
     )
     _add(commands, "history", _history, "print a line for every batch that the table remembers, oldest first")
+    expiring = _add(commands, "expire", _expire, "expire old snapshots and delete their files, by the policy")
+    removing = _add(commands, "orphans", _orphans, "delete old files of this sink that nothing refers to")
+    removing.add_argument(
+        "--older-than", default="3 days", metavar="AGE", help='24 hours at least; default "3 days"'
+    )
+    for command in (expiring, removing):
+        command.add_argument("--dry-run", action="store_true", help="only say what would go, and why")
     return parser
 
 
@@ -60,6 +68,23 @@ def _doctor(given: argparse.Namespace) -> int:
 def _history(given: argparse.Namespace) -> int:
     for report in history(given.location, given.storage_options):
         _say(report.line())
+    return DONE
+
+
+def _expire(given: argparse.Namespace) -> int:
+    report = expire_snapshots(given.location, dry_run=given.dry_run, storage_options=given.storage_options)
+    _say(str(report))
+    return DONE
+
+
+def _orphans(given: argparse.Namespace) -> int:
+    report = remove_orphan_files(
+        given.location,
+        older_than=given.older_than,
+        dry_run=given.dry_run,
+        storage_options=given.storage_options,
+    )
+    _say(str(report))
     return DONE
 
 

@@ -1,23 +1,30 @@
 """A plain Iceberg table on any store that creates a file only if it is absent: its versions, its head, its
 commits.
 
-Usable without Spark. See `Table`, `open_store`, `doctor` and docs/protocol.md.
+Usable without Spark. See `Table`, `open_store`, `doctor`, the cleaners and docs/protocol.md.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from timeline.diagnosis import doctor
+    from timeline.expiry import expire_snapshots
+    from timeline.orphans import remove_orphan_files
 
-__all__ = ["doctor"]
+_WHERE = {
+    "doctor": "timeline.diagnosis",
+    "expire_snapshots": "timeline.expiry",
+    "remove_orphan_files": "timeline.orphans",
+}
+
+__all__ = ["doctor", "expire_snapshots", "remove_orphan_files"]
 
 
 def __getattr__(name: str) -> Any:
     # Loaded when it is asked for: Spark's Python workers import parts of this package, and need few of them.
-    if name != "doctor":
+    if name not in _WHERE:
         raise AttributeError(f"module 'timeline' has no attribute {name!r}")
-    from timeline.diagnosis import doctor
-
-    return doctor
+    return getattr(import_module(_WHERE[name]), name)

@@ -17,8 +17,18 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry
 
-from timeline import conflicts, names, properties, summaries
-from timeline.changes import Append, Change, ExpireSnapshots, RaiseFence, Replace, SetProperties
+from timeline import conflicts, names, pending, properties, summaries
+from timeline.changes import (
+    AddSortOrder,
+    Announce,
+    Append,
+    Change,
+    ExpireSnapshots,
+    RaiseFence,
+    Replace,
+    SetProperties,
+    Withdraw,
+)
 from timeline.clock import Environment
 from timeline.expired import expire
 from timeline.head import Head, Version, encode_metadata
@@ -35,6 +45,9 @@ from timeline.manifests import (
 )
 from timeline.retention import MAINTAIN_EVERY, NOTHING_EXPIRED, Expiry
 from timeline.transactions import Transaction, TransactionState
+
+_LONG_LIST = 4
+"""So many times what one merge takes is a long list of manifests."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,7 @@ class Attempts:
     _append_manifests: list[ManifestFile] = field(default_factory=list)
     _append_files: dict[str, list[DataFile]] = field(default_factory=dict)
     _snapshot_id: int = 0
+    _builds: int = 0
 
     def prepare(self, head: Head) -> None:
         """Write the manifests of the appended files, which no retry writes again. `head` may be stale."""
@@ -120,6 +134,7 @@ class Attempts:
         it is then live.
         """
         intent, appended = self.intent, self.intent.appended
+        self._builds += 1
         if appended:
             conflicts.check_appended_files_fit_the_schema(head, intent.schema_id)
         conflicts.check_files_have_a_known_spec(
@@ -230,24 +245,32 @@ class Attempts:
         return valid, tuple(dropped)
 
     def _manifests_to_rewrite(self, state: _Building, removed: set[str]) -> list[ManifestFile]:
-        """Return the manifests that hold a removed file, and those that the policy merges."""
+        """Return the manifests that hold a removed file, and those that the policy merges.
+
+        Of a list that is not long only what is in memory is looked at: what replaces remove was found there,
+        and what others have added is merged by them. After a lost race, while others are waiting, a commit
+        that removes nothing merges only a long list.
+        """
         data = [manifest for manifest in state.manifests if is_data(manifest)]
+        min_count = max(properties.number(state.head.properties, properties.MANIFEST_MIN_MERGE_COUNT), 2)
+        long = len(data) >= _LONG_LIST * min_count
+        if self._builds > 1 and not removed and not long:
+            return []
         sizes = []
         touched = set()
         for manifest in data:
-            contents = self.manifest_files.contents(manifest)
+            contents = self.manifest_files.contents(manifest) if long else self.manifest_files.known(manifest)
+            if contents is None:
+                continue
             if any(location in contents.files for location in removed):
                 touched.add(manifest.manifest_path)
             else:
-                opened = sum(
-                    1 for file in contents.below(self.intent.open_below_bytes) if not file.sort_order_id
-                )
+                opened = sum(not file.sort_order_id for file in contents.below(self.intent.open_below_bytes))
                 sizes.append(
                     ManifestSize(
                         manifest.manifest_path, manifest.partition_spec_id, len(contents.files), opened
                     )
                 )
-        min_count = max(properties.number(state.head.properties, properties.MANIFEST_MIN_MERGE_COUNT), 2)
         chosen = touched | manifests_to_merge(sizes, min_count)
         return [manifest for manifest in data if manifest.manifest_path in chosen]
 
@@ -302,14 +325,21 @@ class Attempts:
         commit_id = self._new_id(state.now_ms)
         updated_ms = state.now_ms + max(len(state.snapshots) - 1, 0)
         table_properties = {**metadata.properties, **lineage(commit_id, head.version, probed)}
+        sort_orders = metadata.sort_orders
         for change in self.intent.changes:
-            if isinstance(change, SetProperties):
+            if isinstance(change, AddSortOrder):
+                sort_orders = change.added_to(sort_orders)
+            elif isinstance(change, SetProperties):
                 table_properties.update(change.updates)
                 for key in change.removals:
                     table_properties.pop(key, None)
             elif isinstance(change, RaiseFence):
                 raised = max(head.properties.get(properties.GC_CUTOFF, ""), change.cutoff)
                 table_properties[properties.GC_CUTOFF] = raised
+            elif isinstance(change, Announce):
+                pending.announce(table_properties, change.plan_id, head.number + 1, updated_ms)
+            elif isinstance(change, Withdraw):
+                pending.withdraw(table_properties, change.plan_id)
         if (txn := self.intent.transaction) is not None and epoch is not None:
             before = head.transaction(txn.app_id)
             # A caller that is told no query id does not make the table forget the one that it knows.
@@ -317,7 +347,11 @@ class Attempts:
             table_properties[txn.key] = TransactionState(
                 query_id, txn.run_id, epoch, txn.batch, commit_id
             ).to_property()
-        update: dict[str, object] = {"properties": table_properties, "last_updated_ms": updated_ms}
+        update: dict[str, object] = {
+            "properties": table_properties,
+            "last_updated_ms": updated_ms,
+            "sort_orders": sort_orders,
+        }
         update["metadata_log"] = _metadata_log(
             metadata, self.manifest_files.store.uri(names.version_path(head.number)), table_properties
         )

@@ -4,10 +4,11 @@ edits them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
+from pyiceberg.table.sorting import SortOrder
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,24 @@ class SetProperties:
 
 
 @dataclass(frozen=True)
+class AddSortOrder:
+    """Let the table know an order that files may be sorted in; nothing where it knows one of the same fields.
+
+    It gets the next free id, whatever its own says, and the table's default order stays: look it up by
+    `Head.sort_order_id` afterwards. An order never leaves the table, so that files may name it for good.
+    """
+
+    order: SortOrder
+
+    def added_to(self, known: Sequence[SortOrder]) -> list[SortOrder]:
+        """Return the table's orders after the change."""
+        if any(each.fields == self.order.fields for each in known):
+            return list(known)
+        free = max((each.order_id for each in known), default=0) + 1
+        return [*known, self.order.model_copy(update={"order_id": free})]
+
+
+@dataclass(frozen=True)
 class ExpireSnapshots:
     """Take old snapshots out of the metadata with this commit, whatever its number (R7)."""
 
@@ -55,4 +74,20 @@ class RaiseFence:
     cutoff: str
 
 
-Change = Append | Replace | SetProperties | ExpireSnapshots | RaiseFence
+@dataclass(frozen=True)
+class Announce:
+    """From this version on, the head names a plan as pending, and its files are reserved (advice, R11)."""
+
+    plan_id: str
+
+
+@dataclass(frozen=True)
+class Withdraw:
+    """The head no longer names a plan: it completes with this version, or is given up. No matter if it is not
+    named.
+    """
+
+    plan_id: str
+
+
+Change = Append | Replace | SetProperties | AddSortOrder | ExpireSnapshots | RaiseFence | Announce | Withdraw

@@ -41,11 +41,12 @@ def expire_snapshots(
     grace_ms = _milliseconds("grace", grace)
     head = table.refresh()
     if dry_run:
-        expired = len(_due(head, given).snapshot_ids)
+        expired = len(_due(head, given, head.number).snapshot_ids)
         deleted = table.delete_expired(table.log.list(), grace_ms=grace_ms, dry_run=True)
         return deleted + Deletions(expired_snapshots=expired, dry_run=True)
     done = Deletions()
-    while _due(table.head, given).snapshot_ids:
+    # Several versions where one cannot hold all; what its own versions make due waits for the next call.
+    while _due(table.head, given, head.number).snapshot_ids:
         committed = table.commit([ExpireSnapshots(given)])
         if isinstance(committed, AlreadyCommitted) or not committed.expired_snapshots:
             break
@@ -53,13 +54,14 @@ def expire_snapshots(
     return done + table.delete_expired(table.log.list(), grace_ms=grace_ms)
 
 
-def _due(head: Head, given: dict[str, str]) -> Expiry:
+def _due(head: Head, given: dict[str, str], number: int) -> Expiry:
+    """Return what a version after `number` may expire of the head's snapshots."""
     metadata = head.metadata
     return snapshots_to_expire(
         metadata.snapshots,
         metadata.refs,
         {**head.properties, **given},
-        head.number + 1,
+        number + 1,
         metadata.last_updated_ms,
     )
 

@@ -56,10 +56,8 @@ def sweep(
         later = head.number - pending.version
         age_ms = head.metadata.last_updated_ms - names.ulid_time_ms(pending.commit_id)
         if 0 <= later < SAFE_DISTANCE and pending.commit_id not in head.version.recent_commits:
-            if not dry_run:
-                files.store.delete(
-                    [pending.path]
-                )  # of an attempt that lost; the winner has a note of its own
+            if not dry_run:  # it is of an attempt that lost; the winner has a note of its own
+                files.store.delete([pending.path])
         elif later < SAFE_DISTANCE or age_ms < grace_ms:
             waiting.append(pending)
         else:

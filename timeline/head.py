@@ -14,6 +14,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataUtil, TableMetadataV2
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.sorting import SortOrder
 
 from timeline import properties
 from timeline.errors import CorruptTableError
@@ -88,6 +89,11 @@ class Head:
 
     def transaction(self, app_id: str) -> TransactionState | None:
         return state_of(self.properties, app_id)
+
+    def sort_order_id(self, order: SortOrder) -> int | None:
+        """Return the id of the table's sort order of these fields, or None if it has none such."""
+        same = (each.order_id for each in self.metadata.sort_orders if each.fields == order.fields)
+        return next(same, None)
 
     def live_files(self) -> Iterator[LiveFile]:
         """Yield every live data file. Reads the manifests that were not read before."""

@@ -81,12 +81,14 @@ class ManifestFiles:
 
     def contents(self, manifest: ManifestFile) -> ManifestContents:
         """Return the live entries of a manifest, from memory where it was read before."""
+        return self.known(manifest) or self.remember(manifest, self._read_entries(manifest))
+
+    def known(self, manifest: ManifestFile) -> ManifestContents | None:
+        """Return the live entries of a manifest that was read or written before."""
         known = self._contents.get(manifest.manifest_path)
         # A manifest that a lost attempt listed may be listed again under another sequence number, which its
         # entries inherit.
-        if known is None or known.sequence_number != manifest.sequence_number:
-            known = self.remember(manifest, self._read_entries(manifest))
-        return known
+        return known if known is not None and known.sequence_number == manifest.sequence_number else None
 
     def find_list(self, location: str) -> tuple[ManifestFile, ...] | None:
         """Return the manifests of an expired snapshot, or None where its list was deleted."""

@@ -24,6 +24,7 @@ MANIFEST_FOLDER = "metadata/m"
 DATA_FOLDER = "data"
 PROBE_FOLDER = "_timeline/probe"
 EXPIRED_FOLDER = "_timeline/expired"
+CLUSTERING_FOLDER = "_timeline/clustering"
 HINT_PATH = "metadata/version-hint.text"
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -33,6 +34,9 @@ _ID = re.compile(rf"^({_ULID})-")
 _WRITTEN = re.compile(
     rf"^(?:{DATA_FOLDER}/(?:.+/)?({_ULID})-[A-Za-z0-9]{{1,8}}-[0-9]+-[0-9]+-[0-9]+\.parquet"
     rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro)$"
+)
+_INSTANT = re.compile(
+    rf"^{CLUSTERING_FOLDER}/({_ULID})-(?:(requested)\.avro|(inflight)-([1-9][0-9]*)\.json|(completed|cancelled)\.json)$"
 )
 _EXPIRED = re.compile(rf"^{EXPIRED_FOLDER}/v([1-9][0-9]*)-({_ULID})\.json$")
 
@@ -121,3 +125,37 @@ def expired_version(path: str) -> tuple[int, str] | None:
     """Return the version and commit id of such a note's path, or None if it is none."""
     match = _EXPIRED.match(path)
     return (int(match.group(1)), match.group(2)) if match else None
+
+
+def requested_path(plan_id: str) -> str:
+    """Return the path of a clustering plan."""
+    return f"{CLUSTERING_FOLDER}/{plan_id}-requested.avro"
+
+
+def inflight_path(plan_id: str, claim: int) -> str:
+    """Return the path of an executor's claim on a plan; claims count from 1, and the highest holds."""
+    return f"{CLUSTERING_FOLDER}/{plan_id}-inflight-{claim}.json"
+
+
+def completed_path(plan_id: str) -> str:
+    """Return the path of the note that a plan was carried out."""
+    return f"{CLUSTERING_FOLDER}/{plan_id}-completed.json"
+
+
+def cancelled_path(plan_id: str) -> str:
+    """Return the path of the note that a plan was given up."""
+    return f"{CLUSTERING_FOLDER}/{plan_id}-cancelled.json"
+
+
+def instant_of(path: str) -> tuple[str, str, int] | None:
+    """Return the plan id, the kind (requested, inflight, completed, cancelled) and the claim (0 but for
+    inflight) of an instant's path, or None if it is none.
+    """
+    match = _INSTANT.match(path)
+    if match is None:
+        return None
+    return match.group(1), match.group(2) or match.group(3) or match.group(5), int(match.group(4) or 0)
+
+
+def is_plan_id(text: str) -> bool:
+    return re.fullmatch(_ULID, text) is not None

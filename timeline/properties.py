@@ -19,6 +19,8 @@ RECENT_COMMITS = _OURS + "recent-commits"
 TRANSACTION_PREFIX = _OURS + "txn."
 GC_CUTOFF = _OURS + "gc-cutoff"
 PROBED_STORES = _OURS + "probed-stores"
+PENDING_PLANS = _OURS + "pending-plans"
+RESERVATION_TIMEOUT_MS = _OURS + "clustering.reservation-timeout-ms"
 MAX_SNAPSHOTS = _OURS + "history.max-snapshots"
 DELETION_GRACE_MS = _OURS + "history.deletion-grace-ms"
 
@@ -38,6 +40,7 @@ DEFAULTS: Mapping[str, str] = {
     MIN_SNAPSHOTS_TO_KEEP: "100",
     MAX_SNAPSHOTS: "2000",
     DELETION_GRACE_MS: str(3600 * 1000),
+    RESERVATION_TIMEOUT_MS: str(3600 * 1000),
     MANIFEST_MIN_MERGE_COUNT: "32",
     PREVIOUS_VERSIONS_MAX: "1000",
     "write.parquet.compression-codec": "zstd",
@@ -62,7 +65,7 @@ def guards(location: str, schema: Schema) -> dict[str, str]:
 def is_protocol(key: str) -> bool:
     """Return whether a property belongs to the protocol, so that no user may set it."""
     return key in (METADATA_PATH, GC_ENABLED, PREVIOUS_VERSIONS_MAX) or (
-        key.startswith(_OURS) and key not in (MAX_SNAPSHOTS, DELETION_GRACE_MS)
+        key.startswith(_OURS) and key not in (MAX_SNAPSHOTS, DELETION_GRACE_MS, RESERVATION_TIMEOUT_MS)
     )
 
 

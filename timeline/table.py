@@ -14,7 +14,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from timeline import conflicts, properties
 from timeline.attempt import Attempts, Candidate, Dropped, Intent, first_version
-from timeline.changes import Append, Change, Replace, SetProperties
+from timeline.changes import Append, Change, Replace, SetProperties, Withdraw
 from timeline.clock import SYSTEM, Environment
 from timeline.deletions import Deletion, Deletions, Kind
 from timeline.errors import CommitConflictError, CorruptTableError, TableNotFoundError, TimelineError
@@ -22,6 +22,7 @@ from timeline.garbage import sweep
 from timeline.head import Head
 from timeline.manifests import ManifestFiles
 from timeline.names import version_number, version_path
+from timeline.pending import pending_plans
 from timeline.publish import DEADLINE_SECONDS, Published, Standing, Unneeded, publish
 from timeline.retention import MAINTAIN_EVERY, versions_to_delete
 from timeline.stores.base import Store
@@ -309,7 +310,7 @@ class Table:
         )
         if old and not dry_run:
             # A writer that woke up late may have put the hint back to one of these (R5).
-            self.log.write_hint(self._head.number)
+            self.log.write_hint(listing.highest)
             self.log.delete(old)
         return Deletions(deletions, dry_run=dry_run)
 
@@ -331,8 +332,14 @@ def _committed(published: Published, deleted: Deletions) -> Committed:
 
 def _does_something(intent: Intent, candidate: Candidate) -> bool:
     return len(candidate.dropped) < len(intent.replaces) or any(
-        not isinstance(change, Replace) for change in intent.changes
+        _withdraws(change, candidate) if isinstance(change, Withdraw) else not isinstance(change, Replace)
+        for change in intent.changes
     )
+
+
+def _withdraws(change: Withdraw, candidate: Candidate) -> bool:
+    before = {} if candidate.base is None else candidate.base.metadata.properties
+    return any(plan.plan_id == change.plan_id for plan in pending_plans(before))
 
 
 def _standing(intent: Intent, head: Head, candidate: Candidate) -> Standing:

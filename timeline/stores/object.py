@@ -142,8 +142,8 @@ class ObjectStore:
         try:
             self._request("delete", wanted[0], lambda client: obstore.delete(client, wanted))
         except (FileNotFoundError, StoreUnavailableError):
-            # Google's and Azure's stores stop at the first that is missing; S3's bulk deletion is a POST, which
-            # obstore does not send again when its reply is lost.
+            # Google's and Azure's stores stop at the first that is missing; S3's bulk deletion is a POST,
+            # which obstore does not send again when its reply is lost.
             for path in wanted:
                 self._delete_one(path)
 

@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Saved, Shore, fail_at, needed
 from tests.unit.timeline.world import NOON
 from timeline import names, properties
-from timeline.changes import Append, ExpireSnapshots
+from timeline.changes import Append, ExpireSnapshots, Replace
 from timeline.deletions import Deletions, Kind
 from timeline.errors import StoreUnavailableError, TimelineError
 from timeline.expired import pending_notes
@@ -70,6 +70,23 @@ def test_files_of_expired_snapshots_go_only_after_the_grace(grace_minutes: int, 
     assert shore.table.head.number == at + versions
     report = expire_snapshots(shore.table)
     assert report.count(Kind.DATA_FILE) == 5
+    assert shore.leftover() == set()
+
+
+def test_what_the_oldest_kept_snapshot_removed_goes_too() -> None:
+    """Nothing that is kept reaches it, and no later expiry looks at that snapshot's removals again."""
+    shore = Shore()
+    file = shore.file()
+    shore.table.commit([Append((file,))])
+    for _ in range(3):
+        merged = shore.merged(file)
+        shore.table.commit([Replace(frozenset({file.file_path}), (merged,))])
+        file = merged
+    shore.append()
+    shore.pass_versions(96)
+    assert expire_snapshots(shore.table).expired_snapshots == 2
+    shore.pass_versions(230)
+    shore.check_nothing_is_missing()
     assert shore.leftover() == set()
 
 
@@ -165,10 +182,11 @@ def test_a_branch_pins_of_its_lineage_what_its_own_bounds_keep() -> None:
     assert [s.snapshot_id for s in shore.table.head.metadata.snapshots] == [*ids[1:4], ids[5]]
 
 
-def test_a_staged_snapshot_stays_with_all_that_it_reaches() -> None:
+@pytest.mark.parametrize("later_fills", [0, 1])
+def test_a_staged_snapshot_stays_with_all_that_it_reaches(later_fills: int) -> None:
     """Written, audited, not yet published: no reference names it, and its parent leaves before it."""
     shore = Shore()
-    for _ in range(3):
+    for _ in range(4):
         shore.fill()
     parent = shore.table.head.metadata.snapshots[1]
     staged = Snapshot.model_validate(
@@ -186,7 +204,8 @@ def test_a_staged_snapshot_stays_with_all_that_it_reaches() -> None:
         lambda metadata: {"snapshots": [*metadata.snapshots, staged], "last_sequence_number": 99}
     )
     shore.table.refresh()
-    shore.fill()
+    for _ in range(later_fills):
+        shore.fill()
     shore.pass_versions(260)
     kept = {s.snapshot_id for s in shore.table.head.metadata.snapshots}
     assert 77 in kept
@@ -360,6 +379,7 @@ def test_nineteen_appends_in_twenty_cost_the_same_with_retention_as_without() ->
     shore.pass_versions(140)
     swept = []
     for _ in range(40):
+        notes = len(pending_notes(shore.objects))
         shore.store.count()
         committed = shore.append()
         counted = shore.store.count()
@@ -367,10 +387,10 @@ def test_nineteen_appends_in_twenty_cost_the_same_with_retention_as_without() ->
             assert counted == {"LIST": 1, "GET": 1, "PUT": 4}
         else:
             swept.append(committed.deleted.count(Kind.MANIFEST_LIST))
-            # One snapshot expires at first, and is noted. The notes are listed; the hint is read again, the
-            # note, a list for each of its snapshots, and that of the oldest kept.
+            # One snapshot expires at first, and is noted. The notes are listed and read, those that wait too,
+            # and the hint again, a list for each snapshot of the note that is due, and of the oldest kept.
             assert (counted["PUT"], counted["LIST"]) == (4 + committed.expired_snapshots, 2)
-            assert counted["GET"] == 1 + 1 + 1 + swept[-1] + 1
+            assert counted["GET"] == 1 + 1 + notes + committed.expired_snapshots + swept[-1] + 1
     assert swept == [19, 20]
 
 

@@ -171,11 +171,46 @@ def test_the_deadline_is_the_tables_own() -> None:
     assert 30 <= lake.clock.seconds < 40.001
 
 
+def another_wins(lake: Lake) -> Callable[[], None]:
+    """Another writer commits, 0.1 s after the attempt that it beats began."""
+    other = lake.open()
+
+    def commit() -> None:
+        lake.clock.seconds += 0.1
+        other.commit([SetProperties({"a": "b"})])
+
+    return commit
+
+
+def test_who_has_lost_more_races_waits_less_and_then_looks_for_the_head() -> None:
+    """Waits that grew with the losses starved the losers: a writer that has just won does not wait (R15)."""
+    lake = Lake()
+    drawn: list[float] = []
+
+    class Longest(random.Random):
+        def uniform(self, low: float, high: float) -> float:
+            assert low == 0
+            drawn.append(high)
+            return high
+
+    clock = lake.clock
+    environment = Environment(lambda: clock.now_ms, lambda: clock.seconds, clock.sleep, Longest(1))
+    table = Table.open(lake.store, environment)
+    lake.store.creates.extend([another_wins(lake)] * 5)
+    lake.store.count()
+    table.commit([Append((lake.file(),))])
+    assert clock.sleeps[0] == 0
+    assert drawn == pytest.approx([2 * 0.1 / losses for losses in (2, 3, 4, 5)])
+    assert clock.sleeps[1:] == drawn
+    reads = [verb for verb, path in lake.store.requests if path == "metadata"]
+    assert len(reads) == 5, "one listing after each wait, and one to confirm"
+
+
 def test_races_lost_until_the_deadline_are_a_conflict_and_nothing_is_live() -> None:
     lake = Lake()
-    mine, other = lake.file(), lake.open()
+    mine = lake.file()
     lake.table.deadline_seconds = 5
-    lake.store.creates.extend([lambda: other.commit([SetProperties({"a": "b"})])] * 1000)
+    lake.store.creates.extend([another_wins(lake)] * 1000)
     with pytest.raises(CommitConflictError, match=r"lost \d+ races in 5 s; nothing of this commit is live"):
         lake.table.commit([Append((mine,))])
     assert lake.live_rows() == {}

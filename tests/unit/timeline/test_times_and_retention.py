@@ -257,6 +257,11 @@ def test_only_a_prefix_leaves_though_a_later_snapshot_looks_older() -> None:
     assert expire([snapshot(n + 1, time=t) for n, t in enumerate(times)]) == []
 
 
+def test_one_version_expires_two_hundred_at_most() -> None:
+    """So the deletion of what they reached is bounded too; a backlog leaves over several versions."""
+    assert expire([snapshot(n) for n in range(1, 301)]) == list(range(1, 201))
+
+
 def test_the_least_number_to_keep_is_kept() -> None:
     history = [snapshot(n) for n in range(1, 11)]
     assert expire(history, **{properties.MIN_SNAPSHOTS_TO_KEEP: "4"}) == [1, 2, 3, 4, 5, 6]

@@ -1,0 +1,212 @@
+"""How many commits a minute one table takes from writers that contend for it, and whether any starves.
+
+    python -m benchmarks.contention
+    python -m benchmarks.contention --stores far --writers 8 --seconds 60 --markdown table.md
+
+Each writer is a process that appends one file after another, as fast as it can, as an application of its
+own; the files exist in manifests only. `local` is a folder of this machine, synced; `far` is the same folder
+with 60 ms of sleep before every request, as an object store in another zone. `slowest ÷ mean` are the commits
+of the writer that got the fewest over the mean of all. Attempts and processor time are per commit; the time
+is that of all writers together, lost attempts included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import shutil
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField
+
+from benchmarks.machine import machine, machine_line
+from timeline.clock import SYSTEM
+from timeline.names import data_file_name, ulid
+from timeline.stores import LocalStore, Store
+from timeline.table import Append, Committed, Table
+from timeline.transactions import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from timeline.stores.base import CreateOutcome, Listed, Stored
+
+WRITERS = (1, 2, 4, 8, 16)
+_REQUEST_SECONDS = 0.06
+_SCHEMA = Schema(NestedField(1, "id", LongType()))
+_START_TIMEOUT_SECONDS = 120
+
+
+class FarStore(LocalStore):
+    """A local store whose every request takes 60 ms longer."""
+
+    def create(self, path: str, data: bytes) -> CreateOutcome:
+        time.sleep(_REQUEST_SECONDS)
+        return super().create(path, data)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        time.sleep(_REQUEST_SECONDS)
+        super().overwrite(path, data)
+
+    def read(self, path: str) -> Stored:
+        time.sleep(_REQUEST_SECONDS)
+        return super().read(path)
+
+    def list_folder(self, folder: str) -> list[Listed]:
+        time.sleep(_REQUEST_SECONDS)
+        return super().list_folder(folder)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        time.sleep(_REQUEST_SECONDS)
+        super().delete(paths)
+
+
+STORES = {"local": LocalStore, "far": FarStore}
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one writer did."""
+
+    commits: int
+    attempts: int
+    cpu_seconds: float
+    latencies: list[float]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What all writers of one run did together."""
+
+    store: str
+    seconds: float
+    shares: list[Share]
+
+    @property
+    def commits(self) -> int:
+        return sum(share.commits for share in self.shares)
+
+    @property
+    def per_minute(self) -> float:
+        return 60 * self.commits / self.seconds
+
+    @property
+    def slowest_share(self) -> float:
+        return min(share.commits for share in self.shares) * len(self.shares) / max(1, self.commits)
+
+    @property
+    def attempts(self) -> float:
+        return sum(share.attempts for share in self.shares) / max(1, self.commits)
+
+    @property
+    def cpu_milliseconds(self) -> float:
+        return 1_000 * sum(share.cpu_seconds for share in self.shares) / max(1, self.commits)
+
+    def latency(self, fraction: float) -> float:
+        """Return the commit duration in milliseconds below which this fraction of all commits stayed."""
+        taken = sorted(seconds for share in self.shares for seconds in share.latencies)
+        return 1_000 * taken[min(len(taken) - 1, int(fraction * len(taken)))] if taken else 0.0
+
+
+def _one_file(store: Store, batch: int) -> DataFile:
+    file_id = ulid(time.time_ns() // 1_000_000, SYSTEM.random.getrandbits(80))
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=store.uri(f"data/{data_file_name(file_id, 'contention', batch, 0, 0)}"),
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=50_000,
+        file_size_in_bytes=2 * 1024 * 1024,
+    )
+    file.spec_id = 0
+    return file
+
+
+def _write(kind: str, location: str, writer: int, seconds: float, gate: Any, shares: Any) -> None:
+    """Commit until the time is over; the last commit may end after it, and then does not count."""
+    name = f"writer-{writer}"
+    table, epoch = Table.open(STORES[kind](location)), None
+    attempts, latencies = 0, []
+    gate.wait(_START_TIMEOUT_SECONDS)
+    cpu, end = time.process_time(), time.perf_counter() + seconds
+    while True:
+        batch, start = len(latencies), time.perf_counter()
+        transaction = Transaction(name, name, name, batch, epoch)
+        committed = table.commit([Append((_one_file(table.store, batch),))], transaction=transaction)
+        if not isinstance(committed, Committed):
+            raise TypeError(f"batch {batch} of {name} was skipped")
+        if time.perf_counter() > end:
+            break
+        epoch = committed.epoch
+        attempts += committed.attempts
+        latencies.append(time.perf_counter() - start)
+    shares.put(Share(len(latencies), attempts, time.process_time() - cpu, latencies))
+
+
+def run(work: Path, kind: str, writers: int, seconds: float) -> Cell:
+    """Let so many writers contend for a new table."""
+    location = str(work / f"{kind}-{writers}")
+    Table.create(LocalStore(location), _SCHEMA)
+    context = multiprocessing.get_context("spawn")
+    gate, shares = context.Barrier(writers), context.Queue()
+    processes = [
+        context.Process(target=_write, args=(kind, location, writer, seconds, gate, shares), daemon=True)
+        for writer in range(writers)
+    ]
+    for process in processes:
+        process.start()
+    done = [shares.get(timeout=_START_TIMEOUT_SECONDS + 2 * seconds) for _ in processes]
+    for process in processes:
+        process.join()
+    return Cell(kind, seconds, done)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and print, and optionally write, its table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.contention", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--stores", nargs="+", choices=list(STORES), default=list(STORES))
+    parser.add_argument("--writers", nargs="+", type=int, default=list(WRITERS))
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long each run lasts")
+    parser.add_argument("--json", type=Path, help="write every writer's figures there")
+    parser.add_argument("--markdown", type=Path, help="write the table there")
+    options = parser.parse_args(arguments)
+    work = Path(tempfile.mkdtemp(prefix="contention-"))
+    try:
+        pairs = itertools.product(options.stores, options.writers)
+        cells = [run(work, kind, writers, options.seconds) for kind, writers in pairs]
+    finally:
+        shutil.rmtree(work)
+    text = f"{machine_line()}\n\n{_markdown(cells)}"
+    print(text)
+    if options.markdown:
+        options.markdown.write_text(text + "\n")
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine(), "cells": [asdict(cell) for cell in cells]}))
+
+
+def _markdown(cells: list[Cell]) -> str:
+    lines = [
+        "| store | writers | commits a minute | slowest ÷ mean | attempts | median ms | p95 ms | CPU ms |",
+        "| --- |" + " ---: |" * 7,
+    ]
+    lines += [
+        f"| {cell.store} | {len(cell.shares)} | {cell.per_minute:,.0f} | {cell.slowest_share:.0%} "
+        f"| {cell.attempts:.2f} | {cell.latency(0.5):.0f} | {cell.latency(0.95):.0f} "
+        f"| {cell.cpu_milliseconds:.1f} |"
+        for cell in cells
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

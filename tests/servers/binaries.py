@@ -1,0 +1,171 @@
+"""Where the tests get the object-store servers: built or fetched once, pinned, into the user's cache folder.
+
+Each server comes from the registry of its own language, by that language's own client. Nothing here is part
+of the product.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+AZURITE = "3.37.0"
+MINIO = "v0.0.0-20260212201848-7aac2a2c5b7c"
+S3MOCK = "5.2.0"
+VERSITYGW = "v1.8.0"
+
+_S3MOCK_SHA256 = "dd7c192fef0005374dec507317ae946eaa5beeffeb4e901d8b97f7fd2ddfb741"
+_INSTALL_TIMEOUT_SECONDS = 900
+_FAKEGCS_SOURCES = Path(__file__).with_name("fakegcs")
+
+
+class ServerUnavailableError(Exception):
+    """A server can neither be found in the cache nor be had now."""
+
+
+def azurite() -> Path:
+    """Return Azurite's blob server, a script for node; about 30 s the first time."""
+    _tool("node", "Node.js 20 or later")
+    npm = [_tool("npm", "npm"), "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
+    folder = _cached(
+        f"azurite-{AZURITE}", lambda made: _run([*npm, "--prefix", str(made), f"azurite@{AZURITE}"])
+    )
+    return folder / "node_modules" / ".bin" / "azurite-blob"
+
+
+def fake_gcs() -> Path:
+    """Return the wrapper over fake-gcs-server's library that stands in `fakegcs/`."""
+    sources = sorted(_FAKEGCS_SOURCES.iterdir())
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+
+    def build(made: Path) -> None:
+        _run([_go(), "build", "-buildvcs=false", "-o", str(made / "fakegcs"), "."], cwd=_FAKEGCS_SOURCES)
+
+    return _cached(f"fakegcs-{digest[:12]}", build) / "fakegcs"
+
+
+def minio() -> Path:
+    """Return MinIO; about two minutes on two idle cores the first time."""
+    return _go_install("github.com/minio/minio", MINIO)
+
+
+def versitygw() -> Path:
+    """Return the Versity gateway; about two minutes on two idle cores the first time."""
+    return _go_install("github.com/versity/versitygw/cmd/versitygw", VERSITYGW)
+
+
+def s3mock() -> Path:
+    """Return Adobe's S3Mock, a JAR that runs by itself."""
+
+    def fetch(made: Path) -> None:
+        (made / "ivy.xml").write_text(_S3MOCK_IVY)
+        (made / "settings.xml").write_text(_IVY_SETTINGS)
+        ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+        command = [java(), "-jar", str(ivy), "-settings", str(made / "settings.xml")]
+        command += ["-ivy", str(made / "ivy.xml"), "-cache", str(made / "ivy"), "-confs", "default"]
+        _run([*command, "-retrieve", str(made / "[artifact].[ext]")])
+        shutil.rmtree(made / "ivy")
+        found = hashlib.sha256((made / "s3mock.jar").read_bytes()).hexdigest()
+        if found != _S3MOCK_SHA256:
+            raise ServerUnavailableError(f"S3Mock {S3MOCK} has another checksum than expected: {found}")
+
+    return _cached(f"s3mock-{S3MOCK}", fetch) / "s3mock.jar"
+
+
+def java() -> str:
+    """Return the Java that Spark takes, too."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else _tool("java", "a JDK of version 17 or later")
+
+
+@contextlib.contextmanager
+def or_skip() -> Iterator[None]:
+    """Skip the test where a server's toolchain or registry is absent; in CI, fail it."""
+    try:
+        yield
+    except ServerUnavailableError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+# Without its POM: a JAR that runs by itself needs no other, and the POM's ancestors are fifty more requests.
+_IVY_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
+</ivysettings>
+"""
+_S3MOCK_IVY = f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="tests" module="servers"/>
+  <dependencies>
+    <dependency org="com.adobe.testing" name="s3mock" rev="{S3MOCK}" transitive="false">
+      <artifact name="s3mock" type="jar" ext="jar" m:classifier="exec"/>
+    </dependency>
+  </dependencies>
+</ivy-module>
+"""
+
+
+def _go_install(module: str, version: str) -> Path:
+    name = module.rpartition("/")[2]
+
+    def install(made: Path) -> None:
+        _run([_go(), "install", "-buildvcs=false", f"{module}@{version}"], GOBIN=str(made))
+
+    return _cached(f"{name}-{version}", install) / name
+
+
+def _cached(name: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder of that name in the cache, made by `make` if it is not there.
+
+    It appears in one step; of processes that start together one wins, and all find the same.
+    """
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "streaming-sink-tests")
+    folder = root / name
+    if not folder.exists():
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root) as scratch:
+            made = Path(scratch, name)
+            made.mkdir()
+            make(made)
+            with contextlib.suppress(OSError):  # another process was first
+                made.rename(folder)
+    return folder
+
+
+def _go() -> str:
+    return _tool("go", "Go 1.26 or later")
+
+
+def _tool(name: str, what: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise ServerUnavailableError(f"no {name} found: install {what}")
+    return found
+
+
+def _run(command: list[str], cwd: Path | None = None, **environment: str) -> None:
+    try:
+        subprocess.run(
+            command,
+            cwd=cwd,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_INSTALL_TIMEOUT_SECONDS,
+            check=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ServerUnavailableError(f"it took over {error.timeout:.0f} s: {' '.join(command)}") from error
+    except subprocess.CalledProcessError as error:
+        raise ServerUnavailableError(f"failed: {' '.join(command)}: {error.stdout[-800:]}") from error

@@ -1,0 +1,173 @@
+"""What the simulator found, each as the shortest story that shows it. See docs/correctness.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import pytest
+
+from tests.unit.timeline.world import FaultyStore, Lake
+from timeline import garbage, names, properties, retention, table
+from timeline.changes import Append
+from timeline.errors import StoreUnavailableError
+from timeline.expired import Note, pending_notes, read_note
+from timeline.expiry import expire_snapshots
+from timeline.stores import Stored
+from timeline.table import Committed, Table
+from timeline.transactions import Transaction
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@pytest.fixture(autouse=True)
+def short_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads remember three commits, and three versions stay: ten commits are past every retention."""
+    monkeypatch.setattr(properties, "RECENT_COMMITS_KEPT", 3)
+    monkeypatch.setattr(retention, "VERSIONS_ALWAYS_KEPT", 3)
+    monkeypatch.setattr(retention, "VERSION_AGE_MS", -1)
+    monkeypatch.setattr(table, "MAINTAIN_EVERY", 1)
+
+
+def batch(number: int, run: str = "run", epoch: int | None = None) -> Transaction:
+    return Transaction("app", "query", run, number, epoch)
+
+
+def others_commit(lake: Lake, times: int) -> None:
+    for _ in range(times):
+        assert isinstance(lake.table.commit([Append((lake.file(1),))]), Committed)
+
+
+def a_fork_of_batch_0_is_left(lake: Lake) -> None:
+    """A writer sleeps past retention, creates a number that was deleted, and dies before it looks."""
+    store = FaultyStore(lake.name)
+    zombie = lake.open(store)
+
+    def die() -> None:
+        raise Crash
+
+    others_commit(lake, 6)
+    store.lists.append(die)
+    with pytest.raises(Crash):
+        zombie.commit([Append((lake.file(1),))], transaction=batch(0, "zombie"))
+
+
+def test_a_batch_is_not_skipped_because_a_fork_holds_it() -> None:
+    """A fork's bytes come from the slot, unlisted: only a listed head says what is committed (R4)."""
+    lake = Lake()
+    sleeper = lake.open()
+    a_fork_of_batch_0_is_left(lake)
+    file = lake.file(1)
+    assert isinstance(sleeper.commit([Append((file,))], transaction=batch(0)), Committed)
+    assert file.file_path in lake.live()
+
+
+def test_an_error_leaves_no_fork_as_the_known_head() -> None:
+    """After it, the batch is tried again on the same table: it must be committed then, not skipped (R4)."""
+    lake = Lake()
+    store = FaultyStore(lake.name)
+    sleeper = lake.open(store)
+    a_fork_of_batch_0_is_left(lake)
+    file = lake.file(1)
+    store.lists.append("fails")
+    with pytest.raises(StoreUnavailableError):
+        sleeper.commit([Append((file,))], transaction=batch(0))
+    assert sleeper.head.transaction("app") is None
+    assert isinstance(sleeper.commit([Append((file,))], transaction=batch(0)), Committed)
+    assert file.file_path in lake.live()
+
+
+@dataclass
+class Sleeper:
+    """A writer that falls asleep between the create of batch 0 and the listing that confirms it."""
+
+    lake: Lake
+    store: FaultyStore
+    table: Table
+
+    @classmethod
+    def of(cls, lake: Lake, store: FaultyStore) -> Sleeper:
+        return cls(lake, store, lake.open(store))
+
+    def next_run_goes_on(self) -> None:
+        successor, epoch = self.lake.open(), None
+        for number in range(1, 6):
+            file = self.lake.file(1)
+            done = successor.commit([Append((file,))], transaction=batch(number, "successor", epoch))
+            assert isinstance(done, Committed)
+            epoch = done.epoch
+
+
+def test_a_commit_that_the_head_has_forgotten_is_not_declared_failed() -> None:
+    """Its batch is below the last one: it was committed and built upon, as its live file proves (R1)."""
+    lake = Lake()
+    sleeper = Sleeper.of(lake, FaultyStore(lake.name))
+    sleeper.store.lists.append(sleeper.next_run_goes_on)
+    file = lake.file(1)
+    assert isinstance(sleeper.table.commit([Append((file,))], transaction=batch(0)), Committed)
+    assert file.file_path in lake.live()
+
+
+class _NoManifests(FaultyStore):
+    """Fails the next reads of manifests."""
+
+    failures = 0
+
+    def read(self, path: str) -> Stored:
+        if self.failures and path.startswith(names.MANIFEST_FOLDER) and not names.is_manifest_list(path):
+            self.failures -= 1
+            raise StoreUnavailableError("it does not answer")
+        return super().read(path)
+
+
+def test_a_read_that_fails_while_a_forgotten_commit_is_judged_is_tried_again() -> None:
+    """It says nothing of the commit, and StoreUnavailableError would say that nothing of it is live (R3)."""
+    lake = Lake()
+    store = _NoManifests(lake.name)
+    sleeper = Sleeper.of(lake, store)
+
+    def oversleep() -> None:
+        sleeper.next_run_goes_on()
+        store.failures = 2
+
+    store.lists.append(oversleep)
+    assert isinstance(sleeper.table.commit([Append((lake.file(1),))], transaction=batch(0)), Committed)
+    assert store.failures == 0
+
+
+def test_the_note_of_a_lost_commit_does_not_cut_the_grace_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that slept notes, under its old number, what another one has expired just now (R7)."""
+    monkeypatch.setattr(retention, "SAFE_DISTANCE", 2)
+    monkeypatch.setattr(garbage, "SAFE_DISTANCE", 2)
+    lake = Lake(table_properties={properties.MIN_SNAPSHOTS_TO_KEEP: "1"})
+    others_commit(lake, 6)
+    before = lake.open().head.metadata.snapshots
+    expire_snapshots(lake.table, max_snapshots=3, grace=timedelta(hours=1))
+    (true_note,) = notes(lake)
+    late = replace(true_note, version=2, commit_id=names.ulid(0, 7))
+    lake.store.create(late.path, late.encode())
+    others_commit(lake, 1)
+    gone = before[0].manifest_list
+    assert lake.store.read(lake.store.relative(gone))
+    assert [note.path for note in notes(lake)] == [true_note.path]
+
+
+def test_the_hint_never_names_a_version_that_a_sleeper_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its listing is newer than the head that it knows, and what goes is counted from the listing (R19)."""
+    lake = Lake()
+    sleeper = lake.open()
+    monkeypatch.setattr(table, "MAINTAIN_EVERY", 1000)
+    others_commit(lake, 8)
+    lake.store.overwrite(names.HINT_PATH, b"1")
+    monkeypatch.setattr(table, "MAINTAIN_EVERY", 1)
+    sleeper.tidy()
+    listing = lake.table.log.list()
+    assert 1 not in listing.versions
+    assert lake.table.log.read_hint() in listing.versions
+
+
+def notes(lake: Lake) -> list[Note]:
+    found = [read_note(lake.store, pending) for pending in pending_notes(lake.store)]
+    return [note for note in found if note is not None]

@@ -1,0 +1,646 @@
+"""Clustering plans on the timeline: announced by the head, claimed, completed at most once, and never needed
+for a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.manifest import DataFile
+
+from tests.unit.timeline.world import BY_P, DAY_MS, SCHEMA, Audit, Lake, data_file, versions_of
+from timeline import instants, names, properties
+from timeline.changes import Announce, Append, Replace, SetProperties, Withdraw
+from timeline.claims import PATIENCE_SECONDS, Claim, Watch
+from timeline.errors import CommitConflictError, StoreUnavailableError, TimelineError
+from timeline.expiry import expire_snapshots
+from timeline.instants import State
+from timeline.orphans import remove_orphan_files
+from timeline.pending import pending_plans
+from timeline.reservations import Reservations, read_plan
+from timeline.stores import LocalStore, MemoryStore
+from timeline.table import Table
+
+
+def plan_of(*groups: tuple[DataFile, ...]) -> dict[str, Any]:
+    return {
+        "planned_at": 1,
+        "target_file_bytes": 1 << 30,
+        "selected_by": [{"name": "all", "parameters": {}}],
+        "groups": [
+            {
+                "inputs": [file.file_path for file in group],
+                "partition": ["0"],
+                "bytes": sum(file.file_size_in_bytes for file in group),
+                "rows": sum(file.record_count for file in group),
+                "output_files": 1,
+                "sort_by": [],
+                "strategy": {"name": "bin_pack", "parameters": {}},
+                "remainder": True,
+                "level": 1,
+                "files_saved": 1,
+                "reasons": [],
+            }
+            for group in groups
+        ],
+        "left_out": [],
+    }
+
+
+def replace(lake: Lake, *files: DataFile) -> Replace:
+    return Replace(frozenset(file.file_path for file in files), (lake.merged(*files),))
+
+
+def two_files(lake: Lake) -> tuple[DataFile, DataFile]:
+    files = lake.file(), lake.file()
+    lake.table.commit([Append(files)])
+    return files
+
+
+def reserved(lake: Lake) -> dict[str, str]:
+    return Reservations(MemoryStore(lake.name)).files(lake.open().head)
+
+
+def state_of(lake: Lake, plan_id: str) -> State:
+    (found,) = (instant.state for instant in instants.show(lake.open()) if instant.plan_id == plan_id)
+    return found
+
+
+def commits(lake: Lake, count: int) -> None:
+    for number in range(count):
+        lake.table.commit([SetProperties({"n": str(number)})])
+
+
+def damage(store: MemoryStore, data: bytes | None) -> None:
+    """Delete or overwrite every file of the timeline, behind everyone's back."""
+    quiet = MemoryStore(store._name)
+    for path in [listed.path for listed in quiet.list_below("_timeline")]:
+        if data is None:
+            quiet.delete([path])
+        else:
+            quiet.overwrite(path, data)
+
+
+# ------------------------------------------------------------------------------------------- reservations
+
+
+def test_a_scheduled_plan_reserves_its_files_and_is_read_back_whole() -> None:
+    lake = Lake()
+    a, b = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of((a,), (b,)))
+    assert reserved(lake) == {a.file_path: plan_id, b.file_path: plan_id}
+    assert read_plan(lake.store, plan_id) == plan_of((a,), (b,))
+    assert state_of(lake, plan_id) is State.REQUESTED
+
+
+def test_the_id_of_a_plan_runs_with_the_tables_time_and_not_with_this_machines() -> None:
+    lake = Lake()
+    files = two_files(lake)
+    lake.clock.now_ms -= DAY_MS
+    before = lake.table.head.metadata.last_updated_ms
+    plan_id = instants.schedule(lake.table, plan_of(files))
+    assert names.ulid_time_ms(plan_id) == before + 1
+
+
+def test_a_plan_is_read_once_and_a_head_without_plans_costs_no_request() -> None:
+    lake = Lake()
+    files = two_files(lake)
+    reservations = Reservations(lake.store)
+    lake.store.count()
+    assert reservations.files(lake.table.head) == {}
+    assert not lake.store.count()
+    instants.schedule(lake.table, plan_of(files))
+    lake.store.count()
+    reservations.files(lake.table.head)
+    assert lake.store.count() == {"GET": 1}
+    commits(lake, 1)
+    lake.store.count()
+    assert len(reservations.files(lake.table.head)) == 2
+    assert not lake.store.count()
+
+
+def test_two_schedulers_with_stale_heads_do_not_overwrite_each_other() -> None:
+    lake = Lake()
+    one, other = lake.open(), lake.open()
+    first, second, third = (names.ulid(at, at) for at in (1, 2, 3))
+    one.commit([Announce(first), Announce(third)])
+    other.commit([Announce(second)])
+    one.commit([Withdraw(third)])
+    plans = pending_plans(lake.open().head.properties)
+    assert [(plan.plan_id, plan.version) for plan in plans] == [(first, 2), (second, 3)]
+    lake.open().commit([Withdraw(first), Withdraw(second)])
+    assert properties.PENDING_PLANS not in lake.open().head.properties
+
+
+def test_announcing_twice_does_not_make_a_plan_younger() -> None:
+    lake = Lake()
+    plan_id = names.ulid(1, 1)
+    lake.table.commit([Announce(plan_id)])
+    before = pending_plans(lake.table.head.properties)
+    lake.clock.now_ms += DAY_MS
+    lake.table.commit([Announce(plan_id)])
+    assert pending_plans(lake.table.head.properties) == before
+
+
+def test_a_plan_is_there_before_the_version_that_announces_it() -> None:
+    lake = Lake()
+    files = two_files(lake)
+    seen: list[Any] = []
+
+    def created() -> None:
+        seen.extend(lake.store.list_folder(names.CLUSTERING_FOLDER))
+
+    lake.store.creates.append(created)
+    plan_id = instants.schedule(lake.table, plan_of(files))
+    assert [listed.path for listed in seen] == [names.requested_path(plan_id)]
+
+
+def test_a_plan_for_a_reserved_file_is_refused_and_leaves_nothing() -> None:
+    lake = Lake()
+    a, b = two_files(lake)
+    first = instants.schedule(lake.table, plan_of((a,)))
+    with pytest.raises(CommitConflictError, match=f"reserved by plan {first}; plan again without it"):
+        instants.schedule(lake.open(), plan_of((a, b)))
+    assert [instant.plan_id for instant in instants.show(lake.table)] == [first]
+
+
+def test_of_two_plans_for_one_file_at_the_same_time_the_first_announced_stays() -> None:
+    lake = Lake()
+    a, b = two_files(lake)
+    won: list[str] = []
+    lake.store.creates.append(lambda: won.append(instants.schedule(lake.open(), plan_of((a,)))))
+    with pytest.raises(CommitConflictError, match="is reserved by plan"):
+        instants.schedule(lake.table, plan_of((a, b)))
+    assert reserved(lake) == {a.file_path: won[0]}
+    assert [instant.state for instant in instants.show(lake.table)].count(State.CANCELLED) == 1
+
+
+def test_a_plan_without_groups_is_refused() -> None:
+    lake = Lake()
+    with pytest.raises(ValueError, match="a plan without groups"):
+        instants.schedule(lake.table, plan_of())
+
+
+@pytest.mark.parametrize(
+    ("later_versions", "later_ms", "timed_out"),
+    [(110, 0, False), (50, 300 * DAY_MS, False), (110, 3_700_000, True)],
+)
+def test_a_reservation_ends_by_the_tables_own_time_and_after_a_hundred_versions(
+    later_versions: int, later_ms: int, timed_out: bool
+) -> None:
+    lake = Lake()
+    files = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of(files))
+    lake.clock.now_ms += later_ms
+    commits(lake, later_versions)
+    lake.clock.now_ms += 1000 * DAY_MS  # whatever this machine's clock says now
+    assert (reserved(lake) == {}) is timed_out
+    assert (instants.claim(lake.open(), plan_id) is None) is timed_out
+    (instant,) = instants.show(lake.table)
+    assert instant.timed_out is timed_out
+
+
+def test_the_next_scheduler_cancels_what_has_timed_out_in_the_version_that_announces_its_plan() -> None:
+    lake = Lake()
+    files = two_files(lake)
+    old = instants.schedule(lake.table, plan_of(files))
+    lake.clock.now_ms += DAY_MS
+    commits(lake, 100)
+    before = lake.table.head.number
+    new = instants.schedule(lake.open(), plan_of(files))
+    assert lake.table.refresh().number == before + 1
+    assert set(reserved(lake).values()) == {new}
+    assert state_of(lake, old) is State.CANCELLED
+
+
+def test_the_time_out_is_a_property_of_the_table() -> None:
+    lake = Lake(table_properties={properties.RESERVATION_TIMEOUT_MS: str(3 * DAY_MS)})
+    files = two_files(lake)
+    instants.schedule(lake.table, plan_of(files))
+    lake.clock.now_ms += 2 * DAY_MS
+    commits(lake, 100)
+    assert len(reserved(lake)) == 2
+    with pytest.raises(ValueError, match="must be a whole number"):
+        lake.table.commit([SetProperties({properties.RESERVATION_TIMEOUT_MS: "an hour"})])
+
+
+def test_nobody_sets_the_announcements_by_hand() -> None:
+    lake = Lake()
+    with pytest.raises(ValueError, match="belongs to the commit protocol"):
+        lake.table.commit([SetProperties({properties.PENDING_PLANS: ""})])
+
+
+@pytest.mark.parametrize("text", ["", ",,", "x@1@2", "garbage", "../../v1@1@1", "01@a@b", "@@"])
+def test_announcements_that_cannot_be_read_are_as_if_they_were_not_there(text: str) -> None:
+    lake = Lake()
+    a, b = two_files(lake)
+    lake.change_metadata(lambda m: {"properties": {**m.properties, properties.PENDING_PLANS: text}})
+    assert reserved(lake) == {}
+    assert instants.show(lake.table) == ()
+    plan_id = instants.schedule(lake.open(), plan_of((a, b)))
+    assert set(reserved(lake).values()) == {plan_id}
+
+
+# ------------------------------------------------------------------------------------------------- claims
+
+
+def test_one_executor_claims_a_plan_and_the_others_do_not() -> None:
+    lake = Lake()
+    files = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of(files))
+    claimed = instants.claim(lake.open(), plan_id)
+    assert claimed is not None
+    assert claimed.plan == plan_of(files)
+    assert instants.claim(lake.open(), plan_id) is None
+    assert state_of(lake, plan_id) is State.INFLIGHT
+    assert claimed.beat()
+
+
+def test_of_two_executors_that_see_no_claim_one_gets_it() -> None:
+    lake = Lake()
+    plan_id = instants.schedule(lake.table, plan_of(two_files(lake)))
+    won: list[Claim | None] = []
+
+    def before(verb: str, path: str) -> None:
+        if (verb, path) == ("create", names.inflight_path(plan_id, 1)) and not won:
+            won.append(instants.claim(lake.open(), plan_id))
+
+    assert instants.claim(lake.open(MemoryStore(lake.name, before=before)), plan_id) is None
+    assert won[0] is not None
+    assert won[0].beat()
+
+
+def test_a_claim_whose_reply_was_lost_is_known_by_its_content() -> None:
+    lake = Lake()
+    plan_id = instants.schedule(lake.table, plan_of(two_files(lake)))
+
+    def after(verb: str, path: str) -> None:
+        if (verb, path) == ("create", names.inflight_path(plan_id, 1)):
+            raise ConnectionError
+
+    claimed = instants.claim(lake.open(MemoryStore(lake.name, after=after)), plan_id)
+    assert claimed is not None
+    assert claimed.beat()
+
+
+def test_a_claim_that_stands_still_is_taken_over_and_its_executor_stops() -> None:
+    lake = Lake()
+    plan_id = instants.schedule(lake.table, plan_of(two_files(lake)))
+    dead = instants.claim(lake.open(), plan_id)
+    assert dead is not None
+    table = lake.open()
+    watch = Watch(table.log.environment)
+    assert instants.claim(table, plan_id, watch) is None
+    lake.clock.seconds += PATIENCE_SECONDS - 1
+    assert instants.claim(table, plan_id, watch) is None
+    lake.clock.seconds += 1
+    heir = instants.claim(table, plan_id, watch)
+    assert heir is not None
+    assert heir.number == 2
+    assert not dead.beat()
+    assert heir.beat()
+
+
+def test_a_claim_that_beats_is_never_taken_over_whatever_the_wall_clocks_say() -> None:
+    lake = Lake()
+    plan_id = instants.schedule(lake.table, plan_of(two_files(lake)))
+    alive = instants.claim(lake.open(), plan_id)
+    assert alive is not None
+    table = lake.open()
+    watch = Watch(table.log.environment)
+    for _ in range(10):
+        lake.clock.now_ms += 400 * DAY_MS
+        lake.clock.seconds += PATIENCE_SECONDS - 1
+        assert alive.beat()
+        assert instants.claim(table, plan_id, watch) is None
+
+
+def test_a_fresh_observer_judges_nobody_before_its_own_patience_is_over() -> None:
+    lake = Lake()
+    plan_id = instants.schedule(lake.table, plan_of(two_files(lake)))
+    assert instants.claim(lake.open(), plan_id) is not None
+    lake.clock.seconds += 100 * PATIENCE_SECONDS
+    table = lake.open()
+    assert instants.claim(table, plan_id, Watch(table.log.environment)) is None
+
+
+def test_of_two_that_take_over_at_once_one_does() -> None:
+    lake = Lake()
+    plan_id = instants.schedule(lake.table, plan_of(two_files(lake)))
+    assert instants.claim(lake.open(), plan_id) is not None
+    watchers = [(table, Watch(table.log.environment)) for table in (lake.open(), lake.open())]
+    for _ in range(2):
+        taken = [instants.claim(table, plan_id, watch) for table, watch in watchers]
+        lake.clock.seconds += PATIENCE_SECONDS
+    assert [claim is not None for claim in taken] == [True, False]
+
+
+def test_two_executors_that_claimed_because_the_folder_was_deleted_do_not_overwrite_each_other() -> None:
+    lake = Lake()
+    files = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of(files))
+    first = instants.claim(lake.open(), plan_id)
+    lake.store.delete([names.inflight_path(plan_id, 1)])
+    second = instants.claim(lake.open(), plan_id)
+    assert first is not None
+    assert second is not None
+    assert not first.beat()
+    assert second.beat()
+
+
+def test_an_executor_goes_on_while_the_store_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+    lake = Lake()
+    plan_id = instants.schedule(lake.table, plan_of(two_files(lake)))
+    failing: list[bool] = []
+
+    def before(verb: str, path: str) -> None:
+        if failing and path.startswith("_timeline"):
+            raise ConnectionError
+
+    claimed = instants.claim(lake.open(MemoryStore(lake.name, before=before)), plan_id)
+    failing.append(True)
+    assert claimed is not None
+    assert claimed.beat()
+    assert "goes on without a sign of life" in caplog.text
+
+
+# ------------------------------------------------------------------------------------ completed, cancelled
+
+
+def test_a_plan_completes_in_the_version_that_replaces_its_files() -> None:
+    lake = Lake()
+    files = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of(files))
+    before, rows = lake.table.head.number, lake.live_rows()
+    committed = instants.complete(lake.open(), plan_id, [replace(lake, *files)], summary={"plan": plan_id})
+    versions = versions_of(lake.store)
+    assert committed.version == before + 1 == max(versions)
+    assert properties.PENDING_PLANS in versions[before].metadata.properties
+    assert properties.PENDING_PLANS not in versions[before + 1].metadata.properties
+    assert lake.live_rows() == rows
+    assert len(lake.live()) == 1
+    assert state_of(lake, plan_id) is State.COMPLETED
+    snapshot = lake.open().head.snapshot
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary.additional_properties["plan"] == plan_id
+
+
+def test_a_plan_that_two_executors_carry_out_completes_once() -> None:
+    lake = Lake()
+    files = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of(files))
+    one, other, rows = lake.open(), lake.open(), lake.live_rows()
+    instants.complete(one, plan_id, [replace(lake, *files)])
+    number = lake.open().head.number
+    with pytest.raises(CommitConflictError, match="nothing of this commit is live; plan it again"):
+        instants.complete(other, plan_id, [replace(lake, *files)])
+    assert lake.open().head.number == number
+    assert lake.live_rows() == rows
+
+
+def test_a_group_whose_input_is_gone_is_dropped_and_the_others_complete() -> None:
+    lake = Lake()
+    a, b = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of((a,), (b,)))
+    lake.open().commit([replace(lake, a)])
+    rows = lake.live_rows()
+    committed = instants.complete(lake.table, plan_id, [replace(lake, a), replace(lake, b)])
+    assert [list(dropped.replace.removed) for dropped in committed.dropped] == [[a.file_path]]
+    assert lake.live_rows() == rows
+    assert reserved(lake) == {}
+
+
+def test_a_plan_of_which_nothing_is_left_to_do_is_withdrawn() -> None:
+    lake = Lake()
+    files = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of(files))
+    lake.open().commit([replace(lake, *files)])
+    committed = instants.complete(lake.table, plan_id, [replace(lake, *files)])
+    assert len(committed.dropped) == 1
+    assert pending_plans(lake.open().head.properties) == ()
+
+
+def test_cancelling_frees_the_files_and_tells_the_executor_to_stop() -> None:
+    lake = Lake()
+    plan_id = instants.schedule(lake.table, plan_of(two_files(lake)))
+    claimed = instants.claim(lake.open(), plan_id)
+    assert claimed is not None
+    assert instants.cancel(lake.open(), plan_id)
+    assert reserved(lake) == {}
+    assert not claimed.beat()
+    assert state_of(lake, plan_id) is State.CANCELLED
+    number = lake.open().head.number
+    assert not instants.cancel(lake.open(), plan_id)
+    assert instants.claim(lake.open(), plan_id) is None
+    assert lake.open().head.number == number
+
+
+def test_notes_that_the_store_refuses_cost_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    lake = Lake()
+    files = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of(files))
+
+    class Refusing(MemoryStore):
+        def create(self, path: str, data: bytes) -> Any:
+            if path == names.completed_path(plan_id):
+                raise StoreUnavailableError("no space")
+            return super().create(path, data)
+
+    instants.complete(lake.open(Refusing(lake.name)), plan_id, [replace(lake, *files)])
+    assert state_of(lake, plan_id) is State.ENDED
+    assert "no file says how" in caplog.text
+
+
+# ------------------------------------------------------------------------------------- losing the timeline
+
+
+@pytest.mark.parametrize("data", [None, b"", b"\xff garbage"])
+def test_a_lost_plan_is_told_frees_its_files_and_is_cancelled(
+    data: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = Lake()
+    files = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of(files))
+    damage(lake.store, data)
+    reservations = Reservations(lake.store)
+    with caplog.at_level(logging.WARNING):
+        assert reservations.files(lake.table.head) == {}
+        assert reservations.files(lake.table.head) == {}
+    assert caplog.text.count(f"clustering plan {plan_id} is lost, and no row with it") == 1
+    assert instants.claim(lake.open(), plan_id) is None
+    assert pending_plans(lake.open().head.properties) == ()
+    assert set(reserved_after_planning_again(lake, files).values()) != {plan_id}
+
+
+def reserved_after_planning_again(lake: Lake, files: tuple[DataFile, ...]) -> dict[str, str]:
+    instants.schedule(lake.open(), plan_of(files))
+    return reserved(lake)
+
+
+def test_a_store_that_refuses_the_timeline_stops_no_fill(caplog: pytest.LogCaptureFixture) -> None:
+    lake = Lake()
+    instants.schedule(lake.table, plan_of(two_files(lake)))
+    failing = [True]
+
+    def before(verb: str, path: str) -> None:
+        if failing and path.startswith("_timeline"):
+            raise ConnectionError
+
+    reservations = Reservations(MemoryStore(lake.name, before=before))
+    assert reservations.files(lake.table.head) == {}
+    assert "count as free until it can be read" in caplog.text
+    failing.clear()
+    assert len(reservations.files(lake.table.head)) == 2
+
+
+def a_whole_life(table: Table, lake: Lake, files: tuple[DataFile, ...]) -> None:
+    """Schedule, claim, beat, ingest beside it, complete."""
+    plan_id = instants.schedule(table, plan_of(files))
+    claimed = instants.claim(table, plan_id)
+    Reservations(table.store).files(table.head)
+    if claimed is not None:
+        claimed.beat()
+        claimed.beat()
+        lake.table.commit([Append((lake.file(),))])
+        instants.complete(table, plan_id, [replace(lake, *files)])
+    instants.show(table)
+
+
+def is_step(verb: str, path: str) -> bool:
+    """Whether the request touches the timeline or creates a version: between others nothing differs."""
+    return path.startswith("_timeline") or (verb == "create" and names.version_number(path) is not None)
+
+
+def lives(interfere: Callable[[Lake, int], None]) -> Iterator[tuple[Lake, tuple[DataFile, ...], MemoryStore]]:
+    """Yield the same table again and again; at its n-th step the n-th life is interfered with."""
+    for hit in itertools.count():
+        lake, reached = Lake(), [0]
+
+        def before(verb: str, path: str, lake: Lake = lake, at: list[int] = reached, hit: int = hit) -> None:
+            if is_step(verb, path):
+                at[0] += 1
+                interfere(lake, at[0] - 1 - hit)
+
+        files = two_files(lake)
+        yield lake, files, MemoryStore(lake.name, before=before)
+        Audit(lake.store).check()
+        rows = lake.live_rows()
+        assert rows >= lake.rows_of(*files)
+        assert max(rows.values()) == 1
+        if reached[0] <= hit:
+            assert hit > 12
+            return
+
+
+@pytest.mark.parametrize("data", [None, b"", b"[1]", b'{"executor": 1}'])
+def test_deleting_or_spoiling_the_timeline_at_any_step_leaves_a_correct_table(data: bytes | None) -> None:
+    def interfere(lake: Lake, steps: int) -> None:
+        if steps == 0:
+            damage(lake.store, data)
+
+    for lake, files, store in lives(interfere):
+        a_whole_life(lake.open(store), lake, files)
+        assert pending_plans(lake.open().head.properties) == ()
+
+
+def test_deleting_the_folder_of_a_running_plan_on_local_disk_stops_nobody(tmp_path: Path) -> None:
+    lake = Lake()
+    table = Table.create(LocalStore(str(tmp_path)), SCHEMA, BY_P, environment=lake.clock.environment())
+    files = tuple(on_disk(lake.file(), table) for _ in range(2))
+    table.commit([Append(files)])
+    plan_id = instants.schedule(table, plan_of(files))
+    claimed = instants.claim(table, plan_id)
+    shutil.rmtree(tmp_path / "_timeline")
+    assert claimed is not None
+    assert claimed.beat()
+    shutil.rmtree(tmp_path / "_timeline")
+    merged = on_disk(lake.file(20), table)
+    instants.complete(table, plan_id, [Replace(frozenset(f.file_path for f in files), (merged,))])
+    shutil.rmtree(tmp_path / "_timeline")
+    assert instants.show(table) == ()
+    assert [file.location for file in table.refresh().live_files()] == [merged.file_path]
+
+
+def on_disk(file: DataFile, table: Table) -> DataFile:
+    """The file as a manifest of another table spells it."""
+    location = table.store.uri("data/" + file.file_path.partition("/data/")[2])
+    return data_file(location, file.record_count, partition=file.partition)
+
+
+def test_a_process_that_dies_at_any_step_leaves_a_plan_that_another_one_ends() -> None:
+    def interfere(lake: Lake, steps: int) -> None:
+        if steps >= 0:
+            raise ConnectionError("dead")
+
+    for lake, files, store in lives(interfere):
+        with suppress(TimelineError):
+            a_whole_life(lake.open(store), lake, files)
+        table = lake.open()
+        watch = Watch(table.log.environment)
+        for _ in range(2):
+            for plan in pending_plans(table.refresh().properties):
+                if instants.claim(table, plan.plan_id, watch) is not None:
+                    instants.complete(table, plan.plan_id, [replace(lake, *files)])
+            lake.clock.seconds += PATIENCE_SECONDS
+        assert pending_plans(table.refresh().properties) == ()
+
+
+# ----------------------------------------------------------------------------------------------- cleaners
+
+
+def test_names_of_instants_are_read_back_and_are_no_files_of_the_table() -> None:
+    plan_id = names.ulid(5, 7)
+    paths = {
+        names.requested_path(plan_id): (plan_id, "requested", 0),
+        names.inflight_path(plan_id, 12): (plan_id, "inflight", 12),
+        names.completed_path(plan_id): (plan_id, "completed", 0),
+        names.cancelled_path(plan_id): (plan_id, "cancelled", 0),
+    }
+    for path, said in paths.items():
+        assert names.instant_of(path) == said
+        assert names.written_id(path) is None
+        assert names.expired_version(path) is None
+        assert names.instant_of(path + "x") is None
+        assert names.instant_of("data/" + path) is None
+
+
+def test_the_cleaners_leave_plans_alone_and_plans_do_not_stop_the_cleaners() -> None:
+    lake = Lake()
+    files = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of(files))
+    assert instants.claim(lake.table, plan_id) is not None
+    lake.clock.now_ms += 30 * DAY_MS
+    orphan = f"data/p=0/{names.ulid(1, 1)}-app-1-0-0.parquet"
+    lake.store.overwrite(orphan, b"x")
+    for _ in range(3):
+        lake.table.commit([Append((lake.file(),))])
+    removed = remove_orphan_files(lake.table, older_than=timedelta(days=1))
+    expire_snapshots(lake.table)
+    assert [deletion.path for deletion in removed.files] == [orphan]
+    left = {listed.path for listed in lake.store.list_below("_timeline")}
+    assert {names.requested_path(plan_id), names.inflight_path(plan_id, 1)} <= left
+
+
+def test_files_of_plans_that_ended_a_week_ago_go_and_pending_ones_stay() -> None:
+    lake = Lake()
+    a, b, c = lake.file(), lake.file(), lake.file()
+    lake.table.commit([Append((a, b, c))])
+    ended = instants.schedule(lake.table, plan_of((a,)))
+    instants.complete(lake.table, ended, [replace(lake, a)])
+    waiting = instants.schedule(lake.table, plan_of((b,)))
+    states = {instant.plan_id: instant.state for instant in instants.show(lake.table)}
+    assert states == {ended: State.COMPLETED, waiting: State.REQUESTED}
+    lake.clock.now_ms += 8 * DAY_MS
+    lake.table.commit([SetProperties({"a": "b"})])
+    new = instants.schedule(lake.table, plan_of((c,)))
+    states = {instant.plan_id: instant.state for instant in instants.show(lake.table)}
+    assert states == {waiting: State.REQUESTED, new: State.REQUESTED}
