@@ -9,8 +9,8 @@ from pyiceberg.typedef import Record
 from streaming_sink.writejob import WrittenFile
 
 
-def data_file(file: WrittenFile, spec: PartitionSpec) -> DataFile:
-    """Return `file` as a data file of partition spec `spec`, unsorted (sort order 0)."""
+def data_file(file: WrittenFile, spec: PartitionSpec, sort_order_id: int = 0) -> DataFile:
+    """Return `file` as a data file of partition spec `spec`, unsorted (sort order 0) by default."""
     made = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.path,
@@ -27,7 +27,7 @@ def data_file(file: WrittenFile, spec: PartitionSpec) -> DataFile:
         key_metadata=None,
         split_offsets=list(file.split_offsets),
         equality_ids=None,
-        sort_order_id=0,
+        sort_order_id=sort_order_id,
     )
     made.spec_id = spec.spec_id
     return made

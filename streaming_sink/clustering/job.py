@@ -1,0 +1,90 @@
+"""What the driver tells the task of one group and what it answers: plain values that pickle."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast
+
+import pyarrow as pa
+
+from planners.clustering_policy import SortField
+from planners.model import PartitionKey
+from streaming_sink.writejob import WorkerJob, WrittenFile
+
+if TYPE_CHECKING:
+    from streaming_sink.clustering.rows import GroupRows
+
+
+class RowStrategy(Protocol):
+    """Puts the rows of a group in order. Made on the driver, pickled, and used by one task."""
+
+    def rewrite(self, group: GroupRows, /) -> Iterable[pa.RecordBatch]:
+        """Yield every row of the group exactly once, in the order in which files are to hold them.
+
+        Rows are cut into files elsewhere. `group.read` and `group.sorted` hold bounded memory, and so must
+        this. A strategy that yields more or fewer rows is caught, and nothing of its group is published.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file of a group, as the table knows it."""
+
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """Everything a task needs to rewrite one group. All its rows are of one partition."""
+
+    index: int
+    """The group's place in the plan."""
+    worker: WorkerJob
+    inputs: tuple[Input, ...]
+    partition: PartitionKey
+    sort_by: tuple[SortField, ...]
+    strategy_name: str
+    strategy: RowStrategy
+    rows_per_file: int
+    memory_bytes: int
+    """Arrow bytes that the task may hold; rows beyond it wait on the worker's disk."""
+    checksum: bool
+    """Whether to read what was written, and compare it with the inputs as multisets of rows."""
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWritten:
+    """A group's new files, closed and durable: exactly as many rows as its inputs hold."""
+
+    files: tuple[WrittenFile, ...]
+    seconds: float
+    cpu_seconds: float
+    """Of the whole Python worker process, all its threads, while the group was rewritten."""
+    spilled_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFailed:
+    """Why a group has no new files. What was written of it is deleted."""
+
+    reason: str
+
+
+GroupResult = GroupWritten | GroupFailed
+
+
+def encode(result: GroupResult) -> bytes:
+    """Return the bytes in which a task hands `result` to the driver."""
+    return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def decode(data: bytes) -> GroupResult:
+    """Return the result that `encode` made. The bytes come from our own tasks, over Spark's own channel."""
+    return cast(GroupResult, pickle.loads(data))

@@ -1,0 +1,86 @@
+"""What a pass of clustering did, group by group, and what it says of itself in the table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from planners.clustering_model import ClusteringGroup
+
+_PREFIX = "streaming-sink.clustering."
+PLAN_ID = _PREFIX + "plan-id"
+"""The key of a snapshot's summary that tells a clustering's REPLACE from that of fills."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupReport:
+    """One group, as it ended. Sizes in bytes."""
+
+    index: int
+    """Its place in the plan."""
+    partition: tuple[str, ...]
+    outcome: str
+    """"committed"; "dropped" (its inputs were gone, or changed: plan it again); or "failed"."""
+    why: str = ""
+    input_files: int = 0
+    input_bytes: int = 0
+    rows: int = 0
+    output_files: int = 0
+    output_bytes: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    spilled_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterReport:
+    """One pass over a plan."""
+
+    plan_id: str
+    version: int | None
+    """The version that carries the pass; None where no group was committed."""
+    snapshot_id: int | None
+    groups: tuple[GroupReport, ...]
+    """In the order of the plan."""
+
+    @property
+    def committed(self) -> tuple[GroupReport, ...]:
+        return tuple(group for group in self.groups if group.outcome == "committed")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that `json.dumps` takes."""
+        return asdict(self)
+
+    def line(self) -> str:
+        """Return the report as one line of a log; what went wrong comes last."""
+        done = self.committed
+        text = (
+            f"clustering {self.plan_id}: {len(done)} of {len(self.groups)} groups,"
+            f" {sum(it.input_files for it in done):,} files -> {sum(it.output_files for it in done):,},"
+            f" {sum(it.rows for it in done):,} rows, {sum(it.output_bytes for it in done):,} bytes"
+        )
+        wrong = [
+            f"group {it.index} {it.outcome}: {it.why}" for it in self.groups if it.outcome != "committed"
+        ]
+        return "; ".join([text, *wrong])
+
+
+def summary(plan_id: str, planned: int, groups: list[ClusteringGroup]) -> dict[str, str]:
+    """Return what the snapshot says beside Iceberg's own counts of files and rows, which are exact.
+
+    `groups` are those that were rewritten; the commit may still drop one whose inputs another commit took.
+    """
+    strategies = sorted({group.strategy.name for group in groups})
+    parameters = {group.strategy.name: dict(group.strategy.parameters) for group in groups}
+    orders = sorted({", ".join(group.sort_by) for group in groups})
+    return {
+        PLAN_ID: plan_id,
+        _PREFIX + "strategy": ",".join(strategies),
+        _PREFIX + "parameters": json.dumps(parameters, sort_keys=True),
+        _PREFIX + "sort-by": "; ".join(orders),
+        _PREFIX + "groups-planned": str(planned),
+        _PREFIX + "groups-rewritten": str(len(groups)),
+        _PREFIX + "input-files": str(sum(len(group.inputs) for group in groups)),
+        _PREFIX + "rows": str(sum(group.rows for group in groups)),
+    }

@@ -1,0 +1,102 @@
+"""The rows of one group, as a strategy sees them inside a task."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from planners.clustering_policy import SortField
+from streaming_sink.batches import by_field_id, conform
+from streaming_sink.clustering import external_sort
+from streaming_sink.clustering.job import GroupJob, Input
+from streaming_sink.clustering.ordering import Order
+from streaming_sink.metrics import FIELD_ID
+
+_READ_ROWS = 16 * 1024
+_READ_SHARE = 64
+"""A batch takes this part of the task's memory, as far as the file's own sizes tell."""
+
+
+class GroupUnfitError(Exception):
+    """The group cannot be rewritten; its files stay as they are."""
+
+
+class GroupRows:
+    """Reads the group's files, in the table's current schema, as often as a strategy asks."""
+
+    def __init__(self, job: GroupJob) -> None:
+        self._job = job
+        self.counts = external_sort.SortCounts()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._job.worker.schema
+
+    @property
+    def rows(self) -> int:
+        return self._job.rows
+
+    @property
+    def memory_bytes(self) -> int:
+        """Arrow bytes that the whole task may hold."""
+        return self._job.memory_bytes
+
+    @property
+    def sort_by(self) -> tuple[SortField, ...]:
+        return self._job.sort_by
+
+    def read(self, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, file after file; where `columns` names some, all others are left out."""
+        for given in self._job.inputs:
+            yield from file_rows(self._job, given, columns)
+
+    def sorted(self, order: Order) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in order, those beyond the task's memory by way of its disk."""
+        return external_sort.sort(self.read(), self.schema, order, self._job.memory_bytes, self.counts)
+
+
+def file_rows(
+    job: GroupJob, given: Input, columns: Collection[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one data file in the table's schema, matched by field id.
+
+    GroupUnfitError for a file that is gone, damaged, without field ids, or of another number of rows.
+    """
+    try:
+        store = job.worker.store
+        source: Any = store.open_input(store.relative(given.path))
+    except FileNotFoundError as gone:
+        raise GroupUnfitError(f"an input is gone: {given.path}") from gone
+    schema = job.worker.schema
+    if columns is not None:
+        schema = pa.schema([field for field in schema if field.name in columns])
+    try:
+        reader = pq.ParquetFile(pa.PythonFile(source, mode="r"))
+        if reader.metadata.num_rows != given.rows:
+            said = "an input holds more or fewer rows than the table says"
+            raise GroupUnfitError(f"{said}: {reader.metadata.num_rows} != {given.rows}: {given.path}")
+        names = _names_by_field_id(reader.schema_arrow, given.path)
+        wanted = [names[key] for field in schema if (key := field.metadata[FIELD_ID]) in names]
+        for batch in reader.iter_batches(_rows_at_once(reader.metadata, job.memory_bytes), columns=wanted):
+            yield conform(batch, schema, by_field_id)
+    except FileNotFoundError as gone:
+        raise GroupUnfitError(f"an input is gone: {given.path}") from gone
+    except (pa.ArrowException, OSError) as damage:
+        raise GroupUnfitError(f"an input cannot be read: {given.path}: {damage}") from damage
+    finally:
+        source.close()
+
+
+def _rows_at_once(footer: pq.FileMetaData, memory_bytes: int) -> int:
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    wide = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(_READ_ROWS, memory_bytes // _READ_SHARE // max(1, wide)))
+
+
+def _names_by_field_id(schema: pa.Schema, path: str) -> Mapping[bytes, str]:
+    if not all(field.metadata and FIELD_ID in field.metadata for field in schema):
+        raise GroupUnfitError(f"an input has columns without field ids: {path}")
+    return {field.metadata[FIELD_ID]: field.name for field in schema}

@@ -1,0 +1,47 @@
+"""Iceberg's sort orders of a plan's groups: known to the table before a file names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
+
+from planners import clustering_policy
+from planners.clustering_model import ClusteringGroup
+from timeline.changes import AddSortOrder
+from timeline.table import Table
+
+_SORTED = "sort"
+"""The strategy whose files are sorted as Iceberg means it; it has no word for curves, or for a user's own."""
+
+
+def sort_order_ids(table: Table, groups: Iterable[ClusteringGroup]) -> Mapping[tuple[str, ...], int]:
+    """Return the id of each order that groups are sorted by; one commit adds those that the table lacks.
+
+    An order once added stays, so that a plan by the same columns needs no such commit again.
+    """
+    schema = table.head.schema
+    wanted = {it.sort_by: iceberg_order(schema, it.sort_by) for it in groups if it.strategy.name == _SORTED}
+    missing = [order for order in wanted.values() if table.head.sort_order_id(order) is None]
+    if missing:
+        table.commit([AddSortOrder(order) for order in missing])
+    found = {sort_by: table.head.sort_order_id(order) for sort_by, order in wanted.items()}
+    return {sort_by: order_id for sort_by, order_id in found.items() if order_id is not None}
+
+
+def iceberg_order(schema: Schema, sort_by: Iterable[str]) -> SortOrder:
+    """Return the order that a group's `sort_by` spells, without an id of its own."""
+    parsed = [clustering_policy.SortField.parse(text) for text in sort_by]
+    return SortOrder(
+        *(
+            SortField(
+                source_id=schema.find_field(field.column).field_id,
+                transform=IdentityTransform(),
+                direction=SortDirection.DESC if field.descending else SortDirection.ASC,
+                null_order=NullOrder.NULLS_FIRST if field.nulls_first else NullOrder.NULLS_LAST,
+            )
+            for field in parsed
+        )
+    )

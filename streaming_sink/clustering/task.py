@@ -1,0 +1,159 @@
+"""Runs inside a Spark task: one group's files in, sorted files of the target size out.
+
+A new Python worker pays for every import: nothing here imports pyiceberg.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+import pyarrow as pa
+
+from streaming_sink import fast_workers
+from streaming_sink.batches import conform
+from streaming_sink.clustering.checksum import checksum
+from streaming_sink.clustering.job import GroupFailed, GroupJob, GroupResult, GroupWritten, Input, encode
+from streaming_sink.clustering.rows import GroupRows, GroupUnfitError, file_rows
+from streaming_sink.dictionaries import DictionaryChoice
+from streaming_sink.metrics import leaves
+from streaming_sink.parquet_file import ParquetFile
+from streaming_sink.partitioning import partition_path
+from streaming_sink.writejob import RESULT_COLUMN, WrittenFile
+from timeline.errors import StoreUnavailableError
+from timeline.names import DATA_FOLDER, data_file_name, ulid
+
+_ROW_GROUP_SHARE = 8
+"""A row group takes this part of the task's memory as Arrow, while sorting goes on."""
+
+
+def rewrite(job: GroupJob, attempt: int) -> GroupResult:
+    """Write the rows of the group's files to new ones, in the order of its strategy.
+
+    A group that cannot be rewritten, or whose rows would change, leaves no file behind, and the reason.
+    """
+    started, cpu_started = time.perf_counter(), time.process_time()
+    group = GroupRows(job)
+    files = _Files(job, attempt)
+    try:
+        for batch in job.strategy.rewrite(group):
+            files.write(batch)
+        written = files.finish()
+        _check_rows(job, written)
+    except GroupUnfitError as unfit:
+        files.abort()
+        return GroupFailed(str(unfit))
+    except BaseException:
+        files.abort()
+        raise
+    return GroupWritten(
+        files=written,
+        seconds=time.perf_counter() - started,
+        cpu_seconds=time.process_time() - cpu_started,
+        spilled_bytes=group.counts.spilled_bytes,
+    )
+
+
+def _check_rows(job: GroupJob, written: tuple[WrittenFile, ...]) -> None:
+    """The new files hold the rows of the old ones: as many always, the very same where that was asked for."""
+    rows = sum(file.rows for file in written)
+    if rows != job.rows:
+        raise GroupUnfitError(
+            f"strategy {job.strategy_name!r} returned other rows than it was given: {rows:,} instead of"
+            f" {job.rows:,}; nothing of the group is published"
+        )
+    if not job.checksum:
+        return
+    before = checksum(batch for given in job.inputs for batch in file_rows(job, given))
+    outputs = [Input(file.path, file.rows) for file in written]
+    after = checksum(batch for given in outputs for batch in file_rows(job, given))
+    if before != after:
+        raise GroupUnfitError(
+            f"strategy {job.strategy_name!r} returned other rows than it was given: as many, with checksum"
+            f" {after:016x} instead of {before:016x}; nothing of the group is published"
+        )
+
+
+class _Files:
+    """Takes the rows in their final order, and cuts them into files at a number of rows."""
+
+    def __init__(self, job: GroupJob, attempt: int) -> None:
+        self._job = job
+        self._attempt = attempt
+        self._columns = leaves(job.worker.schema)
+        self._dictionaries = DictionaryChoice(self._columns)
+        self._limit = min(job.worker.parquet.row_group_bytes, job.memory_bytes // _ROW_GROUP_SHARE)
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._rows = 0
+        self._file: ParquetFile | None = None
+        self._written: list[WrittenFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        # A strategy of a user's own may have moved columns: bounds go by place.
+        batch = conform(batch, self._job.worker.schema)
+        while batch.num_rows:
+            rows = min(batch.num_rows, self._job.rows_per_file - self._rows)
+            self._hold(batch.slice(0, rows))
+            batch = batch.slice(rows)
+            if self._rows == self._job.rows_per_file:
+                self._close()
+
+    def _hold(self, batch: pa.RecordBatch) -> None:
+        if self._held and self._held_bytes + batch.nbytes > self._limit:
+            self._flush()
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        self._rows += batch.num_rows
+
+    def _flush(self) -> None:
+        if self._file is None:
+            self._file = ParquetFile(self._job.worker, self._columns, self._dictionaries, self._new_path())
+        self._file.write(pa.Table.from_batches(self._held))
+        self._held, self._held_bytes = [], 0
+
+    def _new_path(self) -> str:
+        job = self._job.worker
+        folder = partition_path(self._job.partition, job.partition_by, job.schema)
+        file_id = ulid(job.ids.time_ms, int.from_bytes(os.urandom(10), "big"))
+        name = data_file_name(file_id, job.ids.app_id, self._job.index, len(self._written), self._attempt)
+        return "/".join(part for part in (DATA_FOLDER, folder, name) if part)
+
+    def _close(self) -> None:
+        self._flush()
+        assert self._file is not None
+        self._written.append(self._file.close(self._job.partition, len(self._written)))
+        self._file, self._rows = None, 0
+
+    def finish(self) -> tuple[WrittenFile, ...]:
+        """Write what is left, and return the files."""
+        if self._rows:
+            self._close()
+        return tuple(self._written)
+
+    def abort(self) -> None:
+        """Delete what was written, half or whole, best effort."""
+        if self._file is not None:
+            self._file.abort()
+        store = self._job.worker.store
+        with suppress(StoreUnavailableError):
+            store.delete([store.relative(file.path) for file in self._written])
+
+
+class ClusterTask:
+    """What `DataFrame.mapInArrow` is given: rewrites its group, whatever rows come."""
+
+    def __init__(self, job: GroupJob) -> None:
+        self._job = job
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        fast_workers.switch(self._job.worker.fast_workers)
+        context = TaskContext.get()
+        assert context is not None
+        for _ in batches:
+            result = encode(rewrite(self._job, context.taskAttemptId()))
+            yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], names=[RESULT_COLUMN])
