@@ -158,7 +158,7 @@ def test_two_streams_into_one_table_that_are_killed_at_random_moments_end_with_t
     for position, name in enumerate(names):
         first = position * FILES
         add_files(tmp_path / name / "source", range(first, first + FILES), rows=ROWS)
-    for _ in range((KILLS + 1) // 2):
+    for _ in range(KILLS // 2):
         children = [start_child(tmp_path / name, app_id=name) for name in names]
         for child in children:
             child.says("STARTED")

@@ -1,0 +1,256 @@
+"""One switch for each rule that the code can break: the simulator is as good as what it catches of these.
+
+A switch rewrites a few words of one function of the timeline, for as long as a schedule runs. The words must
+be there, so a switch that no longer fits the code fails instead of passing unseen.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+from timeline import attempt, conflicts, garbage, orphans, publish, retention, table, transactions
+from timeline.attempt import Attempts
+from timeline.table import Table
+from timeline.versions import VersionLog
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One rule, switched off: the words of one function that stand for it, and what stands there instead."""
+
+    rule: str
+    what: str
+    """What the code does wrong with the switch thrown."""
+    owner: ModuleType | type
+    function: str
+    words: str
+    instead: str
+    stormy: bool = False
+    """Only a fork at just the wrong moment shows it: run stormy schedules."""
+    rare: bool = False
+    """It takes more schedules than CI has time for."""
+
+    @contextmanager
+    def thrown(self) -> Iterator[None]:
+        original = self.owner.__dict__[self.function]
+        if isinstance(original, property):
+            assert original.fget is not None
+            rewritten: Any = property(_rewritten(original.fget, self.words, self.instead))
+        else:
+            rewritten = _rewritten(original, self.words, self.instead)
+        with ExitStack() as stack:
+            for place in (self.owner, *_importers()):
+                if place.__dict__.get(self.function) is original:
+                    stack.enter_context(mock.patch.object(place, self.function, rewritten))
+            yield
+
+
+def _importers() -> list[ModuleType]:
+    """The modules that may have imported a function by its name."""
+    return [m for n, m in list(sys.modules.items()) if n.startswith(("timeline.", "tests.simulation."))]
+
+
+def _rewritten(function: Callable[..., Any], words: str, instead: str) -> Any:
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(words) == 1, f"{function.__qualname__} says {source.count(words)} times: {words}"
+    code = f"from __future__ import annotations\n{source.replace(words, instead)}"
+    defined: dict[str, Any] = {}
+    exec(compile(code, "<switch>", "exec"), function.__globals__, defined)
+    rewritten = defined[function.__name__]
+    return rewritten.fget if isinstance(rewritten, property) else rewritten
+
+
+def only_once(attempts: Attempts, check: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a check that looks at the first head only."""
+
+    def checked(*args: Any) -> Any:
+        if "checked" not in attempts.__dict__:
+            attempts.__dict__["checked"] = check(*args)
+        return attempts.__dict__["checked"]
+
+    return checked
+
+
+def mixed_manifest(attempts: Attempts, state: Any) -> list[Any]:
+    """Write one manifest of what the head's first one holds and of what is appended, merged."""
+    from timeline import names
+    from timeline.manifests import added_entry, existing_entry
+
+    carried = state.carried()
+    if not carried:
+        return attempts._append_manifests
+    entries = [existing_entry(entry) for entry in attempts.manifest_files.entries(carried[0])]
+    entries += [added_entry(attempts._snapshot_id, file) for file in attempts.intent.appended]
+    path = names.manifest_path(attempts._new_id(state.now_ms))
+    spec, schema = state.head.metadata.specs()[0], state.head.schema
+    state.manifests = tuple(m for m in state.manifests if m is not carried[0])
+    written = attempts.manifest_files.write_manifest(path, spec, schema, attempts._snapshot_id, entries)
+    attempts._append_files[written.manifest_path] = list(attempts.intent.appended)
+    return [written]
+
+
+_HERE = "__import__('tests.simulation.mutations', fromlist=['x'])"
+
+SWITCHES = (
+    # ------------------------------------------------------------------------------------ publishing
+    Switch("R1", "a commit is acknowledged without a listing", publish, "publish",
+           "newest, listing = _confirm(log, candidate, ours, standing, give_up_at)",
+           "newest, listing = candidate.head, log.list()"),
+    Switch("R1", "a higher head passes for a descendant", publish, "_confirm",
+           "if ours.version.commit_id in newest.recent_commits:", "if True:"),
+    Switch("R1", "only the base file is looked for", publish, "_confirm",
+           "if ours.version.commit_id in newest.recent_commits:",
+           "if ours.number - 1 in listing.versions:"),
+    Switch("R1", "a commit older than the head's memory passes for lost", table, "_standing",
+           "state = head.transaction(txn.app_id)", "return Standing.LOST", stormy=True),
+    Switch("R1", "a commit older than the head's memory passes for committed", publish, "_judge",
+           "verdict = standing(newest, candidate)", "verdict = Standing.COMMITTED"),
+    Switch("R1", "a read that fails while an old commit is judged passes for a refusal", publish, "_confirm",
+           "except StoreUnavailableError as failure:  # judging reads manifests",
+           "except ZeroDivisionError as failure:", stormy=True, rare=True),
+    Switch("R2", "'exists' passes for a loss, unread", publish, "_settle",
+           "if isinstance(outcome, Created):\n                    return True",
+           "if isinstance(outcome, Created):\n                    return True\n"
+           "                if type(outcome).__name__ == 'Exists':\n"
+           "                    raise _LostError(log.latest())"),
+    Switch("R2", "'exists' passes for our own create, unread", publish, "_settle",
+           "if isinstance(outcome, Created):", "if type(outcome).__name__ != 'Unknown':"),
+    Switch("R3", "no answer passes for a failure", publish, "_settle",
+           "if isinstance(outcome, Created):\n                    return True",
+           "if isinstance(outcome, Created):\n                    return True\n"
+           "                if type(outcome).__name__ == 'Unknown':\n"
+           "                    raise CommitConflictError('no answer')"),
+    Switch("R3", "no answer passes for success", publish, "_settle",
+           "if isinstance(outcome, Created):", "if type(outcome).__name__ != 'Exists':"),
+    Switch("R3", "an empty slot passes for a loss", publish, "_settle",
+           "except (FileNotFoundError, StoreUnavailableError) as failure:",
+           "except FileNotFoundError:\n                    raise _LostError(log.latest())\n"
+           "                except StoreUnavailableError as failure:"),
+    Switch("R3", "at the deadline unknown passes for lost", publish, "_settle",
+           "raise CommitStateUnknownError(", "raise CommitConflictError("),
+    Switch("R3", "another's bytes after an unanswered create pass for a loss", publish, "_settle",
+           "if attempt.retry_state.attempt_number > 1 or isinstance(outcome, Unknown):", "if False:",
+           stormy=True, rare=True),
+    Switch("R4", "what is read need not be what was listed", VersionLog, "latest",
+           "stored.identity == listed", "True", stormy=True),
+    Switch("R4", "an unlisted winner decides that there is nothing to do", publish, "publish",
+           "if candidate is None:\n                    head = head if",
+           "if candidate is None and winner is not None:\n"
+           "                    return Unneeded(log.head(winner))\n"
+           "                if candidate is None:\n                    head = head if", stormy=True),
+    Switch("R5", "the hint is set back", VersionLog, "write_hint",
+           "if told is None or told < number:", "if True:"),
+    Switch("R20", "a version file is put after a look, not created if absent", publish, "_settle",
+           "outcome = log.store.create(path, candidate.data)",
+           f"outcome = {_HERE}.put_after_a_look(log.store, path, candidate.data)"),
+    # ------------------------------------------------------------------------------- the garbage fence
+    Switch("R6", "files from below the fence are committed", conflicts, "check_files_are_above_the_fence",
+           "if cutoff is None:", "if True:"),
+    Switch("R6", "the cleaner raises no fence", orphans, "remove_orphan_files",
+           "table.commit([RaiseFence(cutoff)])", "pass"),
+    Switch("R6", "the cleaner does not look again behind its fence", orphans, "remove_orphan_files",
+           "referred.add(table.refresh())", "pass"),
+    Switch("R6", "manifests from below the fence are committed", Attempts, "_add_append",
+           'if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._append_manifests):',
+           "if False:", stormy=True),
+    Switch("R6", "the fence sinks", Attempts, "_finish",
+           'raised = max(head.properties.get(properties.GC_CUTOFF, ""), change.cutoff)',
+           "raised = change.cutoff", stormy=True),
+    # ------------------------------------------------------------------------------------------ expiry
+    Switch("R7", "files go as soon as their snapshots expire", garbage, "sweep",
+           "elif later < SAFE_DISTANCE or age_ms < grace_ms:", "elif False:"),
+    Switch("R7", "the note of a lost commit ends the grace of another's expiry", garbage, "sweep",
+           "for note in waits for expired in note.expired", "for note in () for expired in note.expired"),
+    Switch("R7", "the note of a lost commit passes for an expiry", garbage, "_sweep_one",
+           "not any(expired.snapshot_id in kept for expired in note.expired)", "True"),
+    Switch("R7", "what a tag still reads is deleted", garbage, "find_garbage",
+           "for pin in _pins(head, note)]", "for pin in ()]"),
+    Switch("R7", "a tag pins nothing", retention, "_main_alone", " - pinned", ""),
+    Switch("R7", "the newest append expires", retention, "snapshots_to_expire",
+           "or start <= newest_append < end ", ""),
+    Switch("R7", "an append expires without its replace", retention, "_by_version",
+           "snapshot_version(snapshots[end]) != snapshot_version(snapshots[start])", "True"),
+    Switch("R12", "snapshots expire before enough later versions exist", retention, "snapshots_to_expire",
+           "near = version - snapshot_version(group[-1]) < SAFE_DISTANCE", "near = False"),
+    # ---------------------------------------------------------------------------------- building on a head
+    Switch("R8", "a retry carries the manifests of the head that it lost on", Attempts, "build",
+           "_Building(head, head.manifests, now_ms)",
+           "_Building(head, self.__dict__.setdefault('_first', head.manifests), now_ms)"),
+    Switch("R12", "a version carries the writer's own time", attempt, "commit_time",
+           "max(environment.now_ms(), head.metadata.last_updated_ms + 1)", "environment.now_ms()"),
+    Switch("R12", "append and replace carry one time", Attempts, "_add_snapshot",
+           "state.now_ms + len(state.snapshots)", "state.now_ms"),
+    Switch("R13", "a replace commits though its inputs are gone", conflicts, "why_replace_must_be_dropped",
+           'return f"another commit has replaced an input: {location}"', "continue"),
+    Switch("R13", "a replace commits though an input has deletes", conflicts, "why_replace_must_be_dropped",
+           "if head.has_deletes(live):", "if False:"),
+    Switch("R13", "two groups of a commit take one file", conflicts, "why_replace_must_be_dropped",
+           "if location in taken:", "if False:"),
+    Switch("R16", "another query's checkpoint is accepted", transactions, "_is_another_query",
+           "state.query_id != txn.query_id", "False"),
+    Switch("R16", "a takeover need not name whom", transactions, "check_transaction",
+           "if txn.takeover_from != state.query_id:", "if False:"),
+    Switch("R16", "the same batch commits again", transactions, "check_transaction",
+           "if txn.batch == state.batch:\n        return None",
+           "if txn.batch == state.batch:\n        return 1"),
+    Switch("R16", "a lower batch commits", transactions, "check_transaction",
+           "if txn.batch < state.batch:", "if False:"),
+    Switch("R16", "a superseded run goes on", transactions, "check_transaction",
+           "if (state.epoch, state.run_id) != (txn.epoch, txn.run_id):", "if False:"),
+    Switch("R16", "the state is checked once, not on every head", Table, "_build",
+           "epoch = check_transaction(",
+           f"epoch = {_HERE}.only_once(attempts, check_transaction)("),
+    Switch("R16", "the state is not committed with the batch", Attempts, "_finish",
+           "table_properties[txn.key] =", "_ ="),
+    Switch("R17", "a table made again passes for the old one", conflicts, "check_table_is_the_same",
+           "if str(head.metadata.table_uuid) != table_uuid:", "if False:"),
+    Switch("R19", "all versions but the highest are deleted", retention, "versions_to_delete",
+           "number <= highest - VERSIONS_ALWAYS_KEPT", "number < highest"),
+    Switch("R19", "the hint is not refreshed before a version goes", VersionLog, "write_hint",
+           "self.store.overwrite(HINT_PATH, hint_text(number))", "pass"),
+    Switch("R19", "the hint is refreshed only up to the head that the deleter knew", Table,
+           "_delete_old_versions", "self.log.write_hint(listing.highest)",
+           "self.log.write_hint(self._head.number)", stormy=True),
+    Switch("R21", "an append merges manifests", Attempts, "_add_append",
+           "self._append_manifests,\n        state.carried(),",
+           f"{_HERE}.mixed_manifest(self, state),\n        state.carried(),"),
+    Switch("R21", "a summary counts a file too few", Attempts, "_add_snapshot",
+           "operation, added, removed,", "operation, list(added)[1:], removed,"),
+    Switch("R22", "the append stands in the snapshot log", Attempts, "_finish",
+           "SnapshotLogEntry(snapshot_id=current.snapshot_id, timestamp_ms=current.timestamp_ms),",
+           "*(SnapshotLogEntry(snapshot_id=s.snapshot_id, timestamp_ms=s.timestamp_ms)"
+           " for s in state.snapshots),"),
+    Switch("R22", "the replace does not continue its append", attempt._Building, "parent_id",
+           "self.snapshots[-1].snapshot_id if self.snapshots else self.head.", "self.head."),
+    Switch("R22", "sequence numbers skip", Attempts, "_add_snapshot",
+           "state.sequence_number + 1", "state.sequence_number + 2"),
+)  # fmt: skip
+
+ELSEWHERE = (
+    ("R9", "a half-written or vanished version after a power cut", "power-cut replay in tests/processes"),
+    ("R10", "rows routed by more than their values", "executor loss in tests/spark/test_executor_loss.py"),
+    ("R14", "an acknowledgement before the sync", "power-cut replay in tests/processes"),
+    ("R18", "a store that ignores the condition", "the probe's tests in tests/unit/timeline/stores"),
+    ("R23", "field ids and sizes in Parquet", "the readers' tests in tests/readers"),
+)
+"""Rules that a memory store cannot show broken, and what catches them."""
+
+
+def put_after_a_look(store: Any, path: str, data: bytes) -> Any:
+    """What a store without create-if-absent would do."""
+    from timeline.stores.base import Created, Exists
+
+    try:
+        store.read(path)
+    except FileNotFoundError:
+        store.overwrite(path, data)
+        return Created()
+    return Exists()

@@ -1,0 +1,116 @@
+"""The table as its bytes say it is: version files read as JSON, manifests by our own Avro reader.
+
+Nothing of the code under test has a part in it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.avro import read_avro
+
+OURS = "streaming-sink."
+ADDED, DELETED = 1, 2
+"""Status of a manifest's entry; 0 is one that exists."""
+
+
+class ViolationError(AssertionError):
+    """A rule of the protocol was broken; the message says which fact contradicts which."""
+
+
+@dataclass
+class SnapshotFiles:
+    """What one snapshot reaches."""
+
+    live: dict[str, tuple[int, int]]
+    """Data file → (sequence number, partition)."""
+    deletes: list[tuple[int, int]]
+    """(sequence number, partition) of delete files."""
+    objects: frozenset[str]
+    """Everything that a reader of the snapshot may open."""
+
+
+@dataclass
+class Member:
+    """One version of the lineage: the first bytes that took the number above the highest."""
+
+    number: int
+    commit_id: str
+    uuid: str
+    updated_ms: int
+    files: SnapshotFiles
+    snapshots: dict[int, dict[str, Any]]
+    current: int | None
+    transactions: dict[str, dict[str, Any]]
+    properties: dict[str, str]
+    pinned: frozenset[int] = frozenset()
+    """Snapshots that a branch or tag other than main names."""
+
+
+@dataclass
+class RawTable:
+    """What is stored, parsed once: manifests and lists never change."""
+
+    location: str
+    objects: dict[str, bytes] = field(default_factory=dict)
+    _snapshots: dict[str, SnapshotFiles] = field(default_factory=dict)
+    _entries: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def member(self, number: int, metadata: dict[str, Any]) -> Member:
+        """Return the version of the lineage that a version file makes."""
+        told = metadata["properties"]
+        snapshots = {s["snapshot-id"]: s for s in metadata.get("snapshots") or []}
+        current = metadata.get("current-snapshot-id")
+        current = None if current in (None, -1) else current
+        prefix = OURS + "txn."
+        return Member(
+            number,
+            told[OURS + "commit-id"],
+            metadata["table-uuid"],
+            metadata["last-updated-ms"],
+            SnapshotFiles({}, [], frozenset())
+            if current is None
+            else self.files_of(snapshots[current]["manifest-list"]),
+            snapshots,
+            current,
+            {key.removeprefix(prefix): json.loads(v) for key, v in told.items() if key.startswith(prefix)},
+            told,
+            frozenset(
+                ref["snapshot-id"] for name, ref in (metadata.get("refs") or {}).items() if name != "main"
+            ),
+        )
+
+    def files_of(self, manifest_list: str) -> SnapshotFiles:
+        """Return what the snapshot of a manifest list reaches."""
+        if manifest_list not in self._snapshots:
+            live: dict[str, tuple[int, int]] = {}
+            deletes = []
+            objects = {manifest_list}
+            for manifest in self.read(manifest_list):
+                objects.add(manifest["manifest_path"])
+                for entry in self.read(manifest["manifest_path"]):
+                    if entry["status"] == DELETED:
+                        continue
+                    file = entry["data_file"]
+                    sequence = entry["sequence_number"]
+                    at = manifest["sequence_number"] if sequence is None else sequence
+                    objects.add(file["file_path"])
+                    if manifest["content"] == 1:
+                        deletes.append((at, file["partition"]["p"]))
+                    elif file["file_path"] in live:
+                        raise ViolationError(f"a file is live twice: {file['file_path']}")
+                    else:
+                        live[file["file_path"]] = at, file["partition"]["p"]
+            self._snapshots[manifest_list] = SnapshotFiles(live, deletes, frozenset(objects))
+        return self._snapshots[manifest_list]
+
+    def read(self, uri: str) -> list[dict[str, Any]]:
+        """Return the records of a manifest or a list."""
+        if uri not in self._entries:
+            data = self.objects.get(uri.removeprefix(f"{self.location}/"))
+            if data is None:
+                raise ViolationError(f"a version refers to metadata that does not exist: {uri}")
+            self._entries[uri] = read_avro(data)
+        return self._entries[uri]

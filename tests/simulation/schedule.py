@@ -1,0 +1,133 @@
+"""Draws a schedule from its seed: which actors, which faults, how fast everyone is (a swarm of subsets)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tests.simulation import cleaners, others, writers
+from tests.simulation.raw import ViolationError
+from tests.simulation.scheduler import Actor
+from tests.simulation.simulation import BY_P, SCHEMA, Query, Report, Simulation, small_constants
+from tests.simulation.store import Weather
+from timeline import properties
+from timeline.table import Table
+
+_FAULTS = (
+    "lost_request", "lost_reply", "late", "duplicate", "exists_own", "conflict", "refused", "stall"
+)  # fmt: skip
+
+
+STORMY = 5
+"""Every so many seeds one is stormy: all that makes forks, and many who can lose by one."""
+
+
+def run(seed: int, traced: bool = False) -> Report:
+    """Run the schedule of a seed to its end, or to the first violation."""
+    with small_constants():
+        return Simulation(seed, traced).run(_arrange, _finish)
+
+
+def _arrange(sim: Simulation) -> None:
+    random, stormy = sim.random, sim.seed % STORMY == 0
+    sim.skewed = random.random() < 0.5
+    store, environment = sim.unfailing()
+    Table.create(
+        store,
+        SCHEMA,
+        BY_P,
+        table_properties={
+            properties.MANIFEST_MIN_MERGE_COUNT: random.choice(["2", "4", "32"]),
+            properties.MAX_SNAPSHOTS: random.choice(["4", "2000"]),
+            properties.MIN_SNAPSHOTS_TO_KEEP: "1",
+            properties.MAX_SNAPSHOT_AGE_MS: random.choice(["1000", "86400000"]),
+            properties.DELETION_GRACE_MS: random.choice(["0", "1000", "10000"]),
+        },
+        environment=environment,
+        store_is_checked=True,
+    )
+    sim.weather = _storm(random) if stormy else _weather(random)
+    deadline = random.choice([1.0, 5.0, 60.0, 600.0])
+    fills = random.random() < 0.7
+    crashes = random.choice([0.0, 0.0, 0.01, 0.03])
+
+    def start(name: str, body: Callable[[Actor], None], delay: float = 0.0) -> None:
+        actor = sim.scheduler.start(name, body, delay)
+        if paces:
+            sim.pace(actor)
+            for _ in range(2):
+                sim.scheduler.after(random.uniform(0, 20), lambda: sim.pace(actor))
+        if random.random() < crashes * 20:
+            sim.scheduler.after(delay + random.expovariate(1 / 3), lambda: crash(actor, name, body))
+
+    def crash(actor: Actor, name: str, body: Callable[[Actor], None]) -> None:
+        if not actor.ended:
+            sim.meet("crash")
+            sim.tell(actor.name, "CRASH")
+            actor.kill()
+            start(f"{name}'", body, random.expovariate(1.0))
+
+    paces = random.random() < 0.4
+    for number in range(random.choice([1, 2, 2, 3])):
+        app = f"app{number}"
+        query = Query(app, f"query{number}", random.randrange(2, 7))
+        body = writers.stream(sim, query, fills, deadline)
+        start(f"stream{number}", body)
+        if random.random() < 0.35:
+            start(f"twin{number}", body, random.expovariate(1 / 3))
+        if random.random() < 0.2:
+            taken = query.query if random.random() < 0.5 else None
+            other = Query(app, f"fresh{number}", random.randrange(2, 5), taken)
+            if taken:
+                sim.oracle.takeovers.add((app, other.query, taken))
+            start(f"fresh{number}", writers.stream(sim, other, fills, deadline), random.expovariate(1 / 3))
+    for number in range(2 if stormy else random.choice([0, 0, 0, 1, 1])):
+        start(
+            f"appender{number}",
+            writers.append_at_times(sim, "plain", random.randrange(2, 6), fills, deadline),
+        )
+    if random.random() < 0.6:
+        start("clusterer", writers.cluster(sim, random.randrange(2, 5), deadline))
+    if random.random() < 0.3:
+        start("owner", writers.set_properties(sim, random.randrange(1, 5)))
+    if stormy or random.random() < 0.4:
+        start("expirer", cleaners.expire(sim, random.randrange(2, 6)))
+    if stormy or random.random() < 0.4:
+        for number in range(2 if stormy else random.choice([1, 1, 2])):
+            start(f"cleaner{number}", cleaners.remove_orphans(sim, random.randrange(1, 4)))
+    if random.random() < 0.25:
+        start("tagger", others.tag(sim))
+    if random.random() < 0.15:
+        start("deleter", others.delete_rows(sim, random.randrange(1, 3)))
+    if random.random() < 0.07:
+        start("operator", others.make_again(sim))
+    for number in range(3 if stormy else random.choice([0, 1, 2])):
+        start(f"reader{number}", others.read(sim, random.randrange(2, 7)))
+
+
+def _weather(random: Random) -> Weather:
+    weather = Weather(timeout=random.choice([0.2, 1.0, 5.0]), stall_seconds=random.choice([3.0, 10.0, 30.0]))
+    for fault in _FAULTS:
+        if random.random() < 0.5:
+            setattr(weather, fault, random.choice([0.03, 0.1, 0.25]))
+    return weather
+
+
+def _storm(random: Random) -> Weather:
+    return Weather(
+        timeout=random.choice([0.05, 0.2, 1.0]),
+        stall_seconds=random.choice([1.0, 3.0]),
+        lost_reply=0.25,
+        late=0.25,
+        duplicate=0.1,
+        stall=0.25,
+        lost_request=0.1,
+    )
+
+
+def _finish(sim: Simulation) -> None:
+    """When all is quiet, a last reader sees what the oracle knows."""
+    store, environment = sim.unfailing()
+    table = Table.open(store, environment)
+    if table.head.version.commit_id != sim.oracle.head.commit_id:
+        raise ViolationError("in the end the head is not the last commit of the lineage")

@@ -1,0 +1,281 @@
+"""One schedule: a table, its actors, the weather and the oracle, all drawn from one seed."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from random import Random
+from unittest import mock
+
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, NestedField
+
+from tests.simulation.memo import remembered
+from tests.simulation.oracle import Oracle, Work
+from tests.simulation.raw import ViolationError
+from tests.simulation.scheduler import Actor, Scheduler
+from tests.simulation.store import LOCATION, Objects, SimulatedStore, Weather
+from tests.unit.timeline.world import NOON
+from timeline import attempt, garbage, names, orphans, properties, retention, table
+from timeline.clock import Environment
+from timeline.errors import CorruptTableError
+from timeline.head import Head
+from timeline.table import Table
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "p", IntegerType(), required=False),
+)
+BY_P = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="p"))
+PARTITIONS = 2
+OPEN_BELOW = 5000
+MOST_STEPS = 6000
+VERSIONS_KEPT = 3
+RECENT_COMMITS = 4
+SAFE_DISTANCE = 3
+
+
+@contextmanager
+def small_constants() -> Iterator[None]:
+    """Make retention bite within a few commits. The rules hold for any such numbers, or for none."""
+    with ExitStack() as stack:
+        stack.enter_context(remembered())
+        for module, name, value in (
+            (retention, "VERSIONS_ALWAYS_KEPT", VERSIONS_KEPT),
+            (retention, "VERSION_AGE_MS", 2000),
+            (retention, "VERSIONS_MOST", 8),
+            (retention, "SAFE_DISTANCE", SAFE_DISTANCE),
+            (garbage, "SAFE_DISTANCE", SAFE_DISTANCE),
+            (attempt, "MAINTAIN_EVERY", 1),
+            (table, "MAINTAIN_EVERY", 1),
+            (orphans, "LEAST_AGE", timedelta(0)),
+            (properties, "RECENT_COMMITS_KEPT", RECENT_COMMITS),
+        ):
+            stack.enter_context(mock.patch.object(module, name, value))
+        # Tidying that fails is told as a warning, and here it fails all the time.
+        stack.enter_context(mock.patch.object(logging.getLogger("streaming_sink"), "disabled", True))
+        stack.enter_context(mock.patch.object(logging.getLogger("streaming_sink.timeline"), "disabled", True))
+        yield
+
+
+@dataclass
+class Query:
+    """A streaming query as its checkpoint knows it: planned batches, and how many are committed."""
+
+    app: str
+    query: str
+    limit: int
+    takeover_from: str | None = None
+    works: list[Work] = field(default_factory=list)
+    committed: int = -1
+
+
+@dataclass
+class Process:
+    """One actor's own store client, clock and source of randomness."""
+
+    actor: Actor
+    store: SimulatedStore
+    environment: Environment
+
+    def open(self) -> Table:
+        return Table.open(self.store, self.environment)
+
+
+@dataclass
+class Report:
+    """What a schedule came to."""
+
+    seed: int
+    violation: str | None
+    met: Counter[str]
+    versions: int
+    steps: int
+    trace: list[str]
+
+
+class Simulation:
+    """Draws a schedule from a seed and runs it."""
+
+    def __init__(self, seed: int, traced: bool = False) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.scheduler = Scheduler(self.random)
+        self.oracle = Oracle(LOCATION, VERSIONS_KEPT, SAFE_DISTANCE)
+        self.objects = Objects(self.oracle)
+        self.met: Counter[str] = self.oracle.met
+        self.weather = Weather()
+        self.trace: list[str] = []
+        self.restarts = 0
+        self._traced = traced
+        self._rows = itertools.count(1)
+        self._numbers = itertools.count(1)
+
+    # --------------------------------------------------------------------------------------- running
+
+    def run(self, arrange: Callable[[Simulation], None], finish: Callable[[Simulation], None]) -> Report:
+        violation = None
+        try:
+            arrange(self)
+            ended = self.scheduler.run(MOST_STEPS, self._after_step)
+            self.met["schedule cut short"] += not ended
+            if ended:
+                self.weather = Weather()
+                finish(self)
+                self.scheduler.run(MOST_STEPS * 2, self._after_step)
+                self._check_the_end()
+        except ViolationError as broken:
+            violation = str(broken)
+        except Exception as failure:  # noqa: BLE001 - whatever it is, no caller should meet it
+            violation = f"unexpected {type(failure).__name__}: {failure}"
+            self.trace.append(traceback.format_exc())
+        finally:
+            self.scheduler.close()
+        return Report(
+            self.seed, violation, self.met, len(self.oracle.lineage), self.scheduler.steps, self.trace
+        )
+
+    def _after_step(self) -> None:
+        self.oracle.now = self.scheduler.now
+
+    def _check_the_end(self) -> None:
+        """What is live in the end is what was committed, each row once."""
+        live = Counter(row for uri in self.oracle.head.files.live for row in self.oracle.rows[uri])
+        wanted = Counter(
+            row for uuid, work in self.oracle.committed if uuid == self.oracle.head.uuid for row in work.rows
+        )
+        if live != wanted:
+            raise ViolationError(f"in the end {live} is live, and {wanted} was committed")
+
+    def tell(self, actor: str, what: str) -> None:
+        if self._traced:
+            head = len(self.oracle.lineage)
+            self.trace.append(f"{self.scheduler.now:10.3f}s head v{head:<3} {actor:<14} {what}")
+
+    def meet(self, what: str) -> None:
+        self.met[what] += 1
+
+    # ----------------------------------------------------------------------------- what actors are made of
+
+    def process(self, actor: Actor) -> Process:
+        def sleep(seconds: float) -> None:
+            if seconds > 0:
+                actor.wait(lambda answer: self.scheduler.after(seconds, lambda: answer(None)))
+
+        skew = 0
+        if self.skewed:
+            skew = self.random.choice([0, self.random.randrange(-5000, 5000), *_DAYS_AWAY])
+        environment = Environment(
+            lambda: NOON + skew + int(self.scheduler.now * 1000),
+            lambda: self.scheduler.now,
+            sleep,
+            Random(self.random.getrandbits(64)),
+        )
+        return Process(actor, self.store(actor), environment)
+
+    skewed = False
+
+    def store(self, actor: Actor | None) -> SimulatedStore:
+        return SimulatedStore(
+            self.objects,
+            self.scheduler,
+            self.weather,
+            self.random,
+            self.meet,
+            self.tell,
+            actor,
+            self._traced,
+        )
+
+    def calm_process(self, actor: Actor) -> Process:
+        """A process whose requests never fail, for what stands for other engines and operators."""
+        process = self.process(actor)
+        return replace(process, store=replace(process.store, weather=Weather()))
+
+    def unfailing(self) -> tuple[SimulatedStore, Environment]:
+        """A client for what happens at once and never fails: creating the table, the last look."""
+        environment = Environment(
+            lambda: NOON + int(self.scheduler.now * 1000),
+            lambda: self.scheduler.now,
+            lambda seconds: None,
+            Random(self.random.getrandbits(64)),
+        )
+        return self.store(None), environment
+
+    def work(self, app: str, query: str | None, batch: int) -> Work:
+        work = Work(app, query, batch, tuple(next(self._rows) for _ in range(self.random.randrange(1, 5))))
+        for row in work.rows:
+            self.oracle.owner[row] = work
+        return work
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def new_file(
+        self,
+        process: Process,
+        head: Head,
+        rows: tuple[int, ...],
+        p: int,
+        time_ms: int,
+        what: str,
+        sort_order_id: int = 0,
+        name: str | None = None,
+    ) -> DataFile:
+        """Write one data file, which may be refused, and declare what it holds."""
+        file_id = names.ulid(time_ms, process.environment.random.getrandbits(80))
+        name = name or names.data_file_name(file_id, what, 0, p, 0)
+        location = process.store.uri(f"data/p={p}/{name}")
+        self.oracle.wrote(location, rows, str(head.metadata.table_uuid))
+        with process.store.open_output(process.store.relative(location)) as output:
+            output.write(content(rows))
+        file = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=location,
+            file_format=FileFormat.PARQUET,
+            partition=Record(p),
+            record_count=len(rows),
+            file_size_in_bytes=1000 * len(rows),
+            sort_order_id=sort_order_id,
+        )
+        file.spec_id = 0
+        return file
+
+    def names_what_has_gone(self, damage: CorruptTableError) -> bool:
+        """Return whether an error only names a file that was rightly deleted: its reader came too late."""
+        told = [word.rstrip(".,:;") for word in str(damage).split() if word.startswith(LOCATION + "/")]
+        return bool(told) and not any(uri in self.oracle.reachable(self.oracle.head) for uri in told)
+
+    def outlived(self, head: Head) -> bool:
+        """Return whether a head's snapshot has left the table: the oracle judges when its files may go."""
+        current = self.oracle.head
+        snapshot = head.snapshot
+        return str(head.metadata.table_uuid) != current.uuid or (
+            snapshot is not None and snapshot.snapshot_id not in current.snapshots
+        )
+
+    def pace(self, actor: Actor) -> None:
+        actor.pace = self.random.choice([0.1, 1.0, 1.0, 10.0, 100.0])
+
+
+_DAYS_AWAY = (-3 * 86_400_000, 86_400_000)
+
+
+def content(rows: tuple[int, ...]) -> bytes:
+    """Return the bytes of a data file in this world."""
+    return ",".join(map(str, sorted(rows))).encode()
+
+
+def first_id_time(process: Process, head: Head) -> int:
+    """Return the time for the ids of a batch's files: the table's, by the driver (R6)."""
+    return attempt.commit_time(process.environment, head)

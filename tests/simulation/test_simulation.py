@@ -1,0 +1,79 @@
+"""Simulated schedules: the code as it is breaks no rule, and a rule that is switched off is caught."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+
+import pytest
+
+from tests.simulation.mutations import SWITCHES
+from tests.simulation.schedule import run
+from tests.simulation.score import score
+from tests.simulation.simulation import Report
+
+SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "1500"))
+SEEDS_TO_CATCH = 200
+"""Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
+_MUST_BE_MET = (
+    "acknowledged", "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",
+    "create exists_own", "create late", "create lost_reply", "deletes added", "expired file deleted",
+    "failed: CheckpointRegressionError", "failed: CommitConflictError", "failed: FencedError",
+    "fork below the head", "fork or race lost, then won", "orphan deleted", "replace dropped",
+    "snapshot expired", "table made again", "tagged", "takeover", "unknown", "version deleted",
+    "version read in whole",
+)  # fmt: skip
+
+
+@cache
+def _reports() -> list[Report]:
+    with ProcessPoolExecutor(2) as pool:
+        return list(pool.map(run, range(SCHEDULES), chunksize=20))
+
+
+@pytest.mark.slow
+def test_no_schedule_breaks_a_rule() -> None:
+    broken = {report.seed: report.violation for report in _reports() if report.violation}
+    assert not broken, f"replay with: python -m tests.simulation {min(broken)}"
+
+
+@pytest.mark.slow
+def test_the_schedules_meet_what_they_are_for() -> None:
+    """A simulator that never meets a fork, a lost reply or a fenced run proves nothing."""
+    met: Counter[str] = Counter()
+    for report in _reports():
+        met += report.met
+    for what in _MUST_BE_MET:
+        assert met[what] >= SCHEDULES / 100, what
+    assert met["schedule cut short"] <= SCHEDULES / 100
+
+
+@pytest.mark.slow
+def test_a_rule_that_is_switched_off_is_caught() -> None:
+    """All but the rules that take thousands of schedules, which the long score runs."""
+    scored = score([switch for switch in SWITCHES if not switch.rare], SEEDS_TO_CATCH)
+    assert [f"{each.rule}: {each.what}" for each in scored if each.seeds is None] == []
+
+
+def test_every_switch_still_fits_the_code() -> None:
+    for switch in SWITCHES:
+        with switch.thrown():
+            pass
+
+
+def test_a_seed_replays_to_the_letter_in_another_process() -> None:
+    """Whatever the order of hashes: one trace for one seed."""
+    traces = {
+        subprocess.run(
+            [sys.executable, "-m", "tests.simulation", "7"],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(traces) == 1
