@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from planners import FileSizing
     from streaming_sink.cleaning import expire_snapshots, remove_orphan_files
+    from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
     from streaming_sink.report import BatchReport, history
     from streaming_sink.retention import Retention
     from streaming_sink.sink import IcebergSink
 
 # No name may also be a module's: importing the module would put it in the name's place.
 _WHERE = {
+    "AsyncClustering": "streaming_sink.clustering.inline",
     "BatchReport": "streaming_sink.report",
     "FileSizing": "planners",
     "IcebergSink": "streaming_sink.sink",
+    "InlineClustering": "streaming_sink.clustering.inline",
     "Retention": "streaming_sink.retention",
     "expire_snapshots": "streaming_sink.cleaning",
     "history": "streaming_sink.report",
@@ -32,9 +35,11 @@ _WHERE = {
 }
 
 __all__ = [
+    "AsyncClustering",
     "BatchReport",
     "FileSizing",
     "IcebergSink",
+    "InlineClustering",
     "Retention",
     "expire_snapshots",
     "history",

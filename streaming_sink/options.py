@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from planners import FileSizing, FillPolicy
+from streaming_sink.clustering.inline import InlineClustering
 from streaming_sink.parquet_properties import parquet_settings
 from streaming_sink.retention import Retention
 from timeline.properties import DEFAULTS, is_protocol, number
@@ -33,6 +34,7 @@ class SinkOptions:
     app_id: str | None = None
     takeover_from: str | None = None
     retention: Retention | None = None
+    clustering: InlineClustering | None = None
     table_properties: Mapping[str, str] = field(default_factory=dict)
     storage_options: StorageOptions | None = field(default=None, repr=False)
 
@@ -88,6 +90,12 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
         )
     _check_table_properties(values.setdefault("table_properties", {}))
     _check_retention(values.get("retention"), values["table_properties"])
+    clustering = values.get("clustering")
+    if clustering is not None and not isinstance(clustering, InlineClustering):
+        raise TypeError(
+            "clustering must be an InlineClustering, such as InlineClustering(every_commits=4,"
+            f' sort_by=["session_id"]), not {clustering!r}'
+        )
     storage_options = values.get("storage_options")
     if (
         storage_options is not None

@@ -23,13 +23,14 @@ def empty(transaction: Transaction, steps: Steps) -> BatchReport:
     )
 
 
-def skipped(transaction: Transaction, table: Table, steps: Steps) -> BatchReport:
+def skipped(transaction: Transaction, table: Table, clustering: str, steps: Steps) -> BatchReport:
     return BatchReport(
         app_id=transaction.app_id,
         batch_id=transaction.batch,
         outcome="skipped",
         why="the batch was committed before; this was a replay",
         version=table.head.number,
+        clustering=clustering,
         milliseconds=steps.milliseconds,
     )
 
@@ -65,6 +66,7 @@ def committed(
     table: Table,
     result: WriteResult,
     small_file_bytes: int,
+    clustering: str,
     steps: Steps,
 ) -> BatchReport:
     """Return the report of `written`, completed by what the commit tells."""
@@ -85,6 +87,7 @@ def committed(
         deleted_files=len(commit.deleted.files),
         deleted_bytes=commit.deleted.bytes,
         dropped_fills=len(commit.dropped) + len(result.skipped),
+        clustering=clustering,
         small_files=count_small_files(table.head, touched, small_file_bytes),
         milliseconds=steps.milliseconds,
     )

@@ -5,7 +5,7 @@ and `planners`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -30,6 +30,7 @@ from streaming_sink.options import SinkOptions
 from streaming_sink.profile import Profile
 from streaming_sink.writer import WriteResult
 from timeline.head import Head
+from timeline.names import clustering_of
 from timeline.retention import snapshot_version
 
 ONE_TASK_SECONDS = 1.0
@@ -44,6 +45,7 @@ _SHARES_OF_A_FILE = 16
 tasks.
 """
 _NO_CUT = 1 << 62
+_NOTHING_RESERVED: Mapping[str, str] = {}
 
 
 @dataclass
@@ -115,11 +117,13 @@ def plan_batch(
     options: SinkOptions,
     parallelism: int,
     one_task: bool,
+    reserved: Mapping[str, str] = _NOTHING_RESERVED,
 ) -> Planned:
     """Return where the rows of a batch go: as it is `expected`, or as it was counted; then always by a
     shuffle.
 
-    `head` is None while the table does not exist. Reads no file but manifests.
+    `head` is None while the table does not exist. `reserved`: file → the clustering plan that has it.
+    Reads no file but manifests.
     """
     profile = expected if isinstance(expected, Profile) else None
     arrivals = (
@@ -131,7 +135,7 @@ def plan_batch(
     sizes = () if head is None else commit_sizes(head)
     plan = plan_inserts(
         arrivals,
-        () if head is None else _small_files(head, partitions, options.sizing.small_file_bytes),
+        () if head is None else _small_files(head, partitions, options.sizing.small_file_bytes, reserved),
         options.sizing,
         bytes_per_row=bytes_per_row(sizes, max_file_bytes=options.sizing.max_file_bytes),
         policy=options.fill_policy,
@@ -181,7 +185,9 @@ def count_small_files(head: Head, partitions: Iterable[PartitionKey], below_byte
     return sum(1 for file in head.files_below(below_bytes) if comparable(file.partition) in wanted)
 
 
-def _small_files(head: Head, partitions: set[PartitionKey], below_bytes: int) -> Iterator[TableFile]:
+def _small_files(
+    head: Head, partitions: set[PartitionKey], below_bytes: int, reserved: Mapping[str, str]
+) -> Iterator[TableFile]:
     for file in head.files_below(below_bytes):
         if comparable(file.partition) in partitions:
             yield TableFile(
@@ -189,7 +195,8 @@ def _small_files(head: Head, partitions: set[PartitionKey], below_bytes: int) ->
                 partition=file.partition,
                 bytes=file.bytes,
                 rows=file.rows,
-                sorted=file.sort_order_id != 0,
+                sorted=file.sort_order_id != 0 or clustering_of(file.location) is not None,
                 has_deletes=head.has_deletes(file),
                 other_spec=file.spec_id != head.spec.spec_id,
+                reserved_by=reserved.get(file.location),
             )

@@ -55,9 +55,13 @@ class BatchReport:
     planned_by: str = ""
     """"forecast", "profile" or "bulk_insert"."""
     route: str = ""
+    clustering: str = ""
+    """What came of the pass of clustering that was due after this batch, or why it failed; empty where none
+    was. Not in the table.
+    """
     attempts: int = 0
     milliseconds: Mapping[str, int] = field(default_factory=dict)
-    """Step → milliseconds: head, profile, plan, write, commit, and total."""
+    """Step → milliseconds: head, profile, plan, write, commit, cluster where a pass was due, and total."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that `json.dumps` takes."""
@@ -80,11 +84,12 @@ class BatchReport:
             if self.deleted_files
             else ""
         )
+        clustering = f"; {self.clustering}" if self.clustering else ""
         why = f": {self.why}" if self.why else ""
         return (
             f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
             f" {self.new_files} files ({_size(self.new_bytes)}){filled}, by {self.planned_by} and"
-            f" {self.route}{retried}{expired}{deleted} [ms {steps}]{why}"
+            f" {self.route}{retried}{expired}{deleted}{clustering} [ms {steps}]{why}"
         )
 
     def to_summary(self) -> dict[str, str]:

@@ -14,6 +14,9 @@ from pyspark.sql import DataFrame
 
 from planners import Arrival, FileSizing
 from streaming_sink import outcomes
+from streaming_sink.arrow_types import arrow_schema
+from streaming_sink.clustering.clusterer import Clusterer
+from streaming_sink.clustering.inline import InlineClustering
 from streaming_sink.datafiles import data_file
 from streaming_sink.options import SinkOptions, StorageOptions, sink_options
 from streaming_sink.planning import Experience, Planned, bulk_plan, plan_batch
@@ -21,7 +24,7 @@ from streaming_sink.profile import Profile, count_rows
 from streaming_sink.report import EPOCH_ID, QUERY_ID, BatchReport
 from streaming_sink.retention import Retention
 from streaming_sink.run import Run, described, identify, mint_run_id, parallelism
-from streaming_sink.schema import arrow_schema, check_batch
+from streaming_sink.schema import check_batch
 from streaming_sink.steps import Steps
 from streaming_sink.target import Destination, Target
 from streaming_sink.writejob import FileIds
@@ -32,7 +35,7 @@ from streaming_sink.writer import (
     without_adaptive_execution,
     write,
 )
-from timeline.changes import Append, Replace, SetProperties
+from timeline.changes import Append, Change, CountCommit, Replace, SetProperties
 from timeline.clock import SYSTEM
 from timeline.errors import CommitConflictError
 from timeline.head import Head
@@ -68,7 +71,8 @@ class IcebergSink:
     writes as tasks come: no profile, no plan, no shuffle; for backfills. `app_id` names the writer for
     exactly-once; by default it is the query's id, which lives in the checkpoint. `takeover_from` is the id of
     a query whose place a fresh checkpoint takes. `retention` says how long old states stay readable; by
-    default, the table's properties do. `table_properties` are given to a table that the sink creates.
+    default, the table's properties do. `clustering` puts rows that are asked for together into the same
+    files, after every so many commits. `table_properties` are given to a table that the sink creates.
     `storage_options` are obstore's (endpoint, region, credentials), or a picklable callable that returns
     them, called where they are needed.
 
@@ -91,6 +95,7 @@ class IcebergSink:
         app_id: str | None = None,
         takeover_from: str | None = None,
         retention: Retention | None = None,
+        clustering: InlineClustering | None = None,
         table_properties: Mapping[str, str] | None = None,
         storage_options: StorageOptions | None = None,
         **unknown: Any,
@@ -105,6 +110,7 @@ class IcebergSink:
                 app_id=app_id,
                 takeover_from=takeover_from,
                 retention=retention,
+                clustering=clustering,
                 table_properties=table_properties or {},
                 storage_options=storage_options,
                 **unknown,
@@ -119,6 +125,7 @@ class IcebergSink:
         self._known_run: Run | None = None
         self._runs: dict[Run, _RunState] = {}
         self._destination = Destination(self.options)
+        self._clusterer = Clusterer(self.options)
         self._reports: deque[BatchReport] = deque(maxlen=_REPORTS_KEPT)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -173,10 +180,11 @@ class IcebergSink:
             )
             if not skipped:
                 check_batch(target.schema, batch.schema)
+                self._check_clustering(target, state)
         if skipped and target.table is not None:
             if not tried_before:
                 _check_is_a_replay(target.table.head, batch_id, run)
-            return _skipped(transaction, target.table, steps)
+            return self._skipped(batch, transaction, target.table, steps)
         cores = parallelism(batch.sparkSession)
         for tries in range(1, _CONFLICT_TRIES + 1):
             expected = None if self.options.bulk else state.experience.expected()
@@ -207,11 +215,12 @@ class IcebergSink:
         if isinstance(committed, AlreadyCommitted):
             if not tried_before:
                 _check_is_a_replay(table.head, batch_id, run, result)
-            return _skipped(transaction, table, steps)
+            return self._skipped(batch, transaction, table, steps)
         state.epoch = committed.epoch
         state.experience.add(result, planned, steps.seconds("write"), cores)
+        clustering = self._cluster_if_due(batch, table, steps)
         return outcomes.committed(
-            draft, committed, table, result, self.options.sizing.small_file_bytes, steps
+            draft, committed, table, result, self.options.sizing.small_file_bytes, clustering, steps
         )
 
     def _plan(
@@ -233,7 +242,8 @@ class IcebergSink:
                     batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec)
                 )
         with steps("plan"):
-            return plan_batch(target.head, arrivals, self.options, cores, one_task)
+            reserved = {} if target.head is None else self._destination.reservations.files(target.head)
+            return plan_batch(target.head, arrivals, self.options, cores, one_task, reserved)
 
     def _job(self, target: Target, planned: Planned, transaction: Transaction) -> WriteJob:
         # The time in the files' names runs with the table, so that the garbage fence can tell old from new
@@ -260,8 +270,9 @@ class IcebergSink:
         summary = {**draft.to_summary(), EPOCH_ID: str(transaction.batch)}
         if transaction.query_id is not None:
             summary[QUERY_ID] = transaction.query_id
+        counted: list[Change] = [] if self.options.clustering is None else [CountCommit()]
         return table.commit(
-            [Append(tuple(files.values())), *fills, *self._retention_change(table, transaction)],
+            [Append(tuple(files.values())), *fills, *counted, *self._retention_change(table, transaction)],
             schema_id=target.schema.schema_id,
             transaction=transaction,
             summary=summary,
@@ -275,6 +286,27 @@ class IcebergSink:
         wanted, said = self.options.retention.table_properties, table.head.properties
         updates = {key: value for key, value in wanted.items() if said.get(key) != value}
         return [SetProperties(updates)] if updates else []
+
+    def _check_clustering(self, target: Target, state: _RunState) -> None:
+        """Raise ValueError at a run's first batch for a column to sort by that the table does not have."""
+        if self.options.clustering is not None and state.last_batch is None:
+            self.options.clustering.asked.check_columns(arrow_schema(target.schema))
+
+    def _cluster_if_due(self, batch: DataFrame, table: Table, steps: Steps) -> str:
+        """Run or start the pass of clustering that the head says is due, and return what there is to tell."""
+        clustering = self.options.clustering
+        told = self._clusterer.news()
+        if clustering is None or not clustering.is_due(table.head):
+            return told
+        with steps("cluster"):
+            run = self._clusterer.after_commit(batch.sparkSession, table, self._destination.reservations)
+        return f"{told}; {run}" if told else run
+
+    def _skipped(self, batch: DataFrame, transaction: Transaction, table: Table, steps: Steps) -> BatchReport:
+        """Complete what a crash may have cut off after the batch's commit; there is nothing else to do."""
+        with steps("commit"):
+            table.tidy()
+        return outcomes.skipped(transaction, table, self._cluster_if_due(batch, table, steps), steps)
 
     def _state_of(self, run: Run) -> _RunState:
         """Return what is known of a run. A new one begins with what the last run of the same application has
@@ -290,13 +322,6 @@ class IcebergSink:
                     fresh.experience = state.experience
             self._runs[run] = fresh
         return self._runs[run]
-
-
-def _skipped(transaction: Transaction, table: Table, steps: Steps) -> BatchReport:
-    """Complete what a crash may have cut off after the batch's commit; there is nothing else to do."""
-    with steps("commit"):
-        table.tidy()
-    return outcomes.skipped(transaction, table, steps)
 
 
 def _check_is_a_replay(head: Head, batch_id: int, run: Run, written: WriteResult | None = None) -> None:

@@ -18,6 +18,7 @@ from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismat
 from timeline.head import Head
 from timeline.names import VERSION_FOLDER
 from timeline.properties import DEFAULTS
+from timeline.reservations import Reservations
 from timeline.stores import open_store
 from timeline.stores.base import Store
 from timeline.table import Table, check_store
@@ -46,6 +47,7 @@ class Destination:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._table: Table | None = None
+        self._reservations: Reservations | None = None
 
     @property
     def store(self) -> Store:
@@ -55,6 +57,13 @@ class Destination:
             if self._table is not None
             else open_store(self._options.location, self._options.storage_options)
         )
+
+    @property
+    def reservations(self) -> Reservations:
+        """What pending clustering plans reserve, as far as this process has read them."""
+        if self._reservations is None:
+            self._reservations = Reservations(self.store)
+        return self._reservations
 
     def target(self, batch: spark.StructType, fresh: bool) -> Target:
         """Return the table to write to, by its real head if `fresh`, else by the known one.

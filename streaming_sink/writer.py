@@ -15,9 +15,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from planners.model import InsertPlan
 from planners.routing import Routing
 from streaming_sink import fast_workers
+from streaming_sink.arrow_types import arrow_schema
 from streaming_sink.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.routes import routed
-from streaming_sink.schema import arrow_schema
 from streaming_sink.worker import WriteTask
 from streaming_sink.worker_failures import explain_worker_failure
 from streaming_sink.writejob import (

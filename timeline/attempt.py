@@ -23,6 +23,7 @@ from timeline.changes import (
     Announce,
     Append,
     Change,
+    CountCommit,
     ExpireSnapshots,
     RaiseFence,
     Replace,
@@ -340,6 +341,8 @@ class Attempts:
                 pending.announce(table_properties, change.plan_id, head.number + 1, updated_ms)
             elif isinstance(change, Withdraw):
                 pending.withdraw(table_properties, change.plan_id)
+            elif isinstance(change, CountCommit):
+                table_properties[properties.CLUSTERING_COUNT] = str(head.counted_commits + 1)
         if (txn := self.intent.transaction) is not None and epoch is not None:
             before = head.transaction(txn.app_id)
             # A caller that is told no query id does not make the table forget the one that it knows.

@@ -90,4 +90,19 @@ class Withdraw:
     plan_id: str
 
 
-Change = Append | Replace | SetProperties | AddSortOrder | ExpireSnapshots | RaiseFence | Announce | Withdraw
+@dataclass(frozen=True)
+class CountCommit:
+    """The head counts one commit more, of all writers that cluster inline; see `Head.counted_commits`."""
+
+
+Change = (
+    Append
+    | Replace
+    | SetProperties
+    | AddSortOrder
+    | ExpireSnapshots
+    | RaiseFence
+    | Announce
+    | Withdraw
+    | CountCommit
+)

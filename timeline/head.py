@@ -87,6 +87,12 @@ class Head:
             )
         return found
 
+    @property
+    def counted_commits(self) -> int:
+        """How many commits have counted themselves in this lineage; 0 where the count was damaged."""
+        text = self.properties.get(properties.CLUSTERING_COUNT, "0")
+        return int(text) if text.isdecimal() else 0
+
     def transaction(self, app_id: str) -> TransactionState | None:
         return state_of(self.properties, app_id)
 

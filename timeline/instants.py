@@ -140,9 +140,14 @@ def complete(
     committed = table.commit([*replaces, Withdraw(plan_id)], schema_id=schema_id, summary=summary)
     assert isinstance(committed, Committed)  # without a transaction nothing was committed before
     done = len(replaces) - len(committed.dropped)
-    note = {"version": committed.version, "groups": done, "dropped": len(committed.dropped)}
-    _note(table.store, names.completed_path(plan_id), note)
+    note_completed(table, plan_id, version=committed.version, groups=done, dropped=len(committed.dropped))
     return committed
+
+
+def note_completed(table: Table, plan_id: str, *, version: int, groups: int, dropped: int) -> None:
+    """Leave the instant `completed` of a plan whose executor committed, and withdrew it, by itself."""
+    note = {"version": version, "groups": groups, "dropped": dropped}
+    _note(table.store, names.completed_path(plan_id), note)
 
 
 def cancel(table: Table, plan_id: str, *, reason: str = "somebody asked for it") -> bool:
@@ -222,4 +227,16 @@ def _forget_old(table: Table) -> None:
         _LOG.warning("the files of old plans stay until the next plan is scheduled: %s", failure)
 
 
-__all__ = ["Claim", "Instant", "Plan", "State", "Watch", "cancel", "claim", "complete", "schedule", "show"]
+__all__ = [
+    "Claim",
+    "Instant",
+    "Plan",
+    "State",
+    "Watch",
+    "cancel",
+    "claim",
+    "complete",
+    "note_completed",
+    "schedule",
+    "show",
+]

@@ -7,8 +7,9 @@ Layout::
 
     metadata/v<N>.metadata.json      the versions, and nothing else but version-hint.text at that level
     metadata/m/<id>-<kind>.avro      manifests and manifest lists (apart, so that listing versions stays one
-    page) data/<partition>/<id>-...        data files _timeline/...                    probes, and the
-    instants of clustering
+    page)
+    data/<partition>/<id>-...        data files; those that clustering sorted say by which order
+    _timeline/...                    probes, and the instants of clustering
 
 Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's
 base 32, so that ids sort as text by time. The garbage fence (R6) compares these ids, so their time comes from
@@ -18,6 +19,7 @@ the driver and runs with the table (`commit_time`), never from an executor's clo
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 
 VERSION_FOLDER = "metadata"
 MANIFEST_FOLDER = "metadata/m"
@@ -31,8 +33,11 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VERSION = re.compile(r"^v([1-9][0-9]*)\.metadata\.json$")
 _ULID = "[0-7][0-9A-HJKMNP-TV-Z]{25}"
 _ID = re.compile(rf"^({_ULID})-")
+_ORDER = "[0-9a-f]{12}"
+_CLUSTERED = re.compile(rf"^{_ULID}-clustered-({_ORDER})-([0-9]+)-[0-9]+-[0-9]+-[0-9]+\.parquet$")
 _WRITTEN = re.compile(
-    rf"^(?:{DATA_FOLDER}/(?:.+/)?({_ULID})-[A-Za-z0-9]{{1,8}}-[0-9]+-[0-9]+-[0-9]+\.parquet"
+    rf"^(?:{DATA_FOLDER}/(?:.+/)?({_ULID})-(?:[A-Za-z0-9]{{1,8}}|clustered-{_ORDER}-[0-9]+)"
+    r"-[0-9]+-[0-9]+-[0-9]+\.parquet"
     rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro)$"
 )
 _INSTANT = re.compile(
@@ -94,6 +99,29 @@ def data_file_name(file_id: str, app_id: str, batch: int, bucket: int, attempt: 
     """
     app = re.sub(r"[^A-Za-z0-9]", "", app_id)[:8] or "app"
     return f"{file_id}-{app}-{batch}-{bucket}-{attempt}.parquet"
+
+
+def clustered_file_name(file_id: str, order: str, level: int, group: int, number: int, attempt: int) -> str:
+    """Return the last part of the path of a file that clustering wrote in an order, and at which level.
+
+    This is the home of both facts, since Iceberg has no word for curves, or for how often rows were sorted:
+    they live and go with the file, whatever happens to properties and snapshots. They are advice: a name that
+    says something else costs rewriting, never a row. No `data_file_name` looks like it, whatever its app.
+    """
+    return f"{file_id}-clustered-{order_digest(order)}-{level}-{group}-{number}-{attempt}.parquet"
+
+
+def clustering_of(path: str) -> tuple[str, int] | None:
+    """Return the digest of its order and the level that a file's name tells; None for a file that clustering
+    did not put in order. The inverse of `clustered_file_name`.
+    """
+    match = _CLUSTERED.match(path.rpartition("/")[2])
+    return (match.group(1), int(match.group(2))) if match else None
+
+
+def order_digest(order: str) -> str:
+    """Return what stands for an order's name, which may be long, in the names of files."""
+    return blake2b(order.encode(), digest_size=6).hexdigest()
 
 
 def file_id(path: str) -> str | None:

@@ -21,6 +21,7 @@ GC_CUTOFF = _OURS + "gc-cutoff"
 PROBED_STORES = _OURS + "probed-stores"
 PENDING_PLANS = _OURS + "pending-plans"
 RESERVATION_TIMEOUT_MS = _OURS + "clustering.reservation-timeout-ms"
+CLUSTERING_COUNT = _OURS + "clustering.commits"
 MAX_SNAPSHOTS = _OURS + "history.max-snapshots"
 DELETION_GRACE_MS = _OURS + "history.deletion-grace-ms"
 

@@ -1,5 +1,52 @@
-"""Carrying out clustering plans: rows that are asked for together come to lie in the same files.
+"""Clustering: rows that are asked for together come to lie in the same files.
 
-`execution.execute` runs on the driver; `task` runs inside Spark tasks, where a strategy of `strategies` puts
-a group's rows in order within bounded memory. Nothing is imported here: a new Python worker pays for imports.
+`plan`, `schedule`, `execute`, `schedule_and_execute`, `show` and `cancel` work on a table's location;
+`InlineClustering` and `AsyncClustering` let a sink do it. `execution` runs on the driver; `task` runs inside
+Spark tasks, where a strategy of `strategies` puts a group's rows in order within bounded memory.
+
+Names are loaded when they are asked for: a new Python worker pays for imports.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
+    from streaming_sink.clustering.report import ClusterReport
+    from streaming_sink.clustering.scheduling import Scheduled
+    from streaming_sink.clustering.service import cancel, execute, plan, schedule, schedule_and_execute, show
+
+_SERVICE = "streaming_sink.clustering.service"
+_WHERE = {
+    "AsyncClustering": "streaming_sink.clustering.inline",
+    "ClusterReport": "streaming_sink.clustering.report",
+    "InlineClustering": "streaming_sink.clustering.inline",
+    "Scheduled": "streaming_sink.clustering.scheduling",
+    "cancel": _SERVICE,
+    "execute": _SERVICE,
+    "plan": _SERVICE,
+    "schedule": _SERVICE,
+    "schedule_and_execute": _SERVICE,
+    "show": _SERVICE,
+}
+
+__all__ = [
+    "AsyncClustering",
+    "ClusterReport",
+    "InlineClustering",
+    "Scheduled",
+    "cancel",
+    "execute",
+    "plan",
+    "schedule",
+    "schedule_and_execute",
+    "show",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'streaming_sink.clustering' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)

@@ -13,9 +13,10 @@ from pyspark.util import inheritable_thread_target
 
 from planners.clustering_model import ClusteringGroup, ClusteringPlan
 from planners.clustering_policy import SortField
-from planners.sizing import parse_bytes
 from streaming_sink import fast_workers
+from streaming_sink.arrow_types import arrow_schema
 from streaming_sink.clustering.job import GroupFailed, GroupJob, GroupResult, GroupWritten, Input, decode
+from streaming_sink.clustering.options import memory_bound
 from streaming_sink.clustering.ordering import sortable
 from streaming_sink.clustering.report import ClusterReport, GroupReport, summary
 from streaming_sink.clustering.sort_orders import sort_order_ids
@@ -24,7 +25,6 @@ from streaming_sink.clustering.task import ClusterTask
 from streaming_sink.datafiles import data_file
 from streaming_sink.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.run import described, parallelism
-from streaming_sink.schema import arrow_schema
 from streaming_sink.worker_failures import explain_worker_failure
 from streaming_sink.writejob import RESULT_COLUMN, FileIds, TaskBuckets, WorkerJob
 from streaming_sink.writer import partition_sources
@@ -38,7 +38,7 @@ from timeline.table import Committed, Table
 _LOG = logging.getLogger("streaming_sink")
 _APP_ID = "cluster"
 _RESULT = StructType([StructField(RESULT_COLUMN, BinaryType())])
-_LEAST_MEMORY = 1024 * 1024
+_UNWANTED = "the plan was cancelled, or taken over by another executor"
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ def execute(
     checksum: bool = False,
     strategies: Mapping[str, Factory] | None = None,
     also: Sequence[Change] = (),
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> ClusterReport:
     """Rewrite the groups of a plan in parallel, and commit all that succeeded as one REPLACE version.
 
@@ -71,19 +72,20 @@ def execute(
     a dead worker or a dropped group wrote is not part of the table; `remove_orphan_files` deletes it.
 
     `strategies` are the user's own, by name, beside the built-in ones. `also` goes into the same version.
+    `is_wanted` is asked before each group and before the commit: after a False nothing more is done.
     ValueError, before anything is written, for a strategy or a column that there is not, and for a memory
     bound below 1 MiB. Else raises as `Table.commit`, but for a conflict, which is what the report tells.
     """
-    memory = parse_bytes(memory_bytes)
-    if memory < _LEAST_MEMORY:
-        raise ValueError(f"memory_bytes must be at least {_LEAST_MEMORY:,}: memory_bytes={memory:,}")
+    memory = memory_bound(memory_bytes)
     head = table.refresh()
     jobs = _jobs(head, table, plan, memory, checksum, strategies or {})
     table.ensure_store_is_safe()
     groups = _found(head, plan)
     order_ids = sort_order_ids(table, [it.planned for it in groups if not it.dropped])
-    groups = _rewritten(session, groups, jobs, table.store.location)
-    report = _commit(table, head, groups, order_ids, plan_id, also)
+    groups = _rewritten(session, groups, jobs, table.store.location, is_wanted)
+    report = (
+        _commit(table, head, groups, order_ids, plan_id, also) if is_wanted() else _unwanted(groups, plan_id)
+    )
     _LOG.info("%s", report.line())
     return report
 
@@ -127,6 +129,8 @@ def _jobs(
             rows_per_file=_rows_per_file(group, plan.target_file_bytes),
             memory_bytes=memory,
             checksum=checksum,
+            order=planned.order,
+            level=planned.level,
         )
 
     return job
@@ -169,7 +173,11 @@ def _why_unfit(head: Head, inputs: Sequence[LiveFile]) -> str:
 
 
 def _rewritten(
-    session: SparkSession, groups: list[_Group], jobs: Callable[[_Group], GroupJob], location: str
+    session: SparkSession,
+    groups: list[_Group],
+    jobs: Callable[[_Group], GroupJob],
+    location: str,
+    is_wanted: Callable[[], bool],
 ) -> list[_Group]:
     """Run every group that has its files, and return all with their results.
 
@@ -177,6 +185,8 @@ def _rewritten(
     """
 
     def run(group: _Group) -> GroupResult:
+        if not is_wanted():
+            return GroupFailed(_UNWANTED)
         with described(session, f"{location}: clustering group {group.index}"):
             one = session.range(0, 1, 1, 1)
             rows = one.mapInArrow(ClusterTask(jobs(group)), _RESULT).collect()
@@ -244,6 +254,11 @@ def _commit(
         snapshot_id=committed.replaced_snapshot_id,
         groups=tuple(told),
     )
+
+
+def _unwanted(groups: list[_Group], plan_id: str) -> ClusterReport:
+    lost = tuple(_dropped(_report(group), _UNWANTED) for group in groups)
+    return ClusterReport(plan_id=plan_id, version=None, snapshot_id=None, groups=lost)
 
 
 def _succeeded(group: _Group) -> bool:

@@ -53,6 +53,9 @@ class GroupJob:
     """Arrow bytes that the task may hold; rows beyond it wait on the worker's disk."""
     checksum: bool
     """Whether to read what was written, and compare it with the inputs as multisets of rows."""
+    order: str | None = None
+    """The order of the rows, for the names of the files to tell; None where they are only joined."""
+    level: int = 0
 
     @property
     def rows(self) -> int:

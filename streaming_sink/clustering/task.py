@@ -23,7 +23,7 @@ from streaming_sink.parquet_file import ParquetFile
 from streaming_sink.partitioning import partition_path
 from streaming_sink.writejob import RESULT_COLUMN, WrittenFile
 from timeline.errors import StoreUnavailableError
-from timeline.names import DATA_FOLDER, data_file_name, ulid
+from timeline.names import DATA_FOLDER, clustered_file_name, data_file_name, ulid
 
 _ROW_GROUP_SHARE = 8
 """A row group takes this part of the task's memory as Arrow, while sorting goes on."""
@@ -115,10 +115,14 @@ class _Files:
         self._held, self._held_bytes = [], 0
 
     def _new_path(self) -> str:
-        job = self._job.worker
-        folder = partition_path(self._job.partition, job.partition_by, job.schema)
+        group, job = self._job, self._job.worker
+        folder = partition_path(group.partition, job.partition_by, job.schema)
         file_id = ulid(job.ids.time_ms, int.from_bytes(os.urandom(10), "big"))
-        name = data_file_name(file_id, job.ids.app_id, self._job.index, len(self._written), self._attempt)
+        place = group.index, len(self._written), self._attempt
+        if group.order is None:
+            name = data_file_name(file_id, job.ids.app_id, *place)
+        else:
+            name = clustered_file_name(file_id, group.order, group.level, *place)
         return "/".join(part for part in (DATA_FOLDER, folder, name) if part)
 
     def _close(self) -> None:

@@ -34,7 +34,7 @@ def score(switches: Sequence[Switch], most: int = MOST_SEEDS, processes: int = 2
     """Throw each switch and run schedules from seed 0 on until the oracle objects, at most so many."""
     with Pool(processes) as pool:
         numbers = [SWITCHES.index(switch) for switch in switches]
-        yield from pool.imap(partial(_score_one, most=most), numbers, chunksize=1)
+        yield from pool.imap_unordered(partial(_score_one, most=most), numbers, chunksize=1)
 
 
 def _score_one(number: int, most: int) -> Scored:

@@ -33,17 +33,22 @@ ROWS = 100
 _SCHEMA = "id bigint, p string, text string"
 
 
+def source_rows(number: int, rows: int = ROWS) -> dict[str, list[Any]]:
+    """Return the columns of source file `number`."""
+    ids = range(number * rows, (number + 1) * rows)
+    return {
+        "id": list(ids),
+        "p": [f"p{each % 3}" for each in ids],
+        "text": [f"{each * 2654435761 % 2**32:x}" for each in ids],
+    }
+
+
 def add_files(folder: str | Path, numbers: Iterable[int], rows: int = ROWS) -> None:
     """Add source files of `rows` rows; file n holds the ids from n * rows on. Streams take them in order."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     for number in numbers:
-        ids = range(number * rows, (number + 1) * rows)
         table = pa.table(
-            {
-                "id": ids,
-                "p": [f"p{each % 3}" for each in ids],
-                "text": [f"{each * 2654435761 % 2**32:x}" for each in ids],
-            },
+            source_rows(number, rows),
             schema=pa.schema([("id", pa.int64()), ("p", pa.string()), ("text", pa.string())]),
         )
         hidden, path = Path(folder) / f".{number}", Path(folder) / f"{number:04d}.parquet"

@@ -12,8 +12,8 @@ from pyiceberg.table import StaticTable
 from pyiceberg.typedef import Record
 
 from streaming_sink import IcebergSink
+from streaming_sink.arrow_types import arrow_schema
 from streaming_sink.errors import CommitConflictError
-from streaming_sink.schema import arrow_schema
 from streaming_sink.target import Destination
 from tests.spark.streams import ROWS, SMALL, add_files, ids_of, metadata_file, source_ids, start
 from timeline.changes import Replace

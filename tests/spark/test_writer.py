@@ -14,10 +14,11 @@ from pyspark.sql import functions as sf
 
 from planners.model import Bucket, InsertPlan
 from planners.routing import SLOTS, HotRoute, Routing
+from streaming_sink.arrow_types import arrow_schema
 from streaming_sink.batches import conform
 from streaming_sink.partitioning import source_type, split
 from streaming_sink.routes import key_expression
-from streaming_sink.schema import arrow_schema, iceberg_schema
+from streaming_sink.schema import iceberg_schema
 from streaming_sink.spec import partition_spec
 from streaming_sink.writejob import FileIds
 from streaming_sink.writer import WriteJob, partition_sources, write

@@ -1,0 +1,84 @@
+"""From a plan on the timeline to its REPLACE: claimed, kept alive by signs of life, rewritten, completed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from planners.clustering_model import ClusteringPlan
+from streaming_sink.clustering.execution import execute
+from streaming_sink.clustering.options import Execution
+from streaming_sink.clustering.report import ClusterReport
+from timeline import instants
+from timeline.changes import Withdraw
+from timeline.claims import PATIENCE_SECONDS, Claim, Watch, all_instants
+from timeline.pending import pending_plans
+from timeline.table import Table
+
+BEAT_SECONDS = PATIENCE_SECONDS / 5
+"""An executor is given up after `PATIENCE_SECONDS` of silence: a store that fails twice does not matter."""
+
+
+def carry_out(
+    session: SparkSession, table: Table, plan_id: str, how: Execution, watch: Watch | None = None
+) -> ClusterReport | None:
+    """Claim a pending plan, rewrite its groups and complete it, in one version; None where there is nothing
+    to do: it is not pending, or another executor has it (see `instants.claim`).
+
+    Raises as `execute`; the plan then stays pending, for another executor or for `cancel`.
+    """
+    claim = instants.claim(table, plan_id, watch)
+    if claim is None:
+        return None
+    with _beating(claim) as is_ours:
+        report = execute(
+            session,
+            table,
+            ClusteringPlan.from_dict(claim.plan),
+            plan_id=plan_id,
+            memory_bytes=how.memory_bytes,
+            checksum=how.checksum,
+            strategies=how.strategies,
+            also=[Withdraw(plan_id)],
+            is_wanted=is_ours,
+        )
+    if report.version is not None:
+        done = len(report.committed)
+        dropped = len(report.groups) - done
+        instants.note_completed(table, plan_id, version=report.version, groups=done, dropped=dropped)
+    return report
+
+
+def take_over(session: SparkSession, table: Table, how: Execution, watch: Watch) -> list[ClusterReport]:
+    """Carry out the pending plans whose executors have died, as far as `watch` has seen that they have.
+
+    One that nobody has claimed is left to whom it was scheduled for. No request where no plan is pending.
+    """
+    pending = [each.plan_id for each in pending_plans(table.head.properties)]
+    known = all_instants(table.store) if pending else {}
+    claimed = [plan_id for plan_id in pending if "inflight" in known.get(plan_id, {})]
+    reports = [carry_out(session, table, plan_id, how, watch) for plan_id in claimed]
+    return [report for report in reports if report is not None]
+
+
+@contextmanager
+def _beating(claim: Claim) -> Iterator[Callable[[], bool]]:
+    """Give signs of life from a thread during the block. Yields what says whether the claim still holds."""
+    ended, lost = threading.Event(), threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(BEAT_SECONDS):
+            if not claim.beat():
+                lost.set()
+                return
+
+    thread = threading.Thread(target=beat, name=f"clustering {claim.plan_id}", daemon=True)
+    thread.start()
+    try:
+        yield lambda: not lost.is_set()
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,90 @@
+"""What the clustering planner is told of a table's files: from the head to the planner's values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.types import PrimitiveType
+
+from planners.clustering_policy import ClusteringPolicy
+from planners.model import ColumnBounds, TableFile
+from timeline import names
+from timeline.head import Head
+from timeline.manifests import LiveFile, is_data
+
+_ANOTHER_ORDER = "another order"
+
+
+def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str]) -> Iterator[TableFile]:
+    """Yield every live data file of the head, with the bounds of the columns that the policy sorts by.
+
+    `reserved`: location → the plan that has it. `committed_at` is the time that begins the file's id, in
+    milliseconds (0 for a name that is not ours). Reads the manifests that are not in memory.
+    """
+    columns = _columns(head.schema, policy)
+    for manifest in head.manifests:
+        if not is_data(manifest):
+            continue
+        bounds = {}
+        if columns:
+            entries = head.manifest_files.entries(manifest)
+            bounds = {it.data_file.file_path: _bounds(it.data_file, columns) for it in entries}
+        for file in head.manifest_files.contents(manifest).files.values():
+            yield _known(head, policy, file, bounds.get(file.location, ()), reserved.get(file.location))
+
+
+def _known(
+    head: Head,
+    policy: ClusteringPolicy,
+    file: LiveFile,
+    bounds: tuple[ColumnBounds, ...],
+    reserved_by: str | None,
+) -> TableFile:
+    order, level = _order(file.location, policy)
+    file_id = names.file_id(file.location)
+    return TableFile(
+        path=file.location,
+        partition=file.partition,
+        bytes=file.bytes,
+        rows=file.rows,
+        sorted=order is not None,
+        has_deletes=head.has_deletes(file),
+        other_spec=file.spec_id != head.spec.spec_id,
+        reserved_by=reserved_by,
+        bounds=bounds,
+        clustered_by=order,
+        level=level,
+        committed_at=0 if file_id is None else names.ulid_time_ms(file_id),
+    )
+
+
+def _order(location: str, policy: ClusteringPolicy) -> tuple[str | None, int]:
+    """Return the order and level of a file. A name tells only whether it is the policy's order."""
+    found = names.clustering_of(location)
+    if found is None:
+        return None, 0
+    digest, level = found
+    wanted = policy.order
+    is_wanted = wanted is not None and digest == names.order_digest(wanted)
+    return (wanted if is_wanted else _ANOTHER_ORDER), level
+
+
+def _columns(schema: Schema, policy: ClusteringPolicy) -> list[tuple[str, int, PrimitiveType]]:
+    found = [(it.column, schema.find_field(it.column)) for it in policy.sort_by]
+    return [
+        (name, field.field_id, field.field_type)
+        for name, field in found
+        if isinstance(field.field_type, PrimitiveType)
+    ]
+
+
+def _bounds(file: DataFile, columns: list[tuple[str, int, PrimitiveType]]) -> tuple[ColumnBounds, ...]:
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    return tuple(
+        ColumnBounds(name, from_bytes(kind, lower[field_id]), from_bytes(kind, upper[field_id]))
+        for name, field_id, kind in columns
+        if field_id in lower and field_id in upper
+    )

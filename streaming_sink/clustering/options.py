@@ -1,0 +1,150 @@
+"""What a user asks of clustering: checked together where it is said, long before a pass runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import pyarrow as pa
+
+from planners.clustering_model import Strategy
+from planners.clustering_policy import ClusteringPolicy, SortField, nearest
+from planners.clustering_strategies import PlanStrategy
+from planners.sizing import parse_bytes
+from streaming_sink.clustering.ordering import sortable
+from streaming_sink.clustering.strategies import STRATEGIES, Factory, strategy_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_LEAST_MEMORY = 1024 * 1024
+_GROUP_BYTES = 4 * 1024**3
+_TARGET_BYTES = 1024**3
+
+
+class PassOptions(TypedDict, total=False):
+    """The keywords of a pass. All have defaults; sizes are integers or texts such as "1GiB".
+
+    `sort_by`: columns, as names ("session_id", "time desc nulls last") or `SortField`; none only joins files.
+    `strategy`: "sort" (by default), "zorder", "hilbert", "bin_pack", or a name in `strategies`: the user's
+    own, each made from `parameters`. `select`: the plan strategies that a file has to pass; by default
+    `BySize()`. `max_bytes_per_pass`: what one pass reads at most; the rest waits for the next one.
+    `memory_bytes`: Arrow bytes that one task holds; more is spilled. `checksum`: read back what was written,
+    and compare. The others are those of `planners.ClusteringPolicy`.
+    """
+
+    sort_by: Sequence[str | SortField]
+    strategy: str | Strategy
+    parameters: Mapping[str, str]
+    strategies: Mapping[str, Factory]
+    select: PlanStrategy | Sequence[PlanStrategy]
+    target_file_bytes: int | str
+    small_file_bytes: int | str
+    max_group_bytes: int | str
+    max_group_files: int
+    max_groups: int
+    overlap_at_least: int
+    max_bytes_per_pass: int | str
+    memory_bytes: int | str
+    checksum: bool
+
+
+_OF_THE_PASS = ("strategies", "max_bytes_per_pass", "memory_bytes", "checksum")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a plan's groups are rewritten, whoever planned them."""
+
+    memory_bytes: int
+    checksum: bool
+    strategies: Mapping[str, Factory]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of clustering: what it plans by, how much at once, and how it rewrites. See `pass_of`."""
+
+    policy: ClusteringPolicy
+    max_bytes: int
+    execution: Execution
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Raise ValueError for a sort column that a table of this schema lacks, or that has no order."""
+        for field in self.policy.sort_by:
+            sortable(schema, field.column)
+
+
+def pass_of(**options: Unpack[PassOptions]) -> Pass:
+    """Return the pass that these options ask for.
+
+    TypeError for an unknown option, ValueError for a value that cannot be; both name the nearest that is.
+    """
+    check_names("clustering", options, ())
+    given: dict[str, Any] = {name: value for name, value in options.items() if name not in _OF_THE_PASS}
+    execution = execution_of(
+        options.get("memory_bytes", "512MiB"), options.get("checksum", False), options.get("strategies", {})
+    )
+    max_bytes = parse_bytes(options.get("max_bytes_per_pass", "1GiB"))
+    target = parse_bytes(given.setdefault("target_file_bytes", _TARGET_BYTES))
+    if max_bytes < target:
+        raise ValueError(
+            "max_bytes_per_pass must reach target_file_bytes, or no pass could make a full file; raise it, or"
+            f" lower the target: max_bytes_per_pass={max_bytes:,}, target_file_bytes={target:,}"
+        )
+    given.setdefault("max_group_bytes", min(_GROUP_BYTES, max_bytes))
+    given["strategy"] = _strategy(given.get("strategy"), given.pop("parameters", {}), given, execution)
+    policy = ClusteringPolicy(**given)
+    if policy.max_group_bytes > max_bytes:
+        raise ValueError(
+            "max_bytes_per_pass must hold a group, or no pass could take one; raise it, or lower"
+            f" max_group_bytes: max_bytes_per_pass={max_bytes:,}, max_group_bytes={policy.max_group_bytes:,}"
+        )
+    strategy_of(policy.strategy, execution.strategies)
+    return Pass(policy, max_bytes, execution)
+
+
+def execution_of(
+    memory_bytes: int | str = "512MiB",
+    checksum: bool = False,
+    strategies: Mapping[str, Factory] | None = None,
+) -> Execution:
+    """Return how plans are carried out. ValueError for a memory bound that holds nothing."""
+    return Execution(memory_bound(memory_bytes), checksum, dict(strategies or {}))
+
+
+def memory_bound(memory_bytes: int | str) -> int:
+    """Return the Arrow bytes that one task may hold. ValueError for less than 1 MiB."""
+    memory = parse_bytes(memory_bytes)
+    if memory < _LEAST_MEMORY:
+        raise ValueError(f"memory_bytes must be at least {_LEAST_MEMORY:,}: memory_bytes={memory:,}")
+    return memory
+
+
+def check_names(what: str, given: Iterable[str], more: Sequence[str]) -> None:
+    """Raise TypeError for an option that neither a pass has nor `more` names, with the nearest."""
+    known = [*more, *PassOptions.__annotations__]
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{what} has no option {name!r}{hint}; it has {', '.join(known)}")
+
+
+def _strategy(
+    asked: str | Strategy | None,
+    parameters: Mapping[str, str],
+    policy: Mapping[str, Any],
+    execution: Execution,
+) -> Strategy:
+    if isinstance(asked, Strategy):
+        if parameters:
+            raise ValueError(f"parameters belong into the strategy that is given: {asked}")
+        return asked
+    name = asked if asked is not None else "sort" if policy.get("sort_by") else "bin_pack"
+    known = {**STRATEGIES, **execution.strategies}
+    if name not in known:
+        raise nearest("clustering strategy", name, known)
+    return Strategy(name, tuple(sorted(parameters.items())))

@@ -1,0 +1,76 @@
+"""One pass of clustering, planned on an open table's head and saved on its timeline. Without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planners.clustering import plan_clustering
+from planners.clustering_model import ClusteringPlan, partition_text
+from planners.model import Decision, TableFile, Verdict
+from streaming_sink.arrow_types import arrow_schema
+from streaming_sink.clustering.known_files import known_files
+from streaming_sink.clustering.options import Pass
+from timeline import instants
+from timeline.errors import CommitConflictError
+from timeline.reservations import Reservations
+from timeline.table import Table
+
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A plan that is saved on the timeline, and announced: its files are reserved."""
+
+    plan_id: str
+    plan: ClusteringPlan
+
+
+def plan_pass(table: Table, reservations: Reservations, asked: Pass) -> ClusteringPlan:
+    """Return what a pass would do now, by the newest head that this process has seen.
+
+    ValueError for a column that the table lacks.
+    """
+    head = table.head
+    asked.check_columns(arrow_schema(head.schema))
+    files = list(known_files(head, asked.policy, reservations.files(head)))
+    plan = plan_clustering(files, head.metadata.last_updated_ms, asked.policy)
+    return _bounded(plan, asked.max_bytes, files)
+
+
+def schedule_pass(table: Table, reservations: Reservations, asked: Pass) -> Scheduled | None:
+    """Plan a pass and save it; None where there is nothing to do.
+
+    Plans again where another scheduler was first with some of the files. Raises as `Table.commit`.
+    """
+    for tries in range(1, _TRIES + 1):
+        plan = plan_pass(table, reservations, asked)
+        if not plan.groups:
+            return None
+        # Every sink reads the plan, to know what it reserves: what it leaves alone is not worth the bytes.
+        saved = replace(plan, left_out=()).to_dict()
+        try:
+            return Scheduled(instants.schedule(table, saved), plan)
+        except CommitConflictError:
+            if tries == _TRIES:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _bounded(plan: ClusteringPlan, max_bytes: int, files: Sequence[TableFile]) -> ClusteringPlan:
+    """Return the best part of a plan that a pass may read; the files of the rest are left out."""
+    groups, beyond, room = [], set[str](), max_bytes
+    for group in plan.groups:
+        if group.bytes <= room:
+            groups.append(group)
+            room -= group.bytes
+        else:
+            beyond.update(group.inputs)
+    reason = f"beyond the {max_bytes:,} bytes of a pass, left for the next"
+    left_out = [
+        Decision(it.path, partition_text(it.partition), it.bytes, Verdict.KEPT, reason)
+        for it in files
+        if it.path in beyond
+    ]
+    return replace(plan, groups=tuple(groups), left_out=(*plan.left_out, *left_out))

@@ -1,0 +1,98 @@
+"""Clustering as a user calls it, on a table's location. Streams and other calls may go on meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from planners.clustering_model import ClusteringPlan
+from streaming_sink.clustering.options import PassOptions, execution_of, pass_of
+from streaming_sink.clustering.report import ClusterReport
+from streaming_sink.clustering.scheduling import Scheduled, plan_pass, schedule_pass
+from streaming_sink.clustering.strategies import Factory
+from streaming_sink.options import StorageOptions
+from timeline import instants
+from timeline.claims import Watch
+from timeline.instants import Instant
+from timeline.reservations import Reservations
+from timeline.stores import open_store
+from timeline.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from typing_extensions import Unpack
+
+
+def plan(
+    location: str, *, storage_options: StorageOptions | None = None, **options: Unpack[PassOptions]
+) -> ClusteringPlan:
+    """Return what a pass would do now, and change nothing. Print its `explain()`.
+
+    For the options see `PassOptions`: TypeError and ValueError for those that cannot be, with the nearest
+    name. TableNotFoundError where there is no table.
+    """
+    asked, table = pass_of(**options), Table.open(open_store(location, storage_options))
+    return plan_pass(table, Reservations(table.store), asked)
+
+
+def schedule(
+    location: str, *, storage_options: StorageOptions | None = None, **options: Unpack[PassOptions]
+) -> Scheduled | None:
+    """Plan a pass, and save the plan on the table's timeline, for `execute` here or elsewhere; None where
+    there is nothing to do. From then on its files are reserved: no fill and no other plan takes them.
+
+    Raises as `plan`, and as a commit does.
+    """
+    asked, table = pass_of(**options), Table.open(open_store(location, storage_options))
+    return schedule_pass(table, Reservations(table.store), asked)
+
+
+def execute(
+    session: SparkSession,
+    location: str,
+    plan_id: str,
+    *,
+    memory_bytes: int | str = "512MiB",
+    checksum: bool = False,
+    strategies: Mapping[str, Factory] | None = None,
+    watch: Watch | None = None,
+    storage_options: StorageOptions | None = None,
+) -> ClusterReport | None:
+    """Carry out a plan of the timeline, as one version with one REPLACE; None where there is nothing to do:
+    it is not pending any more, or another executor has it.
+
+    A process that calls this again and again with one `watch` takes over what a dead executor has left. See
+    the report for groups that were dropped (their files had gone) or failed; what else goes wrong is raised,
+    and the plan stays pending.
+    """
+    from streaming_sink.clustering.carrying_out import carry_out  # needs pyspark, which planning does not
+
+    how = execution_of(memory_bytes, checksum, strategies)
+    return carry_out(session, Table.open(open_store(location, storage_options)), plan_id, how, watch)
+
+
+def schedule_and_execute(
+    session: SparkSession,
+    location: str,
+    *,
+    storage_options: StorageOptions | None = None,
+    **options: Unpack[PassOptions],
+) -> ClusterReport | None:
+    """Plan a pass, save the plan and carry it out; None where there is nothing to do."""
+    from streaming_sink.clustering.carrying_out import carry_out
+
+    asked, table = pass_of(**options), Table.open(open_store(location, storage_options))
+    scheduled = schedule_pass(table, Reservations(table.store), asked)
+    return None if scheduled is None else carry_out(session, table, scheduled.plan_id, asked.execution)
+
+
+def show(location: str, *, storage_options: StorageOptions | None = None) -> tuple[Instant, ...]:
+    """Return the plans that are pending, and those that ended in the last week, oldest first."""
+    return instants.show(Table.open(open_store(location, storage_options)))
+
+
+def cancel(location: str, plan_id: str, *, storage_options: StorageOptions | None = None) -> bool:
+    """Withdraw a pending plan and free its files; False where it is not pending. Its executor, if it has one,
+    stops at its next sign of life.
+    """
+    return instants.cancel(Table.open(open_store(location, storage_options)), plan_id)

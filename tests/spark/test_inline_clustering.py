@@ -1,0 +1,361 @@
+"""Clustering from plan to REPLACE: by a user, by the stream itself, by two at once; no row lost."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table import StaticTable
+from pyiceberg.types import LongType, NestedField, StringType
+
+from planners import InsertPlan
+from streaming_sink import AsyncClustering, IcebergSink, InlineClustering, clustering
+from streaming_sink.cli import DONE, main
+from streaming_sink.clustering.carrying_out import take_over
+from streaming_sink.clustering.clusterer import Clusterer
+from streaming_sink.clustering.options import execution_of
+from streaming_sink.clustering.report import PLAN_ID
+from streaming_sink.datafiles import data_file
+from streaming_sink.spec import partition_spec
+from streaming_sink.worker import TaskWriter
+from streaming_sink.writejob import FileIds
+from streaming_sink.writer import WriteJob, worker_job
+from tests.spark.streams import (
+    SMALL,
+    add_files,
+    calling_as,
+    drain,
+    forget_last_commit,
+    head_of,
+    ids_of,
+    metadata_file,
+    source_ids,
+    source_rows,
+)
+from timeline import names
+from timeline.changes import Append
+from timeline.claims import Watch
+from timeline.clock import Environment
+from timeline.instants import State, claim
+from timeline.pending import pending_plans
+from timeline.stores import open_store
+from timeline.table import Table
+
+pytestmark = pytest.mark.spark
+
+SIZES = {"target_file_bytes": "1MiB", "small_file_bytes": "64KiB"}
+BY_TEXT = {"sort_by": ["text"], **SIZES}
+
+
+@pytest.fixture
+def unclustered(location):
+    """The location of a table of four files, each with keys from all over. Made without Spark: quicker."""
+    return _made(location)
+
+
+def _made(location, partition_by=()):
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "p", StringType()),
+        NestedField(3, "text", StringType()),
+    )
+    table = Table.create(open_store(location), schema, partition_spec(partition_by, schema))
+    for number in range(4):
+        plan = InsertPlan((), (), 10, 10**6, 1 << 30)
+        ids = FileIds(1 + number, "made", number)
+        job = worker_job(WriteJob(table.store, table.head.schema, table.head.spec, {}, plan, None, ids))
+        writer = TaskWriter(job, 0, 0)
+        writer.write(pa.Table.from_pydict(source_rows(number)).to_batches()[0])
+        table.commit([Append(tuple(data_file(file, table.head.spec) for file in writer.finish()))])
+    return location
+
+
+def _replaces(location):
+    """Return the ids of the plans whose REPLACE the table remembers."""
+    snapshots = StaticTable.from_metadata(metadata_file(location)).metadata.snapshots
+    found = [snapshot.summary.additional_properties.get(PLAN_ID) for snapshot in snapshots]
+    return [plan_id for plan_id in found if plan_id is not None]
+
+
+def _files(location):
+    return [task.file for task in StaticTable.from_metadata(metadata_file(location)).scan().plan_files()]
+
+
+def _ids_by_duckdb(location):
+    paths = [file.file_path for file in _files(location)]
+    with duckdb.connect() as connection:
+        found = connection.execute("SELECT id FROM read_parquet($1) ORDER BY id", [paths]).fetchall()
+    return [each for (each,) in found]
+
+
+def test_a_plan_is_saved_carried_out_and_completed_and_the_rows_are_the_same(spark, unclustered):
+    scheduled = clustering.schedule(unclustered, **BY_TEXT)
+    plan_id = scheduled.plan_id
+    assert Path(unclustered, names.requested_path(plan_id)).exists()
+    assert [it.state for it in clustering.show(unclustered)] == [State.REQUESTED]
+
+    report = clustering.execute(spark, unclustered, plan_id, checksum=True)
+    assert [group.outcome for group in report.groups] == ["committed"]
+    assert _replaces(unclustered) == [plan_id]
+    assert [it.state for it in clustering.show(unclustered)] == [State.COMPLETED]
+    assert not pending_plans(head_of(unclustered).properties)
+    assert ids_of(unclustered) == source_ids(4)
+    assert _ids_by_duckdb(unclustered) == list(range(400))
+    assert clustering.execute(spark, unclustered, plan_id) is None, "it is completed"
+
+
+@pytest.mark.parametrize("strategy", ["sort", "zorder"])
+def test_a_second_pass_finds_its_own_work_and_plans_nothing(spark, unclustered, strategy):
+    options = {**BY_TEXT, "sort_by": ["text", "id"], "strategy": strategy}
+    assert clustering.schedule_and_execute(spark, unclustered, **options).version
+    version = head_of(unclustered).number
+    assert clustering.schedule_and_execute(spark, unclustered, **options) is None
+    assert head_of(unclustered).number == version
+    assert "waits" in clustering.plan(unclustered, **options).left_out[0].reason
+    other = clustering.plan(unclustered, **{**options, "sort_by": ["id", "text"]})
+    assert other.groups[0].reasons[0] == "1 files not in this order"
+
+
+def test_a_pass_reads_no_more_than_it_may_and_the_rest_waits_for_the_next(spark, location):
+    _made(location, ["p"])
+    all_bytes = clustering.plan(location, **BY_TEXT).bytes
+    half = all_bytes // 2
+    sizes = {"target_file_bytes": half, "small_file_bytes": half - 1, "max_bytes_per_pass": all_bytes - 1}
+    options = {**BY_TEXT, **sizes}
+    plan = clustering.plan(location, **options)
+    assert (len(plan.groups), len(plan.left_out)) == (2, 4)
+    assert plan.left_out[0].reason == f"beyond the {all_bytes - 1:,} bytes of a pass, left for the next"
+    assert len(clustering.schedule_and_execute(spark, location, **options).committed) == 2
+    assert len(clustering.schedule_and_execute(spark, location, **options).committed) == 1
+    assert clustering.plan(location, **options).groups == ()
+    assert ids_of(location) == source_ids(4)
+
+
+def test_a_cancelled_plan_frees_its_files_and_is_not_carried_out(spark, unclustered):
+    plan_id = clustering.schedule(unclustered, **BY_TEXT).plan_id
+    assert clustering.schedule(unclustered, **BY_TEXT) is None, "all files are reserved"
+    assert clustering.cancel(unclustered, plan_id)
+    assert clustering.execute(spark, unclustered, plan_id) is None
+    assert [it.state for it in clustering.show(unclustered)] == [State.CANCELLED]
+    assert clustering.plan(unclustered, **BY_TEXT).groups
+    assert not clustering.cancel(unclustered, plan_id)
+
+
+def test_two_clusterers_at_once_replace_each_file_once(spark, unclustered):
+    def cluster(_):
+        return clustering.schedule_and_execute(spark, unclustered, **BY_TEXT)
+
+    with ThreadPoolExecutor(2) as pool:
+        reports = list(pool.map(cluster, range(2)))
+    assert sum(len(report.committed) for report in reports if report is not None) == 1
+    assert not pending_plans(head_of(unclustered).properties)
+    assert ids_of(unclustered) == source_ids(4)
+
+
+def test_the_stream_clusters_after_every_second_commit_over_restarts_and_fills(
+    spark, tmp_path, location, checkpoint
+):
+    inline = InlineClustering(every_commits=2, **BY_TEXT)
+    options = {"sizing": SMALL, "fill_policy": "always", "clustering": inline}
+    ran = []
+    for upto in (3, 5):  # a restart in the middle of a count
+        add_files(tmp_path / "source", range(upto))
+        sink = IcebergSink(location, partition_by=["p"], **options)
+        drain(spark, tmp_path / "source", pickle.loads(pickle.dumps(sink)), checkpoint)
+        ran.append(len(_replaces(location)))
+    assert ran == [1, 2], "after commits 2 and 4"
+    assert ids_of(location) == source_ids(5)
+    assert _ids_by_duckdb(location) == list(range(500))
+    sorted_files = [file for file in _files(location) if names.clustering_of(file.file_path)]
+    assert {file.sort_order_id for file in sorted_files} == {1}
+    assert len(sorted_files) == 6, "one for each pass and partition, which no fill has taken"
+
+
+def test_a_batch_tells_what_its_pass_did_and_how_long_it_took(spark, tmp_path, location, checkpoint):
+    add_files(tmp_path / "source", range(2))
+    sink = IcebergSink(location, clustering=InlineClustering(every_commits=2, **BY_TEXT), fill_policy="never")
+    drain(spark, tmp_path / "source", sink, checkpoint)
+    first, second = sink.reports
+    assert (first.clustering, "cluster" in first.milliseconds) == ("", False)
+    assert "1 of 1 groups, 2 files -> 1, 200 rows" in second.clustering
+    assert second.clustering in second.line()
+    assert second.milliseconds["cluster"] > 0
+    assert second.version == head_of(location).number - 3, (
+        "announced, its sort order, and the REPLACE after it"
+    )
+
+
+class Slow:
+    """A user's own strategy that takes its time."""
+
+    def __init__(self, _parameters):
+        pass
+
+    def rewrite(self, group):
+        time.sleep(1)
+        return group.read()
+
+
+class Broken:
+    """A user's own strategy that does not work."""
+
+    def __init__(self, _parameters):
+        pass
+
+    def rewrite(self, group):
+        for batch in group.read():
+            yield batch.slice(1)
+
+
+def test_a_pass_that_fails_is_told_and_the_stream_goes_on(spark, tmp_path, location, checkpoint):
+    add_files(tmp_path / "source", range(3))
+    broken = InlineClustering(every_commits=1, strategy="broken", strategies={"broken": Broken})
+    sink = IcebergSink(location, clustering=broken, fill_policy="never")
+    drain(spark, tmp_path / "source", sink, checkpoint)
+    assert [report.outcome for report in sink.reports] == ["committed"] * 3
+    assert all("returned other rows than it was given" in report.clustering for report in sink.reports)
+    assert ids_of(location) == source_ids(3)
+    assert not pending_plans(head_of(location).properties)
+
+
+def test_a_pass_that_raises_is_told_and_its_files_are_free_again(
+    spark, tmp_path, location, checkpoint, monkeypatch, caplog
+):
+    def no_cluster(*_arguments, **_options):
+        raise RuntimeError("no executors left")
+
+    monkeypatch.setattr("streaming_sink.clustering.carrying_out.execute", no_cluster)
+    add_files(tmp_path / "source", range(2))
+    sink = IcebergSink(location, clustering=InlineClustering(every_commits=1, **BY_TEXT), fill_policy="never")
+    with caplog.at_level(logging.WARNING, "streaming_sink"):
+        drain(spark, tmp_path / "source", sink, checkpoint)
+    said = "clustering failed, and is tried again when it is due: RuntimeError: no executors left"
+    assert [report.clustering for report in sink.reports] == [said, said]
+    assert said in caplog.messages
+    assert ids_of(location) == source_ids(2)
+    assert not pending_plans(head_of(location).properties)
+
+
+def test_a_pass_that_a_crash_cut_off_is_made_by_the_replay_of_its_batch(
+    spark, tmp_path, location, checkpoint, monkeypatch
+):
+    add_files(tmp_path / "source", range(2))
+    sink = IcebergSink(location, clustering=InlineClustering(every_commits=2, **BY_TEXT), fill_policy="never")
+    with monkeypatch.context() as crashed:
+        crashed.setattr(Clusterer, "after_commit", lambda *_: "")
+        drain(spark, tmp_path / "source", sink, checkpoint)
+    assert _replaces(location) == []
+    forget_last_commit(checkpoint)
+    again = pickle.loads(pickle.dumps(sink))
+    drain(spark, tmp_path / "source", again, checkpoint)
+    (skipped,) = again.reports
+    assert skipped.outcome == "skipped"
+    assert "2 files -> 1" in skipped.clustering
+    assert ids_of(location) == source_ids(2)
+
+
+def test_a_column_that_the_batch_lacks_ends_the_stream_before_anything_is_written(spark, location):
+    sink = IcebergSink(location, clustering=InlineClustering(sort_by=["txet"]))
+    batch = spark.createDataFrame([(1, "a")], "id bigint, text string")
+    with (
+        calling_as(spark, "query", "run"),
+        pytest.raises(ValueError, match=r"unknown sort column 'txet'; did you mean 'text'\?"),
+    ):
+        sink(batch, 0)
+    assert metadata_file(location) is None
+
+
+def test_a_stream_that_only_schedules_leaves_the_files_to_a_job_elsewhere(
+    spark, tmp_path, location, checkpoint
+):
+    add_files(tmp_path / "source", range(2))
+    inline = InlineClustering(every_commits=2, schedule_only=True, **BY_TEXT)
+    options = {"clustering": inline, "sizing": SMALL, "fill_policy": "always"}
+    drain(spark, tmp_path / "source", IcebergSink(location, **options), checkpoint)
+    (pending,) = pending_plans(head_of(location).properties)
+    planned = {file.file_path for file in _files(location)}
+    add_files(tmp_path / "source", range(3))
+    drain(spark, tmp_path / "source", IcebergSink(location, **options), checkpoint)
+    assert planned <= {file.file_path for file in _files(location)}, "fills leave reserved files alone"
+    assert clustering.execute(spark, location, pending.plan_id).committed
+    assert ids_of(location) == source_ids(3)
+
+
+def test_a_pass_beside_the_stream_loses_no_row_and_is_told_by_a_later_batch(
+    spark, tmp_path, location, checkpoint
+):
+    add_files(tmp_path / "source", range(2))
+    beside = AsyncClustering(every_commits=2, **BY_TEXT)
+    sink = IcebergSink(location, clustering=beside, sizing=SMALL, fill_policy="always")
+    drain(spark, tmp_path / "source", sink, checkpoint)
+    assert sink.reports[-1].clustering == "clustering: begun beside the stream"
+    sink._clusterer._thread.join(60)
+    add_files(tmp_path / "source", range(3))
+    drain(spark, tmp_path / "source", sink, checkpoint)
+    assert "1 of 1 groups" in sink.reports[-1].clustering
+    assert len(_replaces(location)) == 1
+    assert ids_of(location) == source_ids(3)
+
+
+def test_a_plan_whose_executor_died_is_taken_over_once_it_has_been_silent_for_long(spark, unclustered):
+    now = [0.0]
+    watch = Watch(Environment(monotonic=lambda: now[0]))
+    table = Table.open(open_store(unclustered))
+    plan_id = clustering.schedule(unclustered, **BY_TEXT).plan_id
+    assert claim(Table.open(open_store(unclustered)), plan_id), "and then its executor dies"
+    for seconds, taken in ((0, 0), (299, 0), (301, 1)):
+        now[0] = seconds
+        table.refresh()
+        assert len(take_over(spark, table, execution_of(), watch)) == taken
+    assert _replaces(unclustered) == [plan_id]
+    assert ids_of(unclustered) == source_ids(4)
+
+
+def test_a_plan_that_was_cancelled_while_it_ran_changes_nothing(spark, unclustered, monkeypatch):
+    monkeypatch.setattr("streaming_sink.clustering.carrying_out.BEAT_SECONDS", 0.01)
+    plan_id = clustering.schedule(unclustered, strategy="slow", strategies={"slow": Slow}, **SIZES).plan_id
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(clustering.execute, spark, unclustered, plan_id, strategies={"slow": Slow})
+        while not Path(unclustered, names.inflight_path(plan_id, 1)).exists():
+            time.sleep(0.01)
+        assert clustering.cancel(unclustered, plan_id)
+        report = running.result(60)
+    assert [group.outcome for group in report.groups] == ["dropped"]
+    assert "the plan was cancelled" in report.groups[0].why
+    assert _replaces(unclustered) == []
+
+
+def test_the_strategy_of_the_documentation_runs(spark, location):
+    text = (Path(__file__).parents[2] / "docs" / "clustering.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class " in block]
+    users = spark.createDataFrame([("b@x",), ("a@y",), ("c@x",), (None,)], "email string")
+    for number in range(2):
+        IcebergSink(location, app_id=f"app{number}", fill_policy="never")(users, 0)
+    names_here = {"__name__": "__main__", "spark": spark}
+    exec(code.replace('"/lake/users"', repr(location)), names_here)
+    (file,) = _files(location)
+    emails = pq.read_table(file.file_path)["email"].to_pylist()
+    assert emails == ["b@x", "b@x", "c@x", "c@x", "a@y", "a@y", None, None]
+
+
+def test_the_command_line_carries_out_what_was_scheduled_and_what_it_plans_itself(spark, unclustered, capsys):
+    sizes = ["--target-file-bytes", "1MiB", "--small-file-bytes", "64KiB"]
+    arguments = ["cluster", unclustered, "--sort-by", "text", "--checksum", *sizes]
+    assert main([*arguments, "--schedule-only"]) == DONE
+    assert main(["cluster", unclustered, "--pending"]) == DONE
+    assert "1 of 1 groups, 4 files -> 1, 400 rows" in capsys.readouterr().out
+    assert main([*arguments, "--strategy", "hilbert"]) == DONE
+    assert "1 of 1 groups, 1 files -> 1, 400 rows" in capsys.readouterr().out
+    assert main([*arguments, "--strategy", "hilbert"]) == DONE
+    assert capsys.readouterr().out == "nothing to do\n"
+    assert spark.range(1).count() == 1, "the session goes on"
+    assert ids_of(unclustered) == source_ids(4)
