@@ -35,8 +35,8 @@ check: lint unit ## the fast lane: linters, types, walls and the tests without S
 
 .PHONY: test
 test: java lint ## everything: the fast lane, then all tests, with branch coverage (25 min)
-	$(PYTEST) --numprocesses=2 --dist=loadfile --cov --cov-report= -m "not ($(STARTS))" $(PYTEST_ARGS) $(NONE_IS_FINE)
-	$(PYTEST) --cov --cov-append --cov-report=term -m "$(STARTS)" $(PYTEST_ARGS) $(NONE_IS_FINE)
+	$(PYTEST) --numprocesses=2 --dist=loadfile --cov --cov-report= --durations=10 -m "not ($(STARTS))" $(PYTEST_ARGS) $(NONE_IS_FINE)
+	$(PYTEST) --cov --cov-append --cov-report=term --durations=25 -m "$(STARTS)" $(PYTEST_ARGS) $(NONE_IS_FINE)
 
 .PHONY: soak
 soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests (hours)
