@@ -107,9 +107,12 @@ def versions_to_delete(listed: Iterable[int], log: Mapping[int, int], highest: i
 
 
 def lineage(tip: int | None, snapshots: Mapping[int, Snapshot]) -> list[Snapshot]:
-    """Return a snapshot and its ancestors as far as the metadata holds them, newest first."""
-    found = []
-    while tip is not None and tip in snapshots:
+    """Return a snapshot and its ancestors as far as the metadata holds them, newest first.
+
+    Ends on damaged metadata too, where an ancestor names its descendant as its parent.
+    """
+    found: list[Snapshot] = []
+    while tip is not None and tip in snapshots and len(found) < len(snapshots):
         found.append(snapshots[tip])
         tip = snapshots[tip].parent_snapshot_id
     return found

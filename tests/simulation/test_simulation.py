@@ -31,7 +31,7 @@ _MUST_BE_MET = (
 
 @cache
 def _reports() -> list[Report]:
-    with ProcessPoolExecutor(2) as pool:
+    with ProcessPoolExecutor(2, initializer=sys.settrace, initargs=(None,)) as pool:  # see score
         return list(pool.map(run, range(SCHEDULES), chunksize=20))
 
 

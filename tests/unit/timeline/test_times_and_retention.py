@@ -14,7 +14,7 @@ from tests.unit.timeline.world import DAY_MS, NOON, Audit, Clock, Lake, versions
 from timeline import names, properties
 from timeline.changes import Append, Replace, SetProperties
 from timeline.names import HINT_PATH, version_number
-from timeline.retention import snapshots_to_expire, versions_to_delete
+from timeline.retention import lineage, snapshots_to_expire, versions_to_delete
 from timeline.stores import MemoryStore
 from timeline.table import Committed, Table
 
@@ -370,3 +370,12 @@ def test_a_version_file_is_plain_json_that_pyiceberg_could_have_written() -> Non
     stored = json.loads(MemoryStore(lake.name).read(names.version_path(2)).data)
     ours = json.loads(lake.table.head.metadata.model_dump_json())
     assert stored == ours
+
+
+def test_a_lineage_that_runs_in_a_circle_ends() -> None:
+    """Only damage makes one; a commit must not hang on it."""
+    lake = Lake()
+    lake.table.commit([Append((lake.file(),))])
+    (snapshot,) = lake.table.head.metadata.snapshots
+    circle = snapshot.model_copy(update={"parent_snapshot_id": snapshot.snapshot_id})
+    assert lineage(circle.snapshot_id, {circle.snapshot_id: circle}) == [circle]
