@@ -302,7 +302,10 @@ class Table:
         times = {
             version_number(entry.metadata_file) or 0: entry.timestamp_ms for entry in metadata.metadata_log
         }
-        old = versions_to_delete(listing.versions, times, listing.highest, metadata.last_updated_ms)
+        times[self._head.number] = metadata.last_updated_ms
+        # Of versions after the known head the times are not known here; they are a later commit's to delete.
+        known = [number for number in listing.versions if number <= self._head.number]
+        old = versions_to_delete(known, times, listing.highest, metadata.last_updated_ms)
         old = old[:_VERSIONS_AT_ONCE]
         why = "newer versions have taken its place for long enough"
         deletions = tuple(
