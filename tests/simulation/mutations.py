@@ -216,9 +216,6 @@ SWITCHES = (
            "number <= highest - VERSIONS_ALWAYS_KEPT", "number < highest"),
     Switch("R19", "the hint is not refreshed before a version goes", VersionLog, "write_hint",
            "self.store.overwrite(HINT_PATH, hint_text(number))", "pass"),
-    Switch("R19", "the hint is refreshed only up to the head that the deleter knew", Table,
-           "_delete_old_versions", "self.log.write_hint(listing.highest)",
-           "self.log.write_hint(self._head.number)", stormy=True),
     Switch("R21", "an append merges manifests", Attempts, "_add_append",
            "self._append_manifests,\n        state.carried(),",
            f"{_HERE}.mixed_manifest(self, state),\n        state.carried(),"),
@@ -239,6 +236,7 @@ ELSEWHERE = (
     ("R10", "rows routed by more than their values", "executor loss in tests/spark/test_executor_loss.py"),
     ("R14", "an acknowledgement before the sync", "power-cut replay in tests/processes"),
     ("R18", "a store that ignores the condition", "the probe's tests in tests/unit/timeline/stores"),
+    ("R19", "versions whose time the deleter does not know are deleted", "a unit test of its own"),
     ("R23", "field ids and sizes in Parquet", "the readers' tests in tests/readers"),
 )
 """Rules that a memory store cannot show broken, and what catches them."""
