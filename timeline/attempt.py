@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry
 
-from timeline import conflicts, names, pending, properties, summaries
+from timeline import added_manifests, conflicts, names, pending, properties, summaries
 from timeline.changes import (
     AddSortOrder,
     Announce,
@@ -88,8 +88,8 @@ class Candidate:
 
     head: Head
     data: bytes
-    base: Version | None = None
-    """The version that it follows."""
+    base: Head | None = None
+    """The head that it follows."""
     epoch: int | None = None
     dropped: tuple[Dropped, ...] = ()
     expiry: Expiry = NOTHING_EXPIRED
@@ -142,6 +142,7 @@ class Attempts:
             head, [*appended, *(file for replace in intent.replaces for file in replace.added)]
         )
         conflicts.check_files_are_above_the_fence(head, [file.file_path for file in appended])
+        conflicts.check_files_are_not_live(head, {file.file_path for file in appended})
         now_ms = commit_time(self.environment, head)
         state = _Building(head, head.manifests, now_ms)
         if appended:
@@ -383,6 +384,11 @@ class Attempts:
                 "current_snapshot_id": current.snapshot_id,
                 "refs": refs,
             }
+        told = self._appended_alone(state)
+        if told:
+            table_properties[properties.APPENDED_MANIFESTS] = added_manifests.told(head.number + 1, told)
+        else:
+            table_properties.pop(properties.APPENDED_MANIFESTS, None)
         expiry = NOTHING_EXPIRED
         asked = [change.policy for change in self.intent.changes if isinstance(change, ExpireSnapshots)]
         if asked or (head.number + 1) % MAINTAIN_EVERY == 0:
@@ -397,13 +403,19 @@ class Attempts:
         return Candidate(
             new_head,
             encode_metadata(new_metadata),
-            head.version,
+            head,
             epoch,
             dropped,
             expiry,
             state.appended_snapshot_id,
             state.replaced_snapshot_id,
         )
+
+    def _appended_alone(self, state: _Building) -> list[ManifestFile]:
+        """Return the appended manifests, if nothing else sets this version's apart from its parent's."""
+        if state.replaced_snapshot_id is not None:
+            return []
+        return [m for m in state.manifests if m.manifest_path in self._append_files]
 
     def _new_id(self, time_ms: int) -> str:
         return new_id(self.environment, time_ms)
@@ -431,7 +443,7 @@ class _Building:
 
     def carried(self) -> list[ManifestFile]:
         """Return the manifests that still hold live files; the others have told what they deleted."""
-        return [m for m in self.manifests if m.has_added_files() or m.has_existing_files()]
+        return added_manifests.carried(self.manifests)
 
 
 def first_version(

@@ -52,6 +52,15 @@ class Claim:
             _LOG.warning("plan %s goes on without a sign of life: %s", self.plan_id, failure)
         return True
 
+    def release(self) -> None:
+        """Let the plan be claimed by others at once, if it is still ours. Best effort."""
+        path = names.inflight_path(self.plan_id, self.number)
+        try:
+            if _executor(_content(self.store, path)) == self.executor:
+                self.store.delete([path])
+        except StoreUnavailableError as failure:
+            _LOG.warning("plan %s stays claimed until its executor is given up: %s", self.plan_id, failure)
+
 
 @dataclass
 class Watch:

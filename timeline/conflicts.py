@@ -48,6 +48,19 @@ def check_files_are_above_the_fence(head: Head, locations: Iterable[str]) -> Non
             )
 
 
+def check_files_are_not_live(head: Head, locations: Set[str]) -> None:
+    """No appended file is in the table already, as far as the manifests in memory tell: its rows would count
+    twice. This is for callers without a transaction, who commit again after an unknown outcome.
+    """
+    for manifest in head.manifests:
+        contents = head.manifest_files.known(manifest)
+        if contents is not None and (known := locations & contents.files.keys()):
+            raise CommitConflictError(
+                "a file of this append is in the table already, and its rows would count twice; nothing more"
+                f" of the commit is live: {min(known)}"
+            )
+
+
 def check_appended_files_fit_the_schema(head: Head, schema_id: int) -> None:
     """Rows written under another schema still mean the same under the head's: no field gone, none narrowed,
     none newly required.

@@ -43,6 +43,12 @@ class CorruptTableError(TimelineError):
     """The table's files contradict themselves. It needs repair by a person; nothing was changed."""
 
 
+class MissingMetadataError(CorruptTableError):
+    """A manifest, or a list, that a version names does not exist. Damage, if that is still the highest
+    version; who held an older one for longer than the grace period meets it too, and takes a newer one.
+    """
+
+
 class TableNotFoundError(TimelineError):
     """There is no table of this protocol at the location."""
 

@@ -37,6 +37,16 @@ class SnapshotRecord:
     def of(cls, snapshot: Snapshot) -> SnapshotRecord:
         return cls(snapshot.snapshot_id, snapshot.sequence_number or 0, snapshot.manifest_list)
 
+    @classmethod
+    def read(cls, stored: dict[str, object]) -> SnapshotRecord:
+        """Return what `asdict` made of one. TypeError for anything else."""
+        found = cls(**stored)  # type: ignore[arg-type]
+        if [type(value) for value in (found.snapshot_id, found.sequence_number)] != [int, int]:
+            raise TypeError(f"not the numbers of a snapshot: {found}")
+        if type(found.manifest_list) is not str:
+            raise TypeError(f"not the list of a snapshot: {found}")
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -45,7 +55,10 @@ class Note:
     version: int
     commit_id: str
     expired: tuple[SnapshotRecord, ...]
+    """Those of main's lineage."""
     kept: SnapshotRecord
+    unpinned: tuple[SnapshotRecord, ...] = ()
+    """Those from before it, which a tag had kept. What they alone reached is for `remove_orphan_files`."""
 
     @property
     def path(self) -> str:
@@ -59,9 +72,14 @@ class Note:
         """Return the note that `encode` wrote, or None where the bytes are no note."""
         try:
             stored = json.loads(data)
-            expired = tuple(SnapshotRecord(**each) for each in stored["expired"])
-            return cls(stored["version"], stored["commit_id"], expired, SnapshotRecord(**stored["kept"]))
-        except (ValueError, KeyError, TypeError):
+            return cls(
+                stored["version"],
+                stored["commit_id"],
+                tuple(map(SnapshotRecord.read, stored["expired"])),
+                SnapshotRecord.read(stored["kept"]),
+                tuple(map(SnapshotRecord.read, stored.get("unpinned", ()))),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
 
@@ -80,11 +98,14 @@ def pending_notes(store: Store) -> list[Pending]:
 
 
 def read_note(store: Store, pending: Pending) -> Note | None:
-    """Return a note, or None where it has gone, or is none."""
+    """Return a note, or None where it has gone, or is none of this table's."""
     try:
-        return Note.decode(store.read(pending.path).data)
-    except FileNotFoundError:
+        note = Note.decode(store.read(pending.path).data)
+        for record in () if note is None else (*note.expired, note.kept, *note.unpinned):
+            store.relative(record.manifest_list)
+    except (FileNotFoundError, ValueError):
         return None
+    return note
 
 
 def expire(
@@ -103,13 +124,15 @@ def expire(
     expiry = snapshots_to_expire(snapshots, refs, policy, version, now_ms)
     if not expiry.snapshot_ids:
         return expiry
-    gone = expiry.snapshot_ids
-    kept = {s.snapshot_id: s for s in snapshots if s.snapshot_id not in gone}
+    tip, by_id = refs["main"].snapshot_id, {s.snapshot_id: s for s in snapshots}
+    main = {s.snapshot_id for s in lineage(tip, by_id)}
+    gone = [by_id.pop(s.snapshot_id) for s in snapshots if s.snapshot_id in expiry.snapshot_ids]
     note = Note(
         version,
         commit_id,
-        tuple(SnapshotRecord.of(s) for s in snapshots if s.snapshot_id in gone),
-        SnapshotRecord.of(lineage(refs["main"].snapshot_id, kept)[-1]),
+        tuple(SnapshotRecord.of(s) for s in gone if s.snapshot_id in main),
+        SnapshotRecord.of(lineage(tip, by_id)[-1]),
+        tuple(SnapshotRecord.of(s) for s in gone if s.snapshot_id not in main),
     )
     try:
         files.write_fresh(note.path, note.encode())

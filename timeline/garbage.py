@@ -8,21 +8,21 @@ snapshots S1 … Sk, and S the oldest that main kept, what later snapshots still
 * the lists of S1 … Sk are garbage.
 
 Nothing else of the table is read, however large it is. Snapshots that do not descend from S (branches, tags,
-staged ones) pin what they reach. Main itself only grows: no commit of this protocol moves it to another line.
+staged ones) pin what they reach; so do those that a tag had kept, in a grace period of their own. Main itself
+only grows: no commit of this protocol moves it to another line.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.table.snapshots import Snapshot
 
 from timeline import names, properties
 from timeline.deletions import Deletion, Deletions, Kind, by_kind
 from timeline.errors import TimelineError
-from timeline.expired import Note, Pending, pending_notes, read_note
+from timeline.expired import Note, Pending, SnapshotRecord, pending_notes, read_note
 from timeline.head import Head
 from timeline.manifests import ManifestFiles
 from timeline.retention import SAFE_DISTANCE, lineage
@@ -63,40 +63,67 @@ def sweep(
         else:
             due.append(pending)
     deleted: list[Deletion] = []
-    if due := due[:at_most]:
+    if due:
+        read = {each: note for each in (*due, *waiting) if (note := read_note(files.store, each)) is not None}
+        told_by_main = _told_by_main(read.values(), head)
         # A commit that lost may have noted long ago, or late under an old number, what another one has
         # expired only now: the grace period is that of the one that did, whose note is there too.
         live = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
-        waits = [note for each in waiting if (note := read_note(files.store, each)) is not None]
+        waits = [read[each] for each in waiting if each in read]
         kept = live | {expired.snapshot_id for note in waits for expired in note.expired}
-        for pending in due:
-            deleted += _sweep_one(files, head, pending, kept, dry_run)
+        unpinned = [record for note in waits for record in note.unpinned]
+        for pending in due[:at_most]:
+            note = read.get(pending)
+            garbage: list[Deletion] = []
+            if note in told_by_main and not any(each.snapshot_id in kept for each in note.expired):
+                garbage = _garbage(files, head, note, unpinned)
+            if not dry_run:
+                _delete(files.store, garbage, pending)
+            deleted += garbage
     return Deletions(tuple(deleted), waiting=len(waiting), dry_run=dry_run)
 
 
-def _sweep_one(
-    files: ManifestFiles, head: Head, pending: Pending, kept: set[int], dry_run: bool
+def _told_by_main(notes: Iterable[Note], head: Head) -> list[Note]:
+    """Return the notes whose kept snapshot is one of main's: it is live, or expired by a later such note.
+
+    A fork may have kept a snapshot of its own, and that removed files which main still has: its note, late
+    under an old number, tells nothing of main. What it names is for the orphan cleaner.
+    """
+    of_main = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
+    found = []
+    for note in sorted(notes, key=lambda note: note.version, reverse=True):
+        if note.kept.snapshot_id in of_main:
+            of_main |= {record.snapshot_id for record in (*note.expired, *note.unpinned)}
+            found.append(note)
+    return found
+
+
+def _garbage(
+    files: ManifestFiles, head: Head, note: Note, unpinned: Sequence[SnapshotRecord]
 ) -> list[Deletion]:
-    note, garbage = read_note(files.store, pending), list[Deletion]()
-    # The note of a commit that lost may name snapshots that are still there, or still in their grace period.
-    if note is not None and not any(expired.snapshot_id in kept for expired in note.expired):
-        try:
-            garbage = find_garbage(files, head, note)
-        except GarbageUnknownError as unknown:
-            _LOG.info("the rest of %s is left to the orphan cleaner: %s", pending.path, unknown)
-    if not dry_run:
-        for kind in _DELETION_ORDER:
-            files.store.delete([file.path for file in by_kind(garbage, kind)])
-        files.store.delete([pending.path])
-    return garbage
+    try:
+        return find_garbage(files, head, note, unpinned) if note.expired else []
+    except GarbageUnknownError as unknown:
+        _LOG.info("the rest of %s is left to the orphan cleaner: %s", note.path, unknown)
+    return []
 
 
-def find_garbage(files: ManifestFiles, head: Head, note: Note) -> list[Deletion]:
+def _delete(store: Store, garbage: list[Deletion], pending: Pending) -> None:
+    """Delete what a note names, and then the note."""
+    for kind in _DELETION_ORDER:
+        store.delete([file.path for file in by_kind(garbage, kind)])
+    store.delete([pending.path])
+
+
+def find_garbage(
+    files: ManifestFiles, head: Head, note: Note, unpinned: Sequence[SnapshotRecord]
+) -> list[Deletion]:
     """Return the files that only the note's snapshots reach, in the order in which they must be deleted.
 
     Data files come before the manifests that name them, and those before the lists: a deletion that was cut
-    off is found again. What is gone already was deleted by a run that got further. `head` tells what pins.
-    GarbageUnknownError where another run has gone beyond this note.
+    off is found again. What is gone already was deleted by a run that got further. `head` tells what pins,
+    and so do the `unpinned` that are in their grace. GarbageUnknownError where another run has gone beyond
+    this note.
     """
     kept = files.find_list(note.kept.manifest_list)
     if kept is None:
@@ -107,6 +134,7 @@ def find_garbage(files: ManifestFiles, head: Head, note: Note) -> list[Deletion]
         if (manifests := files.find_list(expired.manifest_list)) is not None
     }
     pins = [(pin, files.read_list(pin.manifest_list)) for pin in _pins(head, note)]
+    pins += [(pin, files.find_list(pin.manifest_list) or ()) for pin in unpinned]
     carried = {manifest.manifest_path for manifest in kept}
     needed = carried.union(manifest.manifest_path for _, manifests in pins for manifest in manifests)
     listed = {manifest.manifest_path: manifest for manifests in lists.values() for manifest in manifests}
@@ -150,12 +178,12 @@ def _removed(files: ManifestFiles, manifests: Iterable[ManifestFile], note: Note
     }
 
 
-def _pins(head: Head, note: Note) -> list[Snapshot]:
+def _pins(head: Head, note: Note) -> list[SnapshotRecord]:
     """Return the snapshots that do not descend from the oldest that the note's version kept on main."""
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
     main = {s.snapshot_id for s in lineage(head.metadata.current_snapshot_id, snapshots)}
     return [
-        snapshot
+        SnapshotRecord.of(snapshot)
         for snapshot in head.metadata.snapshots
         if snapshot.snapshot_id not in main or (snapshot.sequence_number or 0) < note.kept.sequence_number
     ]
@@ -164,11 +192,11 @@ def _pins(head: Head, note: Note) -> list[Snapshot]:
 def _spare(
     files: ManifestFiles,
     removed: dict[str, ManifestEntry],
-    pin: Snapshot,
+    pin: SnapshotRecord,
     manifests: Iterable[ManifestFile],
 ) -> None:
     """Take out of `removed` what a pinned snapshot reads: never a file that was added after it."""
-    if all((entry.file_sequence_number or 0) > (pin.sequence_number or 0) for entry in removed.values()):
+    if all((entry.file_sequence_number or 0) > pin.sequence_number for entry in removed.values()):
         return
     for manifest in manifests:
         for location in files.contents(manifest).files:

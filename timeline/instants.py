@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -99,11 +99,17 @@ def schedule(table: Table, plan: Mapping[str, object]) -> str:
     return plan_id
 
 
-def claim(table: Table, plan_id: str, watch: Watch | None = None) -> Claim | None:
+def claim(
+    table: Table,
+    plan_id: str,
+    watch: Watch | None = None,
+    check: Callable[[Plan], object] = lambda _: None,
+) -> Claim | None:
     """Return this executor's hold on a pending plan, or None where there is nothing to do.
 
     That is: the plan is not pending (any more), has timed out, or another executor has it and `watch` has not
-    seen it stand still for long enough. A plan whose file is lost is cancelled.
+    seen it stand still for long enough. A plan whose file is lost is cancelled. What `check` raises of a plan
+    that this executor cannot carry out leaves it to others.
     """
     head = table.refresh()
     pending = _find(head, plan_id)
@@ -116,6 +122,7 @@ def claim(table: Table, plan_id: str, watch: Watch | None = None) -> Claim | Non
     if plan is None:
         cancel(table, plan_id, reason="its file is lost")
         return None
+    check(plan)
     environment = table.log.environment
     executor = new_id(environment, commit_time(environment, head))
     if held:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -25,13 +26,17 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from timeline.errors import CorruptTableError
+from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.stores.base import Created, Store
 
 _COMPRESSION: Literal["deflate"] = "deflate"
 _ENTRIES_PER_BLOCK = 1000
 _CACHED_ENTRIES = 256
 """A manifest of at most so many live entries is kept parsed in whole; it is the kind that fills rewrite."""
+
+
+Raw = bytes
+"""`LiveFile.bytes` hides the builtin's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,13 @@ class LiveFile:
     rows: int
     sort_order_id: int
     sequence_number: int
+    key_metadata: Raw | None = None
+    """What its writer said of its keys; None for a file that is not encrypted."""
+
+    @property
+    def encryption(self) -> str | None:
+        """`key_metadata` as a text."""
+        return None if self.key_metadata is None else self.key_metadata.decode(errors="backslashreplace")
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,9 @@ class ManifestFiles:
     _contents: dict[str, ManifestContents] = field(default_factory=dict)
 
     def read_list(self, location: str) -> tuple[ManifestFile, ...]:
-        """Return the manifests of one snapshot. CorruptTableError if the list is missing or unreadable."""
+        """Return the manifests of one snapshot. MissingMetadataError where its list has gone,
+        CorruptTableError where it is unreadable.
+        """
         source = _ReadBytes(location, self._read(location, "manifest list"))
         with _telling_damage(location):
             return tuple(read_manifest_list(source))
@@ -180,15 +194,23 @@ class ManifestFiles:
 
     def _find(self, location: str) -> InputFile | None:
         try:
-            return _ReadBytes(location, self.store.read(self.store.relative(location)).data)
+            return _ReadBytes(location, self.store.read(self._path(location)).data)
         except FileNotFoundError:
             return None
 
+    def _path(self, location: str) -> str:
+        try:
+            return self.store.relative(location)
+        except ValueError as outside:
+            raise CorruptTableError(
+                f"the table names a file that is not below its own location; nothing was changed: {outside}"
+            ) from outside
+
     def _read(self, location: str, what: str) -> bytes:
         try:
-            return self.store.read(self.store.relative(location)).data
+            return self.store.read(self._path(location)).data
         except FileNotFoundError:
-            raise CorruptTableError(
+            raise MissingMetadataError(
                 f"the table names a {what} that does not exist: something deleted it. Nothing was changed;"
                 f" restore it from a copy, and see what else the doctor misses: {location}"
             ) from None
@@ -243,8 +265,9 @@ def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id:
 
 
 def partition_of(data_file: DataFile) -> tuple[object, ...]:
-    """Return a data file's partition as a tuple of its values."""
-    return tuple(data_file.partition[position] for position in range(len(data_file.partition)))
+    """Return a data file's partition as a tuple of its values. Two that hold NaN are equal too."""
+    values = (data_file.partition[position] for position in range(len(data_file.partition)))
+    return tuple(math.nan if value != value else value for value in values)
 
 
 def _live_file(entry: ManifestEntry) -> LiveFile:
@@ -257,6 +280,7 @@ def _live_file(entry: ManifestEntry) -> LiveFile:
         rows=data_file.record_count,
         sort_order_id=data_file.sort_order_id or 0,
         sequence_number=entry.sequence_number or 0,
+        key_metadata=data_file.key_metadata or None,
     )
 
 

@@ -111,6 +111,16 @@ def clustered_file_name(file_id: str, order: str, level: int, group: int, number
     return f"{file_id}-clustered-{order_digest(order)}-{level}-{group}-{number}-{attempt}.parquet"
 
 
+def rewritten_file_name(path: str, file_id: str, app_id: str, group: int, number: int, attempt: int) -> str:
+    """Return the last part of the path of a file that holds the rows of `path` in the same order: it tells of
+    that order what the first name told.
+    """
+    match = _CLUSTERED.match(path.rpartition("/")[2])
+    if match is None:
+        return data_file_name(file_id, app_id, group, number, attempt)
+    return f"{file_id}-clustered-{match.group(1)}-{match.group(2)}-{group}-{number}-{attempt}.parquet"
+
+
 def clustering_of(path: str) -> tuple[str, int] | None:
     """Return the digest of its order and the level that a file's name tells; None for a file that clustering
     did not put in order. The inverse of `clustered_file_name`.

@@ -89,8 +89,8 @@ class _Referred:
                 )
         for pending in pending_notes(self.table.store):
             if note := read_note(self.table.store, pending):
-                for expired in note.expired:
-                    self._add_snapshot(expired.manifest_list)
+                for record in (*note.expired, *note.unpinned):
+                    self._add_snapshot(record.manifest_list)
 
     def _now(self) -> list[Snapshot]:
         return self.table.refresh().metadata.snapshots

@@ -25,6 +25,7 @@ from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     CorruptTableError,
+    MissingMetadataError,
     StoreUnavailableError,
     TimelineError,
 )
@@ -103,16 +104,18 @@ def publish(
     give_up_at = log.environment.monotonic() + deadline_seconds
     attempts = 0
     winner: Version | None = None
+    lost_on: Head | None = None
     try:
         for attempt in _retrying(log.environment, _LostError, give_up_at, _turn):
             with attempt:
                 attempts, began = attempt.retry_state.attempt_number, log.environment.monotonic()
                 # The winner is mostly the head. Losing to it again tells that we are far behind: then, and
                 # after the wait for our turn, only a listing finds the head.
-                candidate = None if winner is None else _on_unlisted(log, build, winner)
+                candidate = None if winner is None else _on_unlisted(log, build, lost_on, winner)
                 if candidate is None:
-                    head = head if attempts == 1 else _listed_head(log)
-                    candidate = build(head)
+                    head, candidate = _on_listed(
+                        log, build, head if attempts == 1 else log.newest(base=lost_on)
+                    )
                 if candidate is None:
                     return Unneeded(head)
                 try:
@@ -120,6 +123,7 @@ def publish(
                     newest, listing = _confirm(log, candidate, ours, standing, give_up_at)
                 except _LostError as lost:
                     winner = lost.winner if attempts == 1 else None
+                    lost_on = candidate.base
                     lost.took = log.environment.monotonic() - began
                     raise
                 return Published(candidate, newest, listing, attempts)
@@ -131,13 +135,22 @@ def publish(
     raise AssertionError("retrying ends by returning or raising")
 
 
-def _listed_head(log: VersionLog) -> Head | None:
-    version = log.latest()
-    return None if version is None else log.head(version)
+def _on_listed(
+    log: VersionLog, build: Callable[[Head | None], Candidate | None], head: Head | None
+) -> tuple[Head | None, Candidate | None]:
+    """Build on a head that was listed; where a file of it has gone, on the one that has taken its place."""
+    while True:
+        try:
+            return head, build(head)
+        except MissingMetadataError:
+            newest = log.newest()
+            if head is None or (newest is not None and newest.number <= head.number):
+                raise
+            head = newest
 
 
 def _on_unlisted(
-    log: VersionLog, build: Callable[[Head | None], Candidate | None], winner: Version
+    log: VersionLog, build: Callable[[Head | None], Candidate | None], base: Head | None, winner: Version
 ) -> Candidate | None:
     """Build on a winner's bytes, which came unlisted, and may be a stalled writer's fork.
 
@@ -145,7 +158,7 @@ def _on_unlisted(
     it no longer fits, only a listed head may tell: then None.
     """
     with suppress(TimelineError):
-        return build(log.head(winner))
+        return build(log.head_after(base, winner))
     return None
 
 
@@ -202,30 +215,30 @@ def _confirm(
             with attempt:
                 try:
                     listing = log.list()
-                    highest = holds_slot and listing.highest == ours.number
-                    newest = ours.version if highest else log.latest(listing)
-                    head = ours if newest is ours.version else None if newest is None else log.head(newest)
+                    head = (
+                        ours if holds_slot and listing.highest == ours.number else log.newest(listing, ours)
+                    )
                     if head is ours:
                         _check_base(log, listing, candidate)
                 except (StoreUnavailableError, FileNotFoundError) as failure:
                     raise _StillUnknownError from failure
-                if head is None or newest is None or head.number < ours.number:
+                if head is None or head.number < ours.number:
                     raise _StillUnknownError
                 if head is ours:
                     listed = listing.versions[ours.number].identity
                     return replace(ours, version=replace(ours.version, identity=listed)), listing
-                if ours.version.commit_id in newest.recent_commits:
+                if ours.version.commit_id in head.version.recent_commits:
                     return head, listing
-                if newest.number - ours.number < properties.RECENT_COMMITS_KEPT:
+                if head.number - ours.number < properties.RECENT_COMMITS_KEPT:
                     if holds_slot:
                         # We were stalled past retention and created a number that had been deleted. No reader
                         # takes it for the head, so where the sweep fails, retention may remove it.
                         with suppress(StoreUnavailableError):
                             log.delete([ours.number])
-                    raise _LostError(newest)
+                    raise _LostError(head.version)
                 try:
                     return _judge(head, candidate, standing, log), listing
-                except StoreUnavailableError as failure:  # judging reads manifests
+                except (StoreUnavailableError, MissingMetadataError) as failure:  # judging reads manifests
                     raise _StillUnknownError from failure
     except _StillUnknownError as failure:
         raise CommitStateUnknownError(
@@ -242,11 +255,16 @@ def _check_base(log: VersionLog, listing: Listing, candidate: Candidate) -> None
     """
     base = candidate.base
     listed = None if base is None else listing.versions.get(base.number)
-    if base is None or listed is None or not base.identity or listed.identity == base.identity:
+    if (
+        base is None
+        or listed is None
+        or listed.identity == base.version.identity
+        or not base.version.identity
+    ):
         return
     found = log.store.read(version_path(base.number))  # a copy that was put back is as good
     again = parse_version(base.number, found.data, log.store.location)
-    if again.commit_id != base.commit_id:
+    if again.commit_id != base.version.commit_id:
         raise CorruptTableError(
             f"version {base.number} was deleted, and another writer has made it again, while this one held"
             f" the old one: version {candidate.head.number} follows that, and lacks the other's rows. Nothing"

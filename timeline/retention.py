@@ -53,28 +53,31 @@ def snapshots_to_expire(
 ) -> Expiry:
     """Return which snapshots version `version`, committed at `now_ms` of the table's time, leaves out.
 
-    Only a prefix of main goes, version by version, so that a fill's append stays as long as its replace;
-    snapshots that a branch or tag pins, or that are not on main, stay where they are; the newest append
-    stays, since a stream reader's offset names it. `snapshots` are in the order of their commits. One too
-    many takes a twentieth of the greatest number with it. At most 200 go at once.
+    Only a prefix of main goes, version by version, so that a fill's append stays as long as its replace, and
+    what a branch or tag pinned of an earlier one; snapshots that one pins, or that another engine staged,
+    stay where they are; main's newest append stays, since a stream reader's offset names it. `snapshots` are
+    in the order of their commits. One too many takes a twentieth of the greatest number with it. At most 200
+    go at once.
     """
+    main = _main(snapshots, refs)
+    if not main:
+        return NOTHING_EXPIRED
+    newest = next((s for s in main if _is_append(s)), main[0])
     max_age = properties.number(table_properties, properties.MAX_SNAPSHOT_AGE_MS)
     most = max(properties.number(table_properties, properties.MAX_SNAPSHOTS), 1)
     least = max(properties.number(table_properties, properties.MIN_SNAPSHOTS_TO_KEEP), 1)
     expirable: frozenset[int] = frozenset()
-    newest_append = _newest_append(snapshots)
     expired: set[int] = set()
     cut_by_number = False
-    for start, end in _by_version(snapshots):
-        group = snapshots[start:end]
+    for group in _by_version(snapshots):
         kept = len(snapshots) - len(expired)
         old = now_ms - group[-1].timestamp_ms > max_age and kept - len(group) >= least
         too_many = kept > (most - most // _SLACK if expired else most)
         near = version - snapshot_version(group[-1]) < SAFE_DISTANCE
         enough = len(expired) + len(group) > _EXPIRE_AT_MOST
-        if near or enough or start <= newest_append < end or not (old or too_many):
+        if near or enough or any(s is newest for s in group) or not (old or too_many):
             break
-        expirable = expirable or _main_alone(snapshots, refs, max_age, least, now_ms)
+        expirable = expirable or _unpinned(snapshots, main, refs, max_age, least, now_ms)
         # A tag on a replace keeps its append too (R7).
         if all(s.snapshot_id in expirable for s in group):
             cut_by_number |= not old
@@ -118,28 +121,36 @@ def lineage(tip: int | None, snapshots: Mapping[int, Snapshot]) -> list[Snapshot
     return found
 
 
-def _by_version(snapshots: Sequence[Snapshot]) -> Iterable[tuple[int, int]]:
+def _by_version(snapshots: Sequence[Snapshot]) -> Iterable[Sequence[Snapshot]]:
     start = 0
     for end in range(1, len(snapshots) + 1):
         if end == len(snapshots) or snapshot_version(snapshots[end]) != snapshot_version(snapshots[start]):
-            yield start, end
+            yield snapshots[start:end]
             start = end
 
 
-def _newest_append(snapshots: Sequence[Snapshot]) -> int:
-    for position in range(len(snapshots) - 1, -1, -1):
-        summary = snapshots[position].summary
-        if summary is not None and summary.operation == Operation.APPEND:
-            return position
-    return -1
+def _main(snapshots: Iterable[Snapshot], refs: Mapping[str, SnapshotRef]) -> list[Snapshot]:
+    ref = refs.get("main")
+    return lineage(None if ref is None else ref.snapshot_id, {s.snapshot_id: s for s in snapshots})
 
 
-def _main_alone(
-    snapshots: Sequence[Snapshot], refs: Mapping[str, SnapshotRef], max_age: int, least: int, now_ms: int
+def _is_append(snapshot: Snapshot) -> bool:
+    return snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND
+
+
+def _unpinned(
+    snapshots: Sequence[Snapshot],
+    main: Sequence[Snapshot],
+    refs: Mapping[str, SnapshotRef],
+    max_age: int,
+    least: int,
+    now_ms: int,
 ) -> frozenset[int]:
-    """Return the snapshots of main's lineage that no tag and no other branch pins.
+    """Return the snapshots of main's lineage, and of ours from before it, that no tag and no other branch
+    pins.
 
-    A branch pins of its lineage what is young, and its newest few, as Iceberg's own expiry has it.
+    A branch pins of its lineage what is young, and its newest few, as Iceberg's own expiry has it. From
+    before it are those that a tag kept when their neighbours expired.
     """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
     pinned = set[int]()
@@ -151,4 +162,6 @@ def _main_alone(
                 if position >= few and now_ms - snapshot.timestamp_ms > age:
                     break
                 pinned.add(snapshot.snapshot_id)
-    return frozenset(s.snapshot_id for s in lineage(refs["main"].snapshot_id, by_id)) - pinned
+    start = main[-1].sequence_number or 0
+    before = [s for s in snapshots if snapshot_version(s) and (s.sequence_number or 0) < start]
+    return frozenset(s.snapshot_id for s in [*main, *before]) - pinned

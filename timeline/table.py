@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -17,7 +18,12 @@ from timeline.attempt import Attempts, Candidate, Dropped, Intent, first_version
 from timeline.changes import Append, Change, Replace, SetProperties, Withdraw
 from timeline.clock import SYSTEM, Environment
 from timeline.deletions import Deletion, Deletions, Kind
-from timeline.errors import CommitConflictError, CorruptTableError, TableNotFoundError, TimelineError
+from timeline.errors import (
+    CommitConflictError,
+    CorruptTableError,
+    MissingMetadataError,
+    TableNotFoundError,
+)
 from timeline.garbage import sweep
 from timeline.head import Head
 from timeline.manifests import ManifestFiles
@@ -30,6 +36,7 @@ from timeline.stores.probe import probe
 from timeline.transactions import Transaction, check_transaction
 from timeline.versions import Listing, VersionLog
 
+_T = TypeVar("_T")
 _LOG = logging.getLogger("streaming_sink.timeline")
 _VERSIONS_AT_ONCE = 200
 _NOTES_AT_ONCE = 2
@@ -139,13 +146,13 @@ class Table:
         CorruptTableError if it cannot be read.
         """
         log = VersionLog(store, ManifestFiles(store), environment)
-        version = log.latest()
-        if version is None:
+        head = log.newest()
+        if head is None:
             raise TableNotFoundError(
                 f"there is no table of this sink at {store.location}: is that how the stream spells it? Its"
                 " first batch makes the table"
             )
-        return cls(log, log.head(version))
+        return cls(log, head)
 
     def ensure_store_is_safe(self) -> None:
         """Probe the store if this endpoint and client are not recorded in the table; the next commit records
@@ -178,13 +185,27 @@ class Table:
                 f"something deleted it. Nothing was changed; restore it from a copy: {self.store.location}"
             )
         if listing.highest != self._head.number:
-            version = self.log.latest(listing)
-            if version is None:
+            head = self.log.newest(listing, self._head)
+            if head is None:
                 raise _gone(self.store)
-            head = self.log.head(version)
             conflicts.check_table_is_the_same(head, self._table_uuid)
             self._move_to(head)
         return self._head
+
+    def on_head(self, look: Callable[[Head], _T]) -> _T:
+        """Return what `look` makes of the known head; of a newer one, where files of that one have gone
+        meanwhile.
+
+        They may have, for a process that slept past the grace period. CorruptTableError where the head is
+        still the newest.
+        """
+        while True:
+            head = self._head
+            try:
+                return look(head)
+            except MissingMetadataError:
+                if self.refresh() is head:
+                    raise
 
     def commit(
         self,
@@ -201,6 +222,9 @@ class Table:
         returns `Committed`, the rows are durable and stay. Replaces whose inputs are gone are dropped and
         told; if nothing else is left to do, that is a CommitConflictError. See `publish` for the other
         errors.
+
+        Without a `transaction` only the files themselves tell a second call from the first: one that this
+        process knows to be live is not appended again (CommitConflictError).
         """
         _check_changes(changes)
         self.ensure_store_is_safe()
@@ -246,7 +270,7 @@ class Table:
             self.log.write_hint(self._head.number)
             if (self._head.number if version is None else version) % MAINTAIN_EVERY == 0:
                 return self.delete_expired(listing, at_most=_NOTES_AT_ONCE)
-        except TimelineError as failure:
+        except Exception as failure:  # noqa: BLE001 - it is committed, whatever fails here
             _LOG.warning(
                 "version %d is committed; tidying after it failed and is tried again at the next commit: %s",
                 self._head.number,
@@ -268,8 +292,9 @@ class Table:
         Raises StoreUnavailableError or CorruptTableError; what was not deleted is found again.
         """
         versions = self._delete_old_versions(listing, dry_run)
-        return versions + sweep(
-            self.log.manifest_files, self._head, at_most=at_most, grace_ms=grace_ms, dry_run=dry_run
+        files = self.log.manifest_files
+        return versions + self.on_head(
+            lambda head: sweep(files, head, at_most=at_most, grace_ms=grace_ms, dry_run=dry_run)
         )
 
     def _build(self, attempts: Attempts, head: Head | None) -> Candidate | None:
@@ -384,20 +409,29 @@ def _check_changes(changes: Sequence[Change]) -> None:
         )
     for change in changes:
         if isinstance(change, SetProperties):
-            _check_properties({**change.updates, **dict.fromkeys(change.removals, "")})
+            _check_keys(change.removals)
+            _check_properties(change.updates)
         elif isinstance(change, Replace) and not change.removed:
             raise ValueError("a replace removes nothing; use Append for new rows")
 
 
 def _check_properties(given: Mapping[str, str]) -> None:
-    for key in given:
+    _check_keys(given)
+    for key, value in given.items():
+        if not isinstance(value, str):
+            raise TypeError(f"table property {key} must be text, not {value!r}: nobody could open the table")
+    for key in given.keys() & properties.DEFAULTS.keys() - {"write.parquet.compression-codec"}:
+        properties.number(given, key)
+
+
+def _check_keys(keys: Iterable[str]) -> None:
+    for key in keys:
+        if not isinstance(key, str):
+            raise TypeError(f"the key of a table property must be text, not {key!r}")
         if properties.is_protocol(key):
             raise ValueError(
                 f"table property {key} belongs to the commit protocol and is set by it alone; leave it out"
             )
-    for key in given.keys() & properties.DEFAULTS.keys() - {"write.parquet.compression-codec"}:
-        if given[key]:
-            properties.number(given, key)
 
 
 def _new_metadata(

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from timeline.added_manifests import manifests_after
 from timeline.clock import Environment
-from timeline.errors import StoreUnavailableError
+from timeline.errors import MissingMetadataError, StoreUnavailableError
 from timeline.head import Head, Version, parse_version
 from timeline.manifests import ManifestFiles
 from timeline.names import HINT_PATH, VERSION_FOLDER, hint_text, version_number, version_path
 from timeline.stores.base import Listed, Store
 
 _READ_TRIES = 20
+_HINT_DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,27 @@ class VersionLog:
             f" holds? {self.store.location}"
         )
 
+    def newest(self, listing: Listing | None = None, base: Head | None = None) -> Head | None:
+        """Return the highest version with its manifests, or None if there is no version.
+
+        Its list is not read where it follows `base` and tells what it added to that.
+        MissingMetadataError where its list has gone and it is still the highest. Who sleeps past the grace
+        period between two reads misses what was rightly deleted, and lists again.
+        """
+        while (version := self.latest(listing)) is not None:
+            try:
+                return self.head_after(base, version)
+            except MissingMetadataError:
+                listing = self.list()
+                if listing.highest <= version.number:
+                    raise
+        return None
+
+    def head_after(self, base: Head | None, version: Version) -> Head:
+        """Return a version with its manifests, without a request where it tells what it added to `base`."""
+        manifests = None if base is None else manifests_after(base, version)
+        return self.head(version) if manifests is None else Head(version, manifests, self.manifest_files)
+
     def head(self, version: Version) -> Head:
         """Return a version with its manifests: one GET for the list, none for manifests that are known."""
         snapshot = Head(version, (), self.manifest_files).snapshot
@@ -86,7 +109,7 @@ class VersionLog:
             text = self.store.read(HINT_PATH).data
         except FileNotFoundError:
             return None
-        return int(text) if text.strip().isdigit() else None
+        return int(text) if text.strip().isdigit() and len(text) < _HINT_DIGITS else None
 
     def delete(self, numbers: Iterable[int]) -> None:
         self.store.delete([version_path(number) for number in numbers])

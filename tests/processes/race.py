@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.processes import writers
+from tests.processes import clusterers, writers
 from tests.processes.streams import app_id, open_or_create, rows_of
 from tests.processes.writers import Plan
 from tests.spark.streams import ids_of
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 READERS = 2
 _SECONDS_WITHOUT_PROGRESS = 120
 _MOST_FROZEN = 3
+_TARGETS = {"writer": writers.write, "clusterer": clusterers.cluster}
+
+_Runner = tuple[str, int]
+"""A role, and the number of who has it."""
 
 
 def race(plan: Plan, *, kills: int = 0, seed: int = 1) -> None:
@@ -43,60 +47,67 @@ def race(plan: Plan, *, kills: int = 0, seed: int = 1) -> None:
 class _Race:
     plan: Plan
     context: Any
-    running: dict[int, BaseProcess] = field(default_factory=dict)
+    running: dict[_Runner, BaseProcess] = field(default_factory=dict)
 
-    def start(self, stream: int) -> None:
-        # Died while it was frozen: its successor is not.
-        (self.plan.notes / f"frozen-{stream}").unlink(missing_ok=True)
-        process = self.context.Process(target=writers.write, args=(self.plan, stream))
+    def start(self, runner: _Runner) -> None:
+        role, number = runner
+        if role == "writer":
+            # Died while it was frozen: its successor is not.
+            (self.plan.notes / f"frozen-{number}").unlink(missing_ok=True)
+        process = self.context.Process(target=_TARGETS[role], args=(self.plan, number))
         process.start()
-        self.running[stream] = process
+        self.running[runner] = process
 
     def run(self, kills: int, chance: random.Random) -> None:
         commits = self.plan.writers * self.plan.commits
         # By progress, not by time: so the kills spread over the race on any machine.
         due = sorted(chance.randrange(commits * 9 // 10) for _ in range(kills))
-        for stream in range(self.plan.writers):
-            self.start(stream)
+        for role, count in (("writer", self.plan.writers), ("clusterer", self.plan.clusterers)):
+            for number in range(count):
+                self.start((role, number))
         progress, give_up_at = -1, 0.0
-        while self.running:
+        while self._writers():
             done = sum(len(writers.acknowledged(self.plan, stream)) for stream in range(self.plan.writers))
             if done > progress:
                 progress, give_up_at = done, time.monotonic() + _SECONDS_WITHOUT_PROGRESS
             assert time.monotonic() < give_up_at, f"no commit for {_SECONDS_WITHOUT_PROGRESS} s after {done}"
             self._reap()
-            if due and done >= due[0] and self.running:
+            if due and done >= due[0]:
                 due.pop(0)
                 time.sleep(chance.uniform(0, 0.03))
                 self._kill(chance.choice(sorted(self.running)))
             self._thaw()
             time.sleep(0.005)
 
-    def _kill(self, stream: int) -> None:
-        self.running[stream].kill()
-        self.running[stream].join()
-        self.start(stream)
+    def _writers(self) -> list[int]:
+        return sorted(number for role, number in self.running if role == "writer")
+
+    def _kill(self, runner: _Runner) -> None:
+        self.running[runner].kill()
+        self.running[runner].join()
+        self.start(runner)
 
     def _reap(self) -> None:
-        for stream, process in list(self.running.items()):
+        """Forget the writers that are done. Clusterers go on until they are killed."""
+        for (role, number), process in list(self.running.items()):
             if process.exitcode is not None:
-                assert process.exitcode == 0, f"writer {stream} ended with {process.exitcode}"
-                del self.running[stream]
+                assert (role, process.exitcode) == ("writer", 0), f"{role} {number}: {process.exitcode}"
+                del self.running[role, number]
 
     def _thaw(self) -> None:
         """Let those go on that the table has left behind, or that would leave nobody to go ahead."""
         frozen = {
             stream: number
-            for stream in self.running
+            for stream in self._writers()
             if (number := writers.frozen(self.plan, stream)) is not None
         }
         head = max(_live_versions(self.plan.location))
-        most = min(_MOST_FROZEN, len(self.running) - 1)
+        most = min(_MOST_FROZEN, len(self._writers()) - 1)
         for stream, number in sorted(frozen.items()):
             # Half of them so late that the head has forgotten their commit, too.
             behind = (self.plan.kept or 0) * (3 if stream % 2 else 1) + 2
             if head >= number + behind or len(frozen) > most:
-                os.kill(self.running[stream].pid or 0, signal.SIGCONT)
+                os.kill(self.running["writer", stream].pid or 0, signal.SIGCONT)
 
 
 @contextmanager
@@ -164,6 +175,7 @@ def check(plan: Plan) -> Counter[str]:
             not each.new for stream in range(plan.writers) for each in writers.acknowledged(plan, stream)
         ),
         seen=sum(len(writers.seen(plan, reader)) for reader in range(READERS)),
+        **clusterers.check(plan.location),
     )
 
 

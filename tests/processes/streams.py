@@ -23,6 +23,7 @@ from streaming_sink.writejob import FileIds, ParquetSettings, PartitionSource, T
 from timeline.changes import Append, Change, Replace
 from timeline.clock import SYSTEM, Environment
 from timeline.errors import TableNotFoundError
+from timeline.reservations import Reservations
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.transactions import Transaction
 
@@ -67,15 +68,20 @@ class Run:
         self._stream = stream
         self._run_id = str(uuid.uuid4())
         self._epoch: int | None = None
+        self._reservations = Reservations(table.store)
 
     def commit(self, batch: int, *, fill: bool = False) -> Committed | AlreadyCommitted:
-        """Write a batch and commit it; a fill replaces what the stream has in the table by one file."""
-        new = self._write(batch, rows_of(self._stream, batch))
+        """Write a batch and commit it; a fill replaces what the stream has in the table, and nobody has
+        reserved, by one file.
+        """
+        new = self.write(batch, rows_of(self._stream, batch))
         changes: list[Change] = [Append((new,))]
         if fill:
-            small = [live for live in self.table.head.live_files() if live.partition == (self._stream,)]
-            inputs = frozenset([new.file_path, *(live.location for live in small)])
-            merged = self._write(batch, [each for path in sorted(inputs) for each in _ids_in(path)])
+            reserved = self._reservations.files(self.table.head)
+            mine = [live for live in self.table.head.live_files() if live.partition == (self._stream,)]
+            small = [live.location for live in mine if live.location not in reserved]
+            inputs = frozenset([new.file_path, *small])
+            merged = self.write(batch, [each for path in sorted(inputs) for each in ids_in(path)])
             changes.append(Replace(inputs, (merged,)))
         done = self.table.commit(changes, transaction=self._transaction(batch))
         if isinstance(done, Committed):
@@ -86,7 +92,7 @@ class Run:
         name = app_id(self._stream)
         return Transaction(name, f"query of {name}", self._run_id, batch, self._epoch)
 
-    def _write(self, batch: int, ids: Iterable[int]) -> DataFile:
+    def write(self, batch: int, ids: Iterable[int]) -> DataFile:
         time_ms = self.table.log.environment.now_ms()
         job = WorkerJob(
             store=self.table.store,
@@ -125,10 +131,10 @@ def rows_in(head: Head) -> Counter[int]:
     for live in head.live_files():
         with open(live.location, "rb") as file:
             assert file.seek(0, 2) == live.bytes, f"not its whole length: {live.location}"
-        found.update(_ids_in(live.location))
+        found.update(ids_in(live.location))
     return found
 
 
-def _ids_in(path: str) -> list[int]:
+def ids_in(path: str) -> list[int]:
     ids: list[int] = pq.ParquetFile(path).read(["id"])["id"].to_pylist()
     return ids

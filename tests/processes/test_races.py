@@ -44,6 +44,15 @@ def test_writers_that_are_frozen_past_retention_lose_and_double_nothing(plan):
     assert happened["forks"] > 0, "nobody created a number that had been deleted: freeze more"
 
 
+def test_clusterers_that_are_killed_among_writers_lose_and_double_nothing(plan):
+    """A plan whose executor died is finished by the other one, and no plan is completed twice."""
+    clustered = plan(writers=3, clusterers=2, commits=2 * COMMITS, fill_every=4)
+    race(clustered, kills=2 * KILLS, seed=SEED)
+    happened = check(clustered)
+    assert happened["completed"] > 0
+    assert happened["taken_over"] > 0, "no executor had a plan when it was killed: kill more"
+
+
 # -------------------------------------------------------- each rule broken: the judgement must show it
 
 

@@ -24,8 +24,6 @@ from timeline.table import Committed, Table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_FILL_EVERY = 10
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -40,6 +38,8 @@ class Plan:
     """Version files that retention leaves; None: as many as the product has it."""
     freezes: float = 0.0
     """How often a writer stops itself right before it creates a version, and right after, until continued."""
+    clusterers: int = 0
+    fill_every: int = 10
     broken: str = ""
     """A rule that the writers do not keep: "confirm" (R1) or "link" (R9)."""
 
@@ -70,7 +70,7 @@ def write(plan: Plan, stream: int) -> None:
     store.freezes = True
     with _Notes(plan.notes / f"acknowledged-{stream}") as notes:
         for batch in range(len(acknowledged(plan, stream)), plan.commits):
-            done = run.commit(batch, fill=batch % _FILL_EVERY == _FILL_EVERY - 1)
+            done = run.commit(batch, fill=batch % plan.fill_every == plan.fill_every - 1)
             notes.add(Acknowledged(batch, done.version, int(isinstance(done, Committed))))
 
 

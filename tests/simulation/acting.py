@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pyiceberg.manifest import DataFile
 
@@ -19,13 +19,11 @@ from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,
     CommitStateUnknownError,
-    CorruptTableError,
     FencedError,
     StoreUnavailableError,
     TimelineError,
 )
 from timeline.head import Head
-from timeline.manifests import LiveFile
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.transactions import Transaction
 
@@ -40,17 +38,7 @@ def patiently(sim: Simulation, process: Process, do: Callable[[], Table | Head])
             return do()
         except StoreUnavailableError:
             process.environment.sleep(sim.random.expovariate(1.0))
-        except CorruptTableError as damage:
-            check_excuse(sim, damage)
     return None
-
-
-def check_excuse(sim: Simulation, failure: TimelineError) -> None:
-    """A table may be called corrupt only by who slept past the grace period, and so missed what has gone."""
-    if isinstance(failure, CorruptTableError):
-        if not sim.names_what_has_gone(failure):
-            raise failure
-        sim.meet("false alarm: told a zombie that the table is corrupt")
 
 
 def think(sim: Simulation, process: Process, seconds: float = 1.0) -> None:
@@ -66,18 +54,18 @@ def patiently_refreshed(sim: Simulation, process: Process, table: Table) -> Head
     return head
 
 
-def read_files(sim: Simulation, process: Process, files: Sequence[LiveFile]) -> tuple[int, ...] | None:
+def read_files(sim: Simulation, process: Process, locations: Iterable[str]) -> tuple[int, ...] | None:
     """Return the rows of some files, or None if one has gone: then the plan was for an old head."""
     rows: list[int] = []
-    for file in files:
+    for location in locations:
         try:
-            data = process.store.read(process.store.relative(file.location)).data
+            data = process.store.read(process.store.relative(location)).data
         except FileNotFoundError:
             sim.meet("planned on a file that has gone")
             return None
-        if data != content(sim.oracle.rows[file.location]):
-            raise ViolationError(f"a data file holds other rows than were written: {file.location}")
-        rows += sim.oracle.rows[file.location]
+        if data != content(sim.oracle.rows[location]):
+            raise ViolationError(f"a data file holds other rows than were written: {location}")
+        rows += sim.oracle.rows[location]
     return tuple(rows)
 
 
@@ -87,10 +75,12 @@ def commit(
     table: Table,
     files: Sequence[DataFile],
     replaces: Sequence[Replace],
-    transaction: Transaction | None,
+    transaction: Transaction | None = None,
+    more: Sequence[Change] = (),
+    summary: Mapping[str, str] | None = None,
 ) -> Committed | AlreadyCommitted | TimelineError:
     """Commit, and declare to the oracle what was said of it."""
-    changes: list[Change] = [*([Append(tuple(files))] if files else []), *replaces]
+    changes: list[Change] = [*([Append(tuple(files))] if files else []), *replaces, *more]
     written = [file.file_path for file in files] + [f.file_path for r in replaces for f in r.added]
     name = process.actor.name
     sim.tell(name, f"COMMIT {transaction or ''} {len(files)} files, {len(replaces)} replaces")
@@ -99,6 +89,7 @@ def commit(
             changes,
             schema_id=table.head.schema.schema_id,
             transaction=transaction,
+            summary=summary,
             open_below_bytes=OPEN_BELOW,
         )
     except CommitStateUnknownError as unknown:
@@ -115,10 +106,6 @@ def commit(
         sim.oracle.failed(written, type(failure).__name__)
         _delete_what_failed(sim, process, written)
         return failure
-    except CorruptTableError as damage:
-        check_excuse(sim, damage)
-        sim.tell(name, f"=> FALSE ALARM {damage}")
-        return damage
     sim.tell(name, f"=> {outcome}")
     if isinstance(outcome, Committed):
         sim.met["fork or race lost, then won"] += outcome.attempts > 1

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from tests.simulation.acting import (
     Body,
-    check_excuse,
     patiently,
     patiently_refreshed,
     think,
@@ -19,7 +18,6 @@ from tests.simulation.simulation import (
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
-    CorruptTableError,
     StoreUnavailableError,
 )
 from timeline.expiry import expire_snapshots
@@ -65,8 +63,7 @@ def _clean(sim: Simulation, times: int, clean: Callable[[Table], None]) -> Body:
                 sim.meet(f"{actor.name.rstrip(chr(39))} done")
             except (CommitStateUnknownError, StoreUnavailableError) as failure:
                 sim.tell(actor.name, f"=> {type(failure).__name__}: {failure}")
-            except (CommitConflictError, CorruptTableError) as failure:
-                check_excuse(sim, failure)
+            except CommitConflictError as failure:
                 sim.tell(actor.name, f"=> {type(failure).__name__}: {failure}")
                 if patiently_refreshed(sim, process, table) is None:
                     return

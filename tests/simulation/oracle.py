@@ -18,6 +18,9 @@ from tests.simulation.raw import ADDED, OURS, Member, RawTable, ViolationError
 
 _VERSION_FILE = re.compile(r"^metadata/v([0-9]+)\.metadata\.json$")
 _HINT = "metadata/version-hint.text"
+_NOTE = re.compile(r"^_timeline/expired/v[0-9]+-([0-9A-Z]{26})\.json$")
+_INSTANT = re.compile(r"^_timeline/clustering/([0-9A-Z]{26})-")
+PLAN_ID = OURS + "clustering.plan-id"
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,15 @@ class Oracle:
     """Version → its bytes, as the lineage has them."""
     _hint_seen: dict[str, int] = field(default_factory=dict)
     """Actor → what the hint was when it last read or wrote it."""
+    plans: dict[str, int] = field(default_factory=dict)
+    """Every plan that was ever announced → the version that completed it; 0 before."""
+    _claims: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Plan, number of the claim → the executor that was told that it has it."""
+    _lost_notes: set[str] = field(default_factory=set)
+    """Commits whose note of what they expired somebody has deleted or damaged."""
+    _spoiled_plans: set[str] = field(default_factory=set)
+    _once_pinned: set[int] = field(default_factory=set)
+    """Snapshots that a tag has named; those of one version stay and go together."""
     _raw: RawTable = field(init=False)
     _applications: dict[str, _Application] = field(default_factory=dict)
     _tables: dict[str, str] = field(default_factory=dict)
@@ -108,6 +120,8 @@ class Oracle:
                 raise ViolationError(f"{by} overwrote a version file (R20): {path}")
             self.created(path, data)
         self._raw.objects[path] = data
+        if by == "vandal":
+            self.spoiled(path)
 
     def sent(self, verb: str, path: str, data: bytes | None, by: str) -> None:
         """The hint never goes back knowingly, and is looked at before a version file goes (R5, R19)."""
@@ -140,10 +154,14 @@ class Oracle:
     def _check_deleted_file(self, uri: str, path: str, by: str) -> None:
         head = self.head
         if path.startswith("_timeline/"):
+            self._check_deleted_note(path, by)
             return
         if uri in self.reachable(head):
             raise ViolationError(f"{by} deleted a file that version {head.number} needs (R6, R7): {path}")
-        if (expired := self._expired_by.get(uri)) is not None:
+        expired = self._expired_by.get(uri)
+        if expired is not None and expired.commit_id in self._lost_notes:
+            self.met["deleted too early, since the note was lost"] += 1
+        elif expired is not None:
             grace_ms = int(head.properties[OURS + "history.deletion-grace-ms"])
             if (
                 head.number - expired.number < self.safe_distance
@@ -161,6 +179,19 @@ class Oracle:
             raise ViolationError(f"{by} deleted a file that is not behind the fence (R6): {path}")
         else:
             self.met["orphan deleted"] += 1
+
+    def _check_deleted_note(self, path: str, by: str) -> None:
+        if path.startswith("_timeline/clustering/") and not by.startswith(("clusterer", "vandal", "nobody")):
+            raise ViolationError(f"{by} deleted an instant (R11): {path}")
+        if by == "vandal":
+            self.spoiled(path)
+
+    def spoiled(self, path: str) -> None:
+        """Somebody deleted or damaged a file of the timeline: who leans on it may err, but for rows."""
+        if match := _NOTE.match(path):
+            self._lost_notes.add(match.group(1))
+        elif match := _INSTANT.match(path):
+            self._spoiled_plans.add(match.group(1))
 
     def _check_deleted_version(self, number: int, by: str) -> None:
         if number > self.head.number - self.versions_kept:
@@ -192,6 +223,7 @@ class Oracle:
             self._check_snapshots(before, member, metadata)
             self._check_fence(before, member)
             self._check_rows(before, member)
+            self._check_plans(before, member)
         elif before is not None:
             self.met["table made again"] += 1
             self._applications.clear()
@@ -199,6 +231,8 @@ class Oracle:
             if member.files.live:
                 raise ViolationError(f"version {number} is a new table, and holds files")
         self.lineage.append(member)
+        tagged = {self._version_of(member.snapshots[key]) for key in member.pinned & member.snapshots.keys()}
+        self._once_pinned |= {k for k, s in member.snapshots.items() if self._version_of(s) in tagged}
         self._check_live_files_exist(before, member)
 
     def _check_times(self, before: Member, member: Member) -> None:
@@ -225,6 +259,8 @@ class Oracle:
                     raise ViolationError(f"snapshot times do not rise in version {member.number} (R12)")
             if operation == "append":
                 self._check_append_is_pure(member.number, snapshot)
+            elif operation == "replace":
+                self._check_replace_keeps_rows(member.number, previous, snapshot)
             previous = snapshot
         logged = [entry["snapshot-id"] for entry in metadata.get("snapshot-log") or []]
         for a, b in itertools.pairwise(new):
@@ -248,8 +284,9 @@ class Oracle:
             at = before.snapshots[at].get("parent-snapshot-id")
         # What a tag pinned stands before what is gone, and off main once its tag has gone too.
         kept = [s["snapshot-id"] not in gone for s in order if s["snapshot-id"] in main - before.pinned]
-        if gone - main:
+        if gone - main - self._once_pinned:
             raise ViolationError(f"version {member.number} expires a snapshot that is not on main (R7)")
+        self.met["once pinned, then expired"] += bool(gone - main)
         if kept != sorted(kept) and not before.pinned:
             raise ViolationError(f"version {member.number} expires from the middle of the lineage (R7)")
         appends = [s["snapshot-id"] for s in order if s["summary"]["operation"] == "append"]
@@ -260,9 +297,7 @@ class Oracle:
             ]  # fmt: skip
             if not newer:
                 raise ViolationError(f"version {member.number} expires the newest append (R7)")
-        versions = {
-            k: s["summary"].get(OURS + "version") for k, s in {**before.snapshots, **member.snapshots}.items()
-        }
+        versions = {k: self._version_of(s) for k, s in {**before.snapshots, **member.snapshots}.items()}
         for snapshot_id in gone:
             if any(versions[k] == versions[snapshot_id] for k in member.snapshots):
                 raise ViolationError(
@@ -273,6 +308,10 @@ class Oracle:
             raise ViolationError(
                 f"version {member.number} expires what version {youngest} added, too near to it (R12)"
             )
+
+    def _version_of(self, snapshot: dict[str, Any]) -> str | None:
+        stated: str | None = snapshot["summary"].get(OURS + "version")
+        return stated
 
     def _check_append_is_pure(self, number: int, snapshot: dict[str, Any]) -> None:
         added = 0
@@ -285,6 +324,48 @@ class Oracle:
             added += len(self._raw.read(manifest["manifest_path"]))
         if int(snapshot["summary"].get("added-data-files", 0)) != added:
             raise ViolationError(f"the summary of version {number} counts its added files wrongly (R21)")
+
+    def _check_replace_keeps_rows(
+        self, number: int, before: dict[str, Any] | None, snapshot: dict[str, Any]
+    ) -> None:
+        old = {} if before is None else self._raw.files_of(before["manifest-list"]).live
+        new = self._raw.files_of(snapshot["manifest-list"]).live
+        change = Counter(row for uri in new.keys() - old.keys() for row in self.rows[uri])
+        change.subtract(row for uri in old.keys() - new.keys() for row in self.rows[uri])
+        if any(change.values()):
+            raise ViolationError(f"a replace of version {number} changes rows: {+change}, {-change}")
+
+    def _check_plans(self, before: Member, member: Member) -> None:
+        """What the head announces comes and goes as it should, and a plan completes once, at most (R11)."""
+        old, new = before.pending, member.pending
+        for plan in new.keys() - old.keys():
+            if new[plan] != (member.number, member.updated_ms):
+                raise ViolationError(f"version {member.number} announces plan {plan} as of {new[plan]}")
+            self.plans.setdefault(plan, 0)
+        if any(old[plan] != new[plan] for plan in old.keys() & new.keys()):
+            raise ViolationError(f"version {member.number} changes what is announced: {old}, then {new}")
+        if new.keys() - old.keys():  # a scheduler withdraws those only that have timed out
+            timeout_ms = int(member.properties[OURS + "clustering.reservation-timeout-ms"])
+            for plan in old.keys() - new.keys():
+                version, time_ms = old[plan]
+                if before.number - version < self.safe_distance or before.updated_ms - time_ms <= timeout_ms:
+                    raise ViolationError(
+                        f"version {member.number} gives plan {plan} up, of version {version} and"
+                        f" {before.updated_ms - time_ms} ms before (R12)"
+                    )
+                self.met["plan timed out"] += 1
+        for key, snapshot in member.snapshots.items():
+            plan = snapshot["summary"].get(PLAN_ID) if key not in before.snapshots else None
+            if plan is None:
+                continue
+            if self.plans.get(plan):
+                raise ViolationError(
+                    f"version {member.number} completes plan {plan}, as version {self.plans[plan]} did (R11)"
+                )
+            if plan in new:
+                raise ViolationError(f"version {member.number} completes plan {plan}, which stays pending")
+            self.met["plan completed" if plan in old else "plan completed after it was given up"] += 1
+            self.plans[plan] = member.number
 
     def _check_fence(self, before: Member, member: Member) -> None:
         """No version adds a file whose id is below the cutoff of the version before (R6)."""
@@ -418,6 +499,17 @@ class Oracle:
         if min(versions) > version:
             raise ViolationError(f"{work} was skipped at version {version}: before it was committed")
         self.met["batch skipped"] += 1
+
+    def claimed(self, plan: str, number: int, executor: str) -> None:
+        """An executor was told that it has a plan: nobody else has the same claim, unless files were lost."""
+        if self._claims.setdefault((plan, number), executor) != executor and plan not in self._spoiled_plans:
+            raise ViolationError(f"two executors have claim {number} of plan {plan} (R11)")
+        self.met["plan claimed" if number == 1 else "plan taken over"] += 1
+
+    def gave_up_nothing(self, plan: str, version: int) -> None:
+        """An executor whose groups were all dropped was told that it committed: so it withdrew the plan."""
+        if plan not in self.member(version - 1).pending:
+            raise ViolationError(f"version {version} was acknowledged to an executor, and does nothing (R13)")
 
     def failed(self, outputs: Iterable[str], said: str) -> None:
         """A commit was declared failed: its files are not live, and never will be."""

@@ -38,6 +38,7 @@ from timeline.errors import (
 from timeline.head import Head
 from timeline.manifests import LiveFile
 from timeline.publish import Standing, publish
+from timeline.stores.base import Store
 from timeline.table import Table
 
 
@@ -131,6 +132,31 @@ def make_again(sim: Simulation) -> Body:
     return body
 
 
+def spoil_the_timeline(sim: Simulation, times: int) -> Body:
+    """Somebody deletes or damages some instants, all of them, or everything below `_timeline`."""
+
+    def body(actor: Actor) -> None:
+        process = sim.calm_process(actor)
+        for _ in range(times):
+            think(sim, process, 3.0)
+            paths = _some_of_the_timeline(sim, process.store)
+            sim.tell(actor.name, f"SPOIL {len(paths)} files")
+            if sim.random.random() < 0.6:
+                process.store.delete(paths)
+            else:
+                for path in paths:
+                    process.store.overwrite(path, sim.random.choice([b"", b"{}", b"Obj\1 and then nothing"]))
+            sim.met["instants spoiled"] += len(paths)
+
+    return body
+
+
+def _some_of_the_timeline(sim: Simulation, store: Store) -> list[str]:
+    folder = sim.random.choice([names.CLUSTERING_FOLDER, names.CLUSTERING_FOLDER, "_timeline"])
+    found = sorted(listed.path for listed in store.list_below(folder))
+    return found if sim.random.random() < 0.5 else sim.random.sample(found, min(len(found), 2))
+
+
 def read(sim: Simulation, times: int) -> Body:
     """A reader pins the version that it opens, and reads its files at leisure."""
 
@@ -181,7 +207,7 @@ def _read_pinned(sim: Simulation, process: Process, head: Head, highest_before: 
         if (file.sequence_number, file.partition[0]) != member.files.live[file.location]:
             raise ViolationError(f"a reader of version {head.number} saw {file} otherwise than it is")
         try:
-            if read_files(sim, process, [file]) is None:
+            if read_files(sim, process, [file.location]) is None:
                 if not sim.outlived(head):
                     raise ViolationError(f"a reader of version {head.number} found no {file.location}")
                 sim.meet("reader outlived the grace period")

@@ -45,6 +45,8 @@ class Member:
     current: int | None
     transactions: dict[str, dict[str, Any]]
     properties: dict[str, str]
+    pending: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Plan that is announced → version and time of its announcement."""
     pinned: frozenset[int] = frozenset()
     """Snapshots that a branch or tag other than main names."""
 
@@ -77,6 +79,7 @@ class RawTable:
             current,
             {key.removeprefix(prefix): json.loads(v) for key, v in told.items() if key.startswith(prefix)},
             told,
+            _pending(told.get(OURS + "pending-plans", "")),
             frozenset(
                 ref["snapshot-id"] for name, ref in (metadata.get("refs") or {}).items() if name != "main"
             ),
@@ -114,3 +117,8 @@ class RawTable:
                 raise ViolationError(f"a version refers to metadata that does not exist: {uri}")
             self._entries[uri] = read_avro(data)
         return self._entries[uri]
+
+
+def _pending(text: str) -> dict[str, tuple[int, int]]:
+    plans = [entry.split("@") for entry in text.split(",") if entry]
+    return {plan: (int(version), int(time_ms)) for plan, version, time_ms in plans}

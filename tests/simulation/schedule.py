@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation import cleaners, others, writers
+from tests.simulation import cleaners, clusterers, others, writers
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import BY_P, SCHEMA, Query, Report, Simulation, small_constants
@@ -42,6 +42,7 @@ def _arrange(sim: Simulation) -> None:
             properties.MIN_SNAPSHOTS_TO_KEEP: "1",
             properties.MAX_SNAPSHOT_AGE_MS: random.choice(["1000", "86400000"]),
             properties.DELETION_GRACE_MS: random.choice(["0", "1000", "10000"]),
+            properties.RESERVATION_TIMEOUT_MS: random.choice(["1000", "10000", "86400000"]),
         },
         environment=environment,
         store_is_checked=True,
@@ -86,8 +87,13 @@ def _arrange(sim: Simulation) -> None:
             f"appender{number}",
             writers.append_at_times(sim, "plain", random.randrange(2, 6), fills, deadline),
         )
-    if random.random() < 0.6:
+    if random.random() < 0.3:
         start("clusterer", writers.cluster(sim, random.randrange(2, 5), deadline))
+    planned = random.choice([2, 3] if stormy else [0, 0, 1, 2])
+    for number in range(planned):
+        start(f"clusterer{number}", clusterers.cluster_by_plans(sim, random.randrange(2, 5), deadline))
+    if planned and random.random() < 0.3:
+        start("vandal", others.spoil_the_timeline(sim, random.randrange(1, 4)))
     if random.random() < 0.3:
         start("owner", writers.set_properties(sim, random.randrange(1, 5)))
     if stormy or random.random() < 0.4:
@@ -131,3 +137,5 @@ def _finish(sim: Simulation) -> None:
     table = Table.open(store, environment)
     if table.head.version.commit_id != sim.oracle.head.commit_id:
         raise ViolationError("in the end the head is not the last commit of the lineage")
+    if sim.oracle.plans:
+        clusterers.end_what_is_pending(sim)

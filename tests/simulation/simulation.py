@@ -26,9 +26,8 @@ from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.store import LOCATION, Objects, SimulatedStore, Weather
 from tests.unit.timeline.world import NOON
-from timeline import attempt, garbage, names, orphans, properties, retention, table
+from timeline import attempt, garbage, instants, names, orphans, pending, properties, retention, table
 from timeline.clock import Environment
-from timeline.errors import CorruptTableError
 from timeline.head import Head
 from timeline.table import Table
 
@@ -56,6 +55,8 @@ def small_constants() -> Iterator[None]:
             (retention, "VERSIONS_MOST", 8),
             (retention, "SAFE_DISTANCE", SAFE_DISTANCE),
             (garbage, "SAFE_DISTANCE", SAFE_DISTANCE),
+            (pending, "SAFE_DISTANCE", SAFE_DISTANCE),
+            (instants, "KEPT_MS", 5000),
             (attempt, "MAINTAIN_EVERY", 1),
             (table, "MAINTAIN_EVERY", 1),
             (orphans, "LEAST_AGE", timedelta(0)),
@@ -250,11 +251,6 @@ class Simulation:
         )
         file.spec_id = 0
         return file
-
-    def names_what_has_gone(self, damage: CorruptTableError) -> bool:
-        """Return whether an error only names a file that was rightly deleted: its reader came too late."""
-        told = [word.rstrip(".,:;") for word in str(damage).split() if word.startswith(LOCATION + "/")]
-        return bool(told) and not any(uri in self.oracle.reachable(self.oracle.head) for uri in told)
 
     def outlived(self, head: Head) -> bool:
         """Return whether a head's snapshot has left the table: the oracle judges when its files may go."""

@@ -6,13 +6,13 @@ They go about it as their real counterparts do: plan on a known head, write file
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from pyiceberg.manifest import DataFile
 
 from tests.simulation.acting import (
     TRIES,
     Body,
-    check_excuse,
     commit,
     outputs,
     patiently,
@@ -36,13 +36,13 @@ from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,
     CommitStateUnknownError,
-    CorruptTableError,
     FencedError,
     StoreUnavailableError,
     TimelineError,
 )
 from timeline.head import Head
 from timeline.manifests import LiveFile
+from timeline.reservations import Reservations
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.transactions import Transaction
 
@@ -52,19 +52,32 @@ def stream(sim: Simulation, query: Query, fills: bool, deadline: float) -> Body:
 
     def body(actor: Actor) -> None:
         process = sim.process(actor)
+        reservations = _reservations(sim, process)
         for _ in range(TRIES):
             table = patiently(sim, process, process.open)
             if not isinstance(table, Table):
                 return
             table.deadline_seconds = deadline
-            if _run(sim, process, table, query, fills):
+            if _run(sim, process, table, query, fills, reservations):
                 return
             think(sim, process)
 
     return body
 
 
-def _run(sim: Simulation, process: Process, table: Table, query: Query, fills: bool) -> bool:
+def _reservations(sim: Simulation, process: Process) -> Reservations | None:
+    """None for a writer that does not look for them: it costs work only."""
+    return Reservations(process.store) if sim.random.random() < 0.7 else None
+
+
+def _run(
+    sim: Simulation,
+    process: Process,
+    table: Table,
+    query: Query,
+    fills: bool,
+    reservations: Reservations | None,
+) -> bool:
     """One run of the query; return whether it ended for good."""
     run_id = f"run-{sim.number()}"
     epoch: int | None = None
@@ -75,7 +88,7 @@ def _run(sim: Simulation, process: Process, table: Table, query: Query, fills: b
         work = query.works[batch]
         transaction = Transaction(query.app, query.query, run_id, batch, epoch, query.takeover_from)
         for again in range(3):
-            outcome = _commit_work(sim, process, table, work, transaction, fills)
+            outcome = _commit_work(sim, process, table, work, transaction, fills, reservations)
             if isinstance(outcome, Committed):
                 epoch = outcome.epoch
                 break
@@ -105,10 +118,11 @@ def append_at_times(sim: Simulation, name: str, times: int, fills: bool, deadlin
         if not isinstance(table, Table):
             return
         table.deadline_seconds = deadline
+        reservations = _reservations(sim, process)
         for number in range(times):
             work = sim.work(f"{name}-{actor.name}", None, number)
             for _ in range(3):
-                outcome = _commit_work(sim, process, table, work, None, fills)
+                outcome = _commit_work(sim, process, table, work, None, fills, reservations)
                 if isinstance(outcome, Committed | CommitStateUnknownError):
                     break
                 if patiently_refreshed(sim, process, table) is None:
@@ -125,13 +139,17 @@ def _commit_work(
     work: Work,
     transaction: Transaction | None,
     fills: bool,
+    reservations: Reservations | None,
 ) -> Committed | AlreadyCommitted | TimelineError:
-    head = table.head
-    time_ms = first_id_time(process, head)
+    time_ms = first_id_time(process, table.head)
+
+    def written(head: Head) -> tuple[list[DataFile], list[Replace]]:
+        reserved = {} if reservations is None else reservations.files(head)
+        return _write_files(sim, process, head, work, fills, time_ms, reserved)
+
     try:
-        files, replaces = _write_files(sim, process, head, work, fills, time_ms)
-    except (StoreUnavailableError, CorruptTableError) as failure:
-        check_excuse(sim, failure)
+        files, replaces = table.on_head(written)
+    except (StoreUnavailableError, CommitConflictError) as failure:
         return failure
     outcome = commit(sim, process, table, files, replaces, transaction)
     if isinstance(outcome, Committed):
@@ -144,7 +162,13 @@ def _commit_work(
 
 
 def _write_files(
-    sim: Simulation, process: Process, head: Head, work: Work, fills: bool, time_ms: int
+    sim: Simulation,
+    process: Process,
+    head: Head,
+    work: Work,
+    fills: bool,
+    time_ms: int,
+    reserved: Mapping[str, str],
 ) -> tuple[list[DataFile], list[Replace]]:
     """Write a batch: a file per partition, and for some a merged one that also holds older small files."""
     parts: dict[int, list[int]] = defaultdict(list)
@@ -157,23 +181,22 @@ def _write_files(
         new = sim.new_file(process, head, tuple(rows), p, time_ms, work.app, name=foreign)
         files.append(new)
         if fills and sim.random.random() < 0.8:
-            small = [f for f in _small(head, p) if not head.has_deletes(f)]
+            small = [f.location for f in small_files(head, p) if f.location not in reserved]
             chosen = sim.random.sample(small, min(len(small), sim.random.randrange(1, 3)))
             if (held := read_files(sim, process, chosen)) is not None and chosen:
                 merged = sim.new_file(process, head, (*rows, *held), p, time_ms, "fill")
-                replaces.append(Replace(frozenset([new.file_path, *(f.location for f in chosen)]), (merged,)))
+                replaces.append(Replace(frozenset([new.file_path, *chosen]), (merged,)))
     return files, replaces
 
 
-def _small(head: Head, p: int) -> list[LiveFile]:
-    return sorted(
-        (f for f in head.files_below(OPEN_BELOW) if f.partition == (p,) and not f.sort_order_id),
-        key=lambda f: f.location,
-    )
+def small_files(head: Head, p: int) -> list[LiveFile]:
+    """Return the files of a partition that may be merged, in the order of their names."""
+    small = (f for f in head.files_below(OPEN_BELOW) if f.partition == (p,) and not f.sort_order_id)
+    return sorted((f for f in small if not head.has_deletes(f)), key=lambda f: f.location)
 
 
 def cluster(sim: Simulation, times: int, deadline: float) -> Body:
-    """A clusterer: one Replace for each partition, several in one commit."""
+    """A clusterer without a plan: one Replace for each partition, several in one commit."""
 
     def body(actor: Actor) -> None:
         process = sim.process(actor)
@@ -186,12 +209,13 @@ def cluster(sim: Simulation, times: int, deadline: float) -> Body:
             if sim.random.random() < 0.7 and patiently_refreshed(sim, process, table) is None:
                 return
             try:
-                groups = _groups(sim, process, table.head)
-            except (StoreUnavailableError, CorruptTableError) as failure:
-                check_excuse(sim, failure)
+                groups = table.on_head(lambda head: _groups(sim, process, head))
+            except StoreUnavailableError:
                 continue
+            except CommitConflictError:
+                return
             if groups:
-                outcome = commit(sim, process, table, [], groups, None)
+                outcome = commit(sim, process, table, [], groups)
                 if isinstance(outcome, Committed):
                     sim.oracle.acknowledged(None, outputs(groups, outcome), outcome.version)
 
@@ -202,10 +226,10 @@ def _groups(sim: Simulation, process: Process, head: Head) -> list[Replace]:
     groups = []
     time_ms = first_id_time(process, head)
     for p in range(PARTITIONS):
-        small = [file for file in _small(head, p) if not head.has_deletes(file)]
-        if len(small) >= 2 and (rows := read_files(sim, process, small[:4])):
+        small = [file.location for file in small_files(head, p)][:4]
+        if len(small) >= 2 and (rows := read_files(sim, process, small)):
             merged = sim.new_file(process, head, rows, p, time_ms, "cluster", sort_order_id=1)
-            groups.append(Replace(frozenset(file.location for file in small[:4]), (merged,)))
+            groups.append(Replace(frozenset(small), (merged,)))
             if sim.random.random() < 0.1:  # a planner that gives one file to two groups
                 again = sim.new_file(process, head, rows, p, time_ms, "cluster", sort_order_id=1)
                 groups.append(Replace(groups[-1].removed, (again,)))

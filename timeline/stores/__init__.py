@@ -6,6 +6,7 @@ package.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from timeline.stores.base import Created, CreateOutcome, Exists, Listed, ListedObject, Store, Stored, Unknown
@@ -31,6 +32,7 @@ __all__ = [
     "probe",
 ]
 
+_LOOKS_LIKE_A_SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 _SUPPORTED = "a path, file://, s3://, s3a://, gs://, gcs://, az://, abfs://, abfss://, memory://"
 
 
@@ -42,6 +44,11 @@ def open_store(location: str, storage_options: StorageOptions | None = None) -> 
     """
     scheme, separator, _ = location.partition("://")
     local = not separator or scheme == "file"
+    if not separator and (_LOOKS_LIKE_A_SCHEME.match(location) or location.startswith("~")):
+        raise ValueError(
+            "this would be a folder of that very name on each machine's own disk. Supported are"
+            f" {_SUPPORTED}; spell a home folder out; got: {location!r}"
+        )
     if storage_options and (local or scheme == "memory"):
         raise ValueError(
             f"storage_options are for object stores only, and would be ignored for: {location!r}"

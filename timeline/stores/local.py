@@ -20,6 +20,9 @@ from timeline.stores.base import Created, CreateOutcome, Exists, Listed, Stored,
 
 _TEMPORARY = ".tmp-"
 _OUTPUT_BUFFER_BYTES = 1 << 20
+_AT_ONCE_NS = 500_000_000
+"""In so short a time the name of the highest version is not freed and taken again: 100 commits come between.
+"""
 _counter = itertools.count()
 
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK})
@@ -102,9 +105,10 @@ class LocalStore:
     def list_folder(self, folder: str) -> list[Listed]:
         absolute = self.uri(folder)
         try:
+            changed_ns = os.stat(absolute).st_mtime_ns
             with os.scandir(absolute) as entries:
                 listed: list[Listed] = [
-                    _ListedFile(f"{folder}/{entry.name}" if folder else entry.name, entry)
+                    _ListedFile(f"{folder}/{entry.name}" if folder else entry.name, entry, changed_ns)
                     for entry in entries
                     if entry.is_file() and not entry.name.startswith(_TEMPORARY)
                 ]
@@ -121,6 +125,7 @@ class LocalStore:
     def list_below(self, folder: str) -> Iterator[Listed]:
         absolute = self.uri(folder) if folder else self._location
         try:
+            changed_ns = os.stat(absolute).st_mtime_ns
             with os.scandir(absolute) as entries:
                 found = list(entries)
         except FileNotFoundError:  # deleted since, or never there
@@ -132,7 +137,7 @@ class LocalStore:
             if entry.is_dir(follow_symlinks=False):
                 yield from self.list_below(path)
             elif entry.is_file():
-                yield _ListedFile(path, entry)
+                yield _ListedFile(path, entry, changed_ns)
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
@@ -327,6 +332,8 @@ class _ListedFile:
 
     path: str
     entry: os.DirEntry[str]
+    changed_ns: int
+    """When its folder had last changed, before the listing."""
 
     @property
     def size(self) -> int:
@@ -337,10 +344,17 @@ class _ListedFile:
 
     @property
     def identity(self) -> str:
+        """That of the file that was listed; of none, where the name may have come to another one since.
+
+        A process that stood still after its listing may look at what took the name after retention had freed
+        it (R4). Then the folder has changed long after it was listed, by the one clock that times both.
+        """
         try:
-            return _identity(self.entry.stat())
+            identity = _identity(self.entry.stat())
+            later_ns = os.stat(os.path.dirname(self.entry.path)).st_mtime_ns - self.changed_ns
         except FileNotFoundError:
             return "gone"
+        return identity if abs(later_ns) < _AT_ONCE_NS else "too late to tell"
 
 
 def _identity(status: os.stat_result) -> str:

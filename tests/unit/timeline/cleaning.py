@@ -81,8 +81,8 @@ class Shore(Lake):
         found = set[str]()
         for pending in pending_notes(self.objects):
             if note := read_note(self.objects, pending):
-                for record in note.expired:
-                    found |= _reached(self.objects, head, record.manifest_list)
+                for record in (*note.expired, *note.unpinned):
+                    found |= reached(self.objects, head, record.manifest_list)
         return found
 
     def check_nothing_is_missing(self) -> None:
@@ -95,10 +95,10 @@ class Shore(Lake):
 
 
 def needed(store: MemoryStore, head: Head) -> set[str]:
-    return set().union(*(_reached(store, head, s.manifest_list) for s in head.metadata.snapshots))
+    return set().union(*(reached(store, head, s.manifest_list) for s in head.metadata.snapshots))
 
 
-def _reached(store: MemoryStore, head: Head, manifest_list: str) -> set[str]:
+def reached(store: MemoryStore, head: Head, manifest_list: str) -> set[str]:
     found = {store.relative(manifest_list)}
     for manifest in head.manifest_files.find_list(manifest_list) or ():
         found.add(store.relative(manifest.manifest_path))

@@ -124,6 +124,24 @@ def test_a_version_without_its_identity_is_refused(key: str) -> None:
     refuses(lake, "was not written by this sink")
 
 
+@pytest.mark.parametrize("damaged", [None, "", "01ANOTHERCOMMITSID"])
+def test_a_version_that_has_forgotten_the_commits_before_it_is_refused(damaged: str | None) -> None:
+    """By a head without that memory a live commit would be declared lost, and its version deleted (R1)."""
+    lake = two_versions()
+
+    def forget(stored: dict[str, Any]) -> None:
+        del stored["properties"][properties.RECENT_COMMITS]
+        if damaged is not None:
+            stored["properties"][properties.RECENT_COMMITS] = damaged
+
+    rewrite(lake, forget)
+    refuses(
+        lake,
+        "its property streaming-sink.recent-commits was removed or damaged",
+        "restore the file from a copy",
+    )
+
+
 def test_a_version_under_another_number_is_refused() -> None:
     lake = two_versions()
     store = store_of(lake)

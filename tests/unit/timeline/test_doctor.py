@@ -181,7 +181,7 @@ DAMAGES: dict[str, tuple[Damage, dict[str, Severity]]] = {
     ),
     "the newest version has forgotten the last commits": (
         lambda p: p.edit(6, lambda stored: stored["properties"].pop(properties.RECENT_COMMITS)),
-        {"lineage-broken": DAMAGE},
+        {"version-refused": DAMAGE},
     ),
     "time goes back": (
         lambda p: p.edit(3, lambda stored: stored.update({"last-updated-ms": 5})),
@@ -268,14 +268,14 @@ DAMAGES: dict[str, tuple[Damage, dict[str, Severity]]] = {
     ),
     "main names a snapshot that has gone": (
         lambda p: p.edit(6, lambda stored: stored["refs"]["main"].update({"snapshot-id": 7})),
-        {"reference-dangling": DAMAGE},
+        {"version-refused": DAMAGE},
     ),
     "the summary tells other rows": (
         lambda p: p.edit(6, lambda s: s["snapshots"][-1]["summary"].update({"total-records": "51"})),
         {"totals-differ": WARNING},
     ),
     "a file is live twice": (
-        lambda p: p.table.commit([Append((p.files[0],))]),
+        lambda p: p.open().commit([Append((p.files[0],))]),  # by a process that has read no manifest
         {"file-live-twice": DAMAGE},
     ),
     "a batch was never committed": (lambda p: p.written(), {"orphans": NOTE}),

@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Saved, Shore, fail_at, needed
-from tests.unit.timeline.world import NOON
+from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Saved, Shore, fail_at, needed, reached
+from tests.unit.timeline.world import DAY_MS, NOON
 from timeline import names, properties
 from timeline.changes import Append, ExpireSnapshots, Replace
 from timeline.deletions import Deletions, Kind
@@ -20,6 +20,7 @@ from timeline.errors import StoreUnavailableError, TimelineError
 from timeline.expired import pending_notes
 from timeline.expiry import expire_snapshots
 from timeline.names import EXPIRED_FOLDER, HINT_PATH
+from timeline.orphans import remove_orphan_files
 from timeline.stores import MemoryStore
 
 COMMITS = int(os.environ.get("RETENTION_COMMITS", "400"))
@@ -172,6 +173,55 @@ def test_what_a_tag_or_a_branch_reaches_stays_and_the_rest_goes(kind: SnapshotRe
     assert shore.leftover() == set()
 
 
+@pytest.mark.parametrize("kind", [SnapshotRefType.TAG, SnapshotRefType.BRANCH])
+def test_what_a_tag_kept_goes_once_the_tag_has_gone(kind: SnapshotRefType) -> None:
+    """It no longer is of main's lineage then, since its neighbours have expired; whole versions go (R7)."""
+    shore = Shore()
+    for _ in range(5):
+        shore.fill()
+    *before, newest_append, newest = shore.table.head.metadata.snapshots
+    pin(shore, "keep", before[4].snapshot_id, kind)
+    shore.pass_versions(140)
+    assert before[4] in shore.table.head.metadata.snapshots
+    unpin(shore, "keep")
+    shore.pass_versions(20)
+    assert shore.table.head.metadata.snapshots == [newest_append, newest]
+    shore.check_nothing_is_missing()
+
+
+def test_what_a_tag_kept_has_a_grace_of_its_own() -> None:
+    """Its reader goes on while what expired before it, and shares files with it, is deleted (R7)."""
+    shore = Shore()
+    for _ in range(5):
+        shore.fill()
+    pinned = shore.table.head.metadata.snapshots[4]
+    pin(shore, "keep", pinned.snapshot_id, SnapshotRefType.TAG)
+    reader = needed_by(shore, pinned)
+    shore.pass_versions(140)
+    unpin(shore, "keep")
+    expire_snapshots(shore.table)
+    shore.clock.now_ms += 2 * DAY_MS
+    shore.pass_versions(90)
+    remove_orphan_files(shore.table, older_than=timedelta(days=1))
+    assert len(pending_notes(shore.objects)) == 1, "the expiry of the tag's neighbours is over"
+    assert reader <= shore.paths()
+    shore.pass_versions(30)
+    assert not pending_notes(shore.objects)
+    remove_orphan_files(shore.table, older_than=timedelta(days=1))
+    assert shore.leftover() == set()
+    assert reader & shore.paths() == reader & shore.needed()
+    shore.check_nothing_is_missing()
+
+
+def unpin(shore: Shore, name: str) -> None:
+    shore.change_metadata(lambda metadata: {"refs": {k: v for k, v in metadata.refs.items() if k != name}})
+    shore.table.refresh()
+
+
+def needed_by(shore: Shore, snapshot: Snapshot) -> set[str]:
+    return reached(shore.objects, shore.open().head, snapshot.manifest_list)
+
+
 def test_a_branch_pins_of_its_lineage_what_its_own_bounds_keep() -> None:
     shore = Shore()
     for _ in range(6):
@@ -196,6 +246,7 @@ def test_a_staged_snapshot_stays_with_all_that_it_reaches(later_fills: int) -> N
             "parent-snapshot-id": parent.snapshot_id,
             "sequence-number": 99,
             "manifest-list": shore.store.uri(names.manifest_list_path(names.ulid(NOON, 77))),
+            "summary": {"operation": "append"},
         }
     )
     listed = shore.objects.read(shore.store.relative(parent.manifest_list)).data
@@ -211,6 +262,28 @@ def test_a_staged_snapshot_stays_with_all_that_it_reaches(later_fills: int) -> N
     assert 77 in kept
     assert parent.snapshot_id not in kept
     shore.check_nothing_is_missing()
+
+
+def test_a_newer_append_beside_main_does_not_let_mains_newest_one_go() -> None:
+    """Else the current snapshot itself would leave, and the table with it."""
+    shore = Shore()
+    shore.fill()
+    current = shore.table.head.metadata.snapshots[-1]
+    staged = Snapshot.model_validate(
+        {
+            **current.model_dump(by_alias=True),
+            "snapshot-id": 77,
+            "parent-snapshot-id": current.snapshot_id,
+            "sequence-number": 99,
+            "summary": {"operation": "append"},
+        }
+    )
+    shore.change_metadata(
+        lambda metadata: {"snapshots": [*metadata.snapshots, staged], "last_sequence_number": 99}
+    )
+    shore.table.refresh()
+    shore.pass_versions(130)
+    assert current in shore.table.head.metadata.snapshots
 
 
 # when it is cut off -------------------------------------------------------------------------------

@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from tests.unit.timeline.world import FaultyStore, Lake
+from tests.unit.timeline.cleaning import Shore
+from tests.unit.timeline.world import FaultyStore, Lake, version_of
 from timeline import garbage, names, properties, retention, table
-from timeline.changes import Append
+from timeline.changes import Append, Replace
 from timeline.errors import StoreUnavailableError
-from timeline.expired import Note, pending_notes, read_note
+from timeline.expired import Note, SnapshotRecord, pending_notes, read_note
 from timeline.expiry import expire_snapshots
 from timeline.stores import Stored
 from timeline.table import Committed, Table
@@ -40,14 +41,14 @@ def others_commit(lake: Lake, times: int) -> None:
         assert isinstance(lake.table.commit([Append((lake.file(1),))]), Committed)
 
 
+def die() -> None:
+    raise Crash
+
+
 def a_fork_of_batch_0_is_left(lake: Lake) -> None:
     """A writer sleeps past retention, creates a number that was deleted, and dies before it looks."""
     store = FaultyStore(lake.name)
     zombie = lake.open(store)
-
-    def die() -> None:
-        raise Crash
-
     others_commit(lake, 6)
     store.lists.append(die)
     with pytest.raises(Crash):
@@ -152,6 +153,28 @@ def test_the_note_of_a_lost_commit_does_not_cut_the_grace_of_another(monkeypatch
     gone = before[0].manifest_list
     assert lake.store.read(lake.store.relative(gone))
     assert [note.path for note in notes(lake)] == [true_note.path]
+
+
+def test_the_note_of_a_fork_deletes_nothing_that_main_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps a snapshot of the fork's own, which removed files; it came late, under an old number (R7)."""
+    monkeypatch.setattr(retention, "SAFE_DISTANCE", 2)
+    monkeypatch.setattr(garbage, "SAFE_DISTANCE", 2)
+    lake = Shore()
+    old = lake.append(), lake.append()
+    files = [live.location for live in lake.table.head.live_files()]
+    store = FaultyStore(lake.name)
+    zombie = lake.open(store)
+    lake.pass_versions(6)
+    store.lists.append(die)
+    with pytest.raises(Crash):
+        zombie.commit([Replace(frozenset(files), (lake.file([r for f in files for r in lake.rows[f]]),))])
+    fork = version_of(lake.store, old[1].version + 1).metadata.snapshots[-1]
+    gone = SnapshotRecord(7, 1, lake.store.uri("metadata/m/gone"))
+    note = Note(2, names.ulid(0, 7), (gone,), SnapshotRecord.of(fork))
+    lake.objects.overwrite(note.path, note.encode())
+    lake.table.delete_expired(lake.table.log.list())
+    lake.check_nothing_is_missing()
+    assert notes(lake) == []
 
 
 def test_the_hint_never_names_a_version_that_a_sleeper_deletes(monkeypatch: pytest.MonkeyPatch) -> None:

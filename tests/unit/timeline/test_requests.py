@@ -56,7 +56,7 @@ def test_refreshing_costs_one_list_while_nothing_changed() -> None:
 
 
 @pytest.mark.parametrize("new", [1, 3, 10])
-def test_refreshing_after_others_committed_reads_the_version_the_list_and_the_new_manifests(new: int) -> None:
+def test_refreshing_after_others_committed_reads_only_what_is_new(new: int) -> None:
     lake = Lake()
     for _ in range(15):
         lake.table.commit([Append((lake.file(),))])
@@ -67,7 +67,8 @@ def test_refreshing_after_others_committed_reads_the_version_the_list_and_the_ne
     lake.store.count()
     files = len(list(watcher.refresh().live_files()))
     assert files == 15 + new
-    assert lake.store.count() == {"LIST": 1, "GET": 2 + new}
+    lists = 0 if new == 1 else 1  # the next version tells which manifests it added to ours
+    assert lake.store.count() == {"LIST": 1, "GET": 1 + lists + new}
 
 
 def test_a_commit_on_a_stale_head_costs_requests_by_what_is_new_only() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -14,6 +16,7 @@ from tests.unit.timeline.world import NOON, Audit, Lake, data_file, raw_entries,
 from timeline import names, properties
 from timeline.changes import Append, Replace, SetProperties
 from timeline.errors import CommitConflictError
+from timeline.head import encode_metadata
 from timeline.table import Committed, Table
 
 OPEN = 5000
@@ -312,3 +315,13 @@ def test_a_manifest_whose_create_gets_no_answer_is_stored_all_the_same(when: str
     lake.table.commit([Append((new,))])
     assert len(failed) == 2
     assert lake.live_rows() == lake.rows_of(new)
+
+
+def test_a_changed_copy_of_a_snapshot_is_written_as_it_is() -> None:
+    """The text of a snapshot is remembered on the object, and a copy takes what is on it along."""
+    lake = Lake()
+    lake.table.commit([Append((lake.file(),))])
+    metadata = lake.table.head.metadata
+    changed = [snapshot.model_copy(update={"timestamp_ms": 7}) for snapshot in metadata.snapshots]
+    written = json.loads(encode_metadata(metadata.model_copy(update={"snapshots": changed})))
+    assert [snapshot["timestamp-ms"] for snapshot in written["snapshots"]] == [7]

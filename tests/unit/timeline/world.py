@@ -186,13 +186,7 @@ class Lake:
 
     def change_metadata(self, update: Callable[[TableMetadataV2], dict[str, Any]]) -> None:
         """Commit a version that only changes metadata, as a later schema evolution or expiry will."""
-        table = self.open()
-
-        def build(head: Head | None) -> Candidate:
-            assert head is not None
-            return _next_version(table, head, head.manifests, update(head.metadata))
-
-        publish(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
+        change_metadata(self.open(), update)
 
     def add_delete_file(self, p: int) -> None:
         """Commit a position-delete file for a partition, in a snapshot of its own."""
@@ -207,6 +201,16 @@ class Lake:
             return _with_deletes(table, head, delete)
 
         publish(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
+
+
+def change_metadata(table: Table, update: Callable[[TableMetadataV2], dict[str, Any]]) -> None:
+    """Commit a version that only changes metadata. `table` itself knows nothing of it."""
+
+    def build(head: Head | None) -> Candidate:
+        assert head is not None
+        return _next_version(table, head, head.manifests, update(head.metadata))
+
+    publish(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
 
 
 def data_file(

@@ -319,3 +319,17 @@ def test_a_relative_location_is_below_the_current_folder(
 def test_a_location_that_names_no_folder_of_this_machine_is_refused(nowhere: str) -> None:
     with pytest.raises(ValueError, match=r"folder of its own|names no host"):
         LocalStore(nowhere)
+
+
+def test_a_name_that_came_to_another_file_after_the_listing_is_not_taken_for_the_listed_one(
+    store: LocalStore,
+) -> None:
+    """A reader that stood still past retention would follow a fork that a stalled writer left there (R4)."""
+    [listed] = store.list_folder("metadata")
+    store.delete(["metadata/first"])
+    store.create("metadata/first", b"a fork's bytes")
+    folder = store.uri("metadata")
+    os.utime(folder, ns=(0, os.stat(folder).st_mtime_ns + 3600 * 10**9))
+    assert listed.identity != store.read("metadata/first").identity
+    [again] = store.list_folder("metadata")
+    assert again.identity == store.read("metadata/first").identity

@@ -37,6 +37,13 @@ def test_an_unknown_scheme_is_refused_with_those_that_are_known(location: str) -
         open_store(location)
 
 
+@pytest.mark.parametrize("location", ["s3:/lake/t", "dbfs:/lake/t", "~/t", "~lake/t"])
+def test_what_would_become_an_odd_folder_on_each_machine_is_refused(location: str) -> None:
+    """Rows would be acknowledged on some worker's own disk."""
+    with pytest.raises(ValueError, match=r"a folder of that very name on each machine's own disk.*s3://"):
+        open_store(location)
+
+
 @pytest.mark.parametrize("location", ["/lake/t", "file:///lake/t", "memory://t"])
 def test_options_that_nothing_would_use_are_refused(location: str) -> None:
     with pytest.raises(ValueError, match="would be ignored"):

@@ -1,0 +1,169 @@
+"""Clusterers that go by plans on the timeline: claimed, carried out, taken over. All but Spark is real."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.acting import Body, commit, outputs, patiently, read_files, think
+from tests.simulation.oracle import PLAN_ID
+from tests.simulation.raw import ViolationError
+from tests.simulation.scheduler import Actor
+from tests.simulation.simulation import PARTITIONS, SAFE_DISTANCE, Process, Simulation, first_id_time
+from tests.simulation.writers import small_files
+from tests.unit.timeline.world import DAY_MS, NOON
+from timeline import instants
+from timeline.changes import Replace, SetProperties, Withdraw
+from timeline.claims import Claim, Watch
+from timeline.clock import Environment
+from timeline.errors import CommitConflictError, CommitStateUnknownError, StoreUnavailableError
+from timeline.head import Head
+from timeline.manifests import LiveFile
+from timeline.pending import pending_plans
+from timeline.reservations import Reservations
+from timeline.table import Committed, Table
+
+PATIENCE_SECONDS = 3.0
+
+
+def cluster_by_plans(sim: Simulation, times: int, deadline: float) -> Body:
+    """A process that carries out what is pending, and schedules what it finds to do."""
+
+    def body(actor: Actor) -> None:
+        process = sim.process(actor)
+        table = patiently(sim, process, process.open)
+        if not isinstance(table, Table):
+            return
+        table.deadline_seconds = deadline
+        clusterer = _Clusterer(sim, process, table)
+        for _ in range(times):
+            think(sim, process, 1.5)
+            try:
+                clusterer.run_pass()
+            except (CommitConflictError, CommitStateUnknownError, StoreUnavailableError) as failure:
+                sim.tell(actor.name, f"=> {type(failure).__name__}: {failure}")
+
+    return body
+
+
+class _Clusterer:
+    def __init__(self, sim: Simulation, process: Process, table: Table) -> None:
+        self._sim = sim
+        self._process = process
+        self._table = table
+        self._watch = Watch(process.environment, PATIENCE_SECONDS)
+        self._reservations = Reservations(process.store)
+
+    def run_pass(self) -> None:
+        random = self._sim.random
+        for pending in pending_plans(self._table.refresh().properties):
+            if random.random() < 0.1:
+                instants.cancel(self._table, pending.plan_id)
+                self._sim.meet("plan cancelled")
+            elif random.random() < 0.8:
+                self._carry_out(pending.plan_id)
+        plan = self._table.on_head(self._plan)
+        if plan["groups"]:
+            self._tell("SCHEDULE")
+            plan_id = instants.schedule(self._table, plan)
+            self._tell(f"=> plan {plan_id}")
+            if random.random() < 0.7:
+                self._carry_out(plan_id)
+
+    def _plan(self, head: Head) -> dict[str, Any]:
+        reserved = self._reservations.files(head)
+        groups = []
+        for p in range(PARTITIONS):
+            free = [file for file in small_files(head, p) if file.location not in reserved]
+            if len(free) >= 2:
+                groups.append(_group(p, free[:4]))
+        return {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": groups, "left_out": []}
+
+    def _carry_out(self, plan_id: str) -> None:
+        """Claim a plan, rewrite its groups with signs of life, commit, and note it; perhaps ever so late."""
+        claim = instants.claim(self._table, plan_id, self._watch)
+        if claim is None:
+            return
+        self._tell(f"CARRY OUT {plan_id}, claim {claim.number}")
+        self._sim.oracle.claimed(plan_id, claim.number, claim.executor)
+        replaces = self._rewritten(claim)
+        if replaces is None:
+            self._sim.meet("executor stopped by its claim")
+            return
+        done = commit(
+            self._sim,
+            self._process,
+            self._table,
+            [],
+            replaces,
+            more=[Withdraw(plan_id)],
+            summary={PLAN_ID: plan_id},
+        )
+        if not isinstance(done, Committed):
+            return
+        live = outputs(replaces, done)
+        self._sim.oracle.acknowledged(None, live, done.version)
+        if replaces and not live:
+            self._sim.oracle.gave_up_nothing(plan_id, done.version)
+        groups = len(replaces) - len(done.dropped)
+        instants.note_completed(
+            self._table, plan_id, version=done.version, groups=groups, dropped=len(done.dropped)
+        )
+
+    def _rewritten(self, claim: Claim) -> list[Replace] | None:
+        """Return the groups whose inputs are there; None where the claim was lost, and that was noticed."""
+        replaces = []
+        head = self._table.head
+        time_ms = first_id_time(self._process, head)
+        for group in claim.plan["groups"]:
+            if self._sim.random.random() < 0.2:
+                self._process.environment.sleep(PATIENCE_SECONDS * 10 ** self._sim.random.uniform(0, 1))
+            if not claim.beat() and self._sim.random.random() < 0.7:
+                return None
+            if rows := read_files(self._sim, self._process, group["inputs"]):
+                p = int(group["partition"][0])
+                merged = self._sim.new_file(self._process, head, rows, p, time_ms, "cluster", sort_order_id=1)
+                replaces.append(Replace(frozenset(group["inputs"]), (merged,)))
+        return replaces
+
+    def _tell(self, what: str) -> None:
+        self._sim.tell(self._process.actor.name, what)
+
+
+def _group(p: int, files: list[LiveFile]) -> dict[str, Any]:
+    return {
+        "inputs": [file.location for file in files],
+        "partition": [str(p)],
+        "bytes": sum(file.bytes for file in files),
+        "rows": sum(file.rows for file in files),
+        "output_files": 1,
+        "sort_by": [],
+        "strategy": {"name": "bin_pack", "parameters": {}},
+        "remainder": True,
+        "level": 1,
+        "files_saved": len(files) - 1,
+        "reasons": [],
+    }
+
+
+def end_what_is_pending(sim: Simulation) -> None:
+    """Whatever crashes and lost files have left pending, one more scheduler ends, a time-out later (R11)."""
+    store, environment = sim.unfailing()
+    later = Environment(
+        lambda: NOON + 30 * DAY_MS, environment.monotonic, environment.sleep, environment.random
+    )
+    table = Table.open(store, later)
+    for number in range(SAFE_DISTANCE):
+        table.commit([SetProperties({"later": str(number)})])
+    files = sorted(table.head.live_files(), key=lambda file: file.location)
+    if not files:
+        return
+    plan = {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": [_group(0, files[:1])]}
+    plan_id = instants.schedule(table, plan)
+    if (pending := list(sim.oracle.head.pending)) != [plan_id]:
+        raise ViolationError(f"plans stay pending for ever: {pending}")
+    claim = instants.claim(table, plan_id)
+    if claim is None or not claim.beat():
+        raise ViolationError("a plan that nobody else has cannot be claimed")
+    instants.complete(table, plan_id, [])
+    if sim.oracle.head.pending:
+        raise ViolationError("a plan was completed, and stays pending")
