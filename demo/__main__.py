@@ -1,4 +1,4 @@
-"""`python -m demo`: stream the flights into ./demo-output, and tell what came of it."""
+"""`python -m demo`: stream the flights into ./demo-output, cluster them, and tell what came of it."""
 
 from __future__ import annotations
 

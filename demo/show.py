@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from demo import clustered
 from demo.duck import QUERIES, Survey, connect, extension_files, survey_iceberg, survey_parquet
 from demo.figures import bytes_text, table_text
 from demo.flights import read_flights, write_flight_files
@@ -22,6 +23,11 @@ from demo.session import quiet_session
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+    from pyspark.sql import SparkSession
+
+    from demo.flights import FlightFiles
 
 
 class DemoError(Exception):
@@ -47,22 +53,36 @@ def run_demo(output: Path, batches: int) -> None:
     )
     try:
         stream_through(spark, source, [plain, ours], output / "checkpoints", Progress(source).show)
+        duck = connect()
+        _compare(duck, source, plain, ours)
+        _cluster(spark, duck, source, ours)
     finally:
         spark.stop()
+    print(f"\n{time.perf_counter() - started:.0f} seconds in all.")
+    print(_how_to_look(newest_metadata(ours.location)))
 
-    metadata = newest_metadata(ours.location)
-    duck = connect()
-    surveys = [survey_parquet(duck, plain.location), survey_iceberg(duck, metadata)]
+
+def _compare(duck: DuckDBPyConnection, source: FlightFiles, plain: PlainLane, ours: IcebergLane) -> None:
+    surveys = [survey_parquet(duck, plain.location), survey_iceberg(duck, newest_metadata(ours.location))]
     print("\nWhat DuckDB sees:\n")
     print(_comparison([plain, ours], surveys))
     full, small = bytes_text(MAX_FILE_BYTES), bytes_text(SMALL_FILE_BYTES)
     print(f"\n  * A file is full at {full}, and small below {small}.")
     _check(source.rows, surveys)
+    print(f"\nBoth tables hold all {source.rows:,} rows and give equal answers.\n", flush=True)
+
+
+def _cluster(spark: SparkSession, duck: DuckDBPyConnection, source: FlightFiles, ours: IcebergLane) -> None:
+    before = clustered.look(duck, newest_metadata(ours.location))
+    started = time.perf_counter()
+    report = clustered.cluster(spark, ours.location)
     seconds = time.perf_counter() - started
-    print(
-        f"\nBoth tables hold all {source.rows:,} rows and give equal answers. {seconds:.0f} seconds in all."
-    )
-    print(_how_to_look(metadata))
+    after = clustered.look(duck, newest_metadata(ours.location))
+    print(clustered.effect(before, after, seconds))
+    if report is None or len(report.committed) < len(report.groups):
+        raise DemoError(f"clustering did not succeed: {'no plan' if report is None else report.line()}")
+    if (after.rows, after.answer) != (source.rows, before.answer):
+        raise DemoError(f"clustering changed the table: {after.rows:,} rows, {after.answer}")
 
 
 def _comparison(lanes: list[PlainLane | IcebergLane], surveys: list[Survey]) -> str:

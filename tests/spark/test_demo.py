@@ -49,6 +49,20 @@ def test_right_sizing_shows(demo: tuple[Path, subprocess.CompletedProcess[str]])
 
 @pytest.mark.slow
 @pytest.mark.spark
+def test_clustering_shows_in_what_one_query_must_read(
+    demo: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    _, run = demo
+    before, after = _figures(run.stdout, "rows in those files")
+    assert before == 336_776
+    assert after < before / 3
+    files, opened = _figures(run.stdout, "files in the table"), _figures(run.stdout, "files that may hold it")
+    assert opened[0] == files[0]
+    assert opened[1] < files[1] / 2
+
+
+@pytest.mark.slow
+@pytest.mark.spark
 def test_output_of_an_earlier_run_is_replaced(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     output, _ = demo
     assert not (output / "left-by-an-earlier-run").exists()
@@ -67,5 +81,5 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(
 
 def _figures(text: str, row: str) -> tuple[int, int]:
     line = next(line for line in text.splitlines() if line.strip().startswith(f"{row} "))
-    plain, ours = line.strip().removeprefix(row).split()
-    return int(plain), int(ours)
+    left, right = line.strip().removeprefix(row).replace(",", "").split()
+    return int(left), int(right)

@@ -1,0 +1,246 @@
+"""A stream that clusters while it runs: what a micro-batch pays for it, and what the table gets.
+
+    python -m benchmarks.inline --quick
+    python -m benchmarks.inline --json results.json --markdown table.md
+
+The batches are those of `benchmarks.microbatch`, and so is the figure: Spark's own `durationMs.addBatch`. A
+pass runs after every fourth commit and sorts by `session`, a random text, so that every new file may hold any
+key. Each mode runs with filling, and with `small_file_bytes=0`, where clustering alone makes the files. Runs
+of the modes alternate; the first batches of every run are discarded as warm-up.
+
+The state of the table is read from its snapshots afterwards: files, bytes, the most files that a search for
+one session opens (overlap depth, by the files' bounds), and bytes rewritten, by fills and by clustering, per
+byte ingested.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.data import PARTITION_COLUMN, SCHEMA, write_batches
+from benchmarks.machine import machine, machine_line
+from benchmarks.states import State, states_of
+from planners import All, FileSizing
+from streaming_sink import AsyncClustering, IcebergSink, InlineClustering
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROWS = 50_000
+"""Rows of a batch."""
+COLUMN = "session"
+MAX_FILE_BYTES = 16 * 1024 * 1024
+SMALL_FILE_BYTES = 13 * 1024 * 1024
+PASS: dict[str, Any] = {
+    "every_commits": 4,
+    "sort_by": [COLUMN],
+    "target_file_bytes": MAX_FILE_BYTES,
+    "small_file_bytes": SMALL_FILE_BYTES,
+    "max_bytes_per_pass": 4 * MAX_FILE_BYTES,
+}
+MODES: dict[str, InlineClustering | None] = {
+    "none": None,
+    "inline": InlineClustering(**PASS),
+    "inline, `All()`": InlineClustering(**PASS, select=All()),
+    "beside, `All()`": AsyncClustering(**PASS, select=All()),
+}
+FILLING = {"filling": SMALL_FILE_BYTES, "limit 0": 0}
+LAYOUTS = ("unpartitioned", "partitioned")
+_WARM_UP_BATCHES = 8
+_STATES_SHOWN = 6
+
+
+@dataclass
+class Result:
+    """All runs of one mode on one layout; the states are those of the last run's table."""
+
+    layout: str
+    filling: str
+    mode: str
+    milliseconds: list[list[int]] = field(default_factory=list)
+    """addBatch per batch, a list per run, warm-up included."""
+    with_pass: list[int] = field(default_factory=list)
+    """addBatch of the batches that ran or began a pass, of all runs, without warm-up."""
+    states: list[State] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.layout}, {self.filling}, clustering {self.mode}"
+
+    @property
+    def warm(self) -> list[int]:
+        return [value for run in self.milliseconds for value in run[_WARM_UP_BATCHES:]]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.warm)
+
+    @property
+    def p95(self) -> float:
+        return statistics.quantiles(self.warm, n=20, method="inclusive")[-1]
+
+    @property
+    def mean(self) -> float:
+        return statistics.mean(self.warm)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and print, and optionally write, its tables."""
+    options = _parse(arguments)
+    work = Path(tempfile.mkdtemp(prefix="inline-", dir=options.work))
+    spark = _session()
+    try:
+        write_batches(work / "source", rows=ROWS, files=options.batches)
+        results = [
+            Result(layout, filling, mode)
+            for layout in options.layouts
+            for filling in FILLING
+            for mode in MODES
+        ]
+        for number in range(options.rounds):
+            for result in results:
+                _run(spark, work, options.batches, result)
+                print(f"round {number + 1}: {result.name}: {result.median:.0f} ms", file=sys.stderr)
+    finally:
+        spark.stop()
+        shutil.rmtree(work)
+    told = (
+        f"{machine_line()} `local[2]`, {options.batches} batches of {ROWS:,} rows, {options.rounds} runs; the"
+        f" first {_WARM_UP_BATCHES} batches of every run are discarded."
+    )
+    table = "\n\n".join([told, latencies(results), over_time(results)])
+    print(table)
+    if options.markdown:
+        options.markdown.write_text(table + "\n")
+    if options.json:
+        found = [{**asdict(it), "median_ms": it.median, "p95_ms": it.p95} for it in results]
+        options.json.write_text(json.dumps({"machine": machine(), "results": found}))
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.inline", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--quick", action="store_true", help="16 batches, unpartitioned, one round")
+    parser.add_argument("--batches", type=int, default=60, help="batches per run")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each mode, alternating")
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    parser.add_argument("--work", type=Path, help="a folder on the disk to be measured")
+    parser.add_argument("--json", type=Path, help="write every batch's figure and every state there")
+    parser.add_argument("--markdown", type=Path, help="write the tables there")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.batches, options.rounds, options.layouts = 16, 1, [LAYOUTS[0]]
+    if options.batches <= _WARM_UP_BATCHES + 1:
+        parser.error(f"--batches must be above {_WARM_UP_BATCHES + 1}: the first ones are discarded")
+    return options
+
+
+def _run(spark: SparkSession, work: Path, batches: int, result: Result) -> None:
+    """Stream the whole source into a new table, then look at that table and remove it."""
+    place = Path(tempfile.mkdtemp(dir=work))
+    sink = IcebergSink(
+        str(place / "table"),
+        partition_by=[PARTITION_COLUMN] if result.layout == "partitioned" else [],
+        sizing=FileSizing(max_file_bytes=MAX_FILE_BYTES, small_file_bytes=FILLING[result.filling]),
+        clustering=MODES[result.mode],
+        warn_small_files=0,
+    )
+    stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(work / "source"))
+    writer = stream.writeStream.foreachBatch(sink).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
+    query.awaitTermination()
+    for thread in threading.enumerate():
+        if thread.name == "clustering":  # a pass beside the stream outlives it
+            thread.join()
+    durations = [it["durationMs"]["addBatch"] for it in query.recentProgress if it["numInputRows"]]
+    result.milliseconds.append(durations)
+    paired = zip(durations, sink.reports, strict=True)
+    passes = [spent if "cluster" in report.milliseconds else None for spent, report in paired]
+    result.with_pass += [spent for spent in passes[_WARM_UP_BATCHES:] if spent is not None]
+    result.states = states_of(place / "table", COLUMN)
+    rows = sum(report.rows for report in sink.reports)
+    if (len(durations), rows) != (batches, batches * ROWS):
+        raise RuntimeError(f"{result.name}: {len(durations)} batches, {rows:,} rows, not {batches * ROWS:,}")
+    for report in sink.reports:
+        if "failed" in report.clustering:
+            raise RuntimeError(f"{result.name}: {report.clustering}")
+    shutil.rmtree(place)
+
+
+def _session() -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "4g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("inline")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def latencies(results: list[Result]) -> str:
+    """Return what a micro-batch takes, and the table at the end; a mean is over all batches, with passes."""
+    lines = [
+        "| layout | files by | clustering | median ms | p95 ms | mean ms | ÷ none | with a pass, ms | files |"
+        " MiB | depth | rewritten ÷ ingested |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    alone = {(it.layout, it.filling): it.mean for it in results if it.mode == "none"}
+    for it in results:
+        last = it.states[-1]
+        cells = [
+            it.layout,
+            it.filling,
+            it.mode,
+            f"{it.median:.0f}",
+            f"{it.p95:.0f}",
+            f"{it.mean:.0f}",
+            f"{it.mean / alone[it.layout, it.filling]:.2f}",
+            f"{statistics.median(it.with_pass):.0f}" if it.with_pass else "",
+            str(last.files),
+            f"{last.bytes / 2**20:.0f}",
+            str(last.depth),
+            f"{last.rewritten_per_byte:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def over_time(results: list[Result]) -> str:
+    """Return files / depth / rewritten bytes per ingested byte, at a few moments of each run."""
+    batches = len(results[0].states)
+    moments = [batches * number // _STATES_SHOWN - 1 for number in range(1, _STATES_SHOWN + 1)]
+    lines = [
+        "Files / depth / rewritten ÷ ingested after so many batches:\n",
+        f"| layout | files by | clustering | {' | '.join(str(moment + 1) for moment in moments)} |",
+        f"| --- | --- | --- |{' ---: |' * len(moments)}",
+    ]
+    for it in results:
+        shown = (it.states[moment] for moment in moments)
+        cells = [f"{state.files} / {state.depth} / {state.rewritten_per_byte:.1f}" for state in shown]
+        lines.append(f"| {it.layout} | {it.filling} | {it.mode} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
