@@ -14,9 +14,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # More arguments for pytest, for example: make test PYTEST_ARGS="-k fencing -x"
 PYTEST_ARGS ?=
 PYTEST := $(BIN)/python -m pytest
-# These use both cores by themselves, and run one after the other.
-STARTS := spark or jar or notebook or servers
-NONE_IS_FINE := || [ $$? -eq 5 ]
+# Two workers, each with a file at a time, in the order of the files: the long ones stand before the many short.
+BOTH_CORES := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 # Workers must run the Python that has pyarrow; PySpark would take the first python3 on PATH.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -35,8 +34,7 @@ check: lint unit ## the fast lane: linters, types, walls and the tests without S
 
 .PHONY: test
 test: java lint ## everything: the fast lane, then all tests, with branch coverage (25 min)
-	$(PYTEST) --numprocesses=2 --dist=loadfile --cov --cov-report= --durations=10 -m "not ($(STARTS))" $(PYTEST_ARGS) $(NONE_IS_FINE)
-	$(PYTEST) --cov --cov-append --cov-report=term --durations=25 -m "$(STARTS)" $(PYTEST_ARGS) $(NONE_IS_FINE)
+	$(PYTEST) $(BOTH_CORES) --cov --cov-report=term --durations=25 $(PYTEST_ARGS)
 
 .PHONY: soak
 soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests (hours)
@@ -54,7 +52,7 @@ lint: $(VENV)/.installed-dev ## ruff, mypy --strict and the import contracts
 
 .PHONY: unit
 unit: $(VENV)/.installed-dev ## the tests that start no Spark
-	$(PYTEST) --numprocesses=2 --dist=loadfile tests/unit $(PYTEST_ARGS)
+	$(PYTEST) $(BOTH_CORES) tests/unit $(PYTEST_ARGS)
 
 .PHONY: format
 format: $(VENV)/.installed-dev ## let ruff mend what it can

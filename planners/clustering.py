@@ -13,6 +13,9 @@ Per partition, with T the target, S the small limit, K `overlap_at_least`, G `ma
 
 Without an order (bin-packing) there are small files only, and full ones are left alone. All of this is about
 the files that the plan strategies let through: `BySize`, say, keeps full files from being sorted again.
+Files under different keys of encryption are never joined.
+
+A strategy that rewrites file by file takes the files in which it has something to change, and joins none.
 
 What that bounds, for files that come out as planned:
 
@@ -29,6 +32,7 @@ What that bounds, for files that come out as planned:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -62,12 +66,16 @@ def plan_clustering(files: Iterable[TableFile], now: int, policy: ClusteringPoli
         usable = [file for file in live if file.path not in reasons]
         reasons |= strategy.refused(usable, policy, now)
 
-    partitions: dict[PartitionKey, list[TableFile]] = {}
+    partitions: dict[tuple[PartitionKey, str], list[TableFile]] = {}
     for file in live:
         if file.path not in reasons:
-            partitions.setdefault(comparable(file.partition), []).append(file)
+            key = comparable(file.partition), file.encryption or ""
+            partitions.setdefault(key, []).append(file)
     groups: list[ClusteringGroup] = []
-    for key in sorted(partitions, key=sort_key):
+    for key in sorted(partitions, key=lambda key: (sort_key(key[0]), key[1])):
+        if policy.file_by_file:
+            groups += _one_by_one(partitions[key], policy)
+            continue
         planned = _Partition(partitions[key], policy)
         groups += planned.groups()
         reasons |= planned.reasons
@@ -97,7 +105,29 @@ def _refusal(file: TableFile, policy: ClusteringPolicy) -> str | None:
         return "has another partition spec"
     if file.bytes > policy.max_group_bytes:
         return f"above the {policy.max_group_bytes:,} bytes of a group"
+    if policy.file_by_file and file.outdated is None:
+        return f"{policy.strategy.name} has nothing to change in it"
     return None
+
+
+def _one_by_one(files: Sequence[TableFile], policy: ClusteringPolicy) -> Iterator[ClusteringGroup]:
+    """Groups of about a target file's bytes: nothing is joined, and more of them keep more tasks busy."""
+    keyed = [_Keyed(file, ()) for file in files]
+    for members in _bounded(keyed, policy.target_file_bytes, policy.max_group_files):
+        reasons = Counter(it.file.outdated for it in members)
+        yield ClusteringGroup(
+            inputs=tuple(it.file.path for it in members),
+            partition=partition_text(members[0].file.partition),
+            bytes=sum(it.file.bytes for it in members),
+            rows=sum(it.file.rows for it in members),
+            output_files=len(members),
+            sort_by=(),
+            strategy=policy.strategy,
+            remainder=False,
+            level=0,
+            files_saved=0,
+            reasons=tuple(f"{count:,} files: {reason}" for reason, count in reasons.items()),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +161,10 @@ class _Partition:
         joining = self._repaid()
         new = {it.file.path for it in self.new}
         together = sorted((*self.new, *joining), key=_key_order)
-        for members in _cut(together, self.policy):
+        cut = list(_cut(together, self.policy))
+        for members in cut:
             fresh = sum(it.file.path in new for it in members)
-            group = self._group(members, level=0, fresh=fresh)
+            group = self._group(members, level=0, fresh=fresh, beside=len(cut) - 1)
             if fresh or group.output_files < len(members):
                 yield group
             else:
@@ -194,7 +225,9 @@ class _Partition:
     def _leave(self, members: Iterable[_Keyed], reason: str) -> None:
         self.reasons |= dict.fromkeys((it.file.path for it in members), reason)
 
-    def _group(self, members: Sequence[_Keyed], *, level: int, fresh: int) -> ClusteringGroup:
+    def _group(
+        self, members: Sequence[_Keyed], *, level: int, fresh: int, beside: int = 0
+    ) -> ClusteringGroup:
         policy = self.policy
         size = sum(it.file.bytes for it in members)
         files, remainder = _output_files(size, policy)
@@ -208,6 +241,8 @@ class _Partition:
             reasons.append(f"{len(members) - fresh:,} small files join")
         if policy.sort_by and deep > 1:
             reasons.append(f"a key may be in {deep:,} files")
+        if policy.sort_by and beside:
+            reasons.append(f"sorted per group, {beside + 1:,} of the partition")
         if remainder:
             reasons.append(f"remainder: {size:,} bytes are no multiple of {policy.target_file_bytes:,}")
         return ClusteringGroup(

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planners.model import EXPLAINED_LINES, Decision, PartitionKey, Verdict, _name, _table, _uncounted
+from planners.model import Decision, PartitionKey, Verdict
+from planners.printing import EXPLAINED_LINES, joined, table, uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,13 @@ class ClusteringGroup:
         return order_name(self.strategy.name, self.sort_by)
 
 
+FILE_BY_FILE = ("drop_columns", "encrypt")
+"""Strategies that rewrite each file by itself, and leave its rows and their order as they are."""
+
+
 def order_name(strategy: str, sort_by: tuple[str, ...]) -> str | None:
-    """Return the name of the order that a strategy leaves rows in; None for one that only joins files."""
-    return None if strategy == "bin_pack" else f"{strategy}({', '.join(sort_by)})"
+    """Return the name of the order that a strategy puts rows in; None for one that leaves them in theirs."""
+    return None if strategy in ("bin_pack", *FILE_BY_FILE) else f"{strategy}({', '.join(sort_by)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,30 +92,30 @@ class ClusteringPlan:
             f"target {self.target_file_bytes:,} bytes a file",
             "groups:",
         ]
-        lines += _table(
+        lines += table(
             "<>>>>><<",
             ("partition", "group", "files", "-> files", "bytes", "rows", "how", "why"),
             (
                 (
-                    _name(it.partition), f"{at}", f"{len(it.inputs):,}", f"{it.output_files:,}",
+                    joined(it.partition), f"{at}", f"{len(it.inputs):,}", f"{it.output_files:,}",
                     f"{it.bytes:,}", f"{it.rows:,}", it.order or it.strategy.name, "; ".join(it.reasons),
                 )
                 for at, it in enumerate(self.groups[:EXPLAINED_LINES])
             ),
         )  # fmt: skip
-        lines += _uncounted("groups", len(self.groups))
+        lines += uncounted("groups", len(self.groups))
         lines.append("left out:")
         counts = Counter(it.reason for it in self.left_out)
         lines += [f"  {count:,} files: {reason}" for reason, count in sorted(counts.items()) if count > 1]
-        lines += _table(
+        lines += table(
             "<<><",
             ("partition", "path", "bytes", "why"),
             (
-                (_name(it.partition), it.path, f"{it.bytes:,}", it.reason)
+                (joined(it.partition), it.path, f"{it.bytes:,}", it.reason)
                 for it in self.left_out[:EXPLAINED_LINES]
             ),
         )
-        lines += _uncounted("files", len(self.left_out))
+        lines += uncounted("files", len(self.left_out))
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

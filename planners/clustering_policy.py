@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from planners.clustering_model import Strategy, order_name
+from planners.clustering_model import FILE_BY_FILE, Strategy, order_name
 from planners.clustering_strategies import All, ByOverlap, BySize, PlanStrategy, RecentPartitions
 from planners.sizing import parse_bytes
 
 SORTING = ("sort", "zorder", "hilbert")
 """The built-in strategies that order rows by columns: one after the other, or along a curve."""
 
-STRATEGIES = ("bin_pack", *SORTING)
+STRATEGIES = ("bin_pack", *SORTING, *FILE_BY_FILE)
 """The names that `ClusteringPolicy` knows. Any other strategy is given as a `Strategy`."""
 
 
@@ -64,7 +64,8 @@ class ClusteringPolicy:
 
     `sort_by`: columns, as names or as `SortField`; none joins files without sorting them (bin-packing).
     `strategy`: one of `STRATEGIES`, or a `Strategy` that the executor knows by name; by default "sort", or
-    "bin_pack" with nothing to sort by. `select`: the plan strategies that all have to let a file through.
+    "bin_pack" with nothing to sort by. `select`: the plan strategies that all have to let a file through; by
+    default `BySize()`, or `All()` for a strategy that rewrites file by file.
 
     `target_file_bytes`: what written files come near to. `small_file_bytes`: a file strictly below is small.
     `max_group_bytes`, `max_group_files`: what one group, and so one task, may hold. `max_groups`: how much
@@ -99,11 +100,13 @@ class ClusteringPolicy:
         if isinstance(sort_by, str):
             raise ValueError(f"sort_by must be a list of columns, not one text: sort_by={sort_by!r}")
         fields = tuple(it if isinstance(it, SortField) else SortField.parse(it) for it in sort_by)
-        selected = (BySize(),) if select is None else select
+        chosen = _strategy(strategy, fields, parameters or {})
+        if select is None:
+            select = All() if chosen.name in FILE_BY_FILE else BySize()
         values = {
             "sort_by": fields,
-            "strategy": _strategy(strategy, fields, parameters or {}),
-            "select": tuple(selected) if isinstance(selected, Sequence) else (selected,),
+            "strategy": chosen,
+            "select": tuple(select) if isinstance(select, Sequence) else (select,),
             "target_file_bytes": parse_bytes(target_file_bytes),
             "small_file_bytes": parse_bytes(small_file_bytes),
             "max_group_bytes": parse_bytes(max_group_bytes),
@@ -119,6 +122,10 @@ class ClusteringPolicy:
     def order(self) -> str | None:
         """The name of the order that files come out in; None where they are only joined."""
         return order_name(self.strategy.name, tuple(map(str, self.sort_by)))
+
+    @property
+    def file_by_file(self) -> bool:
+        return self.strategy.name in FILE_BY_FILE
 
     @property
     def along_a_curve(self) -> bool:
@@ -148,9 +155,9 @@ class ClusteringPolicy:
             raise ValueError(f"sort_by names a column twice: {', '.join(twice)}")
         if self.strategy.name in SORTING and not columns:
             raise ValueError(f"strategy {self.strategy.name!r} needs columns to sort by; give sort_by")
-        if self.strategy.name == "bin_pack" and columns:
+        if self.strategy.name in ("bin_pack", *FILE_BY_FILE) and columns:
             raise ValueError(
-                f"strategy 'bin_pack' joins files without sorting them; drop sort_by or choose one of "
+                f"strategy {self.strategy.name!r} does not sort; drop sort_by or choose one of "
                 f"{', '.join(SORTING)}: sort_by={columns}"
             )
 
@@ -176,16 +183,20 @@ def plan_strategy(name: str, **parameters: int) -> PlanStrategy:
     """
     if name not in _PLAN_STRATEGIES:
         raise nearest("plan strategy", name, _PLAN_STRATEGIES)
-    kind, known = _PLAN_STRATEGIES[name]
+    kind, known, needed = _PLAN_STRATEGIES[name]
     for parameter in parameters:
         if parameter not in known:
             raise nearest(f"parameter of plan strategy {name!r}", parameter, known)
+    missing = [parameter for parameter in needed if parameter not in parameters]
+    if missing:
+        raise ValueError(f"plan strategy {name!r} needs {missing[0]}=..., a whole number")
     return kind(**parameters)
 
 
-_PLAN_STRATEGIES: Mapping[str, tuple[Callable[..., PlanStrategy], tuple[str, ...]]] = {
-    "all": (All, ()),
-    "by_overlap": (ByOverlap, ("others",)),
-    "by_size": (BySize, ()),
-    "recent_partitions": (RecentPartitions, ("look_back", "skip_latest")),
+_PLAN_STRATEGIES: Mapping[str, tuple[Callable[..., PlanStrategy], tuple[str, ...], tuple[str, ...]]] = {
+    "all": (All, (), ()),
+    "by_overlap": (ByOverlap, ("others",), ()),
+    "by_size": (BySize, (), ()),
+    "recent_partitions": (RecentPartitions, ("look_back", "skip_latest"), ("look_back",)),
 }
+"""What makes each, the parameters that it takes, and those of them that it needs."""

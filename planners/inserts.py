@@ -134,8 +134,8 @@ def plan_inserts(
 
     Each arriving row is in exactly one bucket, each file in at most one. No bucket is planned above
     `max_file_bytes` but by what `bytes_per_row` is wrong; a single row wider than that gets a file of its
-    own. Files that are reserved, sorted, with deletes or of another partition spec are never filled. The
-    same input in any order gives the same plan.
+    own. Files that are reserved, sorted, encrypted, with deletes or of another partition spec are never
+    filled. The same input in any order gives the same plan.
     """
     if bytes_per_row < 1:
         raise ValueError(f"bytes_per_row must be at least 1: {bytes_per_row}")
@@ -193,6 +193,8 @@ def _refusal(file: TableFile, cuts: _Cuts) -> str | None:
         return f"reserved by clustering plan {file.reserved_by}"
     if file.sorted:
         return "carries a sort order"
+    if file.encryption is not None:
+        return "is encrypted"
     if file.has_deletes:
         return "carries deletes"
     if file.other_spec:

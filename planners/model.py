@@ -6,17 +6,16 @@ the table.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from planners.printing import EXPLAINED_LINES, joined, table, uncounted
+
 PartitionKey = tuple[Hashable, ...]
 """The values of one table partition, one per field of the partition spec, after its transform; () for an
 unpartitioned table. Opaque to the planners: they only compare and print it."""
-
-EXPLAINED_LINES = 100
-"""The number of files, and of buckets, that `InsertPlan.explain` prints before it only counts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,8 @@ class TableFile:
     has_deletes: bool = False
     other_spec: bool = False
     """It was written under another partition spec than the table's current one."""
+    encryption: str | None = None
+    """What tells its keys apart from those of other files; None for a file that is not encrypted."""
     reserved_by: str | None = None
     """The id of the clustering plan that reserves it."""
     bounds: tuple[ColumnBounds, ...] = ()
@@ -56,6 +57,8 @@ class TableFile:
     sorted again against their neighbours."""
     committed_at: int = 0
     """When its rows were committed: a time or a sequence number, of the same kind in all files."""
+    outdated: str | None = None
+    """What a strategy that rewrites file by file has to change in it, in words; None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,25 +143,25 @@ class InsertPlan:
             f"{self.max_file_bytes:,} bytes at most",
             "files:",
         ]
-        lines += _table(
+        lines += table(
             "<<><<",
             ("partition", "path", "bytes", "verdict", "why"),
             (
-                (_name(it.partition), it.path, f"{it.bytes:,}", it.verdict.value, it.reason)
+                (joined(it.partition), it.path, f"{it.bytes:,}", it.verdict.value, it.reason)
                 for it in (filled + kept)[:EXPLAINED_LINES]
             ),
         )
-        lines += _uncounted("files", len(self.decisions))
+        lines += uncounted("files", len(self.decisions))
         lines.append("buckets:")
-        lines += _table(
+        lines += table(
             "<>>><",
             ("partition", "bucket", "rows", "bytes", "what"),
             (
-                (_name(it.partition), f"{at}", f"{it.rows:,}", f"{self._bytes(it):,}", self._what(it))
+                (joined(it.partition), f"{at}", f"{it.rows:,}", f"{self._bytes(it):,}", self._what(it))
                 for at, it in enumerate(self.buckets[:EXPLAINED_LINES])
             ),
         )
-        lines += _uncounted("buckets", len(self.buckets))
+        lines += uncounted("buckets", len(self.buckets))
         return "\n".join(lines)
 
     def _bytes(self, bucket: Bucket) -> int:
@@ -168,29 +171,7 @@ class InsertPlan:
         if not bucket.inputs:
             return "new file"
         files = f"{len(bucket.inputs)} small {'file' if len(bucket.inputs) == 1 else 'files'}"
-        joined = f"{files} of {bucket.input_bytes:,} bytes and {bucket.input_rows:,} rows"
+        together = f"{files} of {bucket.input_bytes:,} bytes and {bucket.input_rows:,} rows"
         if bucket.fills:
-            return f"merged with {joined}, if {bucket.min_rows:,} rows or more come"
-        return f"new file; merged with {joined} only if {bucket.min_rows:,} rows or more come"
-
-
-def _name(partition: PartitionKey) -> str:
-    return "/".join(str(value) for value in partition) if partition else "-"
-
-
-def _table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the rows below their heads in aligned columns; `align` has one of < and > a column."""
-    cells = [head, *rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  "
-        + "  ".join(
-            f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)
-        ).rstrip()
-        for row in cells
-    ]
-
-
-def _uncounted(what: str, count: int) -> list[str]:
-    left = count - EXPLAINED_LINES
-    return [f"  ... and {left:,} {what} more, not listed"] if left > 0 else []
+            return f"merged with {together}, if {bucket.min_rows:,} rows or more come"
+        return f"new file; merged with {together} only if {bucket.min_rows:,} rows or more come"

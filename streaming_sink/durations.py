@@ -14,7 +14,10 @@ def duration(name: str, value: object) -> timedelta:
     none.
     """
     if isinstance(value, str) and (match := _SPELLED.match(value)):
-        return timedelta(**{f"{match[2]}s": float(match[1])})
+        try:
+            return timedelta(**{f"{match[2]}s": float(match[1])})
+        except OverflowError:
+            raise ValueError(f"{name} must be shorter than a million years, not {value!r}") from None
     if not isinstance(value, str | timedelta):
         raise TypeError(f'{name} must be a span of time such as "1 day" or a timedelta, not {value!r}')
     if isinstance(value, str) or value < timedelta(0):

@@ -17,6 +17,8 @@ from timeline.properties import DEFAULTS, is_protocol, number
 
 StorageOptions = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 OPERATIONS = ("insert", "bulk_insert")
+WARN_SMALL_FILES = 100
+"""Filling keeps eight at most in a partition; ten times as many are no accident."""
 _CODEC = "write.parquet.compression-codec"
 
 
@@ -35,12 +37,25 @@ class SinkOptions:
     takeover_from: str | None = None
     retention: Retention | None = None
     clustering: InlineClustering | None = None
+    warn_small_files: int = WARN_SMALL_FILES
     table_properties: Mapping[str, str] = field(default_factory=dict)
     storage_options: StorageOptions | None = field(default=None, repr=False)
 
     @property
     def bulk(self) -> bool:
         return self.operation == "bulk_insert"
+
+    @property
+    def fills(self) -> bool:
+        """Whether new rows join small files."""
+        return not self.bulk and self.fill_policy is not FillPolicy.NEVER and self.sizing.small_file_bytes > 0
+
+    @property
+    def small_below_bytes(self) -> int:
+        """Below which a file is small: the limit of filling; of clustering, where nothing is filled."""
+        if self.clustering is not None and not self.fills:
+            return self.clustering.asked.policy.small_file_bytes
+        return self.sizing.small_file_bytes
 
 
 def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
@@ -95,6 +110,12 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
         raise TypeError(
             "clustering must be an InlineClustering, such as InlineClustering(every_commits=4,"
             f' sort_by=["session_id"]), not {clustering!r}'
+        )
+    bound = values.setdefault("warn_small_files", WARN_SMALL_FILES)
+    if type(bound) is not int or bound < 0:
+        raise ValueError(
+            "warn_small_files must be a whole number of files in a partition, or 0 for no warning; it is"
+            f" {bound!r}"
         )
     storage_options = values.get("storage_options")
     if (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from streaming_sink.planning import Planned, count_small_files
+from streaming_sink.crowding import SmallFiles, warning
+from streaming_sink.options import SinkOptions
+from streaming_sink.planning import Planned
 from streaming_sink.report import BatchReport
 from streaming_sink.steps import Steps
 from streaming_sink.target import Target
@@ -54,6 +56,7 @@ def written(
         filled_files=sum(len(merge.inputs) for merge in result.merges),
         merged_files=len(result.merges),
         merged_bytes=sum(merge.merged.bytes for merge in result.merges),
+        dropped_fills=len(result.skipped),
         planned_by=planned.made_from,
         route=planned.route,
         milliseconds=steps.milliseconds,
@@ -63,9 +66,8 @@ def written(
 def committed(
     draft: BatchReport,
     commit: Committed,
-    table: Table,
-    result: WriteResult,
-    small_file_bytes: int,
+    small: SmallFiles,
+    options: SinkOptions,
     clustering: str,
     steps: Steps,
 ) -> BatchReport:
@@ -76,7 +78,6 @@ def committed(
             "snapshots younger than history.expire.max-snapshot-age-ms were expired, because there are"
             " too many"
         )
-    touched = {file.partition for file in result.new}
     return replace(
         draft,
         outcome="committed",
@@ -86,8 +87,9 @@ def committed(
         expired_snapshots=commit.expired_snapshots,
         deleted_files=len(commit.deleted.files),
         deleted_bytes=commit.deleted.bytes,
-        dropped_fills=len(commit.dropped) + len(result.skipped),
+        dropped_fills=draft.dropped_fills + len(commit.dropped),
         clustering=clustering,
-        small_files=count_small_files(table.head, touched, small_file_bytes),
+        small_files=small.files,
+        warning=warning(small, options),
         milliseconds=steps.milliseconds,
     )

@@ -179,12 +179,6 @@ def _is_fill(snapshots: Sequence[Snapshot], position: int) -> bool:
     return position > 0 and version > 0 and snapshot_version(snapshots[position - 1]) == version
 
 
-def count_small_files(head: Head, partitions: Iterable[PartitionKey], below_bytes: int) -> int:
-    """Return how many live files of these partitions are below the small-file limit."""
-    wanted = {comparable(partition) for partition in partitions}
-    return sum(1 for file in head.files_below(below_bytes) if comparable(file.partition) in wanted)
-
-
 def _small_files(
     head: Head, partitions: set[PartitionKey], below_bytes: int, reserved: Mapping[str, str]
 ) -> Iterator[TableFile]:
@@ -197,6 +191,7 @@ def _small_files(
                 rows=file.rows,
                 sorted=file.sort_order_id != 0 or clustering_of(file.location) is not None,
                 has_deletes=head.has_deletes(file),
+                encryption=file.encryption,
                 other_spec=file.spec_id != head.spec.spec_id,
                 reserved_by=reserved.get(file.location),
             )

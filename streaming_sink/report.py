@@ -51,7 +51,13 @@ class BatchReport:
     """Files that went after this commit: of snapshots that had expired long before, and old versions."""
     deleted_bytes: int = 0
     small_files: int = 0
-    """Live files below the small-file limit after the batch, in the partitions that it touched."""
+    """Live files below the small-file limit after the batch, in the partitions that it touched. The limit is
+    that of filling; that of clustering where nothing is filled.
+    """
+    warning: str = ""
+    """What somebody should see to: a partition has more small files than `warn_small_files`. Then the line in
+    the log is a warning. Not in the table.
+    """
     planned_by: str = ""
     """"forecast", "profile" or "bulk_insert"."""
     route: str = ""
@@ -86,10 +92,11 @@ class BatchReport:
         )
         clustering = f"; {self.clustering}" if self.clustering else ""
         why = f": {self.why}" if self.why else ""
+        warning = f"; warning: {self.warning}" if self.warning else ""
         return (
             f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
             f" {self.new_files} files ({_size(self.new_bytes)}){filled}, by {self.planned_by} and"
-            f" {self.route}{retried}{expired}{deleted}{clustering} [ms {steps}]{why}"
+            f" {self.route}{retried}{expired}{deleted}{clustering} [ms {steps}]{why}{warning}"
         )
 
     def to_summary(self) -> dict[str, str]:

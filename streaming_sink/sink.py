@@ -17,21 +17,22 @@ from streaming_sink import outcomes
 from streaming_sink.arrow_types import arrow_schema
 from streaming_sink.clustering.clusterer import Clusterer
 from streaming_sink.clustering.inline import InlineClustering
+from streaming_sink.crowding import small_files
 from streaming_sink.datafiles import data_file
-from streaming_sink.options import SinkOptions, StorageOptions, sink_options
+from streaming_sink.options import WARN_SMALL_FILES, SinkOptions, StorageOptions, sink_options
 from streaming_sink.planning import Experience, Planned, bulk_plan, plan_batch
 from streaming_sink.profile import Profile, count_rows
 from streaming_sink.report import EPOCH_ID, QUERY_ID, BatchReport
 from streaming_sink.retention import Retention
 from streaming_sink.run import Run, described, identify, mint_run_id, parallelism
 from streaming_sink.schema import check_batch
+from streaming_sink.spec import partition_sources
 from streaming_sink.steps import Steps
 from streaming_sink.target import Destination, Target
 from streaming_sink.writejob import FileIds
 from streaming_sink.writer import (
     WriteJob,
     WriteResult,
-    partition_sources,
     without_adaptive_execution,
     write,
 )
@@ -72,9 +73,10 @@ class IcebergSink:
     exactly-once; by default it is the query's id, which lives in the checkpoint. `takeover_from` is the id of
     a query whose place a fresh checkpoint takes. `retention` says how long old states stay readable; by
     default, the table's properties do. `clustering` puts rows that are asked for together into the same
-    files, after every so many commits. `table_properties` are given to a table that the sink creates.
-    `storage_options` are obstore's (endpoint, region, credentials), or a picklable callable that returns
-    them, called where they are needed.
+    files, after every so many commits. A batch after which a partition holds more than `warn_small_files`
+    small files says so, in its report and as a warning in the log; 0 for never. `table_properties` are given
+    to a table that the sink creates. `storage_options` are obstore's (endpoint, region, credentials), or a
+    picklable callable that returns them, called where they are needed.
 
     Raises TypeError or ValueError for options that cannot be; at a batch: SchemaMismatchError,
     CheckpointRegressionError, FencedError, CommitStateUnknownError, StoreUnavailableError, UnsafeStoreError,
@@ -96,6 +98,7 @@ class IcebergSink:
         takeover_from: str | None = None,
         retention: Retention | None = None,
         clustering: InlineClustering | None = None,
+        warn_small_files: int = WARN_SMALL_FILES,
         table_properties: Mapping[str, str] | None = None,
         storage_options: StorageOptions | None = None,
         **unknown: Any,
@@ -111,6 +114,7 @@ class IcebergSink:
                 takeover_from=takeover_from,
                 retention=retention,
                 clustering=clustering,
+                warn_small_files=warn_small_files,
                 table_properties=table_properties or {},
                 storage_options=storage_options,
                 **unknown,
@@ -165,7 +169,7 @@ class IcebergSink:
             report = self._land(batch, batch_id, run, state)
             state.last_batch = batch_id
             self._reports.append(report)
-            _LOG.info("%s", report.line())
+            _LOG.log(logging.WARNING if report.warning else logging.INFO, "%s", report.line())
 
     def _land(self, batch: DataFrame, batch_id: int, run: Run, state: _RunState) -> BatchReport:
         steps = Steps()
@@ -185,7 +189,8 @@ class IcebergSink:
             if not tried_before:
                 _check_is_a_replay(target.table.head, batch_id, run)
             return self._skipped(batch, transaction, target.table, steps)
-        cores = parallelism(batch.sparkSession)
+        session = batch.sparkSession
+        cores = parallelism(session)
         for tries in range(1, _CONFLICT_TRIES + 1):
             expected = None if self.options.bulk else state.experience.expected()
             read_twice = expected is None and not self.options.bulk
@@ -218,10 +223,12 @@ class IcebergSink:
             return self._skipped(batch, transaction, table, steps)
         state.epoch = committed.epoch
         state.experience.add(result, planned, steps.seconds("write"), cores)
-        clustering = self._cluster_if_due(batch, table, steps)
-        return outcomes.committed(
-            draft, committed, table, result, self.options.sizing.small_file_bytes, clustering, steps
+        touched = {file.partition for file in result.new}
+        clustering = self._clusterer.after_commit(
+            session, table, self._destination.reservations, touched, steps
         )
+        small = small_files(table.head, touched, self.options.small_below_bytes)
+        return outcomes.committed(draft, committed, small, self.options, clustering, steps)
 
     def _plan(
         self,
@@ -292,21 +299,14 @@ class IcebergSink:
         if self.options.clustering is not None and state.last_batch is None:
             self.options.clustering.asked.check_columns(arrow_schema(target.schema))
 
-    def _cluster_if_due(self, batch: DataFrame, table: Table, steps: Steps) -> str:
-        """Run or start the pass of clustering that the head says is due, and return what there is to tell."""
-        clustering = self.options.clustering
-        told = self._clusterer.news()
-        if clustering is None or not clustering.is_due(table.head):
-            return told
-        with steps("cluster"):
-            run = self._clusterer.after_commit(batch.sparkSession, table, self._destination.reservations)
-        return f"{told}; {run}" if told else run
-
     def _skipped(self, batch: DataFrame, transaction: Transaction, table: Table, steps: Steps) -> BatchReport:
         """Complete what a crash may have cut off after the batch's commit; there is nothing else to do."""
         with steps("commit"):
             table.tidy()
-        return outcomes.skipped(transaction, table, self._cluster_if_due(batch, table, steps), steps)
+        clustering = self._clusterer.after_commit(
+            batch.sparkSession, table, self._destination.reservations, (), steps
+        )
+        return outcomes.skipped(transaction, table, clustering, steps)
 
     def _state_of(self, run: Run) -> _RunState:
         """Return what is known of a run. A new one begins with what the last run of the same application has

@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform
-from pyiceberg.types import NestedField, PrimitiveType
+from pyiceberg.types import NestedField, PrimitiveType, StructType
 
+from streaming_sink.writejob import PartitionSource
 from timeline.errors import SchemaMismatchError
 
 _CALL = re.compile(r"^\s*([A-Za-z]+)\s*\(\s*(.+?)\s*\)\s*$")
@@ -49,6 +50,24 @@ def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
                 f"a partition field would be named as a column of the table, rename that: {field.name}"
             )
     return PartitionSpec(*parsed, spec_id=0)
+
+
+def partition_sources(schema: Schema, spec: PartitionSpec) -> tuple[PartitionSource, ...]:
+    """Return the fields of `spec` with their source columns by name."""
+    return tuple(
+        PartitionSource(field.name, _names(schema.as_struct(), field.source_id), str(field.transform))
+        for field in spec.fields
+    )
+
+
+def _names(struct: StructType, field_id: int) -> tuple[str, ...]:
+    """Return the names from a top-level column down to a field; a name may itself hold a dot."""
+    for field in struct.fields:
+        if field.field_id == field_id:
+            return (field.name,)
+        if isinstance(field.field_type, StructType) and (below := _names(field.field_type, field_id)):
+            return (field.name, *below)
+    return ()
 
 
 def _field(text: str, schema: Schema, number: int) -> PartitionField:

@@ -83,7 +83,7 @@ class Destination:
         schema = iceberg_schema(batch)
         spec = partition_spec(self._options.partition_by, schema)
         check_store(self.store)
-        _tell_what_is_ignored(self._options.table_properties)
+        _tell_what_is_ignored(self._options.table_properties, schema)
         return Target(None, schema, spec, {**DEFAULTS, **self._options.table_properties})
 
     def create(self, target: Target) -> Table:
@@ -120,15 +120,13 @@ class Destination:
             _check_nobody_else_is_there(store)
             return None
         table.ensure_store_is_safe()
-        _tell_what_is_ignored(table.head.properties)
+        _tell_what_is_ignored(table.head.properties, table.head.schema)
         return table
 
 
-def _tell_what_is_ignored(properties: Mapping[str, str]) -> None:
-    for name in ignored_properties(properties):
-        _LOG.warning(
-            "the table's property %s is not honoured by this writer; files are correct without it", name
-        )
+def _tell_what_is_ignored(properties: Mapping[str, str], schema: Schema) -> None:
+    for name, why in ignored_properties(properties, schema).items():
+        _LOG.warning("the table's property %s is not honoured: %s; files are correct without it", name, why)
 
 
 def _check_nobody_else_is_there(store: Store) -> None:

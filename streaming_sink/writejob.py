@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
 from planners.model import Bucket, PartitionKey
 from timeline.stores.base import Store
+
+if TYPE_CHECKING:
+    from streaming_sink.encryption import Cipher, KeyNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,16 @@ class PartitionSource:
 
 
 @dataclass(frozen=True, slots=True)
+class BloomFilter:
+    """How good one column's filter is to be."""
+
+    false_positives: float = 0.01
+    """The share of the values that are not there for which it may say "perhaps"."""
+    different: int | None = None
+    """Different values of a row group at most; with more it says "perhaps" more often. None: what fits."""
+
+
+@dataclass(frozen=True, slots=True)
 class ParquetSettings:
     """What pyarrow is told about encoding; made from the table's `write.parquet.*` properties."""
 
@@ -38,6 +51,19 @@ class ParquetSettings:
     page_bytes: int = 1024 * 1024
     page_rows: int = 20_000
     dictionary_page_bytes: int = 2 * 1024 * 1024
+    bloom_filters: Mapping[int, BloomFilter] = field(default_factory=dict)
+    """By the field id of a leaf; a leaf that is not named has none."""
+    bloom_filter_bytes: int = 1024 * 1024
+    """What a filter takes of a row group at most, however many values there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class SortedBy:
+    """One column that the rows of a file are sorted by: the first counts most."""
+
+    field_id: int
+    descending: bool
+    nulls_first: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +105,10 @@ class WorkerJob:
     """Number of the first file that no bucket planned."""
     fast_workers: bool = True
     """See `streaming_sink.fast_workers`."""
+    cipher: Cipher | None = None
+    """What reads encrypted files, and writes them; None where no keys are at hand."""
+    key_names: KeyNames | None = None
+    """What new files are encrypted under; None leaves them plain."""
 
 
 Raw = bytes
@@ -103,6 +133,8 @@ class WrittenFile:
     lower_bounds: Mapping[int, Raw]
     upper_bounds: Mapping[int, Raw]
     split_offsets: tuple[int, ...]
+    key_metadata: Raw | None = None
+    """What the table says of its keys; None for a file that is not encrypted."""
 
 
 @dataclass(frozen=True, slots=True)

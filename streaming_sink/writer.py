@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from pyiceberg import types as iceberg
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +17,7 @@ from streaming_sink import fast_workers
 from streaming_sink.arrow_types import arrow_schema
 from streaming_sink.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.routes import routed
+from streaming_sink.spec import partition_sources
 from streaming_sink.worker import WriteTask
 from streaming_sink.worker_failures import explain_worker_failure
 from streaming_sink.writejob import (
@@ -25,7 +25,6 @@ from streaming_sink.writejob import (
     FileIds,
     Merge,
     MergeSkipped,
-    PartitionSource,
     TaskBuckets,
     TaskReport,
     WorkerJob,
@@ -116,7 +115,7 @@ def worker_job(job: WriteJob) -> WorkerJob:
         store=job.store,
         schema=arrow_schema(job.schema),
         partition_by=partition_sources(job.schema, job.spec),
-        parquet=parquet_settings(job.properties),
+        parquet=parquet_settings(job.properties, job.schema),
         metrics=metrics_modes(job.schema, job.properties),
         ids=job.ids,
         tasks={task: _buckets(job.plan, places) for task, places in _hot_buckets(job.routing).items()},
@@ -139,24 +138,6 @@ def _hot_buckets(routing: Routing | None) -> dict[int, list[int]]:
 
 def _buckets(plan: InsertPlan, places: Iterable[int]) -> TaskBuckets:
     return TaskBuckets(tuple((place, plan.buckets[place]) for place in places))
-
-
-def partition_sources(schema: Schema, spec: PartitionSpec) -> tuple[PartitionSource, ...]:
-    """Return the fields of `spec` with their source columns by name."""
-    return tuple(
-        PartitionSource(field.name, _names(schema.as_struct(), field.source_id), str(field.transform))
-        for field in spec.fields
-    )
-
-
-def _names(struct: iceberg.StructType, field_id: int) -> tuple[str, ...]:
-    """Return the names from a top-level column down to a field; a name may itself hold a dot."""
-    for field in struct.fields:
-        if field.field_id == field_id:
-            return (field.name,)
-        if isinstance(field.field_type, iceberg.StructType) and (below := _names(field.field_type, field_id)):
-            return (field.name, *below)
-    return ()
 
 
 def without_adaptive_execution(session: SparkSession) -> AbstractContextManager[None]:

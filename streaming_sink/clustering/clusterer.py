@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from planners import PartitionKey
 from streaming_sink.clustering.inline import AsyncClustering, InlineClustering, run_pass
+from streaming_sink.crowding import SmallFiles, small_files
+from streaming_sink.steps import Steps
 from timeline.claims import Watch
 from timeline.clock import SYSTEM
 from timeline.errors import TimelineError
+from timeline.head import Head
 from timeline.reservations import Reservations
 from timeline.stores import open_store
 from timeline.table import Table
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Clusterer:
-    """Runs the passes of one sink: in the batch that is due, or in a thread of its own, one at a time."""
+    """Runs the passes of one sink, one at a time: in the batch that is due or too full, or in a thread."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -28,10 +33,47 @@ class Clusterer:
         self._thread: threading.Thread | None = None
         self._ended: list[str] = []
 
-    def after_commit(self, session: SparkSession, table: Table, reservations: Reservations) -> str:
-        """Run or start the pass that is due, and return what came of it. Never raises for one that fails."""
+    def after_commit(
+        self,
+        session: SparkSession,
+        table: Table,
+        reservations: Reservations,
+        touched: Collection[PartitionKey],
+        steps: Steps,
+    ) -> str:
+        """Run or start the pass that is due, or that small files ask for in the partitions that the batch
+        `touched`. Return what there is to tell, of passes that ended beside the stream too; "" for nothing.
+
+        Never raises for a pass that fails.
+        """
         asked = self._options.clustering
-        assert asked is not None
+        if asked is None:
+            return ""
+        told = self._news()
+        if crowd := self._crowd(asked, table.head, touched):
+            with steps("cluster"):
+                if self._thread is not None:  # what it has taken is small no more
+                    self._thread.join()
+                    told += self._news()
+                ran = run_pass(asked, session, table, reservations, self._watch)
+            told.append(f"{crowd}, more than when_small_files={asked.when_small_files:,}, so now: {ran}")
+        elif asked.is_due(table.head):
+            with steps("cluster"):
+                told.append(self._due(asked, session, table, reservations))
+        return "; ".join(told)
+
+    def _crowd(
+        self, asked: InlineClustering, head: Head, touched: Collection[PartitionKey]
+    ) -> SmallFiles | None:
+        """Return the small files that are too many for a batch to go on, or None."""
+        if asked.when_small_files is None:
+            return None
+        found = small_files(head, touched, self._options.small_below_bytes)
+        return found if found.most > asked.when_small_files else None
+
+    def _due(
+        self, asked: InlineClustering, session: SparkSession, table: Table, reservations: Reservations
+    ) -> str:
         if not isinstance(asked, AsyncClustering):
             return run_pass(asked, session, table, reservations, self._watch)
         if self._thread is not None and self._thread.is_alive():
@@ -41,10 +83,10 @@ class Clusterer:
         self._thread.start()
         return "clustering: begun beside the stream"
 
-    def news(self) -> str:
+    def _news(self) -> list[str]:
         """Return, once, what came of the passes beside the stream that have ended."""
         ended, self._ended = self._ended, []
-        return "; ".join(ended)
+        return ended
 
     def _beside(self, asked: InlineClustering, session: SparkSession) -> None:
         # A table is not for two threads, so this opens its own.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from planners import curves
-from streaming_sink.clustering.ordering import Key, Order, sortable, values_of
+from streaming_sink.clustering.ordering import Key, Order, sortable, top_names, values_of
 from streaming_sink.clustering.rows import GroupRows
-from streaming_sink.metrics import Leaf
 
-_SAMPLED_ROWS = 65_536
 _RANKED_ROWS = 1024
 """Text is ranked so many rows at a time, which bounds the copies that this takes."""
-_SAMPLE_SHARE = 32
-"""The sample takes at most this part of the task's memory as Arrow: wide values are sampled less often."""
 _BUCKETS = 1024
 """Quantiles of a column. A group makes tens of files: finer ranks would not change what is in which."""
 _EVEN_BITS = 16
@@ -36,42 +31,33 @@ def along_curve(group: GroupRows, curve: str) -> Order:
     """
     columns = [sortable(group.schema, field.column) for field in group.sort_by]
     nulls_first = [field.nulls_first for field in group.sort_by]
-    bits = max(_EVEN_BITS, curves.bits_for(len(columns), _BUCKETS - 1))
-    bits = min(bits, curves.KEY_BITS // len(columns))
+    bits = bits_per_column(len(columns))
+    tops = top_names(group.schema, columns)
+    sample = group.sample(tops)
     boundaries = [
-        curves.quantile_boundaries(_comparable(column.drop_null()), _BUCKETS)
-        for column in _sample(group, columns)
+        curves.quantile_boundaries(_comparable(values_of(sample.column(top), leaf).drop_null()), _BUCKETS)
+        for top, leaf in zip(tops, columns, strict=True)
     ]
 
     def keys(rows: pa.Table) -> list[Key]:
         ranks = [
-            curves.spread(_ranks(values_of(rows, leaf), known, first), len(known), bits)
-            for leaf, known, first in zip(columns, boundaries, nulls_first, strict=True)
+            curves.spread(_ranks(values_of(rows.column(top), leaf), known, first), len(known), bits)
+            for top, leaf, known, first in zip(tops, columns, boundaries, nulls_first, strict=True)
         ]
         return [Key(pa.chunked_array([pa.array(_CURVES[curve](ranks, bits))]))]
 
     return keys
 
 
-def _sample(group: GroupRows, columns: Sequence[Leaf]) -> list[pa.ChunkedArray]:
-    """Return the columns of rows from all over the group, at random places that a retry chooses again."""
-    random = np.random.default_rng(0)
-    share = min(1.0, _SAMPLED_ROWS / max(1, group.rows))
-    names = {group.schema.field(leaf.path[0]).name for leaf in columns}
-    kept = [group.schema.field(name) for name in group.schema.names if name in names]
-    places = {group.schema.get_field_index(field.name): at for at, field in enumerate(kept)}
-    here = [
-        Leaf(leaf.field_id, leaf.type, (places[leaf.path[0]], *leaf.path[1:]), leaf.parquet_path, False)
-        for leaf in columns
-    ]
-    rows = pa.schema(kept).empty_table()
-    for batch in group.read(names):
-        chosen = batch.take(np.flatnonzero(random.random(batch.num_rows) < share))
-        rows = pa.concat_tables([rows, pa.Table.from_batches([chosen])])
-        while rows.nbytes > group.memory_bytes // _SAMPLE_SHARE and rows.num_rows > 1:
-            rows = rows.take(np.flatnonzero(random.random(rows.num_rows) < 0.5))
-            share /= 2
-    return [values_of(rows, leaf) for leaf in here]
+def bits_per_column(columns: int) -> int:
+    """Return the bits that each of so many columns has of a key. ValueError for more than it has room for."""
+    needed = curves.bits_for(1, _BUCKETS - 1)
+    most = curves.KEY_BITS // needed
+    if columns > most:
+        raise ValueError(
+            f"a curve goes through {most} columns at most, not {columns}: name the most selective"
+        )
+    return min(max(_EVEN_BITS, needed), curves.KEY_BITS // columns)
 
 
 def _ranks(values: pa.ChunkedArray, boundaries: npt.NDArray[Any], nulls_first: bool) -> curves.Ranks:

@@ -6,8 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from streaming_sink.clustering.option_types import check_types
 from streaming_sink.clustering.options import Pass, PassOptions, check_names, pass_of
-from streaming_sink.clustering.scheduling import schedule_pass
+from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
 from timeline import instants
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ class InlineClustering:
     it inline. With `schedule_only` the plan is only saved, and `streaming_sink.clustering.execute` or
     `python -m streaming_sink cluster LOCATION --pending` carries it out elsewhere.
 
+    `when_small_files`: back-pressure. A batch after which one of its partitions holds more small files than
+    this runs a pass at once, due or not, and waits for it. Small is what is below the limit of filling, or,
+    in a sink that does not fill, below that of clustering. Some hundreds are a sound bound.
+
     A pass that fails is told in the batch's report and in the log, and never raised: the batch is in the
     table. The next due commit tries again. For the other options see `PassOptions`.
 
@@ -40,17 +45,28 @@ class InlineClustering:
 
     every_commits: int
     schedule_only: bool
+    when_small_files: int | None
     asked: Pass
 
     def __init__(
-        self, *, every_commits: int = 4, schedule_only: bool = False, **options: Unpack[PassOptions]
+        self,
+        *,
+        every_commits: int = 4,
+        schedule_only: bool = False,
+        when_small_files: int | None = None,
+        **options: Unpack[PassOptions],
     ) -> None:
-        check_names("InlineClustering", options, ("every_commits", "schedule_only"))
+        check_names("InlineClustering", options, ("every_commits", "schedule_only", "when_small_files"))
         if type(every_commits) is not int or every_commits < 1:
             raise ValueError(f"every_commits must be a whole number of at least 1: {every_commits!r}")
+        check_types({"schedule_only": schedule_only})
+        _check_bound(when_small_files, schedule_only)
         object.__setattr__(self, "every_commits", every_commits)
         object.__setattr__(self, "schedule_only", schedule_only)
+        object.__setattr__(self, "when_small_files", when_small_files)
         object.__setattr__(self, "asked", pass_of(**options))
+        if not schedule_only:
+            self.asked.check_keys()
 
     def is_due(self, head: Head) -> bool:
         """Return whether the commit that made this head is the one after which a pass runs."""
@@ -58,12 +74,28 @@ class InlineClustering:
 
 
 class AsyncClustering(InlineClustering):
-    """`InlineClustering` whose passes run in a thread beside the stream: no batch waits for one.
+    """`InlineClustering` whose passes run in a thread beside the stream: no batch waits for one, but where
+    there are more than `when_small_files`: for the pass under way, and for one more in the batch itself.
 
     One pass at a time; a commit that is due meanwhile starts none. What came of a pass is told in the report
     of the next batch. Its tasks share the session's cores with the stream's: for passes that take none of
     them, run `python -m streaming_sink cluster LOCATION` elsewhere.
     """
+
+
+def _check_bound(when_small_files: object, schedule_only: bool) -> None:
+    if when_small_files is None:
+        return
+    if type(when_small_files) is not int or when_small_files < 1:
+        raise ValueError(
+            "when_small_files must be a whole number of at least 1, or left out for no back-pressure:"
+            f" {when_small_files!r}"
+        )
+    if schedule_only:
+        raise ValueError(
+            "when_small_files lets the sink do the work itself, and schedule_only leaves all of it to another"
+            f" job; give one of them: when_small_files={when_small_files}, schedule_only=True"
+        )
 
 
 def run_pass(
@@ -77,10 +109,11 @@ def run_pass(
 
     plan_id = None
     try:
+        table.refresh()
         told = [report.line() for report in take_over(session, table, asked.asked.execution, watch)]
         scheduled = schedule_pass(table, reservations, asked.asked)
-        if scheduled is None:
-            return "; ".join([*told, "clustering: nothing to do"])
+        if not isinstance(scheduled, Scheduled):
+            return "; ".join([*told, f"clustering: {why_nothing(scheduled)}"])
         plan_id = scheduled.plan_id
         if asked.schedule_only:
             return "; ".join([*told, f"clustering {plan_id}: scheduled {len(scheduled.plan.groups)} groups"])

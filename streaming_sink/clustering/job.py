@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from planners.clustering_policy import SortField
 from planners.model import PartitionKey
-from streaming_sink.writejob import WorkerJob, WrittenFile
+from streaming_sink.writejob import SortedBy, WorkerJob, WrittenFile
 
 if TYPE_CHECKING:
     from streaming_sink.clustering.rows import GroupRows
@@ -25,6 +25,9 @@ class RowStrategy(Protocol):
 
         Rows are cut into files elsewhere. `group.read` and `group.sorted` hold bounded memory, and so must
         this. A strategy that yields more or fewer rows is caught, and nothing of its group is published.
+
+        A strategy whose class says `in_ranges = True` may be run by several tasks for one group: all its rows
+        must come out of one call of `group.sorted`, which then yields this task's range of the order.
         """
 
 
@@ -34,6 +37,9 @@ class Input:
 
     path: str
     rows: int
+    encrypted: bool = False
+    sorted_by: tuple[SortedBy, ...] = ()
+    """The order of its rows that the table tells of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,16 @@ class GroupJob:
     order: str | None = None
     """The order of the rows, for the names of the files to tell; None where they are only joined."""
     level: int = 0
+    has_remainder: bool = False
+    """The last file of the group stays small; without, files come out equal."""
+    cuts: tuple[float, ...] = ()
+    """Parts of the group's rows, ascending, behind which further tasks take over; () for one task alone."""
+    part: int = 0
+    """Which of the `len(cuts) + 1` ranges of the order this task takes."""
+    sorted_by: tuple[SortedBy, ...] = ()
+    """The order of the rows, for the footers to tell."""
+    file_by_file: bool = False
+    """Each input becomes one file, with its order: by its footer, and by its name."""
 
     @property
     def rows(self) -> int:
@@ -64,13 +80,19 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class GroupWritten:
-    """A group's new files, closed and durable: exactly as many rows as its inputs hold."""
+    """What one task wrote of a group, closed and durable: exactly as many rows as it took of the inputs."""
 
     files: tuple[WrittenFile, ...]
     seconds: float
     cpu_seconds: float
     """Of the whole Python worker process, all its threads, while the group was rewritten."""
     spilled_bytes: int
+    ranges: bytes = b""
+    """A digest of where the ranges of the group meet: its tasks must agree."""
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)

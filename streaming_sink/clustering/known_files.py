@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
@@ -11,6 +12,7 @@ from pyiceberg.types import PrimitiveType
 
 from planners.clustering_policy import ClusteringPolicy
 from planners.model import ColumnBounds, TableFile
+from streaming_sink.clustering.outdated import outdated
 from timeline import names
 from timeline.head import Head
 from timeline.manifests import LiveFile, is_data
@@ -19,21 +21,27 @@ _ANOTHER_ORDER = "another order"
 
 
 def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str]) -> Iterator[TableFile]:
-    """Yield every live data file of the head, with the bounds of the columns that the policy sorts by.
+    """Yield every live data file of the head, with the bounds of the columns that the policy sorts by, and
+    what a policy that rewrites file by file has to change in it.
 
     `reserved`: location → the plan that has it. `committed_at` is the time that begins the file's id, in
     milliseconds (0 for a name that is not ours). Reads the manifests that are not in memory.
+
+    ValueError for a column to encrypt that the table lacks.
     """
     columns = _columns(head.schema, policy)
+    to_change = outdated(policy.strategy, head.schema) if policy.file_by_file else None
     for manifest in head.manifests:
         if not is_data(manifest):
             continue
-        bounds = {}
-        if columns:
-            entries = head.manifest_files.entries(manifest)
-            bounds = {it.data_file.file_path: _bounds(it.data_file, columns) for it in entries}
+        bounds, changes = {}, {}
+        if columns or to_change:
+            for it in head.manifest_files.entries(manifest):
+                bounds[it.data_file.file_path] = _bounds(it.data_file, columns)
+                changes[it.data_file.file_path] = to_change(it.data_file) if to_change else None
         for file in head.manifest_files.contents(manifest).files.values():
-            yield _known(head, policy, file, bounds.get(file.location, ()), reserved.get(file.location))
+            known = _known(head, policy, file, bounds.get(file.location, ()), reserved.get(file.location))
+            yield replace(known, outdated=changes.get(file.location))
 
 
 def _known(
@@ -52,6 +60,7 @@ def _known(
         rows=file.rows,
         sorted=order is not None,
         has_deletes=head.has_deletes(file),
+        encryption=file.encryption,
         other_spec=file.spec_id != head.spec.spec_id,
         reserved_by=reserved_by,
         bounds=bounds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -13,11 +13,15 @@ from planners.clustering_model import Strategy
 from planners.clustering_policy import ClusteringPolicy, SortField, nearest
 from planners.clustering_strategies import PlanStrategy
 from planners.sizing import parse_bytes
+from streaming_sink.clustering.curve_order import bits_per_column
+from streaming_sink.clustering.option_types import check_types
 from streaming_sink.clustering.ordering import sortable
 from streaming_sink.clustering.strategies import STRATEGIES, Factory, strategy_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from streaming_sink.encryption import Keys
 
 _LEAST_MEMORY = 1024 * 1024
 _GROUP_BYTES = 4 * 1024**3
@@ -32,7 +36,10 @@ class PassOptions(TypedDict, total=False):
     own, each made from `parameters`. `select`: the plan strategies that a file has to pass; by default
     `BySize()`. `max_bytes_per_pass`: what one pass reads at most; the rest waits for the next one.
     `memory_bytes`: Arrow bytes that one task holds; more is spilled. `checksum`: read back what was written,
-    and compare. The others are those of `planners.ClusteringPolicy`.
+    and compare. `max_commits`: in how many versions the groups of a pass may land, by default in one; with
+    more, the first are readable, and safe from what happens to the rest, while others are still rewritten.
+    `keys`: for encrypted files, see `streaming_sink.encryption.Keys`.
+    The others are those of `planners.ClusteringPolicy`.
     """
 
     sort_by: Sequence[str | SortField]
@@ -49,18 +56,25 @@ class PassOptions(TypedDict, total=False):
     max_bytes_per_pass: int | str
     memory_bytes: int | str
     checksum: bool
+    max_commits: int
+    keys: Keys
 
 
-_OF_THE_PASS = ("strategies", "max_bytes_per_pass", "memory_bytes", "checksum")
+_OF_THE_PASS = ("strategies", "max_bytes_per_pass", "memory_bytes", "checksum", "max_commits", "keys")
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How a plan's groups are rewritten, whoever planned them."""
+    """How a plan's groups are rewritten, whoever planned them. See `execution_of`."""
 
     memory_bytes: int
+    """Arrow bytes that one task may hold."""
     checksum: bool
     strategies: Mapping[str, Factory]
+    """The user's own, by name, beside the built-in ones."""
+    max_commits: int = 1
+    keys: Keys | None = field(default=None, repr=False)
+    """For encrypted files: what is made of these is encrypted under the same ones."""
 
 
 @dataclass(frozen=True)
@@ -73,19 +87,29 @@ class Pass:
 
     def check_columns(self, schema: pa.Schema) -> None:
         """Raise ValueError for a sort column that a table of this schema lacks, or that has no order."""
-        for field in self.policy.sort_by:
-            sortable(schema, field.column)
+        for it in self.policy.sort_by:
+            sortable(schema, it.column)
+
+    def check_keys(self) -> None:
+        """Raise ValueError for a strategy that this process could plan but, without keys, not carry out."""
+        check_keys(self.policy.strategy, self.execution.keys)
 
 
 def pass_of(**options: Unpack[PassOptions]) -> Pass:
     """Return the pass that these options ask for.
 
-    TypeError for an unknown option, ValueError for a value that cannot be; both name the nearest that is.
+    TypeError for an unknown option or one of another kind, ValueError for a value that cannot be; the nearest
+    that is known is named.
     """
     check_names("clustering", options, ())
+    check_types(options)
     given: dict[str, Any] = {name: value for name, value in options.items() if name not in _OF_THE_PASS}
     execution = execution_of(
-        options.get("memory_bytes", "512MiB"), options.get("checksum", False), options.get("strategies", {})
+        options.get("memory_bytes", "512MiB"),
+        options.get("checksum", False),
+        options.get("strategies", {}),
+        options.get("max_commits", 1),
+        options.get("keys"),
     )
     max_bytes = parse_bytes(options.get("max_bytes_per_pass", "1GiB"))
     target = parse_bytes(given.setdefault("target_file_bytes", _TARGET_BYTES))
@@ -103,6 +127,8 @@ def pass_of(**options: Unpack[PassOptions]) -> Pass:
             f" max_group_bytes: max_bytes_per_pass={max_bytes:,}, max_group_bytes={policy.max_group_bytes:,}"
         )
     strategy_of(policy.strategy, execution.strategies)
+    if policy.along_a_curve:
+        bits_per_column(len(policy.sort_by))
     return Pass(policy, max_bytes, execution)
 
 
@@ -110,9 +136,24 @@ def execution_of(
     memory_bytes: int | str = "512MiB",
     checksum: bool = False,
     strategies: Mapping[str, Factory] | None = None,
+    max_commits: int = 1,
+    keys: Keys | None = None,
 ) -> Execution:
-    """Return how plans are carried out. ValueError for a memory bound that holds nothing."""
-    return Execution(memory_bound(memory_bytes), checksum, dict(strategies or {}))
+    """Return how plans are carried out. ValueError for a memory bound that holds nothing, or no commit."""
+    if type(max_commits) is not int or max_commits < 1:
+        raise ValueError(f"max_commits must be a whole number of at least 1: max_commits={max_commits!r}")
+    return Execution(memory_bound(memory_bytes), checksum, dict(strategies or {}), max_commits, keys)
+
+
+def check_keys(strategy: Strategy, keys: Keys | None) -> None:
+    """Raise ValueError for a strategy that encrypts where there are no keys, and for keys that make none."""
+    if keys is not None and not callable(keys):
+        raise ValueError("keys must be a callable without arguments that makes a KmsClient of pyarrow")
+    if strategy.name == "encrypt" and keys is None:
+        raise ValueError(
+            "strategy 'encrypt' needs keys=...: a callable that makes a client of the key management service"
+            " where files are written; nothing is done without"
+        )
 
 
 def memory_bound(memory_bytes: int | str) -> int:

@@ -31,11 +31,12 @@ Order = Callable[[pa.Table], list[Key]]
 def by_columns(schema: pa.Schema, sort_by: Sequence[SortField]) -> Order:
     """Return the order by these columns. ValueError if one cannot be sorted by; see `sortable`."""
     columns = [(sortable(schema, field.column), field) for field in sort_by]
+    tops = top_names(schema, [leaf for leaf, _ in columns])
 
     def keys(rows: pa.Table) -> list[Key]:
         found: list[Key] = []
-        for leaf, field in columns:
-            values = values_of(rows, leaf)
+        for top, (leaf, field) in zip(tops, columns, strict=True):
+            values = values_of(rows.column(top), leaf)
             placed = _places(values, field)
             if placed is not None:
                 found.append(Key(placed))
@@ -70,9 +71,15 @@ def _name(schema: pa.Schema, leaf: Leaf) -> str:
     return ".".join(names)
 
 
-def values_of(rows: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
-    """Return one column, in a type that Arrow sorts; null where a struct around it is."""
-    column = rows.column(leaf.path[0])
+def top_names(schema: pa.Schema, columns: Sequence[Leaf]) -> list[str]:
+    """Return the names of the table's columns that these are, or are fields of."""
+    return [schema.field(leaf.path[0]).name for leaf in columns]
+
+
+def values_of(column: pa.ChunkedArray, leaf: Leaf) -> pa.ChunkedArray:
+    """Return the values of `leaf` out of its top-level column, in a type that Arrow sorts; null where a
+    struct around it is.
+    """
     for index in leaf.path[1:]:
         column = pc.struct_field(column, [index])
     if isinstance(leaf.type, pa.BaseExtensionType):

@@ -28,9 +28,17 @@ class GroupReport:
     rows: int = 0
     output_files: int = 0
     output_bytes: int = 0
+    tasks: int = 0
+    """How many tasks shared it, each with a range of its order."""
     seconds: float = 0.0
+    """Of its slowest task."""
     cpu_seconds: float = 0.0
     spilled_bytes: int = 0
+
+    @property
+    def saved_bytes(self) -> int:
+        """How many bytes fewer its files have than before, if it was committed; below 0 for more."""
+        return self.input_bytes - self.output_bytes if self.outcome == "committed" else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +47,9 @@ class ClusterReport:
 
     plan_id: str
     version: int | None
-    """The version that carries the pass; None where no group was committed."""
+    """The version that carries the pass, the last of them where there are several; None where no group was
+    committed.
+    """
     snapshot_id: int | None
     groups: tuple[GroupReport, ...]
     """In the order of the plan."""
@@ -47,6 +57,11 @@ class ClusterReport:
     @property
     def committed(self) -> tuple[GroupReport, ...]:
         return tuple(group for group in self.groups if group.outcome == "committed")
+
+    @property
+    def saved_bytes(self) -> int:
+        """How many bytes fewer the table's files have than before; below 0 for more."""
+        return sum(group.saved_bytes for group in self.groups)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that `json.dumps` takes."""
@@ -58,7 +73,8 @@ class ClusterReport:
         text = (
             f"clustering {self.plan_id}: {len(done)} of {len(self.groups)} groups,"
             f" {sum(it.input_files for it in done):,} files -> {sum(it.output_files for it in done):,},"
-            f" {sum(it.rows for it in done):,} rows, {sum(it.output_bytes for it in done):,} bytes"
+            f" {sum(it.rows for it in done):,} rows,"
+            f" {sum(it.input_bytes for it in done):,} bytes -> {sum(it.output_bytes for it in done):,}"
         )
         wrong = [
             f"group {it.index} {it.outcome}: {it.why}" for it in self.groups if it.outcome != "committed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -12,12 +13,17 @@ from planners.clustering_policy import SortField
 from streaming_sink.batches import by_field_id, conform
 from streaming_sink.clustering import external_sort
 from streaming_sink.clustering.job import GroupJob, Input
-from streaming_sink.clustering.ordering import Order
+from streaming_sink.clustering.ordering import Order, sortable, top_names
+from streaming_sink.clustering.ranges import digest, first_rows, range_numbers
+from streaming_sink.encryption import KeysError
 from streaming_sink.metrics import FIELD_ID
 
 _READ_ROWS = 16 * 1024
 _READ_SHARE = 64
 """A batch takes this part of the task's memory, as far as the file's own sizes tell."""
+_SAMPLED_ROWS = 65_536
+_SAMPLE_SHARE = 32
+"""The sample takes at most this part of the task's memory as Arrow: wide values are sampled less often."""
 
 
 class GroupUnfitError(Exception):
@@ -29,7 +35,12 @@ class GroupRows:
 
     def __init__(self, job: GroupJob) -> None:
         self._job = job
+        self._samples: dict[frozenset[str], pa.Table] = {}
+        self._range: tuple[Order, pa.Table] | None = None
+        self._share_rows = job.rows
         self.counts = external_sort.SortCounts()
+        self.ranges = b""
+        """See `GroupWritten.ranges`."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -48,14 +59,64 @@ class GroupRows:
     def sort_by(self) -> tuple[SortField, ...]:
         return self._job.sort_by
 
+    @property
+    def sort_columns(self) -> frozenset[str]:
+        """The names of the table's columns that `sort_by` is about."""
+        return frozenset(top_names(self.schema, [sortable(self.schema, it.column) for it in self.sort_by]))
+
     def read(self, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, file after file; where `columns` names some, all others are left out."""
         for given in self._job.inputs:
             yield from file_rows(self._job, given, columns)
 
-    def sorted(self, order: Order) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, those beyond the task's memory by way of its disk."""
-        return external_sort.sort(self.read(), self.schema, order, self._job.memory_bytes, self.counts)
+    def sample(self, columns: Collection[str]) -> pa.Table:
+        """Return these columns of rows from all over the group: the same ones in every task and attempt."""
+        names = frozenset(columns)
+        if names not in self._samples:
+            self._samples[names] = self._sampled(names)
+        return self._samples[names]
+
+    def sorted(self, order: Order, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in order, those beyond the task's memory by way of its disk.
+
+        Where the group is cut into ranges, yields those of this task's. `columns`, by default all, are those
+        that `order` looks at.
+        """
+        if self._job.cuts:
+            sample = self.sample(self.schema.names if columns is None else columns)
+            firsts = first_rows(sample, order, self._job.cuts)
+            self.ranges = digest(firsts)
+            self._range = order, firsts
+        return external_sort.sort(self.share(), self.schema, order, self._job.memory_bytes, self.counts)
+
+    def share(self) -> Iterator[pa.RecordBatch]:
+        """Yield what this task has to write, in no order: all rows, or those of its range."""
+        return self.read() if self._range is None else self._in_range(*self._range)
+
+    @property
+    def share_rows(self) -> int:
+        """How many rows this task has to write; of a range known when `sorted` has yielded."""
+        return self._share_rows
+
+    def _in_range(self, order: Order, firsts: pa.Table) -> Iterator[pa.RecordBatch]:
+        self._share_rows = 0
+        for batch in self.read():
+            numbers = range_numbers(pa.Table.from_batches([batch]), firsts, order)
+            mine = batch.take(np.flatnonzero(numbers == self._job.part))
+            self._share_rows += mine.num_rows
+            yield mine
+
+    def _sampled(self, names: frozenset[str]) -> pa.Table:
+        random = np.random.default_rng(0)
+        share = min(1.0, _SAMPLED_ROWS / max(1, self.rows))
+        rows = pa.schema([field for field in self.schema if field.name in names]).empty_table()
+        for batch in self.read(names):
+            chosen = batch.take(np.flatnonzero(random.random(batch.num_rows) < share))
+            rows = pa.concat_tables([rows, pa.Table.from_batches([chosen])])
+            while rows.nbytes > self.memory_bytes // _SAMPLE_SHARE and rows.num_rows > 1:
+                rows = rows.take(np.flatnonzero(random.random(rows.num_rows) < 0.5))
+                share /= 2
+        return rows
 
 
 def file_rows(
@@ -74,7 +135,10 @@ def file_rows(
     if columns is not None:
         schema = pa.schema([field for field in schema if field.name in columns])
     try:
-        reader = pq.ParquetFile(pa.PythonFile(source, mode="r"))
+        cipher = job.worker.cipher if given.encrypted else None
+        reader = pq.ParquetFile(
+            pa.PythonFile(source, mode="r"), decryption_properties=cipher.decryption() if cipher else None
+        )
         if reader.metadata.num_rows != given.rows:
             said = "an input holds more or fewer rows than the table says"
             raise GroupUnfitError(f"{said}: {reader.metadata.num_rows} != {given.rows}: {given.path}")
@@ -84,7 +148,7 @@ def file_rows(
             yield conform(batch, schema, by_field_id)
     except FileNotFoundError as gone:
         raise GroupUnfitError(f"an input is gone: {given.path}") from gone
-    except (pa.ArrowException, OSError) as damage:
+    except (pa.ArrowException, OSError, KeysError) as damage:
         raise GroupUnfitError(f"an input cannot be read: {given.path}: {damage}") from damage
     finally:
         source.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,10 +14,12 @@ from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import Pass
 from timeline import instants
 from timeline.errors import CommitConflictError
+from timeline.head import Head
 from timeline.reservations import Reservations
 from timeline.table import Table
 
 _TRIES = 3
+_REASONS = 3
 
 
 @dataclass(frozen=True)
@@ -32,22 +35,25 @@ def plan_pass(table: Table, reservations: Reservations, asked: Pass) -> Clusteri
 
     ValueError for a column that the table lacks.
     """
-    head = table.head
-    asked.check_columns(arrow_schema(head.schema))
-    files = list(known_files(head, asked.policy, reservations.files(head)))
-    plan = plan_clustering(files, head.metadata.last_updated_ms, asked.policy)
-    return _bounded(plan, asked.max_bytes, files)
+
+    def planned(head: Head) -> ClusteringPlan:
+        asked.check_columns(arrow_schema(head.schema))
+        files = list(known_files(head, asked.policy, reservations.files(head)))
+        plan = plan_clustering(files, head.metadata.last_updated_ms, asked.policy)
+        return _bounded(plan, asked.max_bytes, files)
+
+    return table.on_head(planned)
 
 
-def schedule_pass(table: Table, reservations: Reservations, asked: Pass) -> Scheduled | None:
-    """Plan a pass and save it; None where there is nothing to do.
+def schedule_pass(table: Table, reservations: Reservations, asked: Pass) -> Scheduled | ClusteringPlan:
+    """Plan a pass and save it. A plan without groups comes back as it is: it says why there is nothing to do.
 
     Plans again where another scheduler was first with some of the files. Raises as `Table.commit`.
     """
     for tries in range(1, _TRIES + 1):
         plan = plan_pass(table, reservations, asked)
         if not plan.groups:
-            return None
+            return plan
         # Every sink reads the plan, to know what it reserves: what it leaves alone is not worth the bytes.
         saved = replace(plan, left_out=()).to_dict()
         try:
@@ -56,6 +62,13 @@ def schedule_pass(table: Table, reservations: Reservations, asked: Pass) -> Sche
             if tries == _TRIES:
                 raise
     raise AssertionError("the last try returns or raises")
+
+
+def why_nothing(plan: ClusteringPlan) -> str:
+    """Return why a plan has no groups: the reasons that most files have."""
+    reasons = Counter(it.reason for it in plan.left_out).most_common(_REASONS)
+    told = "; ".join(f"{count:,} files: {reason}" for reason, count in reasons)
+    return f"nothing to do: {told or 'the table has no files'}"
 
 
 def _bounded(plan: ClusteringPlan, max_bytes: int, files: Sequence[TableFile]) -> ClusteringPlan:

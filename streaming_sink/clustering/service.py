@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Unpack
 
+    from streaming_sink.encryption import Keys
+
 
 def plan(
     location: str, *, storage_options: StorageOptions | None = None, **options: Unpack[PassOptions]
@@ -44,7 +46,8 @@ def schedule(
     Raises as `plan`, and as a commit does.
     """
     asked, table = pass_of(**options), Table.open(open_store(location, storage_options))
-    return schedule_pass(table, Reservations(table.store), asked)
+    scheduled = schedule_pass(table, Reservations(table.store), asked)
+    return scheduled if isinstance(scheduled, Scheduled) else None
 
 
 def execute(
@@ -55,11 +58,13 @@ def execute(
     memory_bytes: int | str = "512MiB",
     checksum: bool = False,
     strategies: Mapping[str, Factory] | None = None,
+    max_commits: int = 1,
+    keys: Keys | None = None,
     watch: Watch | None = None,
     storage_options: StorageOptions | None = None,
 ) -> ClusterReport | None:
-    """Carry out a plan of the timeline, as one version with one REPLACE; None where there is nothing to do:
-    it is not pending any more, or another executor has it.
+    """Carry out a plan of the timeline, as one version with one REPLACE, or as up to `max_commits` of them;
+    None where there is nothing to do: it is not pending any more, or another executor has it.
 
     A process that calls this again and again with one `watch` takes over what a dead executor has left. See
     the report for groups that were dropped (their files had gone) or failed; what else goes wrong is raised,
@@ -67,7 +72,7 @@ def execute(
     """
     from streaming_sink.clustering.carrying_out import carry_out  # needs pyspark, which planning does not
 
-    how = execution_of(memory_bytes, checksum, strategies)
+    how = execution_of(memory_bytes, checksum, strategies, max_commits, keys)
     return carry_out(session, Table.open(open_store(location, storage_options)), plan_id, how, watch)
 
 
@@ -81,9 +86,13 @@ def schedule_and_execute(
     """Plan a pass, save the plan and carry it out; None where there is nothing to do."""
     from streaming_sink.clustering.carrying_out import carry_out
 
-    asked, table = pass_of(**options), Table.open(open_store(location, storage_options))
+    asked = pass_of(**options)
+    asked.check_keys()
+    table = Table.open(open_store(location, storage_options))
     scheduled = schedule_pass(table, Reservations(table.store), asked)
-    return None if scheduled is None else carry_out(session, table, scheduled.plan_id, asked.execution)
+    if not isinstance(scheduled, Scheduled):
+        return None
+    return carry_out(session, table, scheduled.plan_id, asked.execution)
 
 
 def show(location: str, *, storage_options: StorageOptions | None = None) -> tuple[Instant, ...]:

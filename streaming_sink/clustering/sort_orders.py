@@ -10,7 +10,9 @@ from pyiceberg.transforms import IdentityTransform
 
 from planners import clustering_policy
 from planners.clustering_model import ClusteringGroup
+from streaming_sink.writejob import SortedBy
 from timeline.changes import AddSortOrder
+from timeline.head import Head
 from timeline.table import Table
 
 _SORTED = "sort"
@@ -29,6 +31,32 @@ def sort_order_ids(table: Table, groups: Iterable[ClusteringGroup]) -> Mapping[t
         table.commit([AddSortOrder(order) for order in missing])
     found = {sort_by: table.head.sort_order_id(order) for sort_by, order in wanted.items()}
     return {sort_by: order_id for sort_by, order_id in found.items() if order_id is not None}
+
+
+def sorted_by(schema: Schema, group: ClusteringGroup) -> tuple[SortedBy, ...]:
+    """Return the order that a group's files come out in, for footers; () where Iceberg has no word for it."""
+    return _sorted_by(iceberg_order(schema, group.sort_by)) if group.strategy.name == _SORTED else ()
+
+
+def sorted_as(head: Head, order_id: int) -> tuple[SortedBy, ...]:
+    """Return the order that the table knows by this id, for footers."""
+    found = head.metadata.sort_order_by_id(order_id)
+    return () if found is None else _sorted_by(found)
+
+
+def _sorted_by(order: SortOrder) -> tuple[SortedBy, ...]:
+    found = []
+    for field in order.fields:
+        if not isinstance(field.transform, IdentityTransform):
+            break
+        found.append(
+            SortedBy(
+                field.source_id,
+                descending=field.direction == SortDirection.DESC,
+                nulls_first=field.null_order == NullOrder.NULLS_FIRST,
+            )
+        )
+    return tuple(found)
 
 
 def iceberg_order(schema: Schema, sort_by: Iterable[str]) -> SortOrder:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from planners.clustering_model import Strategy
 from planners.clustering_policy import nearest
 from streaming_sink.clustering.curve_order import along_curve
+from streaming_sink.clustering.encrypting import Encrypt
 from streaming_sink.clustering.job import RowStrategy
 from streaming_sink.clustering.ordering import by_columns
 from streaming_sink.clustering.rows import GroupRows
@@ -40,18 +41,22 @@ class BinPack:
 class Sort:
     """Sorts by the group's columns, the first before the second."""
 
+    in_ranges = True
+
     def rewrite(self, group: GroupRows, /) -> Iterable[pa.RecordBatch]:
-        return group.sorted(by_columns(group.schema, group.sort_by))
+        return group.sorted(by_columns(group.schema, group.sort_by), group.sort_columns)
 
 
 class AlongCurve:
     """Sorts by the place on a space-filling curve through the group's columns: "zorder" or "hilbert"."""
 
+    in_ranges = True
+
     def __init__(self, curve: str) -> None:
         self._curve = curve
 
     def rewrite(self, group: GroupRows, /) -> Iterable[pa.RecordBatch]:
-        return group.sorted(along_curve(group, self._curve))
+        return group.sorted(along_curve(group, self._curve), group.sort_columns)
 
 
 def _plain(name: str, make: Callable[[], RowStrategy]) -> Factory:
@@ -68,11 +73,18 @@ STRATEGIES: Mapping[str, Factory] = {
     "sort": _plain("sort", Sort),
     "zorder": _plain("zorder", lambda: AlongCurve("zorder")),
     "hilbert": _plain("hilbert", lambda: AlongCurve("hilbert")),
+    "drop_columns": _plain("drop_columns", BinPack),  # rows are read in the table's current schema anyway
+    "encrypt": Encrypt,
 }
 
 
 def strategy_of(planned: Strategy, more: Mapping[str, Factory]) -> RowStrategy:
-    """Return what a plan names. ValueError, with the nearest name, for one that nobody registered."""
+    """Return what a plan names. ValueError, with the nearest name, for one that nobody registered.
+
+    ValueError too for one's own under a built-in name: what the table says of files goes by these.
+    """
+    if taken := sorted(STRATEGIES.keys() & more.keys()):
+        raise ValueError(f"strategies has a built-in name, choose another: {', '.join(taken)}")
     known = {**STRATEGIES, **more}
     if planned.name not in known:
         raise nearest("clustering strategy", planned.name, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from copy import deepcopy
@@ -18,8 +19,10 @@ from pyiceberg.table import StaticTable
 from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import All, ClusteringPolicy, InsertPlan, Strategy, TableFile, plan_clustering
-from streaming_sink.clustering.execution import execute
+from streaming_sink.clustering.execution import execute as execute_as
+from streaming_sink.clustering.options import execution_of
 from streaming_sink.clustering.report import PLAN_ID
+from streaming_sink.clustering.strategies import Sort
 from streaming_sink.datafiles import data_file
 from streaming_sink.spec import partition_spec
 from streaming_sink.worker import TaskWriter
@@ -27,6 +30,7 @@ from streaming_sink.writejob import FileIds
 from streaming_sink.writer import WriteJob, worker_job
 from tests.spark.streams import metadata_file
 from timeline.changes import Append, Replace, SetProperties
+from timeline.names import version_path
 from timeline.stores import open_store
 from timeline.table import Table
 
@@ -54,6 +58,11 @@ def table(location):
         writer.write(_batch(range(batch * ROWS, (batch + 1) * ROWS)))
         made.commit([Append(tuple(data_file(file, made.head.spec) for file in writer.finish()))])
     return made
+
+
+def execute(spark, table, plan, *, plan_id, also=(), is_wanted=lambda: True, **options):
+    how = execution_of(**options)
+    return execute_as(spark, table, plan, how, plan_id=plan_id, also=also, is_wanted=is_wanted)
 
 
 def _batch(ids):
@@ -258,6 +267,74 @@ def test_what_there_is_not_is_refused_before_any_work_and_names_the_nearest(spar
     with pytest.raises(ValueError, match="takes no parameters"):
         execute(spark, table, _plan(table, strategy="bin_pack", parameters={"a": "b"}), plan_id="plan")
     assert table.refresh().number == version
+
+
+def test_a_group_that_is_alone_is_shared_by_the_cores_and_sorted_as_a_whole(spark, table, location):
+    before = _rows(location)
+    cut = {"target_file_bytes": "16KiB", "small_file_bytes": "1KiB"}
+    plan = _plan(table, sort_by=["key"], **cut)
+    alone = replace(plan, groups=plan.groups[:1])
+    report = execute(spark, table, alone, plan_id="plan", checksum=True)
+    (group,) = report.groups
+    assert (group.outcome, group.tasks) == ("committed", 2)
+    assert group.output_files == plan.groups[0].output_files
+    partition = plan.groups[0].partition[0]
+    assert all(high <= low for (_, high), (low, _) in pairwise(_ranges(_files(location))[partition]))
+    assert _rows(location) == before
+
+
+class DiesInOneRange(Sort):
+    """Sorts, but for the task that has the second range."""
+
+    def rewrite(self, group):
+        if group._job.part == 1:
+            raise RuntimeError("out of ideas")
+        return super().rewrite(group)
+
+
+def test_a_group_whose_one_task_fails_is_left_alone_and_what_the_other_wrote_is_deleted(
+    spark, table, location
+):
+    before = {file.file_path for file in _files(location)}
+    cut = {"target_file_bytes": "16KiB", "small_file_bytes": "1KiB"}
+    plan = _plan(table, strategy=Strategy("dies"), sort_by=["key"], **cut)
+    alone = replace(plan, groups=plan.groups[:1])
+    report = execute(spark, table, alone, plan_id="plan", strategies={"dies": lambda _: DiesInOneRange()})
+    assert [group.outcome for group in report.groups] == ["failed"]
+    assert "out of ideas" in report.groups[0].why
+    assert {str(path) for path in Path(location, "data").rglob("*.parquet")} == before
+
+
+def test_with_more_commits_a_group_is_readable_while_others_are_still_to_be_rewritten(spark, table, location):
+    """And it stays, when the pass is then called off."""
+    before, version = _rows(location), table.head.number
+    plan, asked = _plan(table, sort_by=["key"]), []
+
+    def is_wanted():
+        asked.append(table.head.number)
+        return asked[-1] <= version + 1  # the sort order's version; then the first group's
+
+    report = execute(spark, table, plan, plan_id="plan", max_commits=2, is_wanted=is_wanted)
+    assert [group.outcome for group in report.groups] == ["committed", "dropped"]
+    assert "cancelled" in report.groups[1].why
+    assert report.version == table.head.number == version + 2
+    assert _rows(location) == before
+
+    again = execute(spark, table, plan, plan_id="plan", max_commits=2)
+    assert [group.outcome for group in again.groups] == ["dropped", "committed"]
+    assert "an input is gone" in again.groups[0].why
+    assert _rows(location) == before
+
+
+def test_many_commits_are_no_more_than_groups_and_the_last_takes_what_else_there_is(spark, table):
+    version = table.head.number
+    report = execute(
+        spark, table, _plan(table), plan_id="plan", max_commits=9, also=[SetProperties({"told": "yes"})]
+    )
+    assert report.version == table.head.number == version + 2
+    assert table.head.properties["told"] == "yes"
+    earlier = json.loads(table.store.read(version_path(report.version - 1)).data)
+    assert "told" not in earlier["properties"]
 
 
 def test_further_changes_go_into_the_same_version(spark, table):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import re
 import time
@@ -227,6 +228,35 @@ def test_a_pass_that_fails_is_told_and_the_stream_goes_on(spark, tmp_path, locat
     assert not pending_plans(head_of(location).properties)
 
 
+class Dies:
+    """A user's own strategy that takes its worker down with it, in one partition."""
+
+    def __init__(self, _parameters):
+        pass
+
+    def rewrite(self, group):
+        for batch in group.read():
+            yield batch.slice(0, 1)
+            if batch.column("p")[0].as_py() == "p1":
+                os._exit(1)
+            yield batch.slice(1)
+
+
+def test_a_group_whose_worker_died_is_told_and_planned_again_and_the_others_commit(spark, location):
+    _made(location, ["p"])
+    dies = {"strategy": "dies", "strategies": {"dies": Dies}, **SIZES}
+    first = clustering.plan(location, **dies)
+    report = clustering.schedule_and_execute(spark, location, **dies)
+    outcomes = {group.partition: group.outcome for group in report.groups}
+    assert outcomes == {("p0",): "committed", ("p1",): "failed", ("p2",): "committed"}
+    assert "failed: its task failed, nothing of it is published: " in report.line()
+    (again,) = clustering.plan(location, **dies).groups
+    assert again in first.groups
+    assert again.partition == ("p1",)
+    assert clustering.schedule_and_execute(spark, location, **BY_TEXT).committed
+    assert ids_of(location) == source_ids(4)
+
+
 def test_a_pass_that_raises_is_told_and_its_files_are_free_again(
     spark, tmp_path, location, checkpoint, monkeypatch, caplog
 ):
@@ -263,13 +293,51 @@ def test_a_pass_that_a_crash_cut_off_is_made_by_the_replay_of_its_batch(
     assert ids_of(location) == source_ids(2)
 
 
-def test_a_column_that_the_batch_lacks_ends_the_stream_before_anything_is_written(spark, location):
-    sink = IcebergSink(location, clustering=InlineClustering(sort_by=["txet"]))
-    batch = spark.createDataFrame([(1, "a")], "id bigint, text string")
-    with (
-        calling_as(spark, "query", "run"),
-        pytest.raises(ValueError, match=r"unknown sort column 'txet'; did you mean 'text'\?"),
-    ):
+@pytest.mark.parametrize("kind", [InlineClustering, AsyncClustering])
+def test_a_batch_that_sees_too_many_small_files_clusters_though_it_is_not_due(
+    spark, tmp_path, location, checkpoint, kind
+):
+    add_files(tmp_path / "source", range(4))
+    clustered = kind(every_commits=1000, when_small_files=2, **BY_TEXT)
+    sink = IcebergSink(location, clustering=clustered, fill_policy="never")
+    drain(spark, tmp_path / "source", sink, checkpoint)
+    told = [report.clustering for report in sink.reports]
+    assert told[:2] == ["", ""]
+    assert told[2].startswith("3 small files in the table, more than when_small_files=2, so now: clustering ")
+    assert "1 of 1 groups, 3 files -> 1" in told[2]
+    assert told[3] == ""
+    assert [report.small_files for report in sink.reports] == [1, 2, 1, 2]
+    assert ids_of(location) == source_ids(4)
+
+
+def test_small_files_that_pass_the_bound_are_a_warning_in_the_report_and_in_the_log(
+    spark, tmp_path, location, checkpoint, caplog
+):
+    add_files(tmp_path / "source", range(3))
+    sink = IcebergSink(location, partition_by=["p"], fill_policy="never", warn_small_files=2)
+    with caplog.at_level(logging.WARNING, "streaming_sink"):
+        drain(spark, tmp_path / "source", sink, checkpoint)
+    *before, last = sink.reports
+    assert [report.warning for report in before] == ["", ""]
+    assert last.warning.startswith("3 small files in p=p")
+    assert "more than warn_small_files=2, and a query opens each: nothing joins them" in last.warning
+    assert [each for each in caplog.messages if "small files" in each] == [last.line()]
+    assert last.warning in last.line()
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("txet", "unknown sort column 'txet'; did you mean 'text'?"),
+        ("tags", "column 'tags' has no order to sort by"),
+    ],
+)
+def test_a_column_that_cannot_be_sorted_by_ends_the_stream_before_anything_is_written(
+    spark, location, column, said
+):
+    sink = IcebergSink(location, clustering=InlineClustering(sort_by=[column]))
+    batch = spark.createDataFrame([(1, "a", ["b"])], "id bigint, text string, tags array<string>")
+    with calling_as(spark, "query", "run"), pytest.raises(ValueError, match=re.escape(said)):
         sink(batch, 0)
     assert metadata_file(location) is None
 
@@ -320,6 +388,56 @@ def test_a_plan_whose_executor_died_is_taken_over_once_it_has_been_silent_for_lo
     assert ids_of(unclustered) == source_ids(4)
 
 
+def test_the_command_line_takes_over_a_claimed_plan_once_its_executor_was_silent_for_long(
+    spark, unclustered, monkeypatch, capsys
+):
+    now = [0.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    clock = Environment(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr("streaming_sink.clustering.commands.SYSTEM", clock)
+    plan_id = clustering.schedule(unclustered, **BY_TEXT).plan_id
+    assert claim(Table.open(open_store(unclustered)), plan_id), "and then its executor dies"
+    assert main(["cluster", unclustered, "--pending", "--wait", "10 minutes"]) == DONE
+    assert "1 of 1 groups, 4 files -> 1, 400 rows" in capsys.readouterr().out
+    assert 300 <= now[0] < 600, "and it does not wait for longer than it must"
+    assert _replaces(unclustered) == [plan_id]
+    assert ids_of(unclustered) == source_ids(4)
+
+
+class Backwards:
+    """A strategy of one's own, which the first executor was not told of."""
+
+    def __init__(self, parameters):
+        self.parameters = parameters
+
+    def rewrite(self, group):
+        return group.read()
+
+
+def test_a_plan_that_an_executor_cannot_carry_out_is_left_to_one_that_can(spark, unclustered):
+    """It is not claimed: nobody has to wait until its executor is given up."""
+    own = {"strategy": "backwards", "strategies": {"backwards": Backwards}}
+    scheduled = clustering.schedule(unclustered, **own, **SIZES)
+    with pytest.raises(ValueError, match="unknown clustering strategy 'backwards'"):
+        clustering.execute(spark, unclustered, scheduled.plan_id)
+    assert [it.state for it in clustering.show(unclustered)] == [State.REQUESTED]
+    report = clustering.execute(spark, unclustered, scheduled.plan_id, strategies={"backwards": Backwards})
+    assert report.committed
+
+
+def test_a_plan_whose_executor_fails_is_free_at_once(spark, unclustered, monkeypatch):
+    scheduled = clustering.schedule(unclustered, **BY_TEXT)
+    with monkeypatch.context() as broken:
+        broken.setattr("streaming_sink.clustering.execution.rewritten", None)
+        with pytest.raises(TypeError):
+            clustering.execute(spark, unclustered, scheduled.plan_id)
+    assert [it.state for it in clustering.show(unclustered)] == [State.REQUESTED]
+    assert clustering.execute(spark, unclustered, scheduled.plan_id).committed
+
+
 def test_a_plan_that_was_cancelled_while_it_ran_changes_nothing(spark, unclustered, monkeypatch):
     monkeypatch.setattr("streaming_sink.clustering.carrying_out.BEAT_SECONDS", 0.01)
     plan_id = clustering.schedule(unclustered, strategy="slow", strategies={"slow": Slow}, **SIZES).plan_id
@@ -336,7 +454,7 @@ def test_a_plan_that_was_cancelled_while_it_ran_changes_nothing(spark, uncluster
 
 def test_the_strategy_of_the_documentation_runs(spark, location):
     text = (Path(__file__).parents[2] / "docs" / "clustering.md").read_text()
-    (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class " in block]
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "ByDomain" in block]
     users = spark.createDataFrame([("b@x",), ("a@y",), ("c@x",), (None,)], "email string")
     for number in range(2):
         IcebergSink(location, app_id=f"app{number}", fill_policy="never")(users, 0)
@@ -356,6 +474,6 @@ def test_the_command_line_carries_out_what_was_scheduled_and_what_it_plans_itsel
     assert main([*arguments, "--strategy", "hilbert"]) == DONE
     assert "1 of 1 groups, 1 files -> 1, 400 rows" in capsys.readouterr().out
     assert main([*arguments, "--strategy", "hilbert"]) == DONE
-    assert capsys.readouterr().out == "nothing to do\n"
+    assert capsys.readouterr().out.startswith("nothing to do: 1 files: ")
     assert spark.range(1).count() == 1, "the session goes on"
     assert ids_of(unclustered) == source_ids(4)

@@ -19,9 +19,9 @@ from streaming_sink.batches import conform
 from streaming_sink.partitioning import source_type, split
 from streaming_sink.routes import key_expression
 from streaming_sink.schema import iceberg_schema
-from streaming_sink.spec import partition_spec
+from streaming_sink.spec import partition_sources, partition_spec
 from streaming_sink.writejob import FileIds
-from streaming_sink.writer import WriteJob, partition_sources, write
+from streaming_sink.writer import WriteJob, write
 from timeline.errors import SchemaMismatchError
 from timeline.stores import LocalStore
 

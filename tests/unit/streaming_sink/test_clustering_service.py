@@ -14,17 +14,18 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import ListType, LongType, NestedField, StringType
 
 from planners import All, Arrival, ClusteringPolicy, ColumnBounds, Strategy
 from streaming_sink import InlineClustering, clustering
 from streaming_sink.cli import CANNOT, DONE, main
 from streaming_sink.clustering.known_files import known_files
-from streaming_sink.clustering.options import pass_of
+from streaming_sink.clustering.options import PassOptions, pass_of
 from streaming_sink.options import sink_options
 from streaming_sink.planning import plan_batch
 from timeline import instants, names
 from timeline.changes import Append, CountCommit, SetProperties
+from timeline.clock import Environment
 from timeline.stores import LocalStore
 from timeline.table import Table
 
@@ -268,6 +269,18 @@ def test_a_column_that_the_table_lacks_is_told_with_the_nearest(location, two_fi
         clustering.schedule(location, **{**OPTIONS, "sort_by": ["txt"]})
 
 
+def test_a_column_whose_type_has_no_order_is_refused_by_name(tmp_path, capsys):
+    tags = ListType(3, StringType(), element_required=False)
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "tags", tags))
+    location = str(tmp_path / "tags")
+    Table.create(LocalStore(location), schema, store_is_checked=True)
+    for strategy in ("sort", "zorder", "hilbert"):
+        with pytest.raises(ValueError, match="column 'tags' has no order to sort by"):
+            clustering.plan(location, **{**OPTIONS, "sort_by": ["id", "tags"], "strategy": strategy})
+    assert main(["cluster", location, "--sort-by", "tags", "--dry-run"]) == CANNOT
+    assert "column 'tags' has no order to sort by" in capsys.readouterr().err
+
+
 def test_the_command_line_plans_schedules_shows_and_cancels(location, two_files, capsys):
     sizes = ["--target-file-bytes", "1MiB", "--small-file-bytes", "64KiB"]
     arguments = ["cluster", location, "--sort-by", "id, text desc", "--strategy", "zorder", *sizes]
@@ -295,12 +308,78 @@ def test_the_command_line_plans_schedules_shows_and_cancels(location, two_files,
         (["--sort-by", "txt"], "cluster: unknown sort column 'txt'; did you mean 'text'?"),
         (["--sort-by", "id", "--strategy", "zoder"], "did you mean 'zorder'?"),
         (["--select", "by_sise"], "unknown plan strategy 'by_sise'; did you mean 'by_size'?"),
+        (["--select", "recent_partitions"], "plan strategy 'recent_partitions' needs look_back="),
+        (["--select", "recent_partitions,look_back"], "look_back takes a whole number, as in look_back=3"),
+        (["--select", "recent_partitions,lok_back=3"], "did you mean 'look_back'?"),
         (["--target-file-bytes", "1MiB"], "target_file_bytes must be above small_file_bytes"),
+        (["--max-group-files", "1"], "max_group_files must be an integer of at least 2"),
+        (["--where", "month=1"], "the table is not partitioned, so there is nothing to choose by: month=1"),
+        (["--wait", "10 minutes"], "--wait is for the plans of others, with --pending"),
+        (["--pending", "--wait", "5 minutes"], "--wait must be longer: 5 minutes"),
+        (["--pending", "--wait", "soon"], "--wait must be a number of seconds, minutes, hours or days"),
+        (["--pending", "--sort-by", "id"], "carries out plans as they were saved: drop --sort-by"),
+        (["--pending", "--select", "all"], "carries out plans as they were saved: drop --select and --where"),
+        (["--pending", "--parameter", "a=b"], "carries out plans as they were saved: drop --parameter"),
+        (["--pending", "--memory-bytes", "1KiB"], "memory_bytes must be at least 1,048,576"),
     ],
 )
 def test_the_command_line_refuses_what_cannot_be(location, two_files, capsys, arguments, message):
     assert main(["cluster", location, *arguments]) == CANNOT
     assert message in capsys.readouterr().err
+
+
+def test_every_option_of_a_pass_that_is_no_code_is_on_the_command_line(location, capsys):
+    with pytest.raises(SystemExit):
+        main(["cluster", "--help"])
+    shown = capsys.readouterr().out
+    names = {name.replace("_", "-") for name in PassOptions.__annotations__} - {
+        "strategies",
+        "keys",
+        "parameters",
+    }
+    assert [name for name in (*names, "parameter") if f"--{name}" not in shown] == []
+
+
+def test_numbers_and_parameters_of_the_command_line_reach_the_plan(location, two_files, capsys):
+    sizes = ["--target-file-bytes", "1MiB", "--small-file-bytes", "64KiB"]
+    select = ["--select", "all", "--select", "by_overlap,others=2", "--overlap-at-least", "2"]
+    assert main(["cluster", location, "--sort-by", "id", *sizes, *select, "--dry-run"]) == DONE
+    out = capsys.readouterr().out
+    assert "selected by: all(), by_overlap(others=2)" in out
+    assert "shares keys with 1 other files, below 2" in out
+    assert main(["cluster", location, *sizes, "--parameter", "x=1", "--dry-run"]) == CANNOT
+    assert "takes no parameters" in capsys.readouterr().err
+
+
+def test_where_there_is_nothing_to_do_the_command_line_says_why(location, two_files, capsys):
+    select = ["--select", "by_overlap,others=9", "--sort-by", "id"]
+    assert main(["cluster", location, *select]) == DONE
+    why = "nothing to do: 2 files: shares keys with 1 other files, below 9\n"
+    assert capsys.readouterr().out == why
+
+
+def test_a_claimed_plan_is_told_and_with_patience_its_executor_is_watched(
+    location, two_files, capsys, monkeypatch
+):
+    plan_id = clustering.schedule(location, **OPTIONS).plan_id
+    claim = instants.claim(Table.open(LocalStore(location)), plan_id)
+    now = [0.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+        assert claim.beat()
+
+    monkeypatch.setattr(
+        "streaming_sink.clustering.commands.SYSTEM", Environment(monotonic=lambda: now[0], sleep=sleep)
+    )
+    assert main(["cluster", location, "--pending"]) == DONE
+    told = capsys.readouterr().out
+    assert told.startswith(f"clustering {plan_id}: another executor has it, which may have died; --wait ")
+    assert now == [0.0]
+    assert main(["cluster", location, "--pending", "--wait", "1 hour"]) == DONE
+    told = capsys.readouterr().out
+    assert told == f"clustering {plan_id}: another executor has it, which gave signs of life meanwhile\n"
+    assert now == [3600.0]
 
 
 def test_only_carrying_out_starts_spark(location, two_files):

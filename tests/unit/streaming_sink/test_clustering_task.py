@@ -5,128 +5,31 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
-from datetime import date, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners.clustering_model import Strategy
 from planners.clustering_policy import SortField
 from streaming_sink.clustering import external_sort
 from streaming_sink.clustering.checksum import checksum
-from streaming_sink.clustering.job import GroupFailed, GroupJob, GroupWritten, Input
+from streaming_sink.clustering.job import GroupFailed
 from streaming_sink.clustering.ordering import by_columns, sortable
-from streaming_sink.clustering.strategies import strategy_of
 from streaming_sink.clustering.task import rewrite
-from streaming_sink.dictionaries import DictionaryChoice
-from streaming_sink.metrics import leaves
-from streaming_sink.parquet_file import ParquetFile
-from streaming_sink.writejob import FileIds, ParquetSettings, TaskBuckets, WorkerJob
-from timeline.stores import LocalStore, MemoryStore
-
-MIB = 1024 * 1024
-
-
-def _field(name, kind, number, nullable=True):
-    return pa.field(name, kind, nullable=nullable, metadata={"PARQUET:field_id": str(number)})
-
-
-SCHEMA = pa.schema(
-    [
-        _field("id", pa.int64(), 1),
-        _field("score", pa.float64(), 2),
-        _field("text", pa.string(), 3),
-        _field("at", pa.timestamp("us"), 4),
-        _field("day", pa.date32(), 5),
-        _field("price", pa.decimal128(12, 2), 6),
-        _field("ok", pa.bool_(), 7),
-        _field("place", pa.struct([_field("town", pa.string(), 9)]), 8),
-        _field("tags", pa.list_(_field("element", pa.string(), 11)), 10),
-    ]
+from tests.unit.streaming_sink.group_jobs import (
+    MIB,
+    SCHEMA,
+    arrow_field,
+    group_job,
+    multiset,
+    random_rows,
+    written,
 )
-
-
-def _rows(count, seed=0):
-    random = Random(seed)
-
-    def maybe(value):
-        return None if random.random() < 0.05 else value
-
-    return pa.RecordBatch.from_pylist(
-        [
-            {
-                "id": maybe(random.randrange(-50, 50)),
-                "score": maybe(random.choice([random.gauss(0, 1), float("nan"), float("inf"), -0.0, 0.0])),
-                "text": maybe(random.choice("aáßz😀") * random.randrange(4)),
-                "at": maybe(datetime(2020, 1, 1) + timedelta(hours=random.randrange(5000))),  # noqa: DTZ001
-                "day": maybe(date(2020, 1, 1) + timedelta(days=random.randrange(500))),
-                "price": maybe(Decimal(random.randrange(-9999, 9999)).scaleb(-2)),
-                "ok": maybe(random.random() < 0.5),
-                "place": maybe({"town": maybe(random.choice(["Ulm", "Bonn"]))}),
-                "tags": maybe([maybe("x")] * random.randrange(3)),
-            }
-            for _ in range(count)
-        ],
-        schema=SCHEMA,
-    )
-
-
-def _job(store, files, *, sort_by=(), strategy="sort", schema=SCHEMA, **more):
-    worker = WorkerJob(
-        store=store,
-        schema=schema,
-        partition_by=(),
-        parquet=ParquetSettings(),
-        metrics={leaf.field_id: "full" for leaf in leaves(schema)},
-        ids=FileIds(1_700_000_000_000, "cluster", 0),
-        tasks={},
-        shared=TaskBuckets(),
-        rows_per_new_file=0,
-        max_file_bytes=1,
-    )
-    inputs = []
-    for number, rows in enumerate(files):
-        columns = leaves(rows.schema)
-        made = replace(worker, schema=rows.schema)
-        file = ParquetFile(made, columns, DictionaryChoice(columns), f"data/in-{number}.parquet")
-        file.write(pa.Table.from_batches([rows]))
-        inputs.append(Input(file.close((), 0).path, rows.num_rows))
-    job = GroupJob(
-        index=3,
-        worker=worker,
-        inputs=tuple(inputs),
-        partition=(),
-        sort_by=tuple(map(SortField.parse, sort_by)),
-        strategy_name=strategy,
-        strategy=strategy_of(Strategy(strategy), {}),
-        rows_per_file=10**9,
-        memory_bytes=512 * MIB,
-        checksum=True,
-    )
-    return replace(job, **more)
-
-
-def _written(job):
-    """Return the tables that a group's new files hold, as they stand in the store."""
-    result = rewrite(job, attempt=5)
-    assert isinstance(result, GroupWritten), result
-    return result, [_read(job.worker.store, file.path) for file in result.files]
-
-
-def _read(store, uri):
-    return pq.read_table(pa.BufferReader(store.read(store.relative(uri)).data))
-
-
-def _multiset(tables):
-    return Counter(repr(row) for table in tables for row in table.to_pylist())
+from timeline.stores import LocalStore, MemoryStore
 
 
 def _key(value, field):
@@ -179,7 +82,7 @@ _SORT_BY = st.lists(
 @settings(max_examples=20, deadline=None)
 @given(sort_by=_SORT_BY, seed=st.integers(0, 99), memory_bytes=st.sampled_from([8 * 1024, MIB]))
 def test_sorting_agrees_with_python_for_any_columns_directions_nulls_and_memory(sort_by, seed, memory_bytes):
-    batches = [_rows(60, seed + each) for each in range(4)]
+    batches = [random_rows(60, seed + each) for each in range(4)]
     names = [str(field) for field in sort_by]
     order, counts = by_columns(SCHEMA, sort_by), external_sort.SortCounts()
     found = list(external_sort.sort(batches, SCHEMA, order, memory_bytes, counts))
@@ -190,10 +93,11 @@ def test_sorting_agrees_with_python_for_any_columns_directions_nulls_and_memory(
 
 def test_a_group_becomes_sorted_files_of_equal_rows_whose_bounds_do_not_overlap():
     files = [
-        _rows(300, seed).set_column(0, SCHEMA.field(0), pa.array(range(seed, 900, 3))) for seed in range(3)
+        random_rows(300, seed).set_column(0, SCHEMA.field(0), pa.array(range(seed, 900, 3)))
+        for seed in range(3)
     ]
-    job = _job(MemoryStore("memory://t"), files, sort_by=["id desc"], rows_per_file=225)
-    result, tables = _written(job)
+    job = group_job(MemoryStore("memory://t"), files, sort_by=["id desc"], rows_per_file=225)
+    result, tables = written(job)
     assert [table.num_rows for table in tables] == [225] * 4
     assert [row for table in tables for row in table["id"].to_pylist()] == list(range(899, -1, -1))
     bounds = [
@@ -201,7 +105,7 @@ def test_a_group_becomes_sorted_files_of_equal_rows_whose_bounds_do_not_overlap(
         for file in result.files
     ]
     assert bounds == [(675, 899), (450, 674), (225, 449), (0, 224)]
-    assert _multiset(tables) == _multiset([pa.Table.from_batches([each]) for each in files])
+    assert multiset(tables) == multiset([pa.Table.from_batches([each]) for each in files])
 
 
 @pytest.mark.parametrize("memory_bytes", [32 * 1024, 512 * MIB])
@@ -217,26 +121,26 @@ def test_a_group_becomes_sorted_files_of_equal_rows_whose_bounds_do_not_overlap(
     ],
 )
 def test_every_strategy_keeps_the_rows_of_any_types(strategy, sort_by, memory_bytes):
-    files = [_rows(200, seed) for seed in range(3)]
-    job = _job(
+    files = [random_rows(200, seed) for seed in range(3)]
+    job = group_job(
         MemoryStore("memory://t"), files, strategy=strategy, sort_by=sort_by, memory_bytes=memory_bytes
     )
-    _, tables = _written(job)
-    assert _multiset(tables) == _multiset([pa.Table.from_batches([each]) for each in files])
+    _, tables = written(job)
+    assert multiset(tables) == multiset([pa.Table.from_batches([each]) for each in files])
 
 
 @pytest.mark.parametrize("most", [2, 40], ids=["few values", "skewed"])
 @pytest.mark.parametrize("curve", ["zorder", "hilbert"])
 def test_a_curve_bounds_every_column_where_a_sort_bounds_only_the_first(curve, most):
     random = Random(1)
-    schema = pa.schema([_field("a", pa.int64(), 1), _field("b", pa.string(), 2)])
+    schema = pa.schema([arrow_field("a", pa.int64(), 1), arrow_field("b", pa.string(), 2)])
     rows = [(int(2 ** random.uniform(0, most)), f"{random.random():.9f}") for _ in range(4096)]
     batch = pa.RecordBatch.from_pydict({"a": [a for a, _ in rows], "b": [b for _, b in rows]}, schema)
 
     def files_searched(strategy):
         store, columns = MemoryStore("memory://t"), ["b", "a"]
-        job = _job(store, [batch], schema=schema, strategy=strategy, sort_by=columns, rows_per_file=256)
-        tables = _written(job)[1]
+        job = group_job(store, [batch], schema=schema, strategy=strategy, sort_by=columns, rows_per_file=256)
+        tables = written(job)[1]
         assert len(tables) == 16
         return [
             sum(min(table[column].to_pylist()) <= value <= max(table[column].to_pylist()) for table in tables)
@@ -268,7 +172,9 @@ class Returns:
 )
 def test_other_rows_than_were_given_are_caught_and_leave_nothing_behind(change, said):
     store = MemoryStore("memory://t")
-    job = _job(store, [_rows(100, seed) for seed in range(3)], strategy="bin_pack", strategy_name="mine")
+    job = group_job(
+        store, [random_rows(100, seed) for seed in range(3)], strategy="bin_pack", strategy_name="mine"
+    )
     result = rewrite(replace(job, strategy=Returns(change), rows_per_file=50), attempt=5)
     assert isinstance(result, GroupFailed)
     assert "'mine' returned other rows" in result.reason
@@ -287,7 +193,9 @@ def test_a_strategy_that_raises_leaves_nothing_behind():
         yield batches[0]
         raise RuntimeError("out of ideas")
 
-    job = _job(store, [_rows(100, seed) for seed in range(2)], strategy="bin_pack", rows_per_file=40)
+    job = group_job(
+        store, [random_rows(100, seed) for seed in range(2)], strategy="bin_pack", rows_per_file=40
+    )
     with pytest.raises(RuntimeError, match="out of ideas"):
         rewrite(replace(job, strategy=Returns(half)), attempt=5)
     assert _data_files(store) == {"data/in-0.parquet", "data/in-1.parquet"}
@@ -314,7 +222,7 @@ def _damage(store, job, what):
 )
 def test_an_input_that_is_not_what_the_table_says_fails_the_group_and_leaves_nothing_behind(what, said):
     store = MemoryStore("memory://t")
-    job = _job(store, [_rows(100, seed) for seed in range(2)], sort_by=["id"], strategy="sort")
+    job = group_job(store, [random_rows(100, seed) for seed in range(2)], sort_by=["id"], strategy="sort")
     job = _damage(store, job, what)
     before = _data_files(store)
     result = rewrite(job, attempt=5)
@@ -324,10 +232,12 @@ def test_an_input_that_is_not_what_the_table_says_fails_the_group_and_leaves_not
 
 
 def test_columns_are_matched_by_field_id_and_those_that_a_file_lacks_are_null():
-    old = pa.schema([_field("number", pa.int32(), 1), _field("old", pa.string(), 99)])
+    old = pa.schema([arrow_field("number", pa.int32(), 1), arrow_field("old", pa.string(), 99)])
     file = pa.RecordBatch.from_pydict({"number": [3, 1, 2], "old": ["x", "y", "z"]}, old)
-    job = _job(MemoryStore("memory://t"), [file, _rows(5)], sort_by=["id nulls last"], checksum=False)
-    _, (table,) = _written(job)
+    job = group_job(
+        MemoryStore("memory://t"), [file, random_rows(5)], sort_by=["id nulls last"], checksum=False
+    )
+    _, (table,) = written(job)
     found = sorted(table["id"].drop_null().to_pylist())
     assert {1, 2, 3} <= set(found)
     assert table.column_names == SCHEMA.names
@@ -341,7 +251,7 @@ def test_a_column_that_has_no_order_is_refused_by_name():
 
 
 def test_a_checksum_is_that_of_a_multiset_of_rows():
-    rows = _rows(200)
+    rows = random_rows(200)
     turned = rows.take(pa.array(range(199, -1, -1)))
     assert checksum([rows]) == checksum([turned.slice(0, 70), turned.slice(70)])
     assert checksum([rows]) != checksum([rows.slice(1), rows.slice(1, 1)])
@@ -365,7 +275,7 @@ print(sum(file.rows for file in result.files), result.spilled_bytes, pa.default_
 def test_a_group_of_four_times_the_memory_is_sorted_within_it(tmp_path, strategy, sort_by):
     """Held is what Arrow's allocator ever had out, in a process that does nothing else."""
     memory_bytes, count = 8 * MIB, 16 * 1024
-    schema = pa.schema([_field("key", pa.int64(), 1), _field("text", pa.string(), 2)])
+    schema = pa.schema([arrow_field("key", pa.int64(), 1), arrow_field("text", pa.string(), 2)])
     files = [
         pa.RecordBatch.from_pydict(
             {
@@ -378,7 +288,7 @@ def test_a_group_of_four_times_the_memory_is_sorted_within_it(tmp_path, strategy
     ]
     given = sum(each.nbytes for each in files)
     assert given >= 3.8 * memory_bytes
-    job = _job(
+    job = group_job(
         LocalStore(str(tmp_path)),
         files,
         schema=schema,

@@ -13,10 +13,9 @@ from pyiceberg.schema import Schema
 
 from streaming_sink.arrow_types import arrow_schema
 from streaming_sink.datafiles import data_file
-from streaming_sink.spec import partition_spec
+from streaming_sink.spec import partition_sources, partition_spec
 from streaming_sink.worker import TaskWriter
 from streaming_sink.writejob import FileIds, ParquetSettings, TaskBuckets, WorkerJob
-from streaming_sink.writer import partition_sources
 from timeline.stores import LocalStore
 
 SCHEMA = Schema(

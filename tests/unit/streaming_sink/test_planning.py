@@ -19,7 +19,6 @@ from streaming_sink.planning import (
     Experience,
     bulk_plan,
     commit_sizes,
-    count_small_files,
     plan_batch,
 )
 from streaming_sink.profile import Profile
@@ -171,11 +170,6 @@ def test_a_bulk_plan_cuts_by_size_alone_and_leaves_rows_where_they_are():
     assert planned.plan.buckets == ()
     assert planned.plan.max_file_bytes == 8 * MIB
     assert planned.plan.rows_per_new_file > 10**15
-
-
-def test_small_files_are_counted_in_the_partitions_that_are_asked_for(table):
-    _append(table, *(_file(table, p, 1, size) for p, size in ((1, MIB), (1, 7 * MIB), (2, MIB), (3, MIB))))
-    assert count_small_files(table.head, [(1,), (2,)], 7 * MIB) == 2
 
 
 # ---------------------------------------------------------------------------------- experience

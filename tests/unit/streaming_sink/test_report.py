@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 from streaming_sink.report import BatchReport, reports_of
@@ -38,6 +39,11 @@ def test_it_is_one_line():
         "filled 3 into 1 (3.0 MiB), by forecast and one task, "
         "2 attempts [ms head=1 write=200 total=201]: a fill was dropped: its input is gone"
     )
+
+
+def test_a_warning_ends_the_line():
+    told = replace(REPORT, warning="9 small files in p=1").line()
+    assert told == f"{REPORT.line()}; warning: 9 small files in p=1"
 
 
 def test_the_line_of_a_batch_that_filled_nothing_does_not_speak_of_it():

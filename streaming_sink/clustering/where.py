@@ -1,0 +1,47 @@
+"""Partitions chosen by a text, as a command line has it: "region=eu,region=us,day=2026-01-01"."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from urllib.parse import unquote_plus
+
+from planners import PartitionKey, SelectedPartitions, comparable
+from planners.clustering_policy import nearest
+from streaming_sink.partition_names import spelled
+from timeline.head import Head
+
+_NAMED = 5
+
+
+def partitions_where(head: Head, text: str) -> SelectedPartitions:
+    """Return the plan strategy of the partitions that a text names, by NAME=VALUE pairs between commas.
+
+    Names are those of the partition fields, and values are spelled as the table's folders spell them, a comma
+    as %2C. Several values of one field are alternatives; each field that is named must have one of its own.
+
+    ValueError for a text that is none such, for an unknown field, with the nearest, and for a filter that no
+    partition with files in it matches, with some that there are.
+    """
+    wanted: dict[str, set[str]] = defaultdict(set)
+    fields = [field.name for field in head.spec.fields]
+    if not fields:
+        raise ValueError(f"the table is not partitioned, so there is nothing to choose by: {text}")
+    for term in text.split(","):
+        name, equals, value = (unquote_plus(part.strip()) for part in term.partition("="))
+        if not equals:
+            raise ValueError(f"a filter is NAME=VALUE, several between commas: {term!r}")
+        if name not in fields:
+            raise nearest("partition field", name, fields)
+        wanted[name].add(f"{name}={value}")
+
+    def matches(partition: PartitionKey) -> bool:
+        names = zip(fields, spelled(head, partition), strict=True)
+        return all(one in wanted[name] for name, one in names if name in wanted)
+
+    of_spec = (file for file in head.live_files() if file.spec_id == head.spec.spec_id)
+    partitions = {comparable(file.partition) for file in of_spec}
+    if not any(map(matches, partitions)):
+        known = sorted("/".join(spelled(head, partition)) for partition in partitions)
+        some = f"; there are {len(known):,}, such as {', '.join(known[:_NAMED])}" if known else ""
+        raise ValueError(f"the filter {text} matches no partition{some}")
+    return SelectedPartitions(matches, text)

@@ -1,0 +1,138 @@
+"""A small table of real files on a local disk, and plans carried out in this process, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType, StructType
+
+from planners import ClusteringPolicy, InsertPlan, plan_clustering
+from streaming_sink.arrow_types import arrow_schema
+from streaming_sink.batches import conform
+from streaming_sink.clustering import execution
+from streaming_sink.clustering.known_files import known_files
+from streaming_sink.clustering.options import execution_of
+from streaming_sink.clustering.task import rewrite
+from streaming_sink.datafiles import data_file
+from streaming_sink.spec import partition_spec
+from streaming_sink.worker import TaskWriter
+from streaming_sink.writejob import FileIds, WrittenFile
+from streaming_sink.writer import WriteJob, worker_job
+from tests.unit.timeline.world import change_metadata
+from timeline.changes import Append
+from timeline.stores import LocalStore
+from timeline.table import Table
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "p", StringType(), required=False),
+    NestedField(3, "key", LongType(), required=False),
+    NestedField(
+        4,
+        "place",
+        StructType(
+            NestedField(6, "town", StringType(), required=False),
+            NestedField(7, "old", StringType(), required=False),
+        ),
+        required=False,
+    ),
+    NestedField(5, "note", StringType(), required=False),
+)
+"""The ids are those that a new table gives its fields."""
+ROWS = 400
+SIZES = {"target_file_bytes": "10MiB", "small_file_bytes": "1MiB", "max_group_bytes": "10MiB"}
+
+
+def make_table(location):
+    """Make a table of two partitions without any file."""
+    return Table.create(
+        LocalStore(str(location)), SCHEMA, partition_spec(["p"], SCHEMA), store_is_checked=True
+    )
+
+
+def append(table, batch):
+    """Commit the rows of a batch, one file for each partition, as a sink would."""
+    ids = FileIds(max(1, table.head.metadata.last_updated_ms), "made", batch)
+    plan = InsertPlan((), (), 10, 10**6, 1 << 30)
+    head = table.head
+    job = worker_job(WriteJob(table.store, head.schema, head.spec, head.properties, plan, None, ids))
+    writer = TaskWriter(job, 0, 0)
+    for rows in rows_of(batch).to_batches():
+        writer.write(conform(rows, arrow_schema(head.schema)))
+    files = [data_file(it, head.spec) for it in writer.finish() if isinstance(it, WrittenFile)]
+    table.commit([Append(tuple(files))])
+
+
+def rows_of(batch):
+    numbers = range(batch * ROWS, (batch + 1) * ROWS)
+    return pa.Table.from_pylist(
+        [
+            {
+                "id": it,
+                "p": f"p{it % 2}",
+                "key": it * 2654435761 % 2**32 if it % 97 else None,
+                "place": {"town": f"town {it % 7}", "old": f"old {it * 7919 % 10007}"},
+                "note": f"a note nobody reads {it * 40503 % 2**16:x}",
+            }
+            for it in numbers
+        ],
+        schema=arrow_schema(SCHEMA),
+    )
+
+
+def drop_columns(table):
+    """Let the table lose `note` and `place.old`, as a schema evolution would, and see it."""
+    place = NestedField(
+        4, "place", StructType(NestedField(6, "town", StringType(), required=False)), required=False
+    )
+    left = Schema(*SCHEMA.fields[:3], place, schema_id=1)
+    change_metadata(table, lambda metadata: {"schemas": [*metadata.schemas, left], "current_schema_id": 1})
+    table.refresh()
+
+
+def plan_of(table, **policy):
+    asked = ClusteringPolicy(**{**SIZES, "overlap_at_least": 2, **policy})
+    return plan_clustering(known_files(table.head, asked, {}), 0, asked)
+
+
+def carry_out(table, plan, **how):
+    """Execute a plan with tasks that run here, one after the other, on pickled copies of their jobs."""
+
+    def inline(_session, _store, groups, _plan, made, _is_wanted, _unwanted):
+        for group in groups:
+            job = None if group.dropped else pickle.loads(pickle.dumps(made[0](group, (), 0)))
+            yield replace(group, results=() if job is None else (rewrite(job, 0),))
+
+    with mock.patch.object(execution, "rewritten", inline):
+        asked = execution_of(**{"checksum": True, **how})
+        return execution.execute(None, table, plan, asked, plan_id="plan")
+
+
+def entries(table):
+    """Return the data files of the head as manifests describe them, by location."""
+    head = table.head
+    return {
+        it.data_file.file_path: it.data_file
+        for manifest in head.manifests
+        for it in head.manifest_files.entries(manifest)
+    }
+
+
+def path_of(location):
+    return Path(location.removeprefix("file://"))
+
+
+def read(location, **how):
+    """Return a file's rows, as pyarrow alone reads them."""
+    return pq.ParquetFile(path_of(location), **how).read()
+
+
+def multiset(tables):
+    return Counter(repr(row) for table in tables for row in table.to_pylist())

@@ -1,0 +1,192 @@
+"""One group cut into ranges of its order for several tasks: together they write every row once, in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planners.clustering_model import ClusteringGroup, Strategy
+from planners.clustering_policy import SortField
+from streaming_sink.clustering.dispatch import cuts, tasks_of
+from streaming_sink.clustering.groups import Group
+from streaming_sink.clustering.ordering import by_columns, sorting
+from streaming_sink.clustering.ranges import first_rows, range_numbers
+from streaming_sink.clustering.strategies import AlongCurve, BinPack, Sort
+from streaming_sink.clustering.task import rewrite
+from tests.unit.streaming_sink.group_jobs import (
+    MIB,
+    SCHEMA,
+    arrow_field,
+    group_job,
+    multiset,
+    random_rows,
+    written,
+)
+from timeline.manifests import LiveFile
+from timeline.stores import MemoryStore
+
+_COLUMNS = ["id", "score", "text", "at", "day", "price", "ok", "place.town"]
+
+
+def _parts(job, ends):
+    """Return what each task of the group wrote, and its tables."""
+    return [written(replace(job, cuts=ends, part=part)) for part in range(len(ends) + 1)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    sort_by=st.lists(
+        st.builds(SortField, st.sampled_from(_COLUMNS), st.booleans(), st.booleans()),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda field: field.column,
+    ),
+    seed=st.integers(0, 99),
+    ends=st.sampled_from([(0.5,), (0.25, 0.5, 0.75), (0.1, 0.11, 0.9)]),
+)
+def test_the_ranges_one_after_the_other_are_the_whole_in_order(sort_by, seed, ends):
+    """For any columns, directions, nulls and NaN, and for any rows, those of the sample or not."""
+    order = by_columns(SCHEMA, sort_by)
+    sampled, others = (pa.Table.from_batches([random_rows(90, seed + each)]) for each in range(2))
+    rows = pa.concat_tables([sampled, others])
+    numbers = range_numbers(rows, first_rows(sampled, order, ends), order)
+    ranges = [rows.take(np.flatnonzero(numbers == number)) for number in range(len(ends) + 1)]
+    in_order = [each.take(sorting(order(each))) for each in ranges]
+    assert repr(pa.concat_tables(in_order).to_pylist()) == repr(rows.take(sorting(order(rows))).to_pylist())
+    assert sum(each.num_rows > 0 for each in ranges) > 1 or len(set(map(str, sort_by))) == 1
+
+
+@pytest.mark.parametrize("memory_bytes", [64 * 1024, 512 * MIB])
+@pytest.mark.parametrize(
+    ("strategy", "sort_by"),
+    [
+        ("sort", ["text desc nulls last", "id"]),
+        ("zorder", ["id", "place.town"]),
+        ("hilbert", ["at", "score"]),
+    ],
+)
+def test_the_tasks_of_a_group_write_every_row_once_and_agree_where_they_meet(strategy, sort_by, memory_bytes):
+    files = [random_rows(300, seed) for seed in range(3)]
+    job = group_job(
+        MemoryStore(),
+        files,
+        strategy=strategy,
+        sort_by=sort_by,
+        rows_per_file=100,
+        memory_bytes=memory_bytes,
+    )
+    parts = _parts(job, (3 / 9, 6 / 9))
+    assert multiset([table for _, tables in parts for table in tables]) == multiset(
+        [pa.Table.from_batches([each]) for each in files]
+    )
+    assert len({result.ranges for result, _ in parts}) == 1
+    assert all(result.rows for result, _ in parts)
+
+
+def test_files_of_several_tasks_share_no_keys_and_come_out_even():
+    """Far more rows than are sampled: a range has not quite the rows that it was to have, its files even."""
+    schema = pa.schema([arrow_field("key", pa.int64(), 1)])
+    keys = np.random.default_rng(1).integers(0, 2**60, 200_000)
+    files = [pa.RecordBatch.from_arrays([pa.array(part)], schema=schema) for part in np.split(keys, 4)]
+    job = group_job(
+        MemoryStore(), files, sort_by=["key"], schema=schema, rows_per_file=20_000, checksum=False
+    )
+    tables = [table for _, tables in _parts(job, (0.5,)) for table in tables]
+    assert len(tables) == 10
+    assert all(abs(table.num_rows - 20_000) < 400 for table in tables)
+    assert np.array_equal(np.concatenate([table["key"].to_numpy() for table in tables]), np.sort(keys))
+
+
+def test_where_a_plan_names_a_remainder_the_last_file_of_the_last_range_is_it():
+    schema = pa.schema([arrow_field("key", pa.int64(), 1)])
+    rows = pa.RecordBatch.from_arrays([pa.array(range(1000))], schema=schema)
+    job = group_job(MemoryStore(), [rows], sort_by=["key"], schema=schema, rows_per_file=300)
+    tables = [table for _, tables in _parts(replace(job, has_remainder=True), (0.6,)) for table in tables]
+    assert [table.num_rows for table in tables] == [300, 300, 300, 100]
+
+
+def test_a_group_whose_rows_are_all_alike_is_one_range():
+    schema = pa.schema([arrow_field("key", pa.int64(), 1)])
+    rows = pa.RecordBatch.from_arrays([pa.array([7] * 100)], schema=schema)
+    job = group_job(MemoryStore(), [rows], sort_by=["key"], schema=schema, rows_per_file=50)
+    assert [result.rows for result, _ in _parts(job, (0.5,))] == [0, 100]
+
+
+class Reads:
+    """Says that it sorts ranges, and writes all rows whatever its task's range is."""
+
+    in_ranges = True
+
+    def rewrite(self, group):
+        yield from group.sorted(by_columns(SCHEMA, group.sort_by))
+        yield from group.read()
+
+
+def test_a_strategy_that_does_not_keep_to_its_range_is_caught():
+    files = [random_rows(100, seed) for seed in range(2)]
+    job = group_job(MemoryStore(), files, sort_by=["id"], rows_per_file=50, strategy_name="mine")
+    result = rewrite(replace(job, strategy=Reads(), cuts=(0.5,), part=1), attempt=1)
+    assert "strategy 'mine' returned other rows than it was given" in result.reason
+
+
+def _group(rows=900, size=90 * MIB, files=9, remainder=False):
+    planned = ClusteringGroup(
+        inputs=("a",),
+        partition=(),
+        bytes=size,
+        rows=rows,
+        output_files=files,
+        sort_by=("id asc nulls first",),
+        strategy=Strategy("sort"),
+        remainder=remainder,
+        level=0,
+        files_saved=0,
+        reasons=(),
+    )
+    return Group(0, planned, (LiveFile("a", 0, (), size, rows, 0, 1),))
+
+
+def _with_results(group, job, ends):
+    return replace(group, results=tuple(result for result, _ in _parts(job, ends)))
+
+
+def test_a_group_is_published_only_with_all_its_rows_and_where_its_tasks_agree():
+    files = [random_rows(300, seed) for seed in range(3)]
+    job = group_job(MemoryStore(), files, sort_by=["id"], rows_per_file=100)
+    done = _with_results(_group(), job, (0.5,))
+    assert done.succeeded
+    assert done.report().tasks == 2
+    first, second = done.results
+    assert "wrote 0 rows instead of 900" not in done.failure
+    assert "instead of 900" in replace(done, results=(first,)).failure
+    assert "instead of 900" in replace(done, results=(first, second, second)).failure
+    elsewhere = replace(second, ranges=b"elsewhere")
+    assert "did not agree where their ranges meet" in replace(done, results=(first, elsewhere)).failure
+
+
+def test_a_group_is_cut_where_files_end():
+    assert cuts(_group(), 1, 10 * MIB) == ()
+    assert cuts(_group(), 2, 10 * MIB) == (pytest.approx(4 / 9),)
+    assert cuts(_group(), 4, 10 * MIB) == pytest.approx((2 / 9, 4 / 9, 6 / 9))
+    assert len(cuts(_group(files=2), 4, 45 * MIB)) == 1
+
+
+@pytest.mark.parametrize(
+    ("strategy", "size", "running", "cores", "tasks"),
+    [
+        (Sort(), 90 * MIB, 1, 2, 2),
+        (Sort(), 90 * MIB, 2, 2, 1),
+        (Sort(), 90 * MIB, 1, 64, 4),
+        (AlongCurve("zorder"), 90 * MIB, 1, 2, 2),
+        (BinPack(), 90 * MIB, 1, 2, 1),
+        (Sort(), 20 * 1024 * MIB, 9, 2, 5),
+    ],
+    ids=["alone", "as many as cores", "many cores", "a curve", "no order", "too large for one"],
+)
+def test_how_many_tasks_share_a_group(strategy, size, running, cores, tasks):
+    assert tasks_of(_group(size=size), strategy, running, cores) == tasks

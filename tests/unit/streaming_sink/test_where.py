@@ -1,0 +1,127 @@
+"""Partitions chosen by a text: values as the table's folders spell them, and what is not there."""
+
+from __future__ import annotations
+
+from datetime import date
+from itertools import count
+
+import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import BooleanType, DateType, LongType, NestedField, StringType, TimestampType
+
+from streaming_sink import clustering
+from streaming_sink.cli import CANNOT, DONE, main
+from streaming_sink.clustering.where import partitions_where
+from streaming_sink.spec import partition_spec
+from timeline.changes import Append
+from timeline.stores import LocalStore
+from timeline.table import Table
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "city", StringType()),
+    NestedField(3, "day", DateType()),
+    NestedField(4, "at", TimestampType()),
+    NestedField(5, "ok", BooleanType()),
+)
+NEW_YEAR = (date(2026, 1, 1) - date(1970, 1, 1)).days
+_numbers = count()
+
+
+def _table(location, partition_by, partitions):
+    spec = partition_spec(partition_by, SCHEMA)
+    table = Table.create(LocalStore(location), SCHEMA, spec, store_is_checked=True)
+    files = []
+    for partition in partitions:
+        file = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=table.store.uri(f"data/{next(_numbers)}.parquet"),
+            file_format=FileFormat.PARQUET,
+            partition=Record(*partition),
+            record_count=1,
+            file_size_in_bytes=1,
+        )
+        file.spec_id = 0
+        files.append(file)
+    table.commit([Append(tuple(files))] if files else [])
+    return table.head
+
+
+def _chosen(head, text):
+    keep = partitions_where(head, text).keep
+    return [file.partition for file in head.live_files() if keep(file.partition)]
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "partitions", "text"),
+    [
+        ("id", [(1,), (11,)], "id=1"),
+        ("bucket(16, id)", [(3,), (4,)], "id_bucket=3"),
+        ("city", [("eu",), ("EU",)], "city=eu"),
+        ("city", [("a, b",), ("a",)], "city=a%2C b"),
+        ("city", [("a=b",), ("a",)], "city=a=b"),
+        ("city", [(None,), ("eu",)], "city=null"),
+        ("truncate(2, city)", [("eu",), ("us",)], "city_trunc=eu"),
+        ("day", [(NEW_YEAR,), (NEW_YEAR + 1,)], "day=2026-01-01"),
+        ("day(at)", [(NEW_YEAR,), (NEW_YEAR + 1,)], "at_day=2026-01-01"),
+        ("month(at)", [(672,), (673,)], "at_month=2026-01"),
+        ("year(at)", [(56,), (57,)], "at_year=2026"),
+        ("hour(at)", [(NEW_YEAR * 24 + 7,), (0,)], "at_hour=2026-01-01-07"),
+        ("ok", [(True,), (False,)], "ok=true"),
+    ],
+)
+def test_a_value_is_spelled_as_its_folder_is(location, partition_by, partitions, text):
+    assert _chosen(_table(location, [partition_by], partitions), text) == partitions[:1]
+
+
+def test_values_of_one_field_are_alternatives_and_each_field_must_match(location):
+    both = [(city, number) for city in ("eu", "us", "ap") for number in (1, 2)]
+    head = _table(location, ["city", "id"], both)
+    assert _chosen(head, "city=eu, city=us, id=2") == [("eu", 2), ("us", 2)]
+    assert _chosen(head, "id=1") == [("eu", 1), ("us", 1), ("ap", 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("city", "a filter is NAME=VALUE, several between commas: 'city'"),
+        ("", "a filter is NAME=VALUE"),
+        ("town=eu", "unknown partition field 'town'; known are: city, id"),
+        ("ctiy=eu", "unknown partition field 'ctiy'; did you mean 'city'?"),
+        ("day=2026-01-01", "unknown partition field 'day'"),
+        (
+            "city=af",
+            "the filter city=af matches no partition; there are 2, such as city=eu/id=1, city=us/id=2",
+        ),
+        ("city=eu,id=2", "the filter city=eu,id=2 matches no partition; there are 2"),
+    ],
+)
+def test_a_filter_that_cannot_be_or_matches_nothing_says_what_there_is(location, capsys, text, said):
+    _table(location, ["city", "id"], [("us", 2), ("eu", 1)])
+    assert main(["cluster", location, "--where", text, "--dry-run"]) == CANNOT
+    assert said in capsys.readouterr().err
+
+
+def test_no_partition_of_an_empty_table_matches(location):
+    with pytest.raises(ValueError, match=r"the filter city=eu matches no partition$"):
+        partitions_where(_table(location, ["city"], []), "city=eu")
+
+
+def test_only_the_chosen_partitions_are_planned_and_still_only_their_small_files(location, capsys):
+    _table(location, ["city"], [("us",), ("us",), ("eu",), ("eu",)])
+    assert main(["cluster", location, "--sort-by", "id", "--where", "city=eu", "--dry-run"]) == DONE
+    out = capsys.readouterr().out
+    assert "selected by: by_size(), selected_partitions(filter=city=eu)" in out
+    assert "1 groups, 2 files -> 1" in out
+    assert "2 files: its partition does not match city=eu" in out
+
+
+def test_a_filter_of_ones_own_that_matches_nothing_says_so_in_the_plan(location):
+    from planners import SelectedPartitions
+
+    _table(location, ["city"], [("us",), ("eu",)])
+    nowhere = SelectedPartitions(lambda partition: partition == ("af",), "city is af")
+    said = "2 files: the filter city is af matches no partition at all"
+    assert said in clustering.plan(location, select=nowhere).explain()
