@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.refs import SnapshotRef
-from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry
+from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotLogEntry
 
-from timeline import added_manifests, conflicts, names, pending, properties, summaries
+from timeline import added_manifests, conflicts, names, pending, properties, succession, summaries
 from timeline.changes import (
     AddSortOrder,
     Announce,
@@ -113,7 +113,7 @@ class Attempts:
         """Write the manifests of the appended files, which no retry writes again. `head` may be stale."""
         if not self.intent.appended:
             return
-        self._snapshot_id = _new_snapshot_id(self.environment)
+        self._snapshot_id = succession.new_snapshot_id(self.environment)
         by_spec: dict[int, list[DataFile]] = defaultdict(list)
         for file in self.intent.appended:
             by_spec[file.spec_id].append(file)
@@ -121,7 +121,7 @@ class Attempts:
         self._append_files.clear()
         conflicts.check_files_have_a_known_spec(head, self.intent.appended)
         for spec_id, files in sorted(by_spec.items()):
-            path = names.manifest_path(self._new_id(commit_time(self.environment, head)))
+            path = names.manifest_path(self._new_id(succession.commit_time(self.environment, head)))
             entries = [added_entry(self._snapshot_id, file) for file in files]
             spec = head.metadata.specs()[spec_id]
             manifest = self.manifest_files.write_manifest(path, spec, head.schema, self._snapshot_id, entries)
@@ -143,7 +143,7 @@ class Attempts:
         )
         conflicts.check_files_are_above_the_fence(head, [file.file_path for file in appended])
         conflicts.check_files_are_not_live(head, {file.file_path for file in appended})
-        now_ms = commit_time(self.environment, head)
+        now_ms = succession.commit_time(self.environment, head)
         state = _Building(head, head.manifests, now_ms)
         if appended:
             self._add_append(state)
@@ -192,7 +192,7 @@ class Attempts:
         rewritten = self._manifests_to_rewrite(state, removed)
         if not replaces and not rewritten:
             return dropped
-        snapshot_id = _new_snapshot_id(self.environment)
+        snapshot_id = succession.new_snapshot_id(self.environment)
         removed_files: list[DataFile] = []
         kept: dict[int, list[ManifestEntry]] = defaultdict(list)
         gone: dict[int, list[ManifestEntry]] = defaultdict(list)
@@ -329,7 +329,7 @@ class Attempts:
         head, metadata = state.head, state.head.metadata
         commit_id = self._new_id(state.now_ms)
         updated_ms = state.now_ms + max(len(state.snapshots) - 1, 0)
-        table_properties = {**metadata.properties, **lineage(commit_id, head.version, probed)}
+        table_properties = {**metadata.properties, **succession.place(commit_id, head.version, probed)}
         sort_orders = metadata.sort_orders
         for change in self.intent.changes:
             if isinstance(change, AddSortOrder):
@@ -359,7 +359,7 @@ class Attempts:
             "last_updated_ms": updated_ms,
             "sort_orders": sort_orders,
         }
-        update["metadata_log"] = _metadata_log(
+        update["metadata_log"] = succession.metadata_log(
             metadata, self.manifest_files.store.uri(names.version_path(head.number)), table_properties
         )
         snapshots, log, refs = metadata.snapshots, metadata.snapshot_log, metadata.refs
@@ -396,8 +396,8 @@ class Attempts:
             expiry = expire(
                 self.manifest_files, head.number + 1, commit_id, snapshots, refs, policy, updated_ms
             )
-        update["snapshots"] = _without(snapshots, expiry.snapshot_ids)
-        update["snapshot_log"] = _log_without(log, expiry.snapshot_ids)
+        update["snapshots"] = succession.without(snapshots, expiry.snapshot_ids)
+        update["snapshot_log"] = succession.log_without(log, expiry.snapshot_ids)
         new_metadata = metadata.model_copy(update=update)
         new_head = Head(Version(head.number + 1, new_metadata), state.manifests, self.manifest_files)
         return Candidate(
@@ -418,7 +418,7 @@ class Attempts:
         return [m for m in state.manifests if m.manifest_path in self._append_files]
 
     def _new_id(self, time_ms: int) -> str:
-        return new_id(self.environment, time_ms)
+        return succession.new_id(self.environment, time_ms)
 
 
 @dataclass
@@ -451,59 +451,8 @@ def first_version(
 ) -> Candidate:
     """Return version 1 of a new, empty table."""
     now_ms = environment.now_ms()
-    commit_id = new_id(environment, now_ms)
-    table_properties = {**metadata.properties, **lineage(commit_id, None, probed)}
+    commit_id = succession.new_id(environment, now_ms)
+    table_properties = {**metadata.properties, **succession.place(commit_id, None, probed)}
     metadata = metadata.model_copy(update={"properties": table_properties, "last_updated_ms": now_ms})
     head = Head(Version(1, metadata), (), manifest_files)
     return Candidate(head, encode_metadata(metadata))
-
-
-def lineage(commit_id: str, parent: Version | None, probed: str | None) -> dict[str, str]:
-    """Return the properties that place a version after its parent."""
-    recent = () if parent is None else parent.recent_commits[1 - properties.RECENT_COMMITS_KEPT :]
-    stated = {
-        properties.VERSION: str(1 if parent is None else parent.number + 1),
-        properties.COMMIT_ID: commit_id,
-        properties.RECENT_COMMITS: ",".join([*recent, commit_id]),
-        properties.PARENT_VERSION: str(0 if parent is None else parent.number),
-        properties.PARENT_COMMIT_ID: "" if parent is None else parent.commit_id,
-    }
-    if probed is not None:
-        stated[properties.PROBED_STORES] = probed
-    return stated
-
-
-def commit_time(environment: Environment, head: Head) -> int:
-    """Return the time that a commit after `head` carries: this machine's, but never at or before the head's
-    (R12).
-    """
-    return max(environment.now_ms(), head.metadata.last_updated_ms + 1)
-
-
-def new_id(environment: Environment, time_ms: int) -> str:
-    return names.ulid(time_ms, environment.random.getrandbits(80))
-
-
-def _new_snapshot_id(environment: Environment) -> int:
-    # 62 random bits: two of a table's thousands of snapshots share one less often than a disk lies.
-    return 1 + environment.random.getrandbits(62)
-
-
-def _metadata_log(
-    metadata: TableMetadataV2, location: str, table_properties: Mapping[str, str]
-) -> list[MetadataLogEntry]:
-    most = properties.number(table_properties, properties.PREVIOUS_VERSIONS_MAX)
-    entry = MetadataLogEntry(metadata_file=location, timestamp_ms=metadata.last_updated_ms)
-    return [*metadata.metadata_log[max(0, len(metadata.metadata_log) + 1 - most) :], entry]
-
-
-def _without(snapshots: list[Snapshot], expired: frozenset[int]) -> list[Snapshot]:
-    return [s for s in snapshots if s.snapshot_id not in expired] if expired else snapshots
-
-
-def _log_without(log: list[SnapshotLogEntry], expired: frozenset[int]) -> list[SnapshotLogEntry]:
-    """Return the log after the last expired snapshot: entries before it would be a history with holes."""
-    if not expired:
-        return log
-    last = max((i for i, entry in enumerate(log) if entry.snapshot_id in expired), default=-1)
-    return log[last + 1 :]

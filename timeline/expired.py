@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
-from timeline.errors import StoreUnavailableError
+from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.manifests import ManifestFiles
 from timeline.names import EXPIRED_FOLDER, expired_path, expired_version
 from timeline.retention import NOTHING_EXPIRED, Expiry, lineage, snapshots_to_expire
@@ -119,7 +119,7 @@ def expire(
 ) -> Expiry:
     """Choose what a version that is being built leaves out, and note it durably.
 
-    Where the store refuses the note, nothing expires: the next time will do.
+    Where the store refuses the note, or somebody damages it, nothing expires: the next time will do.
     """
     expiry = snapshots_to_expire(snapshots, refs, policy, version, now_ms)
     if not expiry.snapshot_ids:
@@ -136,7 +136,7 @@ def expire(
     )
     try:
         files.write_fresh(note.path, note.encode())
-    except StoreUnavailableError as failure:
+    except (StoreUnavailableError, CorruptTableError) as failure:
         _LOG.warning("snapshots stay in the metadata until their expiry can be noted: %s", failure)
         return NOTHING_EXPIRED
     return expiry

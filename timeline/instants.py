@@ -22,11 +22,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from timeline import names
-from timeline.attempt import commit_time, new_id
+from timeline import names, succession
 from timeline.changes import Announce, Replace, Withdraw
 from timeline.claims import Claim, Watch, all_instants, instants_of, take_claim
-from timeline.errors import CommitConflictError, StoreUnavailableError
+from timeline.errors import CommitConflictError, CorruptTableError, StoreUnavailableError
 from timeline.head import Head
 from timeline.pending import PendingPlan, has_timed_out, pending_plans
 from timeline.plan_file import Plan, encode
@@ -76,14 +75,19 @@ def schedule(table: Table, plan: Mapping[str, object]) -> str:
     plan again, without the files that `Reservations.files` names.
     """
     environment, head = table.log.environment, table.refresh()
-    plan_id = new_id(environment, commit_time(environment, head))
+    plan_id = succession.new_id(environment, succession.commit_time(environment, head))
     data = encode(plan_id, head.number, plan)
     inputs = inputs_of(dict(plan))
     if not inputs:
         raise ValueError("a plan without groups reserves nothing and rewrites nothing; do not schedule it")
     reservations = Reservations(table.store)
     _check_not_reserved(reservations.files(head), inputs)
-    table.log.manifest_files.write_fresh(names.requested_path(plan_id), data)
+    try:
+        table.log.manifest_files.write_fresh(names.requested_path(plan_id), data)
+    except CorruptTableError as damage:
+        raise CommitConflictError(
+            f"somebody damaged the plan while it was saved; plan again: {damage}"
+        ) from None
     overdue = [each.plan_id for each in pending_plans(head.properties) if has_timed_out(each, head)]
     table.commit([Announce(plan_id), *map(Withdraw, overdue)])
     for each in overdue:
@@ -124,7 +128,7 @@ def claim(
         return None
     check(plan)
     environment = table.log.environment
-    executor = new_id(environment, commit_time(environment, head))
+    executor = succession.new_id(environment, succession.commit_time(environment, head))
     if held:
         _LOG.warning("clustering plan %s shows no sign of life and is taken over", plan_id)
     return take_claim(table.store, plan_id, plan, held + 1, executor)

@@ -7,11 +7,14 @@
     settle    a clean success is ours; after anything else the slot decides: GET v(N+1)   (R2, R3)
     confirm   LIST begun after the create: ours is the highest, or the highest descends from ours  (R1)
     lost      rebase on the winner and build again: at once, then after short waits for our turn    (R15)
+
+A create that was answered "exists", and whose slot holds others' bytes, has lost, unless it was ours, built
+upon and deleted long since. That is doubtful until a commit on the winner is confirmed, or a listing tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -36,6 +39,8 @@ from timeline.versions import Listing, VersionLog
 
 DEADLINE_SECONDS = 600.0
 _AT_ONCE = 2
+_LOOK_EVERY = 3
+"""After so many races lost on each other's winners a writer waits for its turn, and lists."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 10.0
 
 
@@ -75,8 +80,9 @@ class _LostError(Exception):
     took = 0.0
     """The seconds that the lost attempt took."""
 
-    def __init__(self, winner: Version) -> None:
+    def __init__(self, winner: Version, *, doubtful: bool = False) -> None:
         self.winner = winner
+        self.doubtful = doubtful
 
 
 class _StillUnknownError(Exception):
@@ -96,42 +102,95 @@ def publish(
     `head` may be stale or None (no version known): the create finds out. `build` decides on each head whether
     there is still something to do, and raises where it no longer fits.
 
-    Raises CommitStateUnknownError when the deadline passes while a request's effect is unknown: nothing was
-    deleted, and the same batch, tried again, finds out. Raises CommitConflictError when it passes after lost
-    races only: nothing is live. StoreUnavailableError: the store refused a create that it had not seen
-    before, or the reload after a lost race; nothing of this commit is live.
+    Raises CommitStateUnknownError when the deadline passes while a request's effect is unknown, or a loss in
+    doubt: nothing was deleted, and the same batch, tried again, finds out. Raises CommitConflictError when it
+    passes after lost races only: nothing is live. StoreUnavailableError: the store refused a create that it
+    had not seen before, or the reload after a lost race; nothing of this commit is live.
     """
     give_up_at = log.environment.monotonic() + deadline_seconds
     attempts = 0
     winner: Version | None = None
     lost_on: Head | None = None
+    doubtful: list[Candidate] = []
     try:
         for attempt in _retrying(log.environment, _LostError, give_up_at, _turn):
             with attempt:
                 attempts, began = attempt.retry_state.attempt_number, log.environment.monotonic()
-                # The winner is mostly the head. Losing to it again tells that we are far behind: then, and
-                # after the wait for our turn, only a listing finds the head.
+                # The winner is mostly the head. Losing again and again tells that we are far behind: then
+                # only a listing finds the head.
                 candidate = None if winner is None else _on_unlisted(log, build, lost_on, winner)
                 if candidate is None:
-                    head, candidate = _on_listed(
-                        log, build, head if attempts == 1 else log.newest(base=lost_on)
-                    )
+                    if attempts > 1:
+                        head, found = _look(log, doubtful, standing, lost_on, give_up_at)
+                        if found is not None:
+                            return replace(found, attempts=attempts)
+                        doubtful.clear()
+                    head, candidate = _on_listed(log, build, head)
                 if candidate is None:
                     return Unneeded(head)
                 try:
                     ours = _settle(log, candidate, give_up_at)
                     newest, listing = _confirm(log, candidate, ours, standing, give_up_at)
                 except _LostError as lost:
-                    winner = lost.winner if attempts == 1 else None
+                    winner = None if attempts % _LOOK_EVERY == 0 else lost.winner
+                    doubtful += [candidate] if lost.doubtful else []
+                    if winner is not None and not all(_is_beside(winner, each) for each in doubtful):
+                        winner = None
                     lost_on = candidate.base
                     lost.took = log.environment.monotonic() - began
                     raise
                 return Published(candidate, newest, listing, attempts)
-    except _LostError:
+    except (_LostError, StoreUnavailableError) as failure:
+        found = _look(log, doubtful, standing, lost_on, give_up_at)[1] if doubtful else None
+        if found is not None:
+            return replace(found, attempts=attempts)
+        if isinstance(failure, StoreUnavailableError):
+            raise
         raise CommitConflictError(
             f"lost {attempts} races in {deadline_seconds:.0f} s; nothing of this commit is live. Fewer"
             f" writers, or larger batches, help: {log.store.location}"
         ) from None
+    raise AssertionError("retrying ends by returning or raising")
+
+
+def _is_beside(winner: Version, candidate: Candidate) -> bool:
+    """Return whether a version surely does not descend from a candidate: its memory reaches back to it."""
+    ours = candidate.head
+    near = winner.number - ours.number < properties.RECENT_COMMITS_KEPT
+    return near and ours.version.commit_id not in winner.recent_commits
+
+
+def _look(
+    log: VersionLog,
+    doubtful: Sequence[Candidate],
+    standing: Callable[[Head, Candidate], Standing],
+    base: Head | None,
+    give_up_at: float,
+) -> tuple[Head | None, Published | None]:
+    """List, and return the head, and the doubtful candidate that it descends from, if it does from one.
+
+    With a doubt it asks until the deadline, and CommitStateUnknownError where the store does not tell.
+    """
+    if not doubtful:
+        return log.newest(base=base), None
+    try:
+        for attempt in _retrying(log.environment, _StillUnknownError, give_up_at, _backoff):
+            with attempt:
+                try:
+                    listing = log.list()
+                    head = log.newest(listing, base=base)
+                    ours = (each for each in doubtful if head and _descends(head, each, standing, log))
+                    if head is not None and (found := next(ours, None)) is not None:
+                        return head, Published(found, head, listing, attempts=0)
+                    return head, None
+                except (StoreUnavailableError, MissingMetadataError) as failure:
+                    raise _StillUnknownError from failure
+    except _StillUnknownError as failure:
+        raise CommitStateUnknownError(
+            "the store's answer left it open whether a version was created, and no listing told in time."
+            " Nothing was deleted. Restart the query on its checkpoint: it finds out, and neither loses nor"
+            f" doubles a row: {log.store.location}"
+        ) from failure
     raise AssertionError("retrying ends by returning or raising")
 
 
@@ -189,7 +248,8 @@ def _settle(log: VersionLog, candidate: Candidate, give_up_at: float) -> bool:
                     return True
                 if attempt.retry_state.attempt_number > 1 or isinstance(outcome, Unknown):
                     return False
-                raise _LostError(parse_version(number, found.data, log.store.location, found.identity))
+                theirs = parse_version(number, found.data, log.store.location, found.identity)
+                raise _LostError(theirs, doubtful=True)
     except _StillUnknownError as failure:
         raise CommitStateUnknownError(
             f"it is not known whether version {number} was created: the store gave no clear answer in time."
@@ -227,19 +287,17 @@ def _confirm(
                 if head is ours:
                     listed = listing.versions[ours.number].identity
                     return replace(ours, version=replace(ours.version, identity=listed)), listing
-                if ours.version.commit_id in head.version.recent_commits:
-                    return head, listing
-                if head.number - ours.number < properties.RECENT_COMMITS_KEPT:
-                    if holds_slot:
-                        # We were stalled past retention and created a number that had been deleted. No reader
-                        # takes it for the head, so where the sweep fails, retention may remove it.
-                        with suppress(StoreUnavailableError):
-                            log.delete([ours.number])
-                    raise _LostError(head.version)
                 try:
-                    return _judge(head, candidate, standing, log), listing
+                    if _descends(head, candidate, standing, log):
+                        return head, listing
                 except (StoreUnavailableError, MissingMetadataError) as failure:  # judging reads manifests
                     raise _StillUnknownError from failure
+                if holds_slot and head.number - ours.number < properties.RECENT_COMMITS_KEPT:
+                    # We were stalled past retention and created a number that had been deleted. No reader
+                    # takes it for the head, so where the sweep fails, retention may remove it.
+                    with suppress(StoreUnavailableError):
+                        log.delete([ours.number])
+                raise _LostError(head.version)
     except _StillUnknownError as failure:
         raise CommitStateUnknownError(
             f"version {ours.number} was created, and no listing confirmed in time that it is part of the"
@@ -273,23 +331,27 @@ def _check_base(log: VersionLog, listing: Listing, candidate: Candidate) -> None
         )
 
 
-def _judge(
-    newest: Head, candidate: Candidate, standing: Callable[[Head, Candidate], Standing], log: VersionLog
-) -> Head:
-    verdict = standing(newest, candidate)
-    if verdict is Standing.COMMITTED:
-        return newest
-    if verdict is Standing.LOST:
-        raise _LostError(newest.version)
-    raise CommitStateUnknownError(
-        f"version {candidate.head.number} was created, and the table has moved on to {newest.number} since:"
-        " too far to tell whether it is part of it. Nothing was deleted. Look whether its files are live"
-        f" before you write them again: {log.store.location}"
-    )
+def _descends(
+    head: Head, candidate: Candidate, standing: Callable[[Head, Candidate], Standing], log: VersionLog
+) -> bool:
+    """Return whether a listed head, at or above a candidate, descends from it."""
+    ours = candidate.head
+    if ours.version.commit_id in head.version.recent_commits:
+        return True
+    if head.number - ours.number < properties.RECENT_COMMITS_KEPT:
+        return False
+    verdict = standing(head, candidate)
+    if verdict is Standing.UNKNOWN:
+        raise CommitStateUnknownError(
+            f"version {ours.number} was created, and the table has moved on to {head.number} since: too far"
+            " to tell whether it is part of it. Nothing was deleted. Look whether its files are live before"
+            f" you write them again: {log.store.location}"
+        )
+    return verdict is Standing.COMMITTED
 
 
 def _turn(state: RetryCallState) -> float:
-    """Return how long to wait at most after a lost race: not at all after the first, then ever less.
+    """Return how long to wait at most after a lost race: not at all but before each look, then ever less.
 
     A writer that has just won does not wait, so waits that grow would starve the losers: at 60 ms a request
     one of eight made nine of ten commits. Here who has waited longest goes first, and the unit is what an
@@ -297,7 +359,7 @@ def _turn(state: RetryCallState) -> float:
     """
     lost = None if state.outcome is None else state.outcome.exception()
     assert isinstance(lost, _LostError)
-    return 0.0 if state.attempt_number == 1 else 2 * lost.took / state.attempt_number
+    return 0.0 if state.attempt_number % _LOOK_EVERY else 2 * lost.took / state.attempt_number
 
 
 def _backoff(state: RetryCallState) -> float:

@@ -30,7 +30,7 @@ from timeline.manifests import ManifestFiles
 from timeline.names import version_number, version_path
 from timeline.pending import pending_plans
 from timeline.publish import DEADLINE_SECONDS, Published, Standing, Unneeded, publish
-from timeline.retention import MAINTAIN_EVERY, versions_to_delete
+from timeline.retention import MAINTAIN_EVERY, snapshot_version, versions_to_delete
 from timeline.stores.base import Store
 from timeline.stores.probe import probe
 from timeline.transactions import Transaction, check_transaction
@@ -371,13 +371,20 @@ def _withdraws(change: Withdraw, candidate: Candidate) -> bool:
 
 
 def _standing(intent: Intent, head: Head, candidate: Candidate) -> Standing:
-    """Judge a commit whose id the head no longer remembers: by its batch (R16), else by its files (R1)."""
+    """Judge a commit whose id the head no longer remembers: by its batch (R16), else by its snapshot, or its
+    files (R1).
+    """
     if (txn := intent.transaction) is not None:
         state = head.transaction(txn.app_id)
         if state is None or (state.query_id == txn.query_id and state.batch < txn.batch):
             return Standing.LOST
         if (state.query_id, state.batch) == (txn.query_id, txn.batch):
             ours = state.commit == candidate.head.version.commit_id
+            return Standing.COMMITTED if ours else Standing.LOST
+    added = candidate.appended_snapshot_id or candidate.replaced_snapshot_id
+    for snapshot in head.metadata.snapshots:
+        if snapshot.snapshot_id == added:  # this attempt's, or another's of the same append
+            ours = snapshot_version(snapshot) == candidate.head.number
             return Standing.COMMITTED if ours else Standing.LOST
     outputs = [file.file_path for file in intent.appended] + [
         f.file_path for r in intent.replaces for f in r.added

@@ -42,6 +42,11 @@ _IDLE_TASKS = 4
 _TASK_BYTES = 4 * 1024**3
 """A larger group is cut into ranges even where no core is idle: sorting it takes one worker's disk."""
 
+_FILE_BYTES = 256 * 1024
+_LITTLE_BYTES = 16 * 1024**2
+"""To open a file takes as long as to sort and write so many bytes. Where that is most of the work, tasks that
+share a group would each do it, twice over for the sample. Below the second figure nobody notices."""
+
 Rewrite = Callable[[Group, Sequence[float], int], GroupJob]
 """Makes the job of one task: of a group, cut at these parts of its rows, the range of that number."""
 
@@ -134,6 +139,8 @@ def cuts(group: Group, tasks: int, target_bytes: int) -> tuple[float, ...]:
 def tasks_of(group: Group, strategy: RowStrategy, running: int, cores: int) -> int:
     """Return how many tasks a group is worth, when so many groups run on so many cores."""
     if not getattr(strategy, "in_ranges", False):
+        return 1
+    if len(group.inputs) * _FILE_BYTES > group.bytes + _LITTLE_BYTES:
         return 1
     return max(1, min(cores // running, _IDLE_TASKS), -(-group.bytes // _TASK_BYTES))
 

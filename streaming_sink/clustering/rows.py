@@ -100,23 +100,39 @@ class GroupRows:
 
     def _in_range(self, order: Order, firsts: pa.Table) -> Iterator[pa.RecordBatch]:
         self._share_rows = 0
-        for batch in self.read():
-            numbers = range_numbers(pa.Table.from_batches([batch]), firsts, order)
-            mine = batch.take(np.flatnonzero(numbers == self._job.part))
+        for rows in _gathered(self.read(), self.schema):
+            numbers = range_numbers(rows, firsts, order)
+            mine = rows.take(np.flatnonzero(numbers == self._job.part))
             self._share_rows += mine.num_rows
-            yield mine
+            yield from mine.combine_chunks().to_batches()
 
     def _sampled(self, names: frozenset[str]) -> pa.Table:
         random = np.random.default_rng(0)
         share = min(1.0, _SAMPLED_ROWS / max(1, self.rows))
-        rows = pa.schema([field for field in self.schema if field.name in names]).empty_table()
+        schema = pa.schema([field for field in self.schema if field.name in names])
+        held: list[pa.RecordBatch] = []
+        held_bytes = 0
         for batch in self.read(names):
             chosen = batch.take(np.flatnonzero(random.random(batch.num_rows) < share))
-            rows = pa.concat_tables([rows, pa.Table.from_batches([chosen])])
-            while rows.nbytes > self.memory_bytes // _SAMPLE_SHARE and rows.num_rows > 1:
-                rows = rows.take(np.flatnonzero(random.random(rows.num_rows) < 0.5))
+            held.append(chosen)
+            held_bytes += chosen.nbytes
+            while held_bytes > self.memory_bytes // _SAMPLE_SHARE and sum(each.num_rows for each in held) > 1:
+                held = [each.take(np.flatnonzero(random.random(each.num_rows) < 0.5)) for each in held]
+                held_bytes = sum(each.nbytes for each in held)
                 share /= 2
-        return rows
+        return pa.Table.from_batches(held, schema).combine_chunks()
+
+
+def _gathered(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Join the batches of small files: what is done with a few rows costs as much as with thousands."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= _READ_ROWS // 2:
+            yield pa.Table.from_batches(held, schema)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held, schema)
 
 
 def file_rows(

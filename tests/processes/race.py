@@ -91,7 +91,8 @@ class _Race:
         """Forget the writers that are done. Clusterers go on until they are killed."""
         for (role, number), process in list(self.running.items()):
             if process.exitcode is not None:
-                assert (role, process.exitcode) == ("writer", 0), f"{role} {number}: {process.exitcode}"
+                told = f"{role} {number} ended with {process.exitcode}"
+                assert (role, process.exitcode) == ("writer", 0), told
                 del self.running[role, number]
 
     def _thaw(self) -> None:

@@ -106,7 +106,7 @@ def commit(
         sim.oracle.failed(written, type(failure).__name__)
         _delete_what_failed(sim, process, written)
         return failure
-    sim.tell(name, f"=> {outcome}")
+    sim.tell(name, f"=> {type(outcome).__name__} version {outcome.version}")
     if isinstance(outcome, Committed):
         sim.met["fork or race lost, then won"] += outcome.attempts > 1
         sim.met["replace dropped"] += len(outcome.dropped)

@@ -22,7 +22,7 @@ from timeline.pending import pending_plans
 from timeline.reservations import Reservations
 from timeline.table import Committed, Table
 
-PATIENCE_SECONDS = 3.0
+PATIENCE_SECONDS = 1.0
 
 
 def cluster_by_plans(sim: Simulation, times: int, deadline: float) -> Body:

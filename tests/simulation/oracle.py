@@ -120,7 +120,7 @@ class Oracle:
                 raise ViolationError(f"{by} overwrote a version file (R20): {path}")
             self.created(path, data)
         self._raw.objects[path] = data
-        if by == "vandal":
+        if by.startswith("vandal"):
             self.spoiled(path)
 
     def sent(self, verb: str, path: str, data: bytes | None, by: str) -> None:
@@ -183,7 +183,7 @@ class Oracle:
     def _check_deleted_note(self, path: str, by: str) -> None:
         if path.startswith("_timeline/clustering/") and not by.startswith(("clusterer", "vandal", "nobody")):
             raise ViolationError(f"{by} deleted an instant (R11): {path}")
-        if by == "vandal":
+        if by.startswith("vandal"):
             self.spoiled(path)
 
     def spoiled(self, path: str) -> None:

@@ -89,7 +89,7 @@ def _arrange(sim: Simulation) -> None:
         )
     if random.random() < 0.3:
         start("clusterer", writers.cluster(sim, random.randrange(2, 5), deadline))
-    planned = random.choice([2, 3] if stormy else [0, 0, 1, 2])
+    planned = random.choice([0, 0, 2, 3] if stormy else [0, 0, 1, 2])
     for number in range(planned):
         start(f"clusterer{number}", clusterers.cluster_by_plans(sim, random.randrange(2, 5), deadline))
     if planned and random.random() < 0.3:

@@ -26,7 +26,18 @@ from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.store import LOCATION, Objects, SimulatedStore, Weather
 from tests.unit.timeline.world import NOON
-from timeline import attempt, garbage, instants, names, orphans, pending, properties, retention, table
+from timeline import (
+    attempt,
+    garbage,
+    instants,
+    names,
+    orphans,
+    pending,
+    properties,
+    retention,
+    succession,
+    table,
+)
 from timeline.clock import Environment
 from timeline.head import Head
 from timeline.table import Table
@@ -274,4 +285,4 @@ def content(rows: tuple[int, ...]) -> bytes:
 
 def first_id_time(process: Process, head: Head) -> int:
     """Return the time for the ids of a batch's files: the table's, by the driver (R6)."""
-    return attempt.commit_time(process.environment, head)
+    return succession.commit_time(process.environment, head)

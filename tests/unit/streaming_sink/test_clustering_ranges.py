@@ -134,9 +134,10 @@ def test_a_strategy_that_does_not_keep_to_its_range_is_caught():
     assert "strategy 'mine' returned other rows than it was given" in result.reason
 
 
-def _group(rows=900, size=90 * MIB, files=9, remainder=False):
+def _group(rows=900, size=90 * MIB, files=9, remainder=False, inputs=1):
+    names = tuple(map(str, range(inputs)))
     planned = ClusteringGroup(
-        inputs=("a",),
+        inputs=names,
         partition=(),
         bytes=size,
         rows=rows,
@@ -148,7 +149,8 @@ def _group(rows=900, size=90 * MIB, files=9, remainder=False):
         files_saved=0,
         reasons=(),
     )
-    return Group(0, planned, (LiveFile("a", 0, (), size, rows, 0, 1),))
+    a_file = [LiveFile(name, 0, (), size // inputs, rows // inputs, 0, 1) for name in names]
+    return Group(0, planned, tuple(a_file))
 
 
 def _with_results(group, job, ends):
@@ -174,6 +176,12 @@ def test_a_group_is_cut_where_files_end():
     assert cuts(_group(), 2, 10 * MIB) == (pytest.approx(4 / 9),)
     assert cuts(_group(), 4, 10 * MIB) == pytest.approx((2 / 9, 4 / 9, 6 / 9))
     assert len(cuts(_group(files=2), 4, 45 * MIB)) == 1
+
+
+@pytest.mark.parametrize(("files", "tasks"), [(60, 2), (400, 2), (1000, 1)])
+def test_a_group_of_very_small_files_is_not_shared(files, tasks):
+    """Each task would open each of them, and all of them once more for the sample."""
+    assert tasks_of(_group(inputs=files, rows=10_000), Sort(), 1, 2) == tasks
 
 
 @pytest.mark.parametrize(

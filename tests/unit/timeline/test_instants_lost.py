@@ -13,21 +13,58 @@ from pathlib import Path
 import pytest
 from pyiceberg.manifest import DataFile
 
+from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.plans import damage, plan_of, replace, reserved, two_files
-from tests.unit.timeline.world import BY_P, DAY_MS, SCHEMA, Audit, Lake, data_file
+from tests.unit.timeline.world import BY_P, DAY_MS, SCHEMA, Audit, FaultyStore, Lake, data_file
 from timeline import instants, names
-from timeline.changes import Append, Replace, SetProperties
+from timeline.changes import Append, ExpireSnapshots, Replace, SetProperties
 from timeline.claims import PATIENCE_SECONDS, Watch
-from timeline.errors import TimelineError
+from timeline.errors import CommitConflictError, TimelineError
 from timeline.expiry import expire_snapshots
 from timeline.instants import State
 from timeline.orphans import remove_orphan_files
 from timeline.pending import pending_plans
 from timeline.reservations import Reservations
-from timeline.stores import LocalStore, MemoryStore
+from timeline.stores import CreateOutcome, LocalStore, MemoryStore, Unknown
 from timeline.table import Table
 
 # ------------------------------------------------------------------------------------- losing the timeline
+
+
+class _Damaging(FaultyStore):
+    """Somebody damages what is saved in one folder at once, and the answer to its create is lost."""
+
+    folder = ""
+
+    def create(self, path: str, data: bytes) -> CreateOutcome:
+        if not self.folder or not path.startswith(self.folder):
+            return super().create(path, data)
+        super().create(path, b"damage")
+        return Unknown("the answer was lost")
+
+
+def test_a_plan_that_is_damaged_while_it_is_saved_is_to_be_made_again() -> None:
+    lake = Lake()
+    files = two_files(lake)
+    store = _Damaging(lake.name)
+    table = lake.open(store)
+    store.folder = names.CLUSTERING_FOLDER
+    with pytest.raises(CommitConflictError, match="plan again"):
+        instants.schedule(table, plan_of(files))
+    assert pending_plans(lake.open().head.properties) == ()
+
+
+def test_a_note_of_expiry_that_is_damaged_while_it_is_saved_costs_nothing_but_time() -> None:
+    shore = Shore()
+    for _ in range(4):
+        shore.append()
+    shore.pass_versions(102)
+    before = shore.table.head.metadata.snapshots
+    store = _Damaging(shore.name)
+    table = shore.open(store)
+    store.folder = names.EXPIRED_FOLDER
+    assert table.commit([ExpireSnapshots()])
+    assert shore.open().head.metadata.snapshots == before
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\xff garbage"])

@@ -106,27 +106,34 @@ def test_planning_takes_the_newer_head(shore: Shore) -> None:
 
 def test_a_cleaner_takes_the_newer_head(shore: Shore) -> None:
     """What a tag pinned on the head that it knows may have gone with the tag."""
-    tagged = shore.table.head.metadata.snapshots[0]
-    tag = SnapshotRef(snapshot_id=tagged.snapshot_id, snapshot_ref_type=SnapshotRefType.TAG)
-    shore.change_metadata(lambda metadata: {"refs": {**metadata.refs, "kept": tag}})
-    shore.table.refresh()
+    tagged, stays = shore.table.head.metadata.snapshots[0], shore.append().appended_snapshot_id
+    assert stays is not None
+    pin(shore, tagged=tagged.snapshot_id, stays=stays)
     oversleep(shore)
     cleaner = shore.open()
-    shore.change_metadata(lambda metadata: {"refs": {"main": metadata.refs["main"]}})
-    shore.table.refresh()
+    pin(shore, stays=stays)
     oversleep(shore)
     shore.objects.delete([shore.store.relative(tagged.manifest_list)])
-    a_note_is_due(shore)
+    a_note_is_due(shore, stays)
     assert tagged in cleaner.head.metadata.snapshots
     cleaner.delete_expired(cleaner.log.list())
     assert cleaner.head.number == shore.table.head.number
     assert tagged not in cleaner.head.metadata.snapshots
 
 
-def a_note_is_due(shore: Shore) -> None:
+def pin(shore: Shore, **tags: int) -> None:
+    refs = {
+        name: SnapshotRef(snapshot_id=snapshot_id, snapshot_ref_type=SnapshotRefType.TAG)
+        for name, snapshot_id in tags.items()
+    }
+    shore.change_metadata(lambda metadata: {"refs": {"main": metadata.refs["main"], **refs}})
+    shore.table.refresh()
+
+
+def a_note_is_due(shore: Shore, kept: int) -> None:
     gone = SnapshotRecord(1, 1, shore.store.uri("metadata/m/gone"))
-    assert shore.table.head.snapshot is not None
-    note = Note(1, names.ulid(NOON, 1), (gone,), SnapshotRecord.of(shore.table.head.snapshot))
+    (snapshot,) = [s for s in shore.table.head.metadata.snapshots if s.snapshot_id == kept]
+    note = Note(1, names.ulid(NOON, 1), (gone,), SnapshotRecord.of(snapshot))
     shore.objects.overwrite(note.path, note.encode())
 
 

@@ -25,7 +25,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
-from timeline import attempt, manifests, names, properties, summaries
+from timeline import manifests, names, properties, succession, summaries
 from timeline.attempt import Candidate
 from timeline.clock import Environment
 from timeline.errors import StoreUnavailableError
@@ -385,9 +385,9 @@ def _next_version(
     table: Table, head: Head, listed: tuple[ManifestFile, ...], update: dict[str, Any]
 ) -> Candidate:
     environment = table.log.environment
-    now_ms = attempt.commit_time(environment, head)
-    stated = attempt.lineage(attempt.new_id(environment, now_ms), head.version, None)
-    log = attempt._metadata_log(
+    now_ms = succession.commit_time(environment, head)
+    stated = succession.place(succession.new_id(environment, now_ms), head.version, None)
+    log = succession.metadata_log(
         head.metadata, table.store.uri(names.version_path(head.number)), head.properties
     )
     given = update.pop("properties", head.properties)
@@ -410,9 +410,9 @@ class _DeleteManifestWriter(manifests._BlockedManifestWriter):
 
 def _with_deletes(table: Table, head: Head, delete: DataFile) -> Candidate:
     environment = table.log.environment
-    now_ms = attempt.commit_time(environment, head)
-    snapshot_id = attempt._new_snapshot_id(environment)
-    path = names.manifest_path(attempt.new_id(environment, now_ms))
+    now_ms = succession.commit_time(environment, head)
+    snapshot_id = succession.new_snapshot_id(environment)
+    path = names.manifest_path(succession.new_id(environment, now_ms))
     output = manifests._WrittenBytes(table.store.uri(path))
     spec = head.metadata.specs()[0]
     with _DeleteManifestWriter(spec, head.schema, output, snapshot_id, "deflate") as writer:
@@ -420,7 +420,7 @@ def _with_deletes(table: Table, head: Head, delete: DataFile) -> Candidate:
     assert isinstance(table.store.create(path, output.data), Created)
     sequence_number = head.metadata.last_sequence_number + 1
     location, listed = table.log.manifest_files.write_list(
-        names.manifest_list_path(attempt.new_id(environment, now_ms)),
+        names.manifest_list_path(succession.new_id(environment, now_ms)),
         snapshot_id,
         head.metadata.current_snapshot_id,
         sequence_number,
