@@ -42,7 +42,7 @@ from timeline.errors import CommitConflictError
 from timeline.head import Head
 from timeline.stores import open_store
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.transactions import Transaction, check_transaction
+from timeline.transactions import Transaction, check_transaction, epoch_after_skip
 
 _LOG = logging.getLogger("streaming_sink")
 _REPORTS_KEPT = 1000
@@ -188,6 +188,8 @@ class IcebergSink:
         if skipped and target.table is not None:
             if not tried_before:
                 _check_is_a_replay(target.table.head, batch_id, run)
+            known = target.table.head.transaction(run.app_id)
+            state.epoch = epoch_after_skip(known, transaction)
             return self._skipped(batch, transaction, target.table, steps)
         session = batch.sparkSession
         cores = parallelism(session)
@@ -220,6 +222,7 @@ class IcebergSink:
         if isinstance(committed, AlreadyCommitted):
             if not tried_before:
                 _check_is_a_replay(table.head, batch_id, run, result)
+            state.epoch = committed.epoch
             return self._skipped(batch, transaction, table, steps)
         state.epoch = committed.epoch
         state.experience.add(result, planned, steps.seconds("write"), cores)

@@ -33,7 +33,7 @@ from timeline.publish import DEADLINE_SECONDS, Published, Standing, Unneeded, pu
 from timeline.retention import MAINTAIN_EVERY, snapshot_version, versions_to_delete
 from timeline.stores.base import Store
 from timeline.stores.probe import probe
-from timeline.transactions import Transaction, check_transaction
+from timeline.transactions import Transaction, check_transaction, epoch_after_skip
 from timeline.versions import Listing, VersionLog
 
 _T = TypeVar("_T")
@@ -76,6 +76,8 @@ class AlreadyCommitted:
 
     version: int
     """A version whose lineage holds the batch."""
+    epoch: int | None = None
+    """What the run's next commit is to name: its own epoch, if it has one."""
 
 
 @dataclass
@@ -252,7 +254,9 @@ class Table:
         if isinstance(published, Unneeded):
             if published.head is not None:
                 self._move_to(published.head)
-            return AlreadyCommitted(self._head.number)
+            assert transaction is not None  # nothing else makes a commit unneeded
+            known = self._head.transaction(transaction.app_id)
+            return AlreadyCommitted(self._head.number, epoch_after_skip(known, transaction))
         self._unrecorded_probe = None
         self._move_to(published.head)
         deleted = self.tidy(published.listing, published.candidate.head.number)

@@ -101,6 +101,17 @@ def check_transaction(state: TransactionState | None, txn: Transaction) -> int |
     return txn.epoch
 
 
+def epoch_after_skip(state: TransactionState | None, txn: Transaction) -> int | None:
+    """Return the epoch that a run goes on with when its batch was skipped.
+
+    A run whose answer was lost learns here that the commit is its own. Without that it would pass for a new
+    run with its next batch, and supersede a newer one.
+    """
+    if txn.epoch is None and state is not None and state.run_id == txn.run_id:
+        return state.epoch
+    return txn.epoch
+
+
 def _is_another_query(state: TransactionState, txn: Transaction) -> bool:
     return state.query_id is not None and txn.query_id is not None and state.query_id != txn.query_id
 

@@ -93,6 +93,7 @@ def _run(
                 epoch = outcome.epoch
                 break
             if isinstance(outcome, AlreadyCommitted):
+                epoch = outcome.epoch
                 break
             if isinstance(outcome, FencedError | CheckpointRegressionError):
                 return True

@@ -59,6 +59,17 @@ def test_a_replay_is_skipped_and_writes_nothing() -> None:
     assert lake.live_rows() == before
 
 
+def test_a_run_whose_answer_was_lost_learns_its_epoch_and_is_fenced_by_a_newer_one() -> None:
+    """Else it would pass for a new run with its next batch, and supersede the newer one."""
+    lake = Lake()
+    landed(lake, lake.open(), txn(0, run="run-1"))  # and run-1 was not told
+    skipped = commit(lake, lake.table, txn(0, run="run-1"))
+    assert skipped == AlreadyCommitted(2, epoch=1)
+    landed(lake, lake.open(), txn(1, run="run-2"))
+    with pytest.raises(FencedError):
+        commit(lake, lake.table, txn(2, run="run-1", epoch=skipped.epoch))
+
+
 def test_a_replay_that_only_the_real_head_knows_is_skipped_too() -> None:
     """The check runs again after a lost race, against the head that won."""
     lake = Lake()
