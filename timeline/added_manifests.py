@@ -13,7 +13,8 @@ from typing import Any
 from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary
 
 from timeline import properties
-from timeline.head import Head, Version
+from timeline.head import Head
+from timeline.version_file import Version
 
 _SUMMARIES, _KEY_METADATA = 13, 14
 """Places of fields in a manifest list's entry (Iceberg spec, manifest lists)."""

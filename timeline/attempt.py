@@ -32,7 +32,7 @@ from timeline.changes import (
 )
 from timeline.clock import Environment
 from timeline.expired import expire
-from timeline.head import Head, Version, encode_metadata
+from timeline.head import Head
 from timeline.manifest_policy import ManifestSize, manifests_to_merge, pack
 from timeline.manifests import (
     LiveFile,
@@ -46,6 +46,7 @@ from timeline.manifests import (
 )
 from timeline.retention import MAINTAIN_EVERY, NOTHING_EXPIRED, Expiry
 from timeline.transactions import Transaction, TransactionState
+from timeline.version_file import Version, encode_metadata
 
 _LONG_LIST = 4
 """So many times what one merge takes is a long list of manifests."""

@@ -1,8 +1,7 @@
-"""One version of the table, parsed: metadata, live files, and what it remembers of each application."""
+"""One version of the table with its live files, and what it remembers of each application."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +9,7 @@ from functools import cached_property
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadataUtil, TableMetadataV2
+from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortOrder
 
@@ -19,25 +18,7 @@ from timeline.errors import CorruptTableError
 from timeline.manifests import LiveFile, ManifestFiles, is_data
 from timeline.names import version_path
 from timeline.transactions import TransactionState, state_of
-
-
-@dataclass(frozen=True)
-class Version:
-    """One version file, parsed and checked against its name."""
-
-    number: int
-    metadata: TableMetadataV2
-    identity: str = ""
-    """What a listing shows for it; empty where none was seen yet."""
-
-    @property
-    def commit_id(self) -> str:
-        return self.metadata.properties[properties.COMMIT_ID]
-
-    @property
-    def recent_commits(self) -> tuple[str, ...]:
-        """The ids of the last commits of the lineage, this version's own last."""
-        return tuple(self.metadata.properties[properties.RECENT_COMMITS].split(","))
+from timeline.version_file import Version
 
 
 @dataclass(frozen=True)
@@ -135,96 +116,3 @@ class Head:
             if not is_data(manifest)
             for delete in self.manifest_files.contents(manifest).files.values()
         )
-
-
-def encode_metadata(metadata: TableMetadataV2) -> bytes:
-    """Return the JSON of a version file.
-
-    Snapshots never change, and are most of it: each is serialised once in its life, which takes a commit on a
-    table of 2,000 snapshots from 10 ms to 2 ms.
-    """
-    rest = metadata.model_dump_json(exclude={"snapshots"})
-    snapshots = ",".join([_snapshot_json(snapshot) for snapshot in metadata.snapshots])
-    return f'{{"snapshots":[{snapshots}],{rest[1:]}'.encode()
-
-
-def _snapshot_json(snapshot: Snapshot) -> str:
-    # Kept on the object itself, whose life is exactly that of the memory; a changed copy takes it along.
-    whose, text = snapshot.__dict__.get("_json", (0, ""))
-    if whose != id(snapshot):
-        text = snapshot.model_dump_json()
-        snapshot.__dict__["_json"] = id(snapshot), text
-    return str(text)
-
-
-def parse_version(number: int, data: bytes, location: str, identity: str = "") -> Version:
-    """Return the version that a version file holds.
-
-    Raises CorruptTableError where it cannot be read, was written by something else than this protocol, or
-    belongs to another place: an unreadable highest version is never a silent step back to the one before
-    (R9).
-    """
-    path = version_path(number)
-    try:
-        metadata = TableMetadataUtil.parse_raw(data.decode("utf-8"))
-    except Exception as failure:  # whatever the parser trips over first
-        _check_format_version(_stated_format_version(data), location)
-        raise CorruptTableError(
-            f"version {number} of the table cannot be read; nothing was changed. Restore {path} from a copy,"
-            f" or move it away if nobody ever read it: {location}/{path}: {type(failure).__name__}:"
-            f" {' '.join(str(failure).split())[:200]}"
-        ) from failure
-    _check_format_version(metadata.format_version, location)
-    assert isinstance(metadata, TableMetadataV2)
-    stated = metadata.properties.get(properties.VERSION)
-    stated_commit = metadata.properties.get(properties.COMMIT_ID)
-    if stated is None or stated_commit is None:
-        raise CorruptTableError(
-            f"{path} was not written by this sink: it is a table of another writer, whose commits this"
-            f" protocol cannot join. Use a location of its own for the stream: {location}"
-        )
-    if stated != str(number):
-        raise CorruptTableError(
-            f"{path} says that it is version {stated}: it was copied or written by another writer. Nothing"
-            f" was changed; see what wrote to {location}"
-        )
-    if metadata.properties.get(properties.RECENT_COMMITS, "").split(",")[-1] != stated_commit:
-        raise CorruptTableError(
-            f"{path} does not tell the commits before it, by which writers find their own: its property"
-            f" {properties.RECENT_COMMITS} was removed or damaged. Nothing was changed; restore the file from"
-            f" a copy: {location}"
-        )
-    if properties.METADATA_PATH not in metadata.properties:
-        raise CorruptTableError(
-            f"the property {properties.METADATA_PATH} was removed, which guards the table against unsafe"
-            f" writers; set it to {location}/metadata again: {path}"
-        )
-    main = metadata.refs.get("main")
-    if (None if main is None else main.snapshot_id) != metadata.current_snapshot_id:
-        raise CorruptTableError(
-            f"{path} names another snapshot as current than its branch main: it was edited or damaged."
-            f" Nothing was changed; restore the file from a copy: {location}"
-        )
-    if metadata.location != location:
-        raise CorruptTableError(
-            f"the table was made at {metadata.location} and is opened at {location}: it was moved or copied,"
-            " and its paths are absolute. Open it where it was made"
-        )
-    return Version(number, metadata, identity)
-
-
-def _check_format_version(stated: object, location: str) -> None:
-    if isinstance(stated, int) and stated != 2:
-        raise CorruptTableError(
-            f"this table has Iceberg format version {stated}, and this sink writes format version 2 only; "
-            f"write to a table of its own: {location}"
-        )
-
-
-def _stated_format_version(data: bytes) -> object:
-    """Return the format version that unreadable metadata states; mostly one newer than the reader."""
-    try:
-        stored = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return stored.get("format-version") if isinstance(stored, dict) else None

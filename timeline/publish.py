@@ -32,9 +32,10 @@ from timeline.errors import (
     StoreUnavailableError,
     TimelineError,
 )
-from timeline.head import Head, Version, parse_version
+from timeline.head import Head
 from timeline.names import version_path
 from timeline.stores.base import Created, Unknown
+from timeline.version_file import Version, parse_version
 from timeline.versions import Listing, VersionLog
 
 DEADLINE_SECONDS = 600.0
@@ -202,7 +203,7 @@ def _on_listed(
         try:
             return head, build(head)
         except MissingMetadataError:
-            newest = log.newest()
+            newest = log.newest(base=head)
             if head is None or (newest is not None and newest.number <= head.number):
                 raise
             head = newest
@@ -248,7 +249,8 @@ def _settle(log: VersionLog, candidate: Candidate, give_up_at: float) -> bool:
                     return True
                 if attempt.retry_state.attempt_number > 1 or isinstance(outcome, Unknown):
                     return False
-                theirs = parse_version(number, found.data, log.store.location, found.identity)
+                known = candidate.head.version
+                theirs = parse_version(number, found.data, log.store.location, found.identity, known)
                 raise _LostError(theirs, doubtful=True)
     except _StillUnknownError as failure:
         raise CommitStateUnknownError(

@@ -9,7 +9,8 @@ from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEnt
 
 from timeline import names, properties
 from timeline.clock import Environment
-from timeline.head import Head, Version
+from timeline.head import Head
+from timeline.version_file import Version
 
 
 def place(commit_id: str, parent: Version | None, probed: str | None) -> dict[str, str]:

@@ -34,6 +34,7 @@ from timeline.retention import MAINTAIN_EVERY, snapshot_version, versions_to_del
 from timeline.stores.base import Store
 from timeline.stores.probe import probe
 from timeline.transactions import Transaction, check_transaction, epoch_after_skip
+from timeline.turns import our_turn
 from timeline.versions import Listing, VersionLog
 
 _T = TypeVar("_T")
@@ -244,13 +245,14 @@ class Table:
             or check_transaction(self._head.transaction(transaction.app_id), transaction) is not None
         ):
             attempts.prepare(self._head)
-        published = publish(
-            self.log,
-            self._head,
-            lambda head: self._build(attempts, head),
-            lambda head, candidate: _standing(intent, head, candidate),
-            self.deadline_seconds,
-        )
+        with our_turn(self.store, self.log.environment) as others_committed:
+            published = publish(
+                self.log,
+                self.log.newest(base=self._head) if others_committed else self._head,
+                lambda head: self._build(attempts, head),
+                lambda head, candidate: _standing(intent, head, candidate),
+                self.deadline_seconds,
+            )
         if isinstance(published, Unneeded):
             if published.head is not None:
                 self._move_to(published.head)

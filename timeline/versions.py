@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from timeline.added_manifests import manifests_after
 from timeline.clock import Environment
 from timeline.errors import MissingMetadataError, StoreUnavailableError
-from timeline.head import Head, Version, parse_version
+from timeline.head import Head
 from timeline.manifests import ManifestFiles
 from timeline.names import HINT_PATH, VERSION_FOLDER, hint_text, version_number, version_path
 from timeline.stores.base import Listed, Store
+from timeline.version_file import Version, parse_version
 
 _READ_TRIES = 20
 _HINT_DIGITS = 19
@@ -46,8 +47,8 @@ class VersionLog:
                 found[number] = listed
         return Listing(found)
 
-    def latest(self, listing: Listing | None = None) -> Version | None:
-        """Return the highest version, or None if there is none.
+    def latest(self, listing: Listing | None = None, known: Version | None = None) -> Version | None:
+        """Return the highest version, or None if there is none. Faster where a version near it is known.
 
         A version that another writer commits during this call may or may not be seen. The bytes are those of
         the object that was listed; where it was replaced or deleted in between, it lists again (R4).
@@ -62,7 +63,9 @@ class VersionLog:
             except FileNotFoundError:
                 stored = None
             if stored is not None and stored.identity == listed:
-                return parse_version(listing.highest, stored.data, self.store.location, stored.identity)
+                return parse_version(
+                    listing.highest, stored.data, self.store.location, stored.identity, known
+                )
             listing = None
             self.environment.sleep(0.01 * attempt)
         raise StoreUnavailableError(
@@ -77,7 +80,8 @@ class VersionLog:
         MissingMetadataError where its list has gone and it is still the highest. Who sleeps past the grace
         period between two reads misses what was rightly deleted, and lists again.
         """
-        while (version := self.latest(listing)) is not None:
+        known = None if base is None else base.version
+        while (version := self.latest(listing, known)) is not None:
             try:
                 return self.head_after(base, version)
             except MissingMetadataError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -169,6 +170,9 @@ class SimulatedStore:
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             self._request("delete", path, partial(self.objects.delete, path, self._name))
+
+    def take_turn(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def open_output(self, path: str) -> BinaryIO:
         return _Output(

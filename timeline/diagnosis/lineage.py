@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from timeline import names, properties
 from timeline.errors import CorruptTableError
-from timeline.head import Version, parse_version
 from timeline.stores.base import Listed, Store
 from timeline.stores.local import is_unfinished
+from timeline.version_file import Version, parse_version
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from timeline.clock import Environment
 from timeline.diagnosis.findings import Finding, Severity, some
 from timeline.diagnosis.lineage import Lineage
 from timeline.errors import CorruptTableError, StoreUnavailableError, UnsafeStoreError
-from timeline.head import Version
 from timeline.stores.base import Store
 from timeline.table import check_store
 from timeline.transactions import TransactionState, state_of
+from timeline.version_file import Version
 
 _EDIT = "stop all writers, keep a copy of {path}, and edit the property in it"
 _LINEAGE = (properties.RECENT_COMMITS, properties.PARENT_VERSION, properties.PARENT_COMMIT_ID)

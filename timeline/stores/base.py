@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -125,6 +126,14 @@ class Store(Protocol):
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete the objects; those that do not exist are no error."""
+
+    def take_turn(self) -> AbstractContextManager[object] | None:
+        """Return this writer's turn to commit, which lasts as long as its `with`; None while it is another's.
+
+        A courtesy among writers that see each other for nothing, as the processes of one machine do, so that
+        they lose fewer races. Nothing depends on it: where writers do not see each other it is always one's
+        turn, and several may have it at once. Sends no request, never waits, raises nothing.
+        """
 
     def open_output(self, path: str) -> BinaryIO:
         """Open a new object for sequential writing. Whole and durable once `close()` returned (R14).

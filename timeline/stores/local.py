@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import itertools
 import os
@@ -142,6 +143,21 @@ class LocalStore:
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             _delete(self.uri(path))
+
+    def take_turn(self) -> contextlib.AbstractContextManager[object] | None:
+        """As the protocol says: by a lock on the table's folder, which ends with the process."""
+        turn = contextlib.ExitStack()
+        try:
+            descriptor = os.open(self._location, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            turn.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            turn.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # a child may hold the descriptor too
+        except BlockingIOError:
+            turn.close()
+            return None
+        except OSError:  # no folder yet, or a file system without locks: then everyone has the turn
+            turn.close()
+        return turn
 
     def open_output(self, path: str) -> BinaryIO:
         """As the protocol says; FileExistsError where the name is taken."""

@@ -7,6 +7,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
@@ -124,6 +125,9 @@ class MemoryStore:
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             self._clean_request("delete", path, partial(self._remove, path))
+
+    def take_turn(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def open_output(self, path: str) -> BinaryIO:
         return _Output(lambda data: self._clean_request("write", path, lambda: self._put(path, data)))

@@ -16,8 +16,8 @@ from tests.unit.timeline.world import NOON, Audit, Lake, data_file, raw_entries,
 from timeline import names, properties
 from timeline.changes import Append, Replace, SetProperties
 from timeline.errors import CommitConflictError
-from timeline.head import encode_metadata
 from timeline.table import Committed, Table
+from timeline.version_file import encode_metadata
 
 OPEN = 5000
 

@@ -29,10 +29,11 @@ from timeline import manifests, names, properties, succession, summaries
 from timeline.attempt import Candidate
 from timeline.clock import Environment
 from timeline.errors import StoreUnavailableError
-from timeline.head import Head, Version, encode_metadata, parse_version
+from timeline.head import Head
 from timeline.publish import Standing, publish
 from timeline.stores import Created, CreateOutcome, Exists, Listed, MemoryStore, Store, Stored, Unknown
 from timeline.table import Table
+from timeline.version_file import Version, encode_metadata, parse_version
 from timeline.versions import VersionLog
 
 NOON = 1_750_000_000_000

@@ -1,0 +1,190 @@
+"""A version file: its bytes, and what they say, checked against its name.
+
+Most of a version file are its snapshots and its two logs: thousands of entries that never change, and that
+the version before had too. Each stands on a line of its own, is written once in its life, and is parsed only
+by a process that does not know the line yet. On a table of 2,000 snapshots that takes the reading of the
+version after one's own from 60 ms to 3 ms, and the writing of the next one from 50 ms to 2 ms.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataV2
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
+from pyiceberg.typedef import IcebergBaseModel
+
+from timeline import properties
+from timeline.errors import CorruptTableError
+from timeline.names import version_path
+
+_Entry = TypeVar("_Entry", bound=IcebergBaseModel)
+_SNAPSHOTS, _SNAPSHOT_LOG, _METADATA_LOG = "snapshots", "snapshot-log", "metadata-log"
+_LONG = (_SNAPSHOTS, _SNAPSHOT_LOG, _METADATA_LOG)
+"""The long arrays, in the order in which they begin a version file."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version file, parsed and checked against its name."""
+
+    number: int
+    metadata: TableMetadataV2
+    identity: str = ""
+    """What a listing shows for it; empty where none was seen yet."""
+
+    @property
+    def commit_id(self) -> str:
+        return self.metadata.properties[properties.COMMIT_ID]
+
+    @property
+    def recent_commits(self) -> tuple[str, ...]:
+        """The ids of the last commits of the lineage, this version's own last."""
+        return tuple(self.metadata.properties[properties.RECENT_COMMITS].split(","))
+
+    @cached_property
+    def entries(self) -> dict[str, IcebergBaseModel]:
+        """The entries of its long arrays by the line that each has in the file."""
+        metadata = self.metadata
+        return {
+            _line(entry): entry
+            for entry in (*metadata.snapshots, *metadata.snapshot_log, *metadata.metadata_log)
+        }
+
+
+def encode_metadata(metadata: TableMetadataV2) -> bytes:
+    """Return the JSON of a version file, an entry of its long arrays on a line."""
+    arrays: dict[str, Sequence[IcebergBaseModel]] = {
+        _SNAPSHOTS: metadata.snapshots,
+        _SNAPSHOT_LOG: metadata.snapshot_log,
+        _METADATA_LOG: metadata.metadata_log,
+    }
+    long = [f'"{name}":[\n' + ",\n".join(map(_line, arrays[name])) + "\n]" for name in _LONG]
+    rest = metadata.model_dump_json(exclude={name.replace("-", "_") for name in _LONG})
+    return ("{" + ",".join([*long, rest[1:]])).encode()
+
+
+def _line(entry: IcebergBaseModel) -> str:
+    # Kept on the object itself, whose life is exactly that of the memory; a changed copy takes it along.
+    whose, text = entry.__dict__.get("_line", (0, ""))
+    if whose != id(entry):
+        text = entry.model_dump_json()
+        entry.__dict__["_line"] = id(entry), text
+    return str(text)
+
+
+def _decode(text: str, known: Version | None) -> TableMetadata:
+    """Return the metadata that a version file holds; entries that `known` has too are taken from it."""
+    parts = None if known is None else _lines_and_rest(text)
+    if known is None or parts is None:
+        return TableMetadataUtil.parse_raw(text)
+    lines, rest = parts
+    entries = known.entries
+    return TableMetadataUtil.parse_raw(rest).model_copy(
+        update={
+            "snapshots": [_entry(Snapshot, line, entries) for line in lines[_SNAPSHOTS]],
+            "snapshot_log": [_entry(SnapshotLogEntry, line, entries) for line in lines[_SNAPSHOT_LOG]],
+            "metadata_log": [_entry(MetadataLogEntry, line, entries) for line in lines[_METADATA_LOG]],
+        }
+    )
+
+
+def _entry(kind: type[_Entry], line: str, known: Mapping[str, IcebergBaseModel]) -> _Entry:
+    found = known.get(line)
+    return found if isinstance(found, kind) else kind.model_validate_json(line)
+
+
+def _lines_and_rest(text: str) -> tuple[dict[str, list[str]], str] | None:
+    """Cut a version file into the lines of its long arrays and the JSON of the rest; None where it is laid
+    out differently.
+    """
+    lines: dict[str, list[str]] = {}
+    position, before = 0, "{"
+    for name in _LONG:
+        opening = f'{before}"{name}":[\n'
+        start = position + len(opening)
+        end = text.find("\n]", start)
+        if not text.startswith(opening, position) or end < 0:
+            return None
+        lines[name] = text[start:end].split(",\n") if end > start else []
+        position, before = end + len("\n]"), ","
+    return (lines, "{" + text[position + 1 :]) if text.startswith(",", position) else None
+
+
+def parse_version(
+    number: int, data: bytes, location: str, identity: str = "", known: Version | None = None
+) -> Version:
+    """Return the version that a version file holds. Faster where a version near it is `known`.
+
+    Raises CorruptTableError where it cannot be read, was written by something else than this protocol, or
+    belongs to another place: an unreadable highest version is never a silent step back to the one before
+    (R9).
+    """
+    path = version_path(number)
+    try:
+        metadata = _decode(data.decode("utf-8"), known)
+    except Exception as failure:  # whatever the parser trips over first
+        _check_format_version(_stated_format_version(data), location)
+        raise CorruptTableError(
+            f"version {number} of the table cannot be read; nothing was changed. Restore {path} from a copy,"
+            f" or move it away if nobody ever read it: {location}/{path}: {type(failure).__name__}:"
+            f" {' '.join(str(failure).split())[:200]}"
+        ) from failure
+    _check_format_version(metadata.format_version, location)
+    assert isinstance(metadata, TableMetadataV2)
+    stated = metadata.properties.get(properties.VERSION)
+    stated_commit = metadata.properties.get(properties.COMMIT_ID)
+    if stated is None or stated_commit is None:
+        raise CorruptTableError(
+            f"{path} was not written by this sink: it is a table of another writer, whose commits this"
+            f" protocol cannot join. Use a location of its own for the stream: {location}"
+        )
+    if stated != str(number):
+        raise CorruptTableError(
+            f"{path} says that it is version {stated}: it was copied or written by another writer. Nothing"
+            f" was changed; see what wrote to {location}"
+        )
+    if metadata.properties.get(properties.RECENT_COMMITS, "").split(",")[-1] != stated_commit:
+        raise CorruptTableError(
+            f"{path} does not tell the commits before it, by which writers find their own: its property"
+            f" {properties.RECENT_COMMITS} was removed or damaged. Nothing was changed; restore the file from"
+            f" a copy: {location}"
+        )
+    if properties.METADATA_PATH not in metadata.properties:
+        raise CorruptTableError(
+            f"the property {properties.METADATA_PATH} was removed, which guards the table against unsafe"
+            f" writers; set it to {location}/metadata again: {path}"
+        )
+    main = metadata.refs.get("main")
+    if (None if main is None else main.snapshot_id) != metadata.current_snapshot_id:
+        raise CorruptTableError(
+            f"{path} names another snapshot as current than its branch main: it was edited or damaged."
+            f" Nothing was changed; restore the file from a copy: {location}"
+        )
+    if metadata.location != location:
+        raise CorruptTableError(
+            f"the table was made at {metadata.location} and is opened at {location}: it was moved or copied,"
+            " and its paths are absolute. Open it where it was made"
+        )
+    return Version(number, metadata, identity)
+
+
+def _check_format_version(stated: object, location: str) -> None:
+    if isinstance(stated, int) and stated != 2:
+        raise CorruptTableError(
+            f"this table has Iceberg format version {stated}, and this sink writes format version 2 only; "
+            f"write to a table of its own: {location}"
+        )
+
+
+def _stated_format_version(data: bytes) -> object:
+    """Return the format version that unreadable metadata states; mostly one newer than the reader."""
+    try:
+        stored = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return stored.get("format-version") if isinstance(stored, dict) else None
