@@ -33,7 +33,7 @@ demo: java $(VENV)/.installed-demo ## stream real flights through a plain sink a
 check: lint unit ## the fast lane: linters, types, walls and the tests without Spark (3 min)
 
 .PHONY: test
-test: java lint ## everything: the fast lane, then all tests, with branch coverage (25 min)
+test: java lint $(VENV)/spark.jsa ## everything: the fast lane, then all tests, with branch coverage (25 min)
 	$(PYTEST) $(BOTH_CORES) --cov --cov-report=term --durations=25 $(PYTEST_ARGS)
 
 .PHONY: soak
@@ -74,6 +74,10 @@ $(VENV)/.installed-%: pyproject.toml | $(BIN)/python
 	@echo "installing streaming-sink[$*] into $(VENV); the first time this takes a few minutes"
 	@$(PIP) install --quiet --use-pep517 --editable '.[$*]'
 	@touch $@
+
+# The tests start dozens of JVMs: they share an archive of Spark's classes.
+$(VENV)/spark.jsa: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.jvm
 
 $(BIN)/python:
 	@command -v $(PYTHON) > /dev/null || { \

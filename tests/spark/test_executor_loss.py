@@ -30,6 +30,7 @@ from pyspark.sql import functions as sf
 from planners import FileSizing
 from streaming_sink import IcebergSink, routes, writer
 from streaming_sink.worker import WriteTask
+from tests.jvm import executor_options
 from tests.spark.streams import ids_of, metadata_file
 
 if TYPE_CHECKING:
@@ -193,6 +194,7 @@ def _session(master: str, **settings: str) -> Iterator[SparkSession]:
         "spark.shuffle.io.retryWait": "100ms",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **executor_options(),
     }
     session = SparkSession.builder.master(master).config(map={**common, **settings}).getOrCreate()
     try:

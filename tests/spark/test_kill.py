@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("STREAMING_SINK_KILLS", "5"))
 SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
-FILES = 20 + 4 * KILLS
+FILES = 10 + 4 * KILLS
 ROWS = 50
 
 _CHILD = """
