@@ -1,4 +1,4 @@
-"""How the tests start their JVMs, of which there are dozens: most of a start is loading and compiling classes.
+"""How the tests start their JVMs, dozens of them: most of a start is loading and compiling classes.
 
     python -m tests.jvm    # make the archive of classes that the next starts share
 

@@ -94,7 +94,8 @@ from streaming_sink import IcebergSink
 from tests.jvm import executor_options
 from tests.spark.streams import SMALL, drain
 source, location, checkpoint = sys.argv[1:]
-builder = SparkSession.builder.config(map=executor_options()).master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+builder = builder.config(map=executor_options())
 builder = builder.config("spark.executor.memory", "512m").config("spark.sql.shuffle.partitions", "2")
 spark = builder.getOrCreate()
 sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always")
