@@ -251,9 +251,13 @@ class IcebergSink:
                 arrivals = count_rows(
                     batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec)
                 )
+
+        def planned(head: Head | None) -> Planned:
+            reserved = {} if head is None else self._destination.reservations.files(head)
+            return plan_batch(head, arrivals, self.options, cores, one_task, reserved)
+
         with steps("plan"):
-            reserved = {} if target.head is None else self._destination.reservations.files(target.head)
-            return plan_batch(target.head, arrivals, self.options, cores, one_task, reserved)
+            return planned(None) if target.table is None else target.table.on_head(planned)
 
     def _job(self, target: Target, planned: Planned, transaction: Transaction) -> WriteJob:
         # The time in the files' names runs with the table, so that the garbage fence can tell old from new

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from streaming_sink import IcebergSink, Retention, expire_snapshots, remove_orphan_files
+from streaming_sink import sink as sink_module
 from tests.spark.streams import SMALL, add_files, drain, head_of, ids_of, source_ids
 from timeline import names, properties
 from timeline.changes import SetProperties
@@ -99,3 +101,31 @@ def test_a_batch_whose_files_are_behind_the_fence_is_written_again(spark, tmp_pa
     cutoff = head_of(location).properties[properties.GC_CUTOFF]
     assert all(names.file_id(path) > cutoff for path in written[1])
     assert ids_of(location) == source_ids(2)
+
+
+def test_a_sink_that_slept_past_the_grace_plans_on_a_newer_head(spark, tmp_path, monkeypatch):
+    """Between its look at the table and its plan the known head's manifests were deleted, as rightly they may
+    be.
+    """
+    source, location = tmp_path / "source", str(tmp_path / "table")
+    add_files(source, range(1))
+    drain(spark, source, IcebergSink(location, app_id="first"), str(tmp_path / "first"))
+
+    def sleep_and_count(*arguments):
+        monkeypatch.undo()
+        old = {manifest.manifest_path for manifest in head_of(location).manifests}
+        merging = IcebergSink(location, app_id="second", fill_policy="always")
+        merging(spark.createDataFrame([(1000, "p0", "x")], "id bigint, p string, text string"), 0)
+        merging(spark.createDataFrame([(1001, "p0", "x")], "id bigint, p string, text string"), 1)
+        gone = old - {manifest.manifest_path for manifest in head_of(location).manifests}
+        assert gone, "the old manifest is still in use"
+        for path in gone:
+            Path(path).unlink()
+        return count_rows(*arguments)
+
+    count_rows = sink_module.count_rows
+    monkeypatch.setattr(sink_module, "count_rows", sleep_and_count)
+    sink = IcebergSink(location, app_id="third", fill_policy="always")
+    sink(spark.createDataFrame([(1002, "p0", "x")], "id bigint, p string, text string"), 0)
+    assert ids_of(location) == source_ids(1) + Counter([1000, 1001, 1002])
+    assert sink.reports[-1].merged_files == 1
