@@ -338,6 +338,13 @@ def _descends(
 ) -> bool:
     """Return whether a listed head, at or above a candidate, descends from it."""
     ours = candidate.head
+    if candidate.base is not None and head.metadata.table_uuid != ours.metadata.table_uuid:
+        # Readers of the old table may be at its files still: its writer must not take them for failed ones.
+        raise CommitStateUnknownError(
+            f"the table was dropped and made again while version {ours.number} was on its way: if it was"
+            " created, its rows have gone with the old table. Nothing was deleted. Restart the query, with a"
+            f" new checkpoint if the new table is to have all rows: {log.store.location}"
+        )
     if ours.version.commit_id in head.version.recent_commits:
         return True
     if head.number - ours.number < properties.RECENT_COMMITS_KEPT:

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.unit.timeline.cleaning import Shore
-from tests.unit.timeline.world import FaultyStore, Lake, version_of
+from tests.unit.timeline.world import BY_P, SCHEMA, FaultyStore, Lake, version_of
 from timeline import garbage, names, properties, retention, table
 from timeline.changes import Append, Replace
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
@@ -239,3 +239,22 @@ def test_exists_and_others_bytes_are_no_loss_where_ours_was_built_upon(deadline_
     assert isinstance(done, Committed)
     assert done.version == 2
     assert list(lake.live_rows().values()) == [1] * 7
+
+
+def test_a_commit_of_a_table_that_was_made_again_meanwhile_is_not_declared_failed() -> None:
+    """Declared failed, its files would be deleted, which readers of the old table may be at (seed 200426)."""
+    lake = Lake()
+    store = FaultyStore(lake.name)
+    writer = lake.open(store)
+
+    def drop_and_make_again() -> None:
+        lake.store.delete([listed.path for listed in lake.store.list_folder(names.VERSION_FOLDER)])
+        again = Table.create(lake.store, SCHEMA, BY_P, environment=lake.clock.environment(7))
+        for _ in range(3):
+            again.commit([Append((lake.file(1),))])
+
+    store.lists.append(drop_and_make_again)
+    with pytest.raises(
+        CommitStateUnknownError, match="dropped and made again while version 2 was on its way"
+    ):
+        writer.commit([Append((lake.file(1),))])
