@@ -342,8 +342,9 @@ def _descends(
         # Readers of the old table may be at its files still: its writer must not take them for failed ones.
         raise CommitStateUnknownError(
             f"the table was dropped and made again while version {ours.number} was on its way: if it was"
-            " created, its rows have gone with the old table. Nothing was deleted. Restart the query, with a"
-            f" new checkpoint if the new table is to have all rows: {log.store.location}"
+            " created, its rows have gone with the old table. Nothing was deleted. Restart the query if the"
+            f" new table is the one that you mean: {log.store.location}: was {ours.metadata.table_uuid}, is"
+            f" {head.metadata.table_uuid}"
         )
     if ours.version.commit_id in head.version.recent_commits:
         return True

@@ -166,11 +166,10 @@ def test_a_table_that_was_made_again_says_both_identities(disk: Disk) -> None:
     for _ in range(3):
         other.commit([SetProperties({"a": "b"})])
     disk.refuses(
-        CommitConflictError,
+        CommitStateUnknownError,
         lambda: late.commit([Append((disk.file(),))]),
-        "was dropped and created again while this commit ran",
-        "nothing of the commit is live",
-        "restart the query if the new table is the one that you mean",
+        "was dropped and made again while version 4 was on its way",
+        "Nothing was deleted. Restart the query if the new table is the one that you mean",
         f"was {late._table_uuid}, is {other.head.metadata.table_uuid}",
     )
 
