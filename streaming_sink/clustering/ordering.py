@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from planners.clustering_policy import SortField, nearest
+from streaming_sink.clustering.text_sort import sorting_text
 from streaming_sink.metrics import Leaf, leaves
 
 
@@ -108,5 +109,8 @@ def sorting(keys: Sequence[Key]) -> pa.Array:
     table = pa.table([key.values for key in keys], names=names)
     directions = ["descending" if key.descending else "ascending" for key in keys]
     if len(keys) == 1:  # Arrow sorts one array several times faster than a table of one
-        return pc.array_sort_indices(table.column(0).combine_chunks(), order=directions[0])
+        values = table.column(0).combine_chunks()
+        is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+        by_text = sorting_text(values, directions[0]) if is_text else None
+        return pc.array_sort_indices(values, order=directions[0]) if by_text is None else by_text
     return pc.sort_indices(table, sort_keys=list(zip(names, directions, strict=True)))

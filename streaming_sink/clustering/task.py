@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -195,6 +195,21 @@ class _Files:
             store.delete([store.relative(file.path) for file in self._written])
 
 
+@contextmanager
+def _system_memory() -> Iterator[None]:
+    """Let Arrow take its memory from the system, which has pages at hand that were used before.
+
+    Its usual pool gives large pieces back, and faults them in anew: sorting is 10 to 20 % slower so. The
+    worker goes on with other tasks afterwards, in the usual one.
+    """
+    usual = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(usual)
+
+
 class ClusterTask:
     """What `DataFrame.mapInArrow` is given: rewrites its group, whatever rows come."""
 
@@ -208,5 +223,6 @@ class ClusterTask:
         context = TaskContext.get()
         assert context is not None
         for _ in batches:
-            result = encode(rewrite(self._job, context.taskAttemptId()))
+            with _system_memory():
+                result = encode(rewrite(self._job, context.taskAttemptId()))
             yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], names=[RESULT_COLUMN])
