@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tests.processes.streams import Run, ids_in
+from tests.unit.timeline.plans import joined_live
 from timeline import instants
 from timeline.changes import Replace
 from timeline.claims import Watch, all_instants
@@ -63,22 +64,7 @@ def _plan(groups: list[list[LiveFile]]) -> dict[str, Any]:
         "planned_at": 0,
         "target_file_bytes": 1 << 30,
         "selected_by": [],
-        "groups": [
-            {
-                "inputs": [file.location for file in files],
-                "partition": [str(files[0].partition[0])],
-                "bytes": sum(file.bytes for file in files),
-                "rows": sum(file.rows for file in files),
-                "output_files": 1,
-                "sort_by": [],
-                "strategy": {"name": "bin_pack", "parameters": {}},
-                "remainder": True,
-                "level": 1,
-                "files_saved": len(files) - 1,
-                "reasons": [],
-            }
-            for files in groups
-        ],
+        "groups": [joined_live(files[0].partition[0], files) for files in groups],
     }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.acting import Body, commit, outputs, patiently, read_files, think
-from tests.simulation.oracle import PLAN_ID
+from tests.simulation.plan_judge import PLAN_ID
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import PARTITIONS, SAFE_DISTANCE, Process, Simulation, first_id_time
 from tests.simulation.writers import small_files
+from tests.unit.timeline.plans import joined_live
 from tests.unit.timeline.world import DAY_MS, NOON
 from timeline import instants
 from timeline.changes import Replace, SetProperties, Withdraw
@@ -17,7 +18,6 @@ from timeline.claims import Claim, Watch
 from timeline.clock import Environment
 from timeline.errors import CommitConflictError, CommitStateUnknownError, StoreUnavailableError
 from timeline.head import Head
-from timeline.manifests import LiveFile
 from timeline.pending import pending_plans
 from timeline.reservations import Reservations
 from timeline.table import Committed, Table
@@ -75,7 +75,7 @@ class _Clusterer:
         for p in range(PARTITIONS):
             free = [file for file in small_files(head, p) if file.location not in reserved]
             if len(free) >= 2:
-                groups.append(_group(p, free[:4]))
+                groups.append(joined_live(p, free[:4]))
         return {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": groups, "left_out": []}
 
     def _carry_out(self, plan_id: str) -> None:
@@ -84,7 +84,7 @@ class _Clusterer:
         if claim is None:
             return
         self._tell(f"CARRY OUT {plan_id}, claim {claim.number}")
-        self._sim.oracle.claimed(plan_id, claim.number, claim.executor)
+        self._sim.oracle.plans.claimed(plan_id, claim.number, claim.executor)
         replaces = self._rewritten(claim)
         if replaces is None:
             self._sim.meet("executor stopped by its claim")
@@ -129,22 +129,6 @@ class _Clusterer:
         self._sim.tell(self._process.actor.name, what)
 
 
-def _group(p: int, files: list[LiveFile]) -> dict[str, Any]:
-    return {
-        "inputs": [file.location for file in files],
-        "partition": [str(p)],
-        "bytes": sum(file.bytes for file in files),
-        "rows": sum(file.rows for file in files),
-        "output_files": 1,
-        "sort_by": [],
-        "strategy": {"name": "bin_pack", "parameters": {}},
-        "remainder": True,
-        "level": 1,
-        "files_saved": len(files) - 1,
-        "reasons": [],
-    }
-
-
 def end_what_is_pending(sim: Simulation) -> None:
     """Whatever crashes and lost files have left pending, one more scheduler ends, a time-out later (R11)."""
     store, environment = sim.unfailing()
@@ -157,7 +141,7 @@ def end_what_is_pending(sim: Simulation) -> None:
     files = sorted(table.head.live_files(), key=lambda file: file.location)
     if not files:
         return
-    plan = {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": [_group(0, files[:1])]}
+    plan = {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": [joined_live(0, files[:1])]}
     plan_id = instants.schedule(table, plan)
     if (pending := list(sim.oracle.head.pending)) != [plan_id]:
         raise ViolationError(f"plans stay pending for ever: {pending}")

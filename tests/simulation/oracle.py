@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.simulation.plan_judge import PlanJudge
 from tests.simulation.raw import ADDED, OURS, Member, RawTable, ViolationError
 
 _VERSION_FILE = re.compile(r"^metadata/v([0-9]+)\.metadata\.json$")
 _HINT = "metadata/version-hint.text"
 _NOTE = re.compile(r"^_timeline/expired/v[0-9]+-([0-9A-Z]{26})\.json$")
 _INSTANT = re.compile(r"^_timeline/clustering/([0-9A-Z]{26})-")
-PLAN_ID = OURS + "clustering.plan-id"
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,9 @@ class Oracle:
     """Version → its bytes, as the lineage has them."""
     _hint_seen: dict[str, int] = field(default_factory=dict)
     """Actor → what the hint was when it last read or wrote it."""
-    plans: dict[str, int] = field(default_factory=dict)
-    """Every plan that was ever announced → the version that completed it; 0 before."""
-    _claims: dict[tuple[str, int], str] = field(default_factory=dict)
-    """Plan, number of the claim → the executor that was told that it has it."""
+    plans: PlanJudge = field(init=False)
     _lost_notes: set[str] = field(default_factory=set)
     """Commits whose note of what they expired somebody has deleted or damaged."""
-    _spoiled_plans: set[str] = field(default_factory=set)
     _once_pinned: set[int] = field(default_factory=set)
     """Snapshots that a tag has named; those of one version stay and go together."""
     _raw: RawTable = field(init=False)
@@ -90,6 +86,7 @@ class Oracle:
 
     def __post_init__(self) -> None:
         self._raw = RawTable(self.location)
+        self.plans = PlanJudge(self.safe_distance, self.met)
 
     # ------------------------------------------------------------------------------------ the lineage
 
@@ -191,7 +188,7 @@ class Oracle:
         if match := _NOTE.match(path):
             self._lost_notes.add(match.group(1))
         elif match := _INSTANT.match(path):
-            self._spoiled_plans.add(match.group(1))
+            self.plans.spoiled.add(match.group(1))
 
     def _check_deleted_version(self, number: int, by: str) -> None:
         if number > self.head.number - self.versions_kept:
@@ -223,7 +220,7 @@ class Oracle:
             self._check_snapshots(before, member, metadata)
             self._check_fence(before, member)
             self._check_rows(before, member)
-            self._check_plans(before, member)
+            self.plans.check(before, member)
         elif before is not None:
             self.met["table made again"] += 1
             self._applications.clear()
@@ -334,38 +331,6 @@ class Oracle:
         change.subtract(row for uri in old.keys() - new.keys() for row in self.rows[uri])
         if any(change.values()):
             raise ViolationError(f"a replace of version {number} changes rows: {+change}, {-change}")
-
-    def _check_plans(self, before: Member, member: Member) -> None:
-        """What the head announces comes and goes as it should, and a plan completes once, at most (R11)."""
-        old, new = before.pending, member.pending
-        for plan in new.keys() - old.keys():
-            if new[plan] != (member.number, member.updated_ms):
-                raise ViolationError(f"version {member.number} announces plan {plan} as of {new[plan]}")
-            self.plans.setdefault(plan, 0)
-        if any(old[plan] != new[plan] for plan in old.keys() & new.keys()):
-            raise ViolationError(f"version {member.number} changes what is announced: {old}, then {new}")
-        if new.keys() - old.keys():  # a scheduler withdraws those only that have timed out
-            timeout_ms = int(member.properties[OURS + "clustering.reservation-timeout-ms"])
-            for plan in old.keys() - new.keys():
-                version, time_ms = old[plan]
-                if before.number - version < self.safe_distance or before.updated_ms - time_ms <= timeout_ms:
-                    raise ViolationError(
-                        f"version {member.number} gives plan {plan} up, of version {version} and"
-                        f" {before.updated_ms - time_ms} ms before (R12)"
-                    )
-                self.met["plan timed out"] += 1
-        for key, snapshot in member.snapshots.items():
-            plan = snapshot["summary"].get(PLAN_ID) if key not in before.snapshots else None
-            if plan is None:
-                continue
-            if self.plans.get(plan):
-                raise ViolationError(
-                    f"version {member.number} completes plan {plan}, as version {self.plans[plan]} did (R11)"
-                )
-            if plan in new:
-                raise ViolationError(f"version {member.number} completes plan {plan}, which stays pending")
-            self.met["plan completed" if plan in old else "plan completed after it was given up"] += 1
-            self.plans[plan] = member.number
 
     def _check_fence(self, before: Member, member: Member) -> None:
         """No version adds a file whose id is below the cutoff of the version before (R6)."""
@@ -499,12 +464,6 @@ class Oracle:
         if min(versions) > version:
             raise ViolationError(f"{work} was skipped at version {version}: before it was committed")
         self.met["batch skipped"] += 1
-
-    def claimed(self, plan: str, number: int, executor: str) -> None:
-        """An executor was told that it has a plan: nobody else has the same claim, unless files were lost."""
-        if self._claims.setdefault((plan, number), executor) != executor and plan not in self._spoiled_plans:
-            raise ViolationError(f"two executors have claim {number} of plan {plan} (R11)")
-        self.met["plan claimed" if number == 1 else "plan taken over"] += 1
 
     def gave_up_nothing(self, plan: str, version: int) -> None:
         """An executor whose groups were all dropped was told that it committed: so it withdrew the plan."""

@@ -137,5 +137,5 @@ def _finish(sim: Simulation) -> None:
     table = Table.open(store, environment)
     if table.head.version.commit_id != sim.oracle.head.commit_id:
         raise ViolationError("in the end the head is not the last commit of the lineage")
-    if sim.oracle.plans:
+    if sim.oracle.plans.completed:
         clusterers.end_what_is_pending(sim)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pyiceberg.manifest import DataFile
@@ -10,6 +11,7 @@ from tests.unit.timeline.world import Lake
 from timeline import instants
 from timeline.changes import Append, Replace, SetProperties
 from timeline.instants import State
+from timeline.manifests import LiveFile
 from timeline.reservations import Reservations
 from timeline.stores import MemoryStore
 
@@ -20,23 +22,39 @@ def plan_of(*groups: tuple[DataFile, ...]) -> dict[str, Any]:
         "target_file_bytes": 1 << 30,
         "selected_by": [{"name": "all", "parameters": {}}],
         "groups": [
-            {
-                "inputs": [file.file_path for file in group],
-                "partition": ["0"],
-                "bytes": sum(file.file_size_in_bytes for file in group),
-                "rows": sum(file.record_count for file in group),
-                "output_files": 1,
-                "sort_by": [],
-                "strategy": {"name": "bin_pack", "parameters": {}},
-                "remainder": True,
-                "level": 1,
-                "files_saved": 1,
-                "reasons": [],
-            }
+            joined(
+                "0",
+                [file.file_path for file in group],
+                sum(file.file_size_in_bytes for file in group),
+                sum(file.record_count for file in group),
+            )
             for group in groups
         ],
         "left_out": [],
     }
+
+
+def joined(partition: str, inputs: list[str], size: int, rows: int) -> dict[str, Any]:
+    """Return the group of a plan that joins files."""
+    return {
+        "inputs": inputs,
+        "partition": [partition],
+        "bytes": size,
+        "rows": rows,
+        "output_files": 1,
+        "sort_by": [],
+        "strategy": {"name": "bin_pack", "parameters": {}},
+        "remainder": True,
+        "level": 1,
+        "files_saved": len(inputs) - 1,
+        "reasons": [],
+    }
+
+
+def joined_live(partition: object, files: Sequence[LiveFile]) -> dict[str, Any]:
+    """Return the group of a plan that joins live files."""
+    inputs = [file.location for file in files]
+    return joined(str(partition), inputs, sum(it.bytes for it in files), sum(it.rows for it in files))
 
 
 def replace(lake: Lake, *files: DataFile) -> Replace:
