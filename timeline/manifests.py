@@ -35,6 +35,9 @@ _CACHED_ENTRIES = 256
 """A manifest of at most so many live entries is kept parsed in whole; it is the kind that fills rewrite."""
 
 
+_KEPT_LISTS = 4_000
+"""Of a history of 2,000 snapshots and those whose files wait for their deletion: some 10 MB."""
+
 Raw = bytes
 """`LiveFile.bytes` hides the builtin's name."""
 
@@ -84,14 +87,25 @@ class ManifestFiles:
 
     store: Store
     _contents: dict[str, ManifestContents] = field(default_factory=dict)
+    _lists: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
+    """The last lists that were written, read or told. Who deletes what old snapshots reached reads a hundred
+    of them: 0.4 s of processor time, and 3 s at 30 ms a request.
+    """
 
     def read_list(self, location: str) -> tuple[ManifestFile, ...]:
-        """Return the manifests of one snapshot. MissingMetadataError where its list has gone,
-        CorruptTableError where it is unreadable.
+        """Return the manifests of one snapshot, from memory where its list was seen before.
+        MissingMetadataError where it has gone, CorruptTableError where it is unreadable.
         """
-        source = _ReadBytes(location, self._read(location, "manifest list"))
-        with _telling_damage(location):
-            return tuple(read_manifest_list(source))
+        if (known := self._lists.get(location)) is not None:
+            return known
+        return self._parsed(_ReadBytes(location, self._read(location, "manifest list")))
+
+    def remember_list(self, location: str, manifests: tuple[ManifestFile, ...]) -> tuple[ManifestFile, ...]:
+        """Keep what a list holds, and return it."""
+        self._lists[location] = manifests
+        if len(self._lists) > _KEPT_LISTS:
+            del self._lists[next(iter(self._lists))]
+        return manifests
 
     def contents(self, manifest: ManifestFile) -> ManifestContents:
         """Return the live entries of a manifest, from memory where it was read before."""
@@ -105,11 +119,11 @@ class ManifestFiles:
         return known if known is not None and known.sequence_number == manifest.sequence_number else None
 
     def find_list(self, location: str) -> tuple[ManifestFile, ...] | None:
-        """Return the manifests of an expired snapshot, or None where its list was deleted."""
-        if (source := self._find(location)) is None:
-            return None
-        with _telling_damage(location):
-            return tuple(read_manifest_list(source))
+        """Return the manifests of an expired snapshot; None where its list has gone, and was never seen."""
+        if (known := self._lists.get(location)) is not None:
+            return known
+        source = self._find(location)
+        return None if source is None else self._parsed(source)
 
     def find_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...] | None:
         """Return all entries, those of removed files too, or None where the manifest was deleted. Remembers
@@ -171,7 +185,7 @@ class ManifestFiles:
             )
             writer.add_manifests(list(assigned))
         self.write_fresh(path, output.data)
-        return output.location, assigned
+        return output.location, self.remember_list(output.location, assigned)
 
     def write_fresh(self, path: str, data: bytes) -> None:
         """Store a file under a name that nobody else has, durably."""
@@ -191,6 +205,10 @@ class ManifestFiles:
                 )
         # Neither says that the name is durable, as a create does; what a listing has shown is.
         self.store.list_folder(path.rpartition("/")[0])
+
+    def _parsed(self, source: InputFile) -> tuple[ManifestFile, ...]:
+        with _telling_damage(source.location):
+            return self.remember_list(source.location, tuple(read_manifest_list(source)))
 
     def _find(self, location: str) -> InputFile | None:
         try:
