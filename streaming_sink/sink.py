@@ -151,6 +151,15 @@ class IcebergSink:
         """
         return tuple(self._reports)
 
+    def finish_clustering(self, timeout_seconds: float | None = None) -> str:
+        """Wait until the pass of `AsyncClustering` that is under way has ended; return what came of it, "" if
+        there was none. For the end of a job: `spark.stop()` would cut the pass off.
+
+        TimeoutError where it takes longer than so many seconds (None: however long); the pass goes on. On
+        Spark Connect passes run in the server, and there is none to wait for here.
+        """
+        return self._clusterer.finish(timeout_seconds)
+
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Land one micro-batch. Called by Spark, once per micro-batch and again for one that may not have
         ended.

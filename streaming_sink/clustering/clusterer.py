@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from planners import PartitionKey
@@ -31,7 +33,7 @@ class Clusterer:
         self._options = options
         self._watch = Watch(SYSTEM)
         self._thread: threading.Thread | None = None
-        self._ended: list[str] = []
+        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def after_commit(
         self,
@@ -62,6 +64,19 @@ class Clusterer:
                 told.append(self._due(asked, session, table, reservations))
         return "; ".join(told)
 
+    def finish(self, timeout_seconds: float | None) -> str:
+        """Wait for the pass beside the stream; return what came of it and was not told, "" for nothing.
+        TimeoutError where it takes longer.
+        """
+        if self._thread is not None:
+            self._thread.join(timeout_seconds)
+            if self._thread.is_alive():
+                raise TimeoutError(
+                    f"the clustering pass is still under way after {timeout_seconds} s, and goes on; wait"
+                    f" longer, or stop Spark: its plan is then free again: {self._options.location}"
+                )
+        return "; ".join(self._news())
+
     def _crowd(
         self, asked: InlineClustering, head: Head, touched: Collection[PartitionKey]
     ) -> SmallFiles | None:
@@ -85,14 +100,17 @@ class Clusterer:
 
     def _news(self) -> list[str]:
         """Return, once, what came of the passes beside the stream that have ended."""
-        ended, self._ended = self._ended, []
-        return ended
+        told = []
+        with suppress(queue.Empty):
+            while True:
+                told.append(self._ended.get_nowait())
+        return told
 
     def _beside(self, asked: InlineClustering, session: SparkSession) -> None:
         # A table is not for two threads, so this opens its own.
         try:
             table = Table.open(open_store(self._options.location, self._options.storage_options))
         except TimelineError as failure:
-            self._ended.append(f"clustering failed, and is tried again when it is due: {failure}")
+            self._ended.put(f"clustering failed, and is tried again when it is due: {failure}")
             return
-        self._ended.append(run_pass(asked, session, table, Reservations(table.store), self._watch))
+        self._ended.put(run_pass(asked, session, table, Reservations(table.store), self._watch))

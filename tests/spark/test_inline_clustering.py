@@ -370,8 +370,20 @@ def test_a_pass_beside_the_stream_loses_no_row_and_is_told_by_a_later_batch(
     add_files(tmp_path / "source", range(3))
     drain(spark, tmp_path / "source", sink, checkpoint)
     assert "1 of 1 groups" in sink.reports[-1].clustering
+    assert sink.finish_clustering() == "", "it was told already"
     assert len(_replaces(location)) == 1
     assert ids_of(location) == source_ids(3)
+
+
+def test_the_end_of_a_job_waits_for_the_pass_beside_the_stream(spark, tmp_path, location, checkpoint):
+    add_files(tmp_path / "source", range(2))
+    beside = AsyncClustering(every_commits=2, **BY_TEXT)
+    sink = IcebergSink(location, clustering=beside, sizing=SMALL, fill_policy="always")
+    assert sink.finish_clustering() == ""
+    drain(spark, tmp_path / "source", sink, checkpoint)
+    assert "1 of 1 groups" in sink.finish_clustering(120)
+    assert len(_replaces(location)) == 1
+    assert ids_of(location) == source_ids(2)
 
 
 def test_a_plan_whose_executor_died_is_taken_over_once_it_has_been_silent_for_long(spark, unclustered):

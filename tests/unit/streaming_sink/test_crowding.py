@@ -195,6 +195,22 @@ def test_a_pass_that_is_due_runs_where_it_always_does_while_files_are_few(table,
     assert passes == [threading.current_thread().name, "clustering"]
 
 
+def test_a_pass_that_takes_longer_than_one_waits_goes_on_and_is_told_later(table, monkeypatch):
+    _append(table, EU, [500 * KIB])
+    let_go = threading.Event()
+    monkeypatch.setattr(clusterer, "run_pass", lambda *_: "clustered" if let_go.wait(60) else "never")
+    due = {**NOT_FILLED, "clustering": AsyncClustering(every_commits=1, **CLUSTERING)}
+    sink = Clusterer(sink_options(table.store.location, due))
+    sink.after_commit(None, table, Reservations(table.store), (EU,), lambda _: nullcontext())
+    with pytest.raises(
+        TimeoutError, match=r"under way after 0.01 s, and goes on; wait longer, or stop"
+    ):
+        sink.finish(0.01)
+    let_go.set()
+    assert sink.finish(None) == "clustered"
+    assert sink.finish(None) == ""
+
+
 def test_files_that_filling_calls_small_are_what_counts_in_a_sink_that_fills(table, passes):
     _append(table, EU, [500 * KIB] * 9)
     inline = InlineClustering(every_commits=100, when_small_files=3, **CLUSTERING)
