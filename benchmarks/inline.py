@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import sys
@@ -31,6 +30,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.data import PARTITION_COLUMN, SCHEMA, write_batches
 from benchmarks.machine import machine, machine_line
+from benchmarks.sessions import local_session
 from benchmarks.states import State, states_of
 from planners import All, FileSizing
 from streaming_sink import AsyncClustering, IcebergSink, InlineClustering
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print, and optionally write, its tables."""
     options = _parse(arguments)
     work = Path(tempfile.mkdtemp(prefix="inline-", dir=options.work))
-    spark = _session()
+    spark = local_session("inline", {"spark.sql.streaming.numRecentProgressUpdates": "100000"})
     try:
         write_batches(work / "source", rows=ROWS, files=options.batches)
         results = [
@@ -177,25 +177,6 @@ def _run(spark: SparkSession, work: Path, batches: int, result: Result) -> None:
         if "failed" in report.clustering:
             raise RuntimeError(f"{result.name}: {report.clustering}")
     shutil.rmtree(place)
-
-
-def _session() -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings = {
-        "spark.sql.streaming.numRecentProgressUpdates": "100000",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.memory": "4g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("inline")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 def latencies(results: list[Result]) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import sys
@@ -28,6 +27,7 @@ from pyspark.sql import SparkSession
 from benchmarks.data import PARTITION_COLUMN, SCHEMA, write_batches
 from benchmarks.machine import machine, machine_line
 from benchmarks.measure import TableShape, shape_of
+from benchmarks.sessions import local_session
 from tests.jars import iceberg_runtime
 
 if TYPE_CHECKING:
@@ -216,26 +216,14 @@ def _start_peer(
 
 
 def _session(work: Path) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.jars": str(iceberg_runtime()),
         "spark.sql.catalog.peer": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.peer.type": "hadoop",
         "spark.sql.catalog.peer.warehouse": str(work / "warehouse"),
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.memory": "4g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
     }
-    builder = SparkSession.builder.master("local[2]").appName("microbatch")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return local_session("microbatch", settings)
 
 
 def markdown(results: list[Result]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +19,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from benchmarks.data import SCHEMA
+from benchmarks.sessions import local_session
 from benchmarks.tables import append_files, new_table, newest_metadata
 from planners import All
 from streaming_sink import clustering
@@ -261,7 +261,6 @@ def contents_of(frame: DataFrame) -> Contents:
 
 def session(work: Path, name: str) -> SparkSession:
     """Start Spark on two cores, with all engines; tables lie in folders of `work`."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.jars": ",".join(map(str, (iceberg_runtime(), *delta_runtime()))),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions,"
@@ -273,19 +272,8 @@ def session(work: Path, name: str) -> SparkSession:
         # The files under a table change between the runs.
         "spark.sql.catalog.iceberg.cache-enabled": "false",
         "spark.sql.parquet.compression.codec": "zstd",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
         # By default Delta reads its own log in fifty tasks.
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.warehouse.dir": str(work / "spark-warehouse"),
-        "spark.driver.memory": "4g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
     }
-    builder = SparkSession.builder.master("local[2]").appName(name)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return local_session(name, settings)
