@@ -41,7 +41,7 @@ def sort(
     held_bytes = 0
     try:
         for batch in batches:
-            if held and held_bytes + batch.nbytes > memory_bytes // _RUN_SHARE:
+            if held and held_bytes + batch.nbytes > run_bytes(memory_bytes):
                 runs.append(_spilled(held, schema, order, memory_bytes, counts))
                 held_bytes = 0
             held.append(batch)
@@ -55,6 +55,11 @@ def sort(
     finally:
         for run in runs:
             run.close()
+
+
+def run_bytes(memory_bytes: int) -> int:
+    """Return how much is sorted in memory."""
+    return memory_bytes // _RUN_SHARE
 
 
 def _taken(held: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from planners.clustering_policy import SortField, nearest
+from streaming_sink.clustering.number_sort import sorting_numbers
 from streaming_sink.clustering.text_sort import sorting_text
 from streaming_sink.metrics import Leaf, leaves
 
@@ -24,6 +26,9 @@ class Key:
     values: pa.ChunkedArray
     descending: bool = False
 
+
+_NUMBERS = (pa.int64(), pa.uint64())
+"""What `sorting_numbers` sorts: the places on a curve too."""
 
 Order = Callable[[pa.Table], list[Key]]
 """The keys of rows, most important first. Of each row alone: the same row has the same keys in any table."""
@@ -105,12 +110,23 @@ def sorting(keys: Sequence[Key]) -> pa.Array:
     """Return the row numbers in the order of the keys; rows that are alike stay in theirs."""
     if not keys:
         raise ValueError("an order needs at least one key")
-    names = [f"k{place}" for place in range(len(keys))]
-    table = pa.table([key.values for key in keys], names=names)
-    directions = ["descending" if key.descending else "ascending" for key in keys]
-    if len(keys) == 1:  # Arrow sorts one array several times faster than a table of one
-        values = table.column(0).combine_chunks()
-        is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
-        by_text = sorting_text(values, directions[0]) if is_text else None
-        return pc.array_sort_indices(values, order=directions[0]) if by_text is None else by_text
-    return pc.sort_indices(table, sort_keys=list(zip(names, directions, strict=True)))
+    rows = _sorting_by(keys[-1].values.combine_chunks(), keys[-1].descending)
+    for key in reversed(keys[:-1]):  # rows that are alike in it stay as later keys have put them
+        values = key.values.take(rows).combine_chunks()
+        rows = rows.take(_sorting_by(values, key.descending))
+    return rows
+
+
+def _sorting_by(values: pa.Array, descending: bool) -> pa.Array:
+    """Nulls come last."""
+    if values.null_count:
+        rows, nulls = pa.array(np.arange(len(values), dtype=np.uint64)), values.is_null()
+        places = _sorting_by(values.drop_null(), descending)
+        return pa.concat_arrays([rows.filter(pc.invert(nulls)).take(places), rows.filter(nulls)])
+    direction = "descending" if descending else "ascending"
+    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+        by_text = sorting_text(values, direction)
+        return pc.array_sort_indices(values, order=direction) if by_text is None else by_text
+    if values.type in _NUMBERS:
+        return pa.array(sorting_numbers(values.to_numpy(), descending))
+    return pc.array_sort_indices(values, order=direction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from streaming_sink.clustering.ranges import digest, first_rows, range_numbers
 from streaming_sink.encryption import KeysError
 from streaming_sink.metrics import FIELD_ID
 
-_READ_ROWS = 16 * 1024
+_READ_ROWS = 64 * 1024
 _READ_SHARE = 64
 """A batch takes this part of the task's memory, as far as the file's own sizes tell."""
 _SAMPLED_ROWS = 65_536
@@ -35,6 +36,8 @@ class GroupRows:
 
     def __init__(self, job: GroupJob) -> None:
         self._job = job
+        self._held: deque[pa.RecordBatch] = deque()
+        """All rows, from the first sample until they are handed out; none where they are too many."""
         self._samples: dict[frozenset[str], pa.Table] = {}
         self._range: tuple[Order, pa.Table] | None = None
         self._share_rows = job.rows
@@ -66,11 +69,20 @@ class GroupRows:
 
     def read(self, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, file after file; where `columns` names some, all others are left out."""
+        if columns is None and self._held:
+            held, self._held = self._held, deque()
+            while held:
+                yield held.popleft()
+            return
         for given in self._job.inputs:
             yield from file_rows(self._job, given, columns)
 
     def sample(self, columns: Collection[str]) -> pa.Table:
-        """Return these columns of rows from all over the group: the same ones in every task and attempt."""
+        """Return these columns of rows from all over the group: the same ones in every task and attempt.
+
+        Where all rows are no more than are sorted in memory, they are read for it as a whole, and kept for
+        the next `read` or `sorted` of all columns.
+        """
         names = frozenset(columns)
         if names not in self._samples:
             self._samples[names] = self._sampled(names)
@@ -100,7 +112,7 @@ class GroupRows:
 
     def _in_range(self, order: Order, firsts: pa.Table) -> Iterator[pa.RecordBatch]:
         self._share_rows = 0
-        for rows in _gathered(self.read(), self.schema):
+        for rows in _gathered(self.read(), self.schema, self.memory_bytes // _READ_SHARE):
             numbers = range_numbers(rows, firsts, order)
             mine = rows.take(np.flatnonzero(numbers == self._job.part))
             self._share_rows += mine.num_rows
@@ -112,7 +124,9 @@ class GroupRows:
         schema = pa.schema([field for field in self.schema if field.name in names])
         held: list[pa.RecordBatch] = []
         held_bytes = 0
-        for batch in self.read(names):
+        self._held = self._held or self._all_if_few()
+        batches = (each.select(schema.names) for each in self._held) if self._held else self.read(names)
+        for batch in batches:
             chosen = batch.take(np.flatnonzero(random.random(batch.num_rows) < share))
             held.append(chosen)
             held_bytes += chosen.nbytes
@@ -122,15 +136,31 @@ class GroupRows:
                 share /= 2
         return pa.Table.from_batches(held, schema).combine_chunks()
 
+    def _all_if_few(self) -> deque[pa.RecordBatch]:
+        """Return all rows where they are no more than are sorted in memory, none otherwise."""
+        held: deque[pa.RecordBatch] = deque()
+        held_rows = held_bytes = 0
+        for batch in self.read():
+            held.append(batch)
+            held_rows += batch.num_rows
+            held_bytes += batch.nbytes
+            # Gives up early: as if all others were as wide as these on average.
+            if held_bytes * self.rows > external_sort.run_bytes(self.memory_bytes) * held_rows:
+                return deque()
+        return held
 
-def _gathered(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+
+def _gathered(batches: Iterator[pa.RecordBatch], schema: pa.Schema, enough_bytes: int) -> Iterator[pa.Table]:
     """Join the batches of small files: what is done with a few rows costs as much as with thousands."""
     held: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
     for batch in batches:
         held.append(batch)
-        if sum(each.num_rows for each in held) >= _READ_ROWS // 2:
+        held_rows += batch.num_rows
+        held_bytes += batch.nbytes
+        if held_rows >= _READ_ROWS // 2 or held_bytes >= enough_bytes:
             yield pa.Table.from_batches(held, schema)
-            held = []
+            held, held_rows, held_bytes = [], 0, 0
     if held:
         yield pa.Table.from_batches(held, schema)
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming_sink.clustering.number_sort import sorting_numbers
+
 _NUMBER_BYTES = 8
 _MOST_ALIKE = 0.1
 """Beyond this part of texts whose numbers are alike, comparing texts at once is faster."""
@@ -24,17 +26,14 @@ def sorting_text(texts: pa.StringArray | pa.BinaryArray, direction: str) -> pa.A
     if texts.null_count or not len(texts):
         return None
     numbers = _numbers(texts)
-    places = pc.array_sort_indices(pa.array(numbers), order=direction)
-    rows = places.to_numpy()
+    rows = sorting_numbers(numbers, direction == "descending")
     in_order = numbers[rows]
     alike = in_order[1:] == in_order[:-1]
     if np.count_nonzero(alike) > _MOST_ALIKE * len(rows):
         return None
     unsettled = np.flatnonzero(np.append(alike, False) | np.append(False, alike))
-    if not len(unsettled):
-        return places
-    rows = rows.copy()
-    rows[unsettled] = _settled(texts, numbers, rows[unsettled], direction)
+    if len(unsettled):
+        rows[unsettled] = _settled(texts, numbers, rows[unsettled], direction)
     return pa.array(rows)
 
 

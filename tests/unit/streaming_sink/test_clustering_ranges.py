@@ -16,6 +16,7 @@ from streaming_sink.clustering.dispatch import cuts, tasks_of
 from streaming_sink.clustering.groups import Group
 from streaming_sink.clustering.ordering import by_columns, sorting
 from streaming_sink.clustering.ranges import first_rows, range_numbers
+from streaming_sink.clustering.rows import GroupRows
 from streaming_sink.clustering.strategies import AlongCurve, BinPack, Sort
 from streaming_sink.clustering.task import rewrite
 from tests.unit.streaming_sink.group_jobs import (
@@ -86,6 +87,69 @@ def test_the_tasks_of_a_group_write_every_row_once_and_agree_where_they_meet(str
     )
     assert len({result.ranges for result, _ in parts}) == 1
     assert all(result.rows for result, _ in parts)
+
+
+def _opened(store):
+    """Return a list that gains the path of each object that is opened from now on."""
+    opened = []
+    store.before = lambda verb, path: opened.append(path) if verb == "open" else None
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ends"), [("sort", (0.5,)), ("hilbert", (0.5,)), ("hilbert", ())], ids=str
+)
+def test_a_group_that_fits_is_read_once_for_its_sample_and_its_rows(strategy, ends):
+    store = MemoryStore()
+    files = [random_rows(300, seed) for seed in range(3)]
+    job = group_job(store, files, strategy=strategy, sort_by=["id"], rows_per_file=400, checksum=False)
+    opened = _opened(store)
+    for part in range(len(ends) + 1):
+        opened.clear()
+        rewrite(replace(job, cuts=ends, part=part), attempt=5)
+        assert opened == ["data/in-0.parquet", "data/in-1.parquet", "data/in-2.parquet"]
+
+
+def _wide_and_narrow(widths):
+    schema = pa.schema([arrow_field("key", pa.int64(), 1), arrow_field("text", pa.string(), 2)])
+    keys = np.random.default_rng(2).integers(0, 500, (len(widths), 500))
+    texts = [[f"{number:0{wide}d}" for number in range(500)] for wide in widths]
+    columns = [[pa.array(key), pa.array(text)] for key, text in zip(keys, texts, strict=True)]
+    return schema, [pa.RecordBatch.from_arrays(each, schema=schema) for each in columns]
+
+
+@pytest.mark.parametrize("strategy", ["sort", "zorder"])
+@pytest.mark.parametrize(
+    ("widths", "reads"), [((100, 100, 100), 1), ((9, 9, 280), 1), ((280, 9, 9), 3)], ids=str
+)
+def test_a_group_that_fits_is_cut_and_written_like_one_that_does_not(widths, reads, strategy):
+    """Rows with equal keys stay in the order in which they came, and the sample is the same rows. Where the
+    first file is so wide that all rows would not fit, they are not all held: its rows are read three times.
+    """
+    schema, files = _wide_and_narrow(widths)
+    store = MemoryStore()
+    job = group_job(
+        store, files, schema=schema, strategy=strategy, sort_by=["key"], rows_per_file=250, checksum=False
+    )
+    opened = _opened(store)
+    plenty = _parts(replace(job, memory_bytes=MIB), (0.3, 0.7))
+    assert opened.count("data/in-0.parquet") == 3 * reads
+    opened.clear()
+    scarce = _parts(replace(job, memory_bytes=MIB // 2), (0.3, 0.7))
+    assert opened.count("data/in-0.parquet") == 3 * 3
+    assert {result.ranges for result, _ in plenty} == {result.ranges for result, _ in scarce}
+    assert [table.to_pylist() for _, tables in plenty for table in tables] == [
+        table.to_pylist() for _, tables in scarce for table in tables
+    ]
+
+
+def test_all_rows_are_read_again_after_a_read_that_was_given_up():
+    """A strategy may look at the first rows, after its sample, before it reads them all."""
+    job = group_job(MemoryStore(), [random_rows(100, seed) for seed in range(3)])
+    group = GroupRows(job)
+    group.sample(["id"])
+    next(group.read())
+    assert [sum(batch.num_rows for batch in group.read()) for _ in range(2)] == [300, 300]
 
 
 def test_files_of_several_tasks_share_no_keys_and_come_out_even():

@@ -271,23 +271,48 @@ print(sum(file.rows for file in result.files), result.spilled_bytes, pa.default_
 """
 
 
-@pytest.mark.parametrize(("strategy", "sort_by"), [("sort", ["key desc"]), ("hilbert", ["key", "text"])])
-def test_a_group_of_four_times_the_memory_is_sorted_within_it(tmp_path, strategy, sort_by):
-    """Held is what Arrow's allocator ever had out, in a process that does nothing else."""
-    memory_bytes, count = 8 * MIB, 16 * 1024
+def _key_and_text(wide, count):
+    """Return eight files of so many rows, with a text of so many characters, and their schema."""
     schema = pa.schema([arrow_field("key", pa.int64(), 1), arrow_field("text", pa.string(), 2)])
     files = [
         pa.RecordBatch.from_pydict(
             {
                 "key": pa.array([each * 2654435761 % 2**32 for each in ids], pa.int64()),
-                "text": [f"{each * 40503 % 2**16:0236d}" for each in ids],
+                "text": [f"{each * 40503 % 2**16:0{wide}d}" for each in ids],
             },
             schema,
         )
         for ids in (range(start, start + count) for start in range(0, 8 * count, count))
     ]
-    given = sum(each.nbytes for each in files)
-    assert given >= 3.8 * memory_bytes
+    return schema, files
+
+
+def _measured(job, folder):
+    """Return the rows that a task wrote, the bytes that it spilled, and the most that it held.
+
+    Held is what Arrow's allocator ever had out, in a process that does nothing else.
+    """
+    saved = folder / "job"
+    saved.write_bytes(pickle.dumps(job))
+    told = subprocess.run(
+        [sys.executable, "-c", _MEASURED, str(saved)],
+        cwd=Path(__file__).parents[3],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return tuple(map(int, told.stdout.split()))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "sort_by"),
+    [("sort", ["key desc"]), ("sort", ["text", "key"]), ("hilbert", ["key", "text"])],
+    ids=str,
+)
+def test_a_group_of_four_times_the_memory_is_sorted_within_it(tmp_path, strategy, sort_by):
+    memory_bytes, count = 8 * MIB, 16 * 1024
+    schema, files = _key_and_text(236, count)
+    assert sum(each.nbytes for each in files) >= 3.8 * memory_bytes
     job = group_job(
         LocalStore(str(tmp_path)),
         files,
@@ -298,16 +323,32 @@ def test_a_group_of_four_times_the_memory_is_sorted_within_it(tmp_path, strategy
         rows_per_file=3 * count,
         checksum=False,
     )
-    saved = tmp_path / "job"
-    saved.write_bytes(pickle.dumps(job))
-    told = subprocess.run(
-        [sys.executable, "-c", _MEASURED, str(saved)],
-        cwd=Path(__file__).parents[3],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    rows, spilled, held = map(int, told.stdout.split())
+    rows, spilled, held = _measured(job, tmp_path)
     assert rows == 8 * count
     assert spilled
+    assert held <= memory_bytes, f"{held / memory_bytes:.2f} of the bound"
+
+
+@pytest.mark.parametrize(
+    ("wide", "count", "spills"),
+    [(157, 1024, False), (1000, 4096, True)],
+    ids=["just read at once", "wide rows"],
+)
+def test_a_range_of_a_group_is_sorted_within_the_memory(tmp_path, wide, count, spills):
+    memory_bytes = 8 * MIB
+    schema, files = _key_and_text(wide, count)
+    given = sum(each.nbytes for each in files)
+    assert spills or 0.95 < given / external_sort.run_bytes(memory_bytes) < 1
+    job = group_job(
+        LocalStore(str(tmp_path)),
+        files,
+        schema=schema,
+        sort_by=["key"],
+        memory_bytes=memory_bytes,
+        rows_per_file=4 * count,
+        checksum=False,
+    )
+    rows, spilled, held = _measured(replace(job, cuts=(0.1,), part=1), tmp_path)
+    assert 7 * count < rows < 7.5 * count
+    assert bool(spilled) == spills
     assert held <= memory_bytes, f"{held / memory_bytes:.2f} of the bound"
