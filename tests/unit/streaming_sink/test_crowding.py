@@ -202,9 +202,7 @@ def test_a_pass_that_takes_longer_than_one_waits_goes_on_and_is_told_later(table
     due = {**NOT_FILLED, "clustering": AsyncClustering(every_commits=1, **CLUSTERING)}
     sink = Clusterer(sink_options(table.store.location, due))
     sink.after_commit(None, table, Reservations(table.store), (EU,), lambda _: nullcontext())
-    with pytest.raises(
-        TimeoutError, match=r"under way after 0.01 s, and goes on; wait longer, or stop"
-    ):
+    with pytest.raises(TimeoutError, match=r"under way after 0.01 s, and goes on; wait longer, or stop"):
         sink.finish(0.01)
     let_go.set()
     assert sink.finish(None) == "clustered"
