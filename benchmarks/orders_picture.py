@@ -1,6 +1,6 @@
-"""Draws orders.svg: which part of a table each file covers, in four orders of the same rows.
+"""Draws docs/pictures/orders.svg: which part of a table each file covers, in four orders of the same rows.
 
-python docs/pictures/orders.py
+    python -m benchmarks.orders_picture
 
 Rows arrive in the order of their time, each of a random session. The curves are the product's own.
 """
@@ -77,4 +77,4 @@ def picture() -> str:
 
 
 if __name__ == "__main__":
-    Path(__file__).with_suffix(".svg").write_text(picture())
+    Path("docs/pictures/orders.svg").write_text(picture())
