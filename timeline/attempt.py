@@ -271,7 +271,7 @@ class Attempts:
             if any(location in contents.files for location in removed):
                 touched.add(manifest.manifest_path)
             else:
-                opened = sum(not file.sort_order_id for file in contents.below(self.intent.open_below_bytes))
+                opened = contents.open_below(self.intent.open_below_bytes)
                 sizes.append(
                     ManifestSize(
                         manifest.manifest_path, manifest.partition_spec_id, len(contents.files), opened

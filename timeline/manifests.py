@@ -71,6 +71,7 @@ class ManifestContents:
     entries: tuple[ManifestEntry, ...] | None
     """The whole entries, where they are few."""
     _below: dict[int, tuple[LiveFile, ...]] = field(default_factory=dict)
+    _open_below: dict[int, int] = field(default_factory=dict)
 
     def below(self, size: int) -> tuple[LiveFile, ...]:
         """Return the live files smaller than `size` bytes; looked for once, since planning asks at every
@@ -79,6 +80,12 @@ class ManifestContents:
         if size not in self._below:
             self._below[size] = tuple(file for file in self.files.values() if file.bytes < size)
         return self._below[size]
+
+    def open_below(self, size: int) -> int:
+        """Return how many of these may still be filled: those without a sort order. Counted once."""
+        if size not in self._open_below:
+            self._open_below[size] = sum(not file.sort_order_id for file in self.below(size))
+        return self._open_below[size]
 
 
 @dataclass
