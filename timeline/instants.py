@@ -25,7 +25,7 @@ from enum import Enum
 from timeline import names, succession
 from timeline.changes import Announce, Replace, Withdraw
 from timeline.claims import Claim, Watch, all_instants, instants_of, take_claim
-from timeline.errors import CommitConflictError, CorruptTableError, StoreUnavailableError
+from timeline.errors import CommitConflictError, CorruptTableError, StoreUnavailableError, TimelineError
 from timeline.head import Head
 from timeline.pending import PendingPlan, has_timed_out, pending_plans
 from timeline.plan_file import Plan, encode
@@ -112,8 +112,9 @@ def claim(
     """Return this executor's hold on a pending plan, or None where there is nothing to do.
 
     That is: the plan is not pending (any more), has timed out, or another executor has it and `watch` has not
-    seen it stand still for long enough. A plan whose file is lost is cancelled. What `check` raises of a plan
-    that this executor cannot carry out leaves it to others.
+    seen it stand still for long enough. It was pending when the claim was made: who slept until it had ended,
+    and its files had gone, does not work for nothing. A plan whose file is lost is cancelled. What `check`
+    raises of a plan that this executor cannot carry out leaves it to others.
     """
     head = table.refresh()
     pending = _find(head, plan_id)
@@ -131,7 +132,17 @@ def claim(
     executor = succession.new_id(environment, succession.commit_time(environment, head))
     if held:
         _LOG.warning("clustering plan %s shows no sign of life and is taken over", plan_id)
-    return take_claim(table.store, plan_id, plan, held + 1, executor)
+    taken = take_claim(table.store, plan_id, plan, held + 1, executor)
+    if taken is None:
+        return None
+    try:
+        is_pending = _find(table.refresh(), plan_id) is not None
+    except TimelineError:
+        taken.release()
+        raise
+    if not is_pending:
+        taken.release()
+    return taken if is_pending else None
 
 
 def complete(

@@ -95,8 +95,9 @@ class ManifestFiles:
     store: Store
     _contents: dict[str, ManifestContents] = field(default_factory=dict)
     _lists: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
-    """The last lists that were written, read or told. Who deletes what old snapshots reached reads a hundred
-    of them: 0.4 s of processor time, and 3 s at 30 ms a request.
+    """The last lists that were written or read; never what a version tells of one, since deletions go by
+    these. Who deletes what old snapshots reached reads a hundred of them: 0.4 s of processor time, and 3 s at
+    30 ms a request.
     """
 
     def read_list(self, location: str) -> tuple[ManifestFile, ...]:

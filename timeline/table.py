@@ -248,7 +248,7 @@ class Table:
         with our_turn(self.store, self.log.environment) as others_committed:
             published = publish(
                 self.log,
-                self.log.newest(base=self._head) if others_committed else self._head,
+                self.refresh() if others_committed else self._head,
                 lambda head: self._build(attempts, head),
                 lambda head, candidate: _standing(intent, head, candidate),
                 self.deadline_seconds,

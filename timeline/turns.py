@@ -1,7 +1,7 @@
 """Writers of one machine stand in line, instead of losing races to each other's commits (R15).
 
 A courtesy that nothing depends on: create-if-absent alone decides who has a version. Eight writers on one
-disk commit twice as many versions a minute so, for a third of the processor time, and none starves.
+disk commit nearly twice as many versions a minute so, for a third of the processor time, and none starves.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Most of a version file are its snapshots and its two logs: thousands of entries that never change, and that
 the version before had too. Each stands on a line of its own, is written once in its life, and is parsed only
 by a process that does not know the line yet. On a table of 2,000 snapshots that takes the reading of the
-version after one's own from 60 ms to 3 ms, and the writing of the next one from 50 ms to 2 ms.
+version after one's own from 59 ms to 6 ms, and the writing of the next one from 50 ms to 2.5 ms.
 """
 
 from __future__ import annotations

@@ -93,12 +93,7 @@ class VersionLog:
     def head_after(self, base: Head | None, version: Version) -> Head:
         """Return a version with its manifests, without a request where it tells what it added to `base`."""
         manifests = None if base is None else manifests_after(base, version)
-        if manifests is None:
-            return self.head(version)
-        head = Head(version, manifests, self.manifest_files)
-        if head.snapshot is not None:
-            self.manifest_files.remember_list(head.snapshot.manifest_list, manifests)
-        return head
+        return self.head(version) if manifests is None else Head(version, manifests, self.manifest_files)
 
     def head(self, version: Version) -> Head:
         """Return a version with its manifests: one GET for the list, none for manifests that are known."""

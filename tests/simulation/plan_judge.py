@@ -56,10 +56,7 @@ class PlanJudge:
             self.completed[plan] = member.number
 
     def claimed(self, plan: str, number: int, executor: str) -> None:
-        """An executor was told that it has a plan: nobody else has the same claim, unless files were lost, or
-        the plan has ended and its files went: who slept meanwhile works for nothing, and commits nothing.
-        """
-        excused = plan in self.spoiled or bool(self.completed.get(plan))
-        if self._claims.setdefault((plan, number), executor) != executor and not excused:
+        """An executor was told that it has a plan: nobody else has the same claim, unless files were lost."""
+        if self._claims.setdefault((plan, number), executor) != executor and plan not in self.spoiled:
             raise ViolationError(f"two executors have claim {number} of plan {plan} (R11)")
         self.met["plan claimed" if number == 1 else "plan taken over"] += 1

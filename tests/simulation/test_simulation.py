@@ -17,7 +17,7 @@ from tests.simulation.score import score
 from tests.simulation.simulation import Report
 
 SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "1500"))
-SEEDS_TO_CATCH = 200
+SEEDS_TO_CATCH = 300
 """Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
 _MUST_BE_MET = (
     "acknowledged", "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",

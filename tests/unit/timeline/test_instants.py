@@ -208,6 +208,39 @@ def test_of_two_executors_that_see_no_claim_one_gets_it() -> None:
     assert won[0].beat()
 
 
+def test_who_sleeps_until_a_plan_has_ended_and_its_files_went_has_no_claim_on_it() -> None:
+    """Seed 310147: its number was free again, and it would have rewritten the groups for nothing."""
+    lake = Lake()
+    files = two_files(lake)
+    plan_id = instants.schedule(lake.table, plan_of(files))
+
+    def before(verb: str, path: str) -> None:
+        if (verb, path) == ("create", names.inflight_path(plan_id, 1)) and reserved(lake):
+            other = lake.open()
+            assert instants.claim(other, plan_id) is not None
+            instants.complete(other, plan_id, [replace(lake, *files)])
+            lake.store.delete([each.path for each in lake.store.list_folder(names.CLUSTERING_FOLDER)])
+
+    assert instants.claim(lake.open(MemoryStore(lake.name, before=before)), plan_id) is None
+    assert lake.store.list_folder(names.CLUSTERING_FOLDER) == []
+
+
+def test_a_claim_of_which_nobody_can_tell_whether_its_plan_has_ended_is_given_back() -> None:
+    lake = Lake()
+    plan_id = instants.schedule(lake.table, plan_of(two_files(lake)))
+    claimed: list[str] = []
+
+    def before(verb: str, path: str) -> None:
+        if (verb, path) == ("create", names.inflight_path(plan_id, 1)):
+            claimed.append(path)
+        if (verb, path) == ("list", names.VERSION_FOLDER) and claimed:
+            raise ConnectionError
+
+    with pytest.raises(StoreUnavailableError):
+        instants.claim(lake.open(MemoryStore(lake.name, before=before)), plan_id)
+    assert instants.claim(lake.open(), plan_id) is not None
+
+
 def test_a_claim_whose_reply_was_lost_is_known_by_its_content() -> None:
     lake = Lake()
     plan_id = instants.schedule(lake.table, plan_of(two_files(lake)))

@@ -13,7 +13,8 @@ import pytest
 from pyiceberg.typedef import Record
 
 from tests.unit.timeline.world import SCHEMA, Clock, data_file
-from timeline.names import data_file_name, ulid
+from timeline.errors import CorruptTableError
+from timeline.names import data_file_name, ulid, version_path
 from timeline.stores import LocalStore, MemoryStore
 from timeline.table import Append, Committed, Table
 from timeline.turns import LONGEST_WAIT
@@ -89,6 +90,23 @@ def test_who_has_waited_builds_on_what_the_others_committed_and_loses_no_race(lo
     assert isinstance(committed, Committed)
     assert (committed.version, committed.attempts, len(waited)) == (5, 1, 3)
     assert len(list(Table.open(LocalStore(location)).head.live_files())) == 4
+
+
+def test_who_has_waited_builds_on_nothing_older_than_it_knew(location: str) -> None:
+    """Somebody deletes the highest version meanwhile: on the one before its rows would be lost."""
+    turn = LocalStore(location).take_turn()
+    clock = Clock()
+    Table.open(OutOfTurn(location)).commit([_append(Table.open(OutOfTurn(location)), 1)])
+
+    def delete_and_end(_: float) -> None:
+        LocalStore(location).delete([version_path(2)])
+        if turn is not None:
+            turn.__exit__(None, None, None)
+
+    table = Table.open(LocalStore(location), _with_sleep(clock, delete_and_end))
+    with pytest.raises(CorruptTableError, match="version 2 of the table has vanished, and 1 is highest"):
+        table.commit([_append(table, 2)])
+    assert not Path(location, version_path(2)).exists()
 
 
 def test_who_waits_for_a_writer_that_stands_still_goes_out_of_turn(location: str) -> None:
