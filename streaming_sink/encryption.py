@@ -76,11 +76,8 @@ class Cipher:
         self._keys = keys
         self._factory: pe.CryptoFactory | None = None
 
-    def __getstate__(self) -> Keys:
-        return self._keys
-
-    def __setstate__(self, keys: Keys) -> None:
-        self.__init__(keys)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cipher, (self._keys,)
 
     def encryption(self, names: KeyNames, columns: Collection[Leaf]) -> Any:
         """Return the properties of one new file with fresh data keys. KeysError."""
@@ -111,7 +108,7 @@ class Cipher:
         return self._factory
 
 
-class _Client(pe.KmsClient):  # type: ignore[misc]
+class _Client(pe.KmsClient):  # type: ignore[misc]  # pyarrow states no types
     """The user's client, whose failures name the key and hide the rest."""
 
     def __init__(self, keys: Keys) -> None:

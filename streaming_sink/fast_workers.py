@@ -29,6 +29,7 @@ def wanted(environment: Mapping[str, str] = os.environ) -> bool:
 
 def switch(on: bool) -> None:
     """Switch it on or off in this process, from the next task on."""
+    # Not by an assignment, which mypy refuses for a method.
     setattr(zipimport.zipimporter, "invalidate_caches", _invalidate_if_changed if on else _original)  # noqa: B010
 
 

@@ -445,47 +445,6 @@ def test_a_note_that_cannot_be_read_stops_nothing(data: bytes) -> None:
 # requests -----------------------------------------------------------------------------------------
 
 
-def test_nineteen_appends_in_twenty_cost_the_same_with_retention_as_without() -> None:
-    shore = Shore({**BRIEF, properties.MANIFEST_MIN_MERGE_COUNT: "1000"})
-    for _ in range(60):
-        shore.append()
-    shore.pass_versions(140)
-    swept = []
-    for _ in range(40):
-        notes = len(pending_notes(shore.objects))
-        shore.store.count()
-        committed = shore.append()
-        counted = shore.store.count()
-        if committed.version % 20:
-            assert counted == {"LIST": 1, "GET": 1, "PUT": 4}
-        else:
-            swept.append(committed.deleted.count(Kind.MANIFEST_LIST))
-            # One snapshot expires at first, and is noted. The notes are listed and read, those that wait too,
-            # and the hint again. What the lists of the snapshots held is known: they were written here.
-            assert (counted["PUT"], counted["LIST"]) == (4 + committed.expired_snapshots, 2)
-            assert counted["GET"] == 1 + 1 + notes + committed.expired_snapshots
-    assert swept == [19, 20]
-
-
-def test_who_committed_the_snapshots_reads_no_list_to_delete_what_they_reached() -> None:
-    """Each costs a request, one after another, while a stream waits; one who has not seen them reads each."""
-    shore = Shore()
-    deleted = 0
-    for _ in range(300):
-        before = len(shore.store.requests)
-        deleted += len(shore.fill().deleted.files)
-        read = [path for verb, path in shore.store.requests[before:] if verb == "read"]
-        assert not [path for path in read if path.endswith("-list.avro")]
-    assert deleted > 50
-    while (shore.table.head.number + 1) % 20:
-        shore.fill()
-    another = shore.open(shore.store)
-    shore.store.requests.clear()
-    lists = shore.fill(another).deleted.count(Kind.MANIFEST_LIST)
-    read = [path for verb, path in shore.store.requests if verb == "read" and path.endswith("-list.avro")]
-    assert len(read) > lists > 0
-
-
 def test_the_hint_is_mended_before_versions_go() -> None:
     """A writer that woke up late may have put it back to a version that is about to be deleted (R5, R19)."""
     shore = Shore()
