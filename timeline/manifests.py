@@ -1,18 +1,19 @@
-"""Manifests and manifest lists as files: pyiceberg speaks their Avro, a `Store` keeps their bytes."""
+"""Manifests and manifest lists as files, which a `Store` keeps."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import lru_cache
 
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import (
+    MANIFEST_LIST_FILE_SCHEMAS,
     UNASSIGNED_SEQ,
     DataFile,
     ManifestContent,
@@ -20,17 +21,18 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     ManifestWriterV2,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
     read_manifest_list,
-    write_manifest_list,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.types import StructType
 
+from timeline.avro import AvroFormat
 from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.stores.base import Created, Store
 
-_COMPRESSION: Literal["deflate"] = "deflate"
-_ENTRIES_PER_BLOCK = 1000
 _CACHED_ENTRIES = 256
 """A manifest of at most so many live entries is kept parsed in whole; it is the kind that fills rewrite."""
 
@@ -165,7 +167,7 @@ class ManifestFiles:
     ) -> ManifestFile:
         """Write one data manifest of `snapshot_id`, durably, with these entries, status included."""
         output = _WrittenBytes(self.store.uri(path))
-        with _BlockedManifestWriter(spec, schema, output, snapshot_id, _COMPRESSION) as writer:
+        with _ManifestWriter(spec, schema, output, snapshot_id, "deflate") as writer:
             for entry in entries:
                 writer.add_entry(entry)
         self.write_fresh(path, output.data)
@@ -182,18 +184,16 @@ class ManifestFiles:
         """Write one manifest list, durably. Return its location, and the manifests with their sequence
         numbers assigned.
         """
-        output = _WrittenBytes(self.store.uri(path))
-        with write_manifest_list(2, output, snapshot_id, parent_id, sequence_number, _COMPRESSION) as writer:
-            # pyiceberg's own copy shares its fields with the original, which a retry must find unassigned.
-            assigned = tuple(
-                writer.prepare_manifest(
-                    deepcopy(manifest) if manifest.sequence_number == UNASSIGNED_SEQ else manifest
-                )
-                for manifest in manifests
-            )
-            writer.add_manifests(list(assigned))
-        self.write_fresh(path, output.data)
-        return output.location, self.remember_list(output.location, assigned)
+        assigned = tuple(_numbered(manifest, sequence_number) for manifest in manifests)
+        metadata = {
+            "snapshot-id": str(snapshot_id),
+            "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
+            "sequence-number": str(sequence_number),
+            "format-version": "2",
+        }
+        self.write_fresh(path, _LIST_FORMAT.encode(assigned, metadata))
+        location = self.store.uri(path)
+        return location, self.remember_list(location, assigned)
 
     def write_fresh(self, path: str, data: bytes) -> None:
         """Store a file under a name that nobody else has, durably."""
@@ -321,35 +321,53 @@ def _telling_damage(location: str) -> Iterator[None]:
         ) from failure
 
 
-class _BlockedOutput(AvroOutputFile[ManifestEntry]):
-    """Puts many entries into one Avro block. pyiceberg makes a block for each, which doubles the file."""
+def _numbered(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
+    """Return a manifest with its sequence numbers, those that this commit gives to its own included. A copy:
+    a retry must find them unassigned.
+    """
+    if manifest.sequence_number != UNASSIGNED_SEQ:
+        return manifest
+    numbered = deepcopy(manifest)
+    numbered.sequence_number = sequence_number
+    if manifest.min_sequence_number == UNASSIGNED_SEQ:
+        numbered.min_sequence_number = sequence_number
+    return numbered
 
-    def __enter__(self) -> _BlockedOutput:
-        self._pending: list[ManifestEntry] = []
-        super().__enter__()
+
+_LIST_FORMAT = AvroFormat(MANIFEST_LIST_FILE_SCHEMAS[2], "manifest_file")
+
+
+@lru_cache(maxsize=64)
+def _entry_format(partition: StructType) -> AvroFormat:
+    data_file = data_file_with_partition(partition, format_version=2)
+    return AvroFormat(manifest_entry_schema_with_data_file(2, data_file), "manifest_entry")
+
+
+class _ManifestWriter(ManifestWriterV2):
+    """pyiceberg's, which counts and sums up, with an encoding of ours."""
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        entry_format = _entry_format(self._spec.partition_type(self._schema))
+        return _EncodedOnce(self._output_file, entry_format, self._meta)
+
+
+class _EncodedOnce(AvroOutputFile[ManifestEntry]):
+    """Keeps what it is given, and encodes it as it is closed."""
+
+    def __init__(self, output_file: OutputFile, form: AvroFormat, metadata: Mapping[str, str]) -> None:
+        self.output_file = output_file
+        self._format, self._metadata = form, metadata
+        self._entries: list[ManifestEntry] = []
+
+    def __enter__(self) -> _EncodedOnce:
         return self
 
     def write_block(self, objects: list[ManifestEntry]) -> None:
-        self._pending.extend(objects)
-        if len(self._pending) >= _ENTRIES_PER_BLOCK:
-            self._flush()
+        self._entries += objects
 
     def __exit__(self, *failure: object) -> None:
-        self._flush()
-        super().__exit__(None, None, None)
-
-    def _flush(self) -> None:
-        if self._pending:
-            super().write_block(self._pending)
-            self._pending = []
-
-
-class _BlockedManifestWriter(ManifestWriterV2):
-    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
-        usual = super().new_writer()
-        blocked = _BlockedOutput.__new__(_BlockedOutput)
-        blocked.__dict__.update(usual.__dict__)
-        return blocked
+        with self.output_file.create() as stream:
+            stream.write(self._format.encode(self._entries, self._metadata))
 
 
 class _WrittenBytes(OutputFile):

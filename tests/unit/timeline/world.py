@@ -400,7 +400,7 @@ def _next_version(
     )
 
 
-class _DeleteManifestWriter(manifests._BlockedManifestWriter):
+class _DeleteManifestWriter(manifests._ManifestWriter):
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
 
