@@ -95,6 +95,7 @@ class Table:
 
     def __post_init__(self) -> None:
         self._table_uuid = str(self._head.metadata.table_uuid)
+        self._seen_at = self.log.environment.monotonic()
 
     @classmethod
     def create(
@@ -193,6 +194,7 @@ class Table:
                 raise _gone(self.store)
             conflicts.check_table_is_the_same(head, self._table_uuid)
             self._move_to(head)
+        self._seen_at = self.log.environment.monotonic()
         return self._head
 
     def on_head(self, look: Callable[[Head], _T]) -> _T:
@@ -252,7 +254,9 @@ class Table:
                 lambda head: self._build(attempts, head),
                 lambda head, candidate: _standing(intent, head, candidate),
                 self.deadline_seconds,
+                self._seen_at,
             )
+        self._seen_at = self.log.environment.monotonic()
         if isinstance(published, Unneeded):
             if published.head is not None:
                 self._move_to(published.head)
