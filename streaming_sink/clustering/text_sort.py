@@ -1,5 +1,5 @@
-"""Sorting text by its first bytes as a number: where few texts share them, five times as fast as comparing
-texts (0.16 s instead of 0.95 s for 1.7 million of 16 characters).
+"""Sorting text by its first bytes as a number: where few texts share them, four to five times as fast as
+comparing texts (0.2 s instead of 0.9 s for 1.7 million of 16 characters).
 """
 
 from __future__ import annotations
