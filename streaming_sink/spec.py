@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
@@ -39,10 +39,17 @@ def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
     """
     parsed = [_field(text, schema, number) for number, text in enumerate(fields, PARTITION_FIELD_ID_START)]
     names = [field.name for field in parsed]
+    spelled = [make_compatible_name(name) for name in names]
     for text, field in zip(fields, parsed, strict=True):
         if names.count(field.name) > 1:
             raise ValueError(
                 f"two partition fields come to the same name, {field.name}; keep one of them: {text}"
+            )
+        in_manifests = make_compatible_name(field.name)
+        if spelled.count(in_manifests) > 1:
+            raise ValueError(
+                f"two partition fields come to the same name in manifests, {in_manifests}; rename a column:"
+                f" {text}"
             )
         clash = schema.find_field(field.name) if field.name in schema.column_names else None
         if clash and (clash.field_id != field.source_id or str(field.transform) != "identity"):

@@ -111,23 +111,26 @@ class Attempts:
     _builds: int = 0
 
     def prepare(self, head: Head) -> None:
-        """Write the manifests of the appended files, which no retry writes again. `head` may be stale."""
+        """Write the manifests of the appended files, which no retry writes again. `head` may be stale.
+
+        Where it fails, everything is as before: a retry that found none would commit a version without them.
+        """
         if not self.intent.appended:
             return
-        self._snapshot_id = succession.new_snapshot_id(self.environment)
+        conflicts.check_files_have_a_known_spec(head, self.intent.appended)
+        snapshot_id = succession.new_snapshot_id(self.environment)
         by_spec: dict[int, list[DataFile]] = defaultdict(list)
         for file in self.intent.appended:
             by_spec[file.spec_id].append(file)
-        self._append_manifests.clear()
-        self._append_files.clear()
-        conflicts.check_files_have_a_known_spec(head, self.intent.appended)
+        manifests, written = [], {}
         for spec_id, files in sorted(by_spec.items()):
             path = names.manifest_path(self._new_id(succession.commit_time(self.environment, head)))
-            entries = [added_entry(self._snapshot_id, file) for file in files]
+            entries = [added_entry(snapshot_id, file) for file in files]
             spec = head.metadata.specs()[spec_id]
-            manifest = self.manifest_files.write_manifest(path, spec, head.schema, self._snapshot_id, entries)
-            self._append_manifests.append(manifest)
-            self._append_files[manifest.manifest_path] = files
+            manifest = self.manifest_files.write_manifest(path, spec, head.schema, snapshot_id, entries)
+            manifests.append(manifest)
+            written[manifest.manifest_path] = files
+        self._snapshot_id, self._append_manifests, self._append_files = snapshot_id, manifests, written
 
     def build(self, head: Head, epoch: int | None, probed: str | None) -> Candidate:
         """Return the version after `head` that carries out the intent.
@@ -156,6 +159,8 @@ class Attempts:
         cutoff = state.head.properties.get(properties.GC_CUTOFF, "")
         if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._append_manifests):
             self.prepare(state.head)
+        if sum(map(len, self._append_files.values())) != len(self.intent.appended):
+            raise AssertionError(f"appended files stand in no manifest: {self._append_files.keys()}")
         snapshot = self._add_snapshot(
             state,
             Operation.APPEND,

@@ -7,22 +7,45 @@ takes it ten times as long.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Context, Decimal
+from operator import index
 from typing import Any
 from uuid import UUID
 
 import fastavro
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, NestedField, StructType, UUIDType
-from pyiceberg.utils.decimal import decimal_required_bytes, decimal_to_bytes
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+from pyiceberg.utils.decimal import decimal_required_bytes
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 _BLOCK_BYTES = 1 << 20
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_WIDE = Context(prec=80)
 _Convert = Callable[[Any], Any]
 
 
 class AvroFormat:
-    """The Avro files that hold records of one schema, whose fields stand in its order."""
+    """The Avro files that hold records of one schema, whose fields stand in its order.
+
+    ValueError where two fields have one name as Avro spells them, or one has none: some readers would refuse
+    the file, and others take one field for the other.
+    """
 
     def __init__(self, schema: Schema, name: str) -> None:
         avro = _named_apart(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name), set())
@@ -30,7 +53,9 @@ class AvroFormat:
         self._convert = _struct(schema.as_struct(), avro)
 
     def encode(self, records: Iterable[Any], metadata: Mapping[str, str]) -> bytes:
-        """Return the bytes of a deflated file that holds these records."""
+        """Return the bytes of a deflated file that holds these records. ValueError, TypeError, OverflowError
+        for a value that its type does not hold.
+        """
         written = io.BytesIO()
         fastavro.writer(
             written,
@@ -63,12 +88,20 @@ _NESTED = {"type", "fields", "items", "values"}
 
 
 def _struct(struct: StructType, avro: Any) -> _Convert:
+    names = [field["name"] for field in avro["fields"]]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"a field's name cannot be spelled in Avro: {name!r}")
+        if names.count(name) > 1:
+            raise ValueError(f"two fields have one name in Avro's spelling: {name!r}")
     fields = [
-        (field["name"], position, _field(of, field["type"]))
-        for position, (of, field) in enumerate(zip(struct.fields, avro["fields"], strict=True))
+        (name, position, _field(of, field["type"]))
+        for position, (name, of, field) in enumerate(zip(names, struct.fields, avro["fields"], strict=True))
     ]
 
     def convert(record: Any) -> dict[str, Any]:
+        if len(record) != len(fields):
+            raise ValueError(f"a record of {len(record)} fields for a type of {len(fields)}: {record}")
         return {
             name: record[position] if each is None else each(record[position])
             for name, position, each in fields
@@ -91,27 +124,51 @@ def _optional(kind: IcebergType, avro: Any) -> _Convert:
 
 
 def _value(kind: IcebergType, avro: Any) -> _Convert | None:
-    """Return what makes fastavro's value of pyiceberg's; None where they are the same."""
+    """Return what makes fastavro's value of pyiceberg's; None where they are the same. ValueError, TypeError
+    or OverflowError where the type does not hold a value: fastavro would cut it off.
+    """
     if isinstance(kind, StructType):
         return _struct(kind, avro)
     if isinstance(kind, ListType):
         return _list(_field(kind.element_field, avro["items"]))
     if isinstance(kind, MapType):
-        return _pairs
+        key, value = (field["type"] for field in avro["items"]["fields"])
+        return _pairs(_field(kind.key_field, key), _field(kind.value_field, value))
     if isinstance(kind, DecimalType):
-        size = decimal_required_bytes(kind.precision)
-        return lambda number: decimal_to_bytes(number, size)
+        return _unscaled(kind.scale, decimal_required_bytes(kind.precision))
     if isinstance(kind, UUIDType):
         return lambda value: value.bytes if isinstance(value, UUID) else value
+    if isinstance(kind, IntegerType | DateType):
+        return _int
+    if isinstance(kind, LongType | TimeType | TimestampType | TimestamptzType):
+        return index
     return None
+
+
+def _int(value: Any) -> int:
+    number = index(value)
+    if not -(2**31) <= number < 2**31:
+        raise OverflowError(f"this does not fit into 32 bits: {number}")
+    return number
+
+
+def _unscaled(scale: int, size: int) -> _Convert:
+    def convert(number: Decimal) -> bytes:
+        unscaled = number.scaleb(scale, _WIDE)
+        if unscaled != unscaled.to_integral_value():
+            raise ValueError(f"a decimal of {scale} digits behind the point cannot hold {number}")
+        return int(unscaled).to_bytes(size, "big", signed=True)
+
+    return convert
 
 
 def _list(element: _Convert | None) -> _Convert:
     return list if element is None else lambda values: [element(value) for value in values]
 
 
-def _pairs(values: Mapping[int, Any]) -> list[dict[str, Any]]:
-    """A map whose keys are no text is a list of pairs in Avro; Iceberg's metadata maps field ids to plain
-    values.
-    """
-    return [{"key": key, "value": value} for key, value in values.items()]
+def _pairs(key: _Convert | None, value: _Convert | None) -> _Convert:
+    """A map whose keys are no text is a list of pairs in Avro; Iceberg's metadata maps the ids of fields."""
+    assert key is not None
+    if value is None:
+        return lambda pairs: [{"key": key(k), "value": v} for k, v in pairs.items()]
+    return lambda pairs: [{"key": key(k), "value": value(v)} for k, v in pairs.items()]

@@ -261,6 +261,11 @@ class ManifestFiles:
         return contents
 
 
+def check_partition_names(partition: StructType) -> None:
+    """Raise ValueError where manifests cannot spell the fields of a partition; see `AvroFormat`."""
+    _entry_format(partition)
+
+
 def is_data(manifest: ManifestFile) -> bool:
     return manifest.content == ManifestContent.DATA
 

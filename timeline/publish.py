@@ -22,7 +22,7 @@ from enum import Enum, auto
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 
-from timeline import properties
+from timeline import properties, retention
 from timeline.attempt import Candidate
 from timeline.clock import Environment
 from timeline.errors import (
@@ -187,8 +187,14 @@ def _look(
                 try:
                     listing = log.list()
                     head = log.newest(listing, base=base)
-                    ours = (each for each in doubtful if head and _descends(head, each, standing, log))
-                    if head is not None and (found := next(ours, None)) is not None:
+                    if head is None:
+                        raise CommitStateUnknownError(
+                            f"the table was dropped while version {doubtful[-1].head.number} was on its way:"
+                            " if it was created, its rows have gone with the table. Nothing was deleted:"
+                            f" {log.store.location}"
+                        )
+                    ours = (each for each in doubtful if _descends(head, each, standing, log))
+                    if (found := next(ours, None)) is not None:
                         return head, Published(found, head, listing, attempts=0)
                     return head, None
                 except (StoreUnavailableError, MissingMetadataError) as failure:
@@ -287,12 +293,12 @@ def _confirm(
                     head = (
                         ours if holds_slot and listing.highest == ours.number else log.newest(listing, ours)
                     )
-                    if head is ours:
+                    if head is None or head.number < ours.number:
+                        raise _StillUnknownError
+                    if head.metadata.table_uuid == ours.metadata.table_uuid:
                         _check_base(log, listing, candidate)
                 except (StoreUnavailableError, FileNotFoundError) as failure:
                     raise _StillUnknownError from failure
-                if head is None or head.number < ours.number:
-                    raise _StillUnknownError
                 if head is ours:
                     listed = listing.versions[ours.number].identity
                     return replace(ours, version=replace(ours.version, identity=listed)), listing
@@ -317,27 +323,52 @@ def _confirm(
 
 
 def _check_base(log: VersionLog, listing: Listing, candidate: Candidate) -> None:
-    """Raise CorruptTableError where the version that the candidate follows was deleted and made again: by no
-    rule of this protocol, since the last 100 stay, but by somebody who cleans up by hand.
+    """Raise where the table was dropped under the candidate, or the version that it follows was deleted and
+    made again: by no rule of this protocol, since the last 100 stay, but by somebody's hand.
     """
-    base = candidate.base
-    listed = None if base is None else listing.versions.get(base.number)
-    if (
-        base is None
-        or listed is None
-        or listed.identity == base.version.identity
-        or not base.version.identity
-    ):
+    base, ours = candidate.base, candidate.head
+    if base is None or base.number <= listing.highest - retention.VERSIONS_ALWAYS_KEPT:
+        return
+    listed = listing.versions.get(base.number)
+    if listed is None:
+        if not _is_dropped(log, listing, base):
+            return  # a gap, which loses nothing: our version has all that the deleted one had
+        if listing.highest == ours.number:
+            log.delete([ours.number])  # it would hide the new table, or stand for one that is gone
+        raise CommitStateUnknownError(
+            f"the table was dropped while version {ours.number} was on its way: the versions before it have"
+            " gone. If others have seen it, its rows have gone with the old table. No data file was deleted."
+            " Restart the query if the table that is there now is the one that you mean:"
+            f" {log.store.location}"
+        )
+    if not base.version.identity or listed.identity == base.version.identity:
         return
     found = log.store.read(version_path(base.number))  # a copy that was put back is as good
     again = parse_version(base.number, found.data, log.store.location)
     if again.commit_id != base.version.commit_id:
         raise CorruptTableError(
             f"version {base.number} was deleted, and another writer has made it again, while this one held"
-            f" the old one: version {candidate.head.number} follows that, and lacks the other's rows. Nothing"
-            f" was deleted. Stop all writers, find what deletes versions, and see what `doctor` says:"
+            f" the old one: version {ours.number} follows that, and lacks the other's rows. Nothing was"
+            f" deleted. Stop all writers, find what deletes versions, and see what `doctor` says:"
             f" {log.store.location}"
         )
+
+
+def _is_dropped(log: VersionLog, listing: Listing, base: Head) -> bool:
+    """Return whether all of a table went with a version: what is below it now is another table, or nothing,
+    and its files have gone too.
+    """
+    below = max((number for number in listing.versions if number < base.number), default=None)
+    if below is not None:
+        found = parse_version(below, log.store.read(version_path(below)).data, log.store.location)
+        return found.metadata.table_uuid != base.metadata.table_uuid
+    if base.snapshot is None:
+        return False
+    try:
+        log.store.read(log.store.relative(base.snapshot.manifest_list))
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _descends(

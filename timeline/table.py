@@ -26,7 +26,7 @@ from timeline.errors import (
 )
 from timeline.garbage import sweep
 from timeline.head import Head
-from timeline.manifests import ManifestFiles
+from timeline.manifests import ManifestFiles, check_partition_names
 from timeline.names import version_number, version_path
 from timeline.pending import pending_plans
 from timeline.publish import DEADLINE_SECONDS, Published, Standing, Unneeded, publish
@@ -113,7 +113,8 @@ class Table:
 
         Field ids are assigned afresh. The store is probed before anything is written: UnsafeStoreError if it
         does not keep create-if-absent; `store_is_checked` says that the caller has done so by `check_store`.
-        ValueError for a property that belongs to the protocol.
+        ValueError for a property that belongs to the protocol, and for partition fields whose names manifests
+        cannot spell, or spell alike.
         """
         _check_properties(table_properties or {})
         manifest_files = ManifestFiles(store)
@@ -462,6 +463,7 @@ def _new_metadata(
     table_uuid = uuid.UUID(int=environment.random.getrandbits(128), version=4)
     metadata = new_table_metadata(schema, spec, sort_order, location, {"format-version": "2"}, table_uuid)
     assert isinstance(metadata, TableMetadataV2)
+    check_partition_names(metadata.spec().partition_type(metadata.schema()))
     merged = {**properties.DEFAULTS, **given, **properties.guards(location, metadata.schema())}
     return metadata.model_copy(update={"properties": merged})
 

@@ -9,7 +9,8 @@ version after one's own from 59 ms to 6 ms, and the writing of the next one from
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -50,10 +51,8 @@ class Version:
     def entries(self) -> dict[str, IcebergBaseModel]:
         """The entries of its long arrays by the line that each has in the file."""
         metadata = self.metadata
-        return {
-            _line(entry): entry
-            for entry in (*metadata.snapshots, *metadata.snapshot_log, *metadata.metadata_log)
-        }
+        found = [*metadata.snapshots, *metadata.snapshot_log, *metadata.metadata_log]
+        return dict(zip(_lines(found), found, strict=True))
 
 
 def encode_metadata(metadata: TableMetadataV2) -> bytes:
@@ -63,39 +62,47 @@ def encode_metadata(metadata: TableMetadataV2) -> bytes:
         _SNAPSHOT_LOG: metadata.snapshot_log,
         _METADATA_LOG: metadata.metadata_log,
     }
-    long = [f'"{name}":[\n' + ",\n".join(map(_line, arrays[name])) + "\n]" for name in _LONG]
+    long = [f'"{name}":[\n' + ",\n".join(_lines(arrays[name])) + "\n]" for name in _LONG]
     rest = metadata.model_dump_json(exclude={name.replace("-", "_") for name in _LONG})
     return ("{" + ",".join([*long, rest[1:]])).encode()
 
 
-def _line(entry: IcebergBaseModel) -> str:
-    # Kept on the object itself, whose life is exactly that of the memory; a changed copy takes it along.
-    whose, text = entry.__dict__.get("_line", (0, ""))
-    if whose != id(entry):
-        text = entry.model_dump_json()
-        entry.__dict__["_line"] = id(entry), text
-    return str(text)
+def _lines(entries: Sequence[IcebergBaseModel]) -> list[str]:
+    """Return the line of each entry. It is written once, and then kept on the object itself, whose life is
+    exactly that of the memory; a changed copy takes it along.
+    """
+    # One expression: there are five thousand of them at every commit.
+    return [
+        kept[1] if (kept := entry.__dict__.get("_line")) and kept[0] == id(entry) else _written(entry)
+        for entry in entries
+    ]
+
+
+def _written(entry: IcebergBaseModel) -> str:
+    line = entry.model_dump_json()
+    entry.__dict__["_line"] = id(entry), line
+    return line
 
 
 def _decode(text: str, known: Version | None) -> TableMetadata:
     """Return the metadata that a version file holds; entries that `known` has too are taken from it."""
     parts = None if known is None else _lines_and_rest(text)
-    if known is None or parts is None:
-        return TableMetadataUtil.parse_raw(text)
-    lines, rest = parts
-    entries = known.entries
-    return TableMetadataUtil.parse_raw(rest).model_copy(
-        update={
-            "snapshots": [_entry(Snapshot, line, entries) for line in lines[_SNAPSHOTS]],
-            "snapshot_log": [_entry(SnapshotLogEntry, line, entries) for line in lines[_SNAPSHOT_LOG]],
-            "metadata_log": [_entry(MetadataLogEntry, line, entries) for line in lines[_METADATA_LOG]],
-        }
-    )
+    if known is not None and parts is not None:
+        lines, rest = parts
+        with suppress(ValueError):  # laid out differently after all
+            return TableMetadataUtil.parse_raw(rest).model_copy(
+                update={
+                    "snapshots": _entries(Snapshot, lines[_SNAPSHOTS], known),
+                    "snapshot_log": _entries(SnapshotLogEntry, lines[_SNAPSHOT_LOG], known),
+                    "metadata_log": _entries(MetadataLogEntry, lines[_METADATA_LOG], known),
+                }
+            )
+    return TableMetadataUtil.parse_raw(text)
 
 
-def _entry(kind: type[_Entry], line: str, known: Mapping[str, IcebergBaseModel]) -> _Entry:
-    found = known.get(line)
-    return found if isinstance(found, kind) else kind.model_validate_json(line)
+def _entries(kind: type[_Entry], lines: Iterable[str], known: Version) -> list[_Entry]:
+    found = ((line, known.entries.get(line)) for line in lines)
+    return [entry if isinstance(entry, kind) else kind.model_validate_json(line) for line, entry in found]
 
 
 def _lines_and_rest(text: str) -> tuple[dict[str, list[str]], str] | None:
@@ -112,7 +119,10 @@ def _lines_and_rest(text: str) -> tuple[dict[str, list[str]], str] | None:
             return None
         lines[name] = text[start:end].split(",\n") if end > start else []
         position, before = end + len("\n]"), ","
-    return (lines, "{" + text[position + 1 :]) if text.startswith(",", position) else None
+    rest = "{" + text[position + 1 :]
+    # Of two arrays of one name JSON takes the last.
+    again = any(f'"{name}"' in rest for name in _LONG)
+    return (lines, rest) if text.startswith(",", position) and not again else None
 
 
 def parse_version(

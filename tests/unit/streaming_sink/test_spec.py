@@ -89,6 +89,15 @@ def test_two_fields_of_one_name_are_refused():
         partition_spec(["bucket(4, name)", "bucket(8, name)"], SCHEMA)
 
 
+@pytest.mark.parametrize("columns", [["2024", "_2024"], ["x-y", "x_x2Dy"]], ids=str)
+def test_two_fields_that_manifests_spell_alike_are_refused(columns):
+    """One reader took one for the other, and lost rows in silence; others could not read the table."""
+    schema = Schema(*(iceberg.NestedField(i + 1, name, iceberg.LongType()) for i, name in enumerate(columns)))
+    with pytest.raises(ValueError, match=f"the same name in manifests, {columns[1]}; rename a column"):
+        partition_spec(columns, schema)
+    assert len(partition_spec(columns[:1], schema).fields) == 1
+
+
 def test_a_field_named_as_another_column_is_refused():
     with pytest.raises(ValueError, match="named as a column of the table, rename that: id_bucket"):
         partition_spec(["bucket(4, id)"], SCHEMA)

@@ -46,8 +46,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from timeline.avro import AvroFormat
 from timeline.manifests import ManifestFiles, _OneFile, _ReadBytes, _WrittenBytes, added_entry, deleted_entry
 from timeline.stores import MemoryStore
+from timeline.table import Table
 
 UUID_VALUE = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 VALUES: list[tuple[IcebergType, Any]] = [
@@ -203,3 +205,70 @@ def test_many_entries_share_a_block() -> None:
     ours, theirs = both(schema, spec, [added_entry(77, data_file((i,))) for i in range(200)])
     assert len(list(fastavro.block_reader(io.BytesIO(ours)))) == 1
     assert len(ours) < len(theirs) / 2
+
+
+def partition_format(schema: Schema, spec: PartitionSpec) -> AvroFormat:
+    return AvroFormat(Schema(*spec.partition_type(schema).fields), "partition")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (IntegerType(), 2**31),
+        (IntegerType(), 1.5),
+        (LongType(), 1.5),
+        (LongType(), 2**63),
+        (DateType(), Decimal("1.5")),
+        (TimestampType(), 1.5),
+        (TimestamptzType(), "1"),
+        (DecimalType(9, 2), Decimal("1.255")),
+        (DecimalType(2, 0), Decimal(10**9)),
+        (FixedType(3), b"ab"),
+        (StringType(), 7),
+    ],
+    ids=str,
+)
+def test_a_value_that_its_type_does_not_hold_is_refused(kind: IcebergType, value: Any) -> None:
+    """fastavro would have cut the fractions off, and pyiceberg written 1.5 as 0.15, between two that fit."""
+    schema, spec = table_of(kind)
+    entry_format = partition_format(schema, spec)
+    assert entry_format.encode([Record(None)], {})
+    with pytest.raises((ValueError, TypeError, OverflowError, AttributeError)):
+        entry_format.encode([Record(value)], {})
+
+
+def test_a_decimal_of_fewer_digits_is_written_at_its_scale() -> None:
+    schema, spec = table_of(DecimalType(9, 2))
+    data = partition_format(schema, spec).encode([Record(Decimal("1.5"))], {})
+    assert [list(row.values()) for row in fastavro.reader(io.BytesIO(data))] == [[Decimal("1.50")]]
+
+
+@pytest.mark.parametrize("statistics", [{"column_sizes": {1: 1.5}}, {"value_counts": {1.5: 1}}], ids=str)
+def test_a_statistic_that_is_no_number_is_refused(statistics: dict[str, Any]) -> None:
+    schema, spec = table_of(LongType())
+    with pytest.raises(TypeError):
+        ManifestFiles(MemoryStore()).write_manifest(
+            "metadata/m.avro", spec, schema, 77, [added_entry(77, data_file((1,), **statistics))]
+        )
+
+
+def test_a_record_of_other_fields_than_its_type_is_refused() -> None:
+    schema, spec = table_of(LongType())
+    with pytest.raises(ValueError, match="a record of 2 fields for a type of 1"):
+        partition_format(schema, spec).encode([Record(1, 2)], {})
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [(("1a", "_1a"), "two fields have one name"), (("m²",), "cannot be spelled in Avro")],
+    ids=str,
+)
+def test_a_table_whose_partitions_manifests_cannot_tell_apart_is_not_made(
+    columns: tuple[str, ...], said: str
+) -> None:
+    schema = Schema(*(NestedField(i + 1, name, LongType()) for i, name in enumerate(columns)))
+    fields = [PartitionField(i + 1, 1000 + i, IdentityTransform(), name) for i, name in enumerate(columns)]
+    store = MemoryStore()
+    with pytest.raises(ValueError, match=said):
+        Table.create(store, schema, PartitionSpec(*fields))
+    assert not list(store.list_below(""))

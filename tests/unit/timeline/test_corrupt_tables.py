@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.timeline.world import SCHEMA, Clock, FaultyStore, Lake, versions_of
+from tests.unit.timeline.world import BY_P, SCHEMA, Clock, FaultyStore, Lake, versions_of
 from timeline import properties
 from timeline.changes import Append, SetProperties
 from timeline.errors import (
@@ -235,6 +235,43 @@ def test_a_commit_under_which_the_table_was_made_again_is_unknown() -> None:
         lake.table.commit([Append((lake.file(),))])
     with pytest.raises(CommitConflictError, match="dropped and created again"):
         lake.table.refresh()
+
+
+@pytest.mark.parametrize("commits_again", [None, 0, 1])
+def test_a_table_that_was_dropped_before_a_commit_is_not_buried_by_it(commits_again: int | None) -> None:
+    """A table that was made again begins at version 1: a writer of the old one went on above it, with an
+    acknowledgement, and nobody saw the new table's rows any more.
+    """
+    lake = two_versions()
+    stale = lake.open()
+    lake.table.commit([Append((lake.file(),))])
+    stale.refresh()
+    store = store_of(lake)
+    store.delete([listed.path for listed in store.list_below("")])
+    theirs = [lake.file() for _ in range(commits_again or 0)]
+    if commits_again is not None:
+        other = Table.create(store, SCHEMA, BY_P, environment=Clock().environment(77))
+        for file in theirs:
+            other.commit([Append((file,))])
+    before = sorted(listed.path for listed in store.list_folder("metadata"))
+    with pytest.raises(CommitStateUnknownError, match="was dropped while version 4 was on its way"):
+        stale.commit([Append((lake.file(),))])
+    assert sorted(listed.path for listed in store.list_folder("metadata")) == before
+    if commits_again is not None:
+        assert lake.live() == {file.file_path for file in theirs}
+        other.commit([Append((lake.file(),))])
+
+
+def test_a_base_that_was_made_again_is_told_though_others_have_built_on_it() -> None:
+    lake = two_versions()
+    mine = lake.open(lake.store)
+    store_of(lake).delete([version_path(2)])
+    theirs = lake.file()
+    assert lake.open().commit([Append((theirs,))]).version == 2
+    lake.store.lists.append(lambda: lake.open().commit([Append((lake.file(),))]))
+    with pytest.raises(CorruptTableError, match="2 was deleted, and another writer has made it again"):
+        mine.commit([Append((lake.file(),))])
+    assert theirs.file_path not in lake.live()
 
 
 def test_a_store_that_fails_is_never_an_empty_table() -> None:

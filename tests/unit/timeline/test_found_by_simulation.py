@@ -258,3 +258,40 @@ def test_a_commit_of_a_table_that_was_made_again_meanwhile_is_not_declared_faile
         CommitStateUnknownError, match="dropped and made again while version 2 was on its way"
     ):
         writer.commit([Append((lake.file(1),))])
+
+
+def test_a_manifest_that_could_not_be_written_again_is_not_left_out() -> None:
+    """Seed 318380: the fence had risen over the manifest of a loser. To write it again failed, on a winner
+    that no listing had shown; the next attempt, on a listed head, found no manifest and committed a snapshot
+    without its file: an acknowledged row that nobody would ever have read (R6, R21).
+    """
+    lake = Lake()
+    store = _FailsOnce(lake.name)
+    mine, noon = lake.open(store), lake.clock.now_ms
+
+    def another_wins_and_the_fence_rises() -> None:
+        cutoff = names.ulid_floor(noon + 1000)
+        lake.change_metadata(
+            lambda metadata: {"properties": {**metadata.properties, properties.GC_CUTOFF: cutoff}}
+        )
+        lake.clock.now_ms = noon + 2000
+        store.fails = True
+
+    store.creates.append(another_wins_and_the_fence_rises)
+    new = lake.file(3, id_ms=noon + 1500)
+    committed = mine.commit([Append((new,))])
+    assert isinstance(committed, Committed)
+    assert not store.fails
+    assert lake.live_rows() == lake.rows_of(new)
+
+
+class _FailsOnce(FaultyStore):
+    """Refuses one manifest, once it is told to."""
+
+    fails = False
+
+    def create(self, path: str, data: bytes) -> CreateOutcome:
+        if self.fails and path.endswith("-manifest.avro"):
+            self.fails = False
+            raise StoreUnavailableError("it does not answer")
+        return super().create(path, data)

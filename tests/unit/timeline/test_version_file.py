@@ -70,6 +70,19 @@ def test_an_entry_that_says_something_else_is_not_taken_for_the_known_one(lake: 
         assert read.metadata.snapshots[1:] == head.metadata.snapshots[1:]
 
 
+def test_a_layout_that_is_almost_ours_reads_the_same_whatever_is_known(lake: Lake) -> None:
+    head = lake.table.head.version
+    data = _data(lake, head.number)
+    first = data.index(b",\n{")
+    for changed in (
+        data[:-1] + b',"snapshot-log":[],"metadata-log":[]}',  # of two keys the last one counts
+        data[:first] + b",\n" + data[first:].replace(b',"', b',\n"', 1)[2:],  # an entry on two lines
+        data[: data.index(b'"metadata-log":[')] + b'"metadata-log":[\n]' + data[data.rindex(b"\n]") + 2 :],
+    ):
+        read = parse_version(head.number, changed, lake.store.location, known=head)
+        assert read.metadata == parse_version(head.number, changed, lake.store.location).metadata
+
+
 @pytest.mark.parametrize("at", [0.1, 0.5, 0.9, 0.99])
 def test_damage_is_told_whatever_is_known(lake: Lake, at: float) -> None:
     head = lake.table.head.version
