@@ -272,6 +272,10 @@ SWITCHES = (
            f"{_HERE}.mixed_manifest(self, state),\n        state.carried(),"),
     Switch("R21", "a summary counts a file too few", Attempts, "_add_snapshot",
            "operation, added, removed,", "operation, list(added)[1:], removed,"),
+    Switch("R21", "a manifest that could not be written again is left out", Attempts, "prepare",
+           "manifests, written = [], {}",
+           "manifests, written = [], {}\n"
+           "    self._append_manifests, self._append_files = manifests, written", rare=True),
     Switch("R22", "the append stands in the snapshot log", Attempts, "_finish",
            "SnapshotLogEntry(snapshot_id=current.snapshot_id, timestamp_ms=current.timestamp_ms),",
            "*(SnapshotLogEntry(snapshot_id=s.snapshot_id, timestamp_ms=s.timestamp_ms)"
@@ -286,6 +290,11 @@ ELSEWHERE = (
     ("R9", "a half-written or vanished version after a power cut", "power-cut replay in tests/processes"),
     ("R10", "rows routed by more than their values", "executor loss in tests/spark/test_executor_loss.py"),
     ("R14", "an acknowledgement before the sync", "power-cut replay in tests/processes"),
+    (
+        "R17",
+        "what follows a table that was dropped is acknowledged",
+        "tests/unit/timeline/test_corrupt_tables.py",
+    ),
     ("R18", "a store that ignores the condition", "the probe's tests in tests/unit/timeline/stores"),
     ("R19", "versions whose time the deleter does not know are deleted", "a unit test of its own"),
     ("R23", "field ids and sizes in Parquet", "the readers' tests in tests/readers"),
