@@ -405,10 +405,11 @@ class Attempts:
         update["snapshots"] = succession.without(snapshots, expiry.snapshot_ids)
         update["snapshot_log"] = succession.log_without(log, expiry.snapshot_ids)
         new_metadata = metadata.model_copy(update=update)
-        new_head = Head(Version(head.number + 1, new_metadata), state.manifests, self.manifest_files)
+        data, arrays = encode_metadata(new_metadata, head.version.arrays)
+        new_version = Version(head.number + 1, new_metadata, arrays=arrays)
         return Candidate(
-            new_head,
-            encode_metadata(new_metadata),
+            Head(new_version, state.manifests, self.manifest_files),
+            data,
             head,
             epoch,
             dropped,
@@ -460,5 +461,5 @@ def first_version(
     commit_id = succession.new_id(environment, now_ms)
     table_properties = {**metadata.properties, **succession.place(commit_id, None, probed)}
     metadata = metadata.model_copy(update={"properties": table_properties, "last_updated_ms": now_ms})
-    head = Head(Version(1, metadata), (), manifest_files)
-    return Candidate(head, encode_metadata(metadata))
+    data, arrays = encode_metadata(metadata)
+    return Candidate(Head(Version(1, metadata, arrays=arrays), (), manifest_files), data)

@@ -137,7 +137,7 @@ def fork(patient: Patient, number: int = 4) -> None:
     version = version_of(patient.memory, number)
     other = {**version.metadata.properties, properties.COMMIT_ID: names.ulid(patient.clock.now_ms, 99)}
     patient.memory.overwrite(
-        version_path(number), encode_metadata(version.metadata.model_copy(update={"properties": other}))
+        version_path(number), encode_metadata(version.metadata.model_copy(update={"properties": other}))[0]
     )
 
 
@@ -374,7 +374,7 @@ def test_a_zombies_low_version_is_a_note() -> None:
         "properties": stated,
         "last_updated_ms": fork.last_updated_ms + 7,
     }
-    patient.memory.create(version_path(2), encode_metadata(fork.model_copy(update=update)))
+    patient.memory.create(version_path(2), encode_metadata(fork.model_copy(update=update))[0])
     assert found(patient) == {"version-fork": NOTE}
 
 

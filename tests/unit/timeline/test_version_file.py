@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.snapshots import SnapshotLogEntry
 
 from tests.unit.timeline.world import Lake, version_of
-from timeline import properties
+from timeline import properties, version_file
 from timeline.errors import CorruptTableError
 from timeline.names import version_path
 from timeline.table import Append, Replace, SetProperties
@@ -41,7 +45,9 @@ def test_reading_by_a_known_version_says_the_same_as_reading_whole(lake: Lake) -
         whole = parse_version(number, data, lake.store.location)
         read = parse_version(number, data, lake.store.location, known=known)
         assert read.metadata == whole.metadata
-        assert encode_metadata(read.metadata) == encode_metadata(whole.metadata) == data
+        assert encode_metadata(read.metadata)[0] == encode_metadata(whole.metadata)[0] == data
+        assert encode_metadata(read.metadata, known.arrays)[0] == data
+        assert {name: array.text for name, array in read.arrays.items()} == texts(whole.metadata)
         expired += len(known.metadata.snapshots) >= len(read.metadata.snapshots)
         known = read
     assert expired > 1, "no version left snapshots out: the prefix was always whole"
@@ -101,6 +107,40 @@ def test_a_version_of_another_table_helps_nobody_and_harms_nobody(lake: Lake) ->
     assert read.metadata == lake.table.head.metadata
 
 
+def texts(metadata: TableMetadataV2) -> dict[str, str]:
+    """The texts of the long arrays, made of nothing but these."""
+    return {name: array.text for name, array in encode_metadata(metadata)[1].items()}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    before=st.lists(st.integers(0, 9), max_size=6, unique=True),
+    after=st.lists(st.integers(0, 9), max_size=6, unique=True),
+)
+def test_an_array_is_written_the_same_by_whatever_was_before(before: list[int], after: list[int]) -> None:
+    """Entries that leave the front, the middle or the end, that come at any place, or change places."""
+    empty = Lake().table.head.metadata
+
+    def of(numbers: list[int]) -> TableMetadataV2:
+        return empty.model_copy(update={"snapshot_log": [_LOG[number] for number in numbers]})
+
+    known = encode_metadata(of(before))[1]
+    assert encode_metadata(of(after), known)[0] == encode_metadata(of(after))[0]
+
+
+_LOG = [SnapshotLogEntry(snapshot_id=10**number, timestamp_ms=number) for number in range(10)]
+
+
+def test_a_commit_writes_no_line_that_the_version_before_has(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    lines = version_file._lines
+    monkeypatch.setattr(version_file, "_lines", lambda entries: asked.append(len(entries)) or lines(entries))
+    lake.table.commit([Append((lake.file(),))])
+    assert asked == [1, 1, 1]  # a snapshot, and an entry of each log
+
+
 def _data(lake: Lake, number: int) -> bytes:
     return lake.store.read(version_path(number)).data
 
@@ -108,4 +148,4 @@ def _data(lake: Lake, number: int) -> bytes:
 def _as_laid_out(lake: Lake, number: int, stored: object) -> bytes:
     """The same as our own writer would lay it out."""
     whole: Version = parse_version(number, json.dumps(stored).encode(), lake.store.location)
-    return encode_metadata(whole.metadata)
+    return encode_metadata(whole.metadata)[0]

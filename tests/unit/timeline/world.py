@@ -396,7 +396,7 @@ def _next_version(
         update={"properties": {**given, **stated}, "last_updated_ms": now_ms, "metadata_log": log, **update}
     )
     return Candidate(
-        Head(Version(head.number + 1, metadata), listed, head.manifest_files), encode_metadata(metadata)
+        Head(Version(head.number + 1, metadata), listed, head.manifest_files), encode_metadata(metadata)[0]
     )
 
 
