@@ -10,6 +10,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
+from decimal import Context, Decimal
 from hashlib import sha1
 from math import isnan
 from typing import Any
@@ -26,6 +27,7 @@ from streaming_sink.writejob import PartitionSource
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _HOUR_MICROS = 3_600_000_000
 _MOST_HOURS = 2**31 - 2
+_WIDE = Context(prec=80)
 
 
 def transformed(array: pa.Array, transform: str) -> pa.Array:
@@ -59,6 +61,9 @@ def _check_range(array: pa.Array, values: pa.Array, transform: str) -> None:
         wrong = bool(pc.any(pc.greater(pc.abs(hours), _MOST_HOURS)).as_py())
     if transform.startswith("truncate") and pa.types.is_integer(array.type) and not wrong:
         wrong = bool(pc.any(pc.greater(values, array)).as_py())
+    if pa.types.is_decimal(array.type) and transform.startswith("truncate") and not wrong:
+        most = Decimal(10**array.type.precision - 1).scaleb(-array.type.scale, _WIDE)
+        wrong = bool(pc.any(pc.greater(pc.abs(values), pa.scalar(most, array.type))).as_py())
     if wrong:
         # Python has no such dates: as their integers they print.
         bits = pa.int32() if pa.types.is_date32(array.type) else pa.int64()
@@ -142,6 +147,8 @@ def _is_uuid(batch: pa.RecordBatch, field: PartitionSource) -> bool:
 
 _NAN = float("nan")
 """One object for all: a NaN equals only itself, so as a key it must be the same object."""
+_NO_SIGN = 0.0
+"""Added to -0.0 it gives 0.0: who compares by bits would look for one of them, and miss the other."""
 
 
 def _internal_values(array: pa.Array, is_uuid: bool) -> list[Hashable]:
@@ -154,7 +161,7 @@ def _internal_values(array: pa.Array, is_uuid: bool) -> list[Hashable]:
     if is_uuid:
         return [None if value is None else UUID(bytes=value) for value in values]
     if pa.types.is_floating(kind):
-        return [_NAN if value is not None and isnan(value) else value for value in values]
+        return [None if value is None else _NAN if isnan(value) else value + _NO_SIGN for value in values]
     return values
 
 

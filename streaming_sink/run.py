@@ -4,6 +4,7 @@ Connect.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ def identify(session: SparkSession, app_id: str | None, minted_run_id: str, know
     context = session.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)
     if query_id is None:
+        _check_is_outside(session)
         return _outside_a_query(app_id, minted_run_id)
     return Run(app_id or query_id, query_id, context.getLocalProperty(_RUN_ID) or minted_run_id)
 
@@ -103,6 +105,18 @@ def _on_connect(session: SparkSession, app_id: str | None) -> Run:
         " them calls: "
         f'name the application, IcebergSink(..., app_id="events"), once for each query'
     )
+
+
+def _check_is_outside(session: SparkSession) -> None:
+    """Raise ValueError where this may as well be a thread that a user's function of foreachBatch has started:
+    without the query's id a fresh checkpoint would go unnoticed, and its batches be skipped (R16).
+    """
+    if threading.current_thread() is not threading.main_thread() and session.streams.active:
+        raise ValueError(
+            "this call comes from a thread that does not carry the streaming query's name, while queries are"
+            " active: wrap what the thread runs, inheritable_thread_target(session)(function) of"
+            " pyspark.util; or, if this is no batch of a query, call the sink from the program's main thread"
+        )
 
 
 def _outside_a_query(app_id: str | None, minted_run_id: str) -> Run:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from planners import Arrival, FileSizing
+from planners.model import PartitionKey
 from streaming_sink import outcomes
 from streaming_sink.arrow_types import arrow_schema
 from streaming_sink.clustering.clusterer import Clusterer
 from streaming_sink.clustering.inline import InlineClustering
-from streaming_sink.crowding import small_files
+from streaming_sink.crowding import SmallFiles, small_files
 from streaming_sink.datafiles import data_file
 from streaming_sink.options import WARN_SMALL_FILES, SinkOptions, StorageOptions, sink_options
 from streaming_sink.planning import Experience, Planned, bulk_plan, plan_batch
@@ -236,11 +237,25 @@ class IcebergSink:
         state.epoch = committed.epoch
         state.experience.add(result, planned, steps.seconds("write"), cores)
         touched = {file.partition for file in result.new}
-        clustering = self._clusterer.after_commit(
-            session, table, self._destination.reservations, touched, steps
-        )
-        small = small_files(table.head, touched, self.options.small_below_bytes)
+        clustering, small = self._look_after(session, table, touched, steps)
         return outcomes.committed(draft, committed, small, self.options, clustering, steps)
+
+    def _look_after(
+        self, session: SparkSession, table: Table, touched: Collection[PartitionKey], steps: Steps
+    ) -> tuple[str, SmallFiles]:
+        """Cluster where that is due, and count small files. The batch is committed: what fails here is told,
+        and no error of it.
+        """
+        clustering = ""
+        try:
+            clustering = self._clusterer.after_commit(
+                session, table, self._destination.reservations, touched, steps
+            )
+            return clustering, small_files(table.head, touched, self.options.small_below_bytes)
+        except Exception as failure:  # noqa: BLE001 - the batch is committed, whatever fails here
+            said = f"looking after the table failed: {type(failure).__name__}: {failure}"
+            _LOG.warning("the batch is committed; %s", said, exc_info=failure)
+            return "; ".join(text for text in (clustering, said) if text), SmallFiles()
 
     def _plan(
         self,

@@ -67,11 +67,13 @@ def sweep(
         read = {each: note for each in (*due, *waiting) if (note := read_note(files.store, each)) is not None}
         told_by_main = _told_by_main(read.values(), head)
         # A commit that lost may have noted long ago, or late under an old number, what another one has
-        # expired only now: the grace period is that of the one that did, whose note is there too.
+        # expired only now, or a tag has kept until now: the grace period is that of the one that did, whose
+        # note is there too.
         live = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
         waits = [read[each] for each in waiting if each in read]
-        kept = live | {expired.snapshot_id for note in waits for expired in note.expired}
         unpinned = [record for note in waits for record in note.unpinned]
+        left = [*(record for note in waits for record in note.expired), *unpinned]
+        kept = live | {record.snapshot_id for record in left}
         for pending in due[:at_most]:
             note = read.get(pending)
             garbage: list[Deletion] = []

@@ -331,27 +331,35 @@ def _check_base(log: VersionLog, listing: Listing, candidate: Candidate) -> None
         return
     listed = listing.versions.get(base.number)
     if listed is None:
-        if not _is_dropped(log, listing, base):
-            return  # a gap, which loses nothing: our version has all that the deleted one had
-        if listing.highest == ours.number:
-            log.delete([ours.number])  # it would hide the new table, or stand for one that is gone
-        raise CommitStateUnknownError(
-            f"the table was dropped while version {ours.number} was on its way: the versions before it have"
-            " gone. If others have seen it, its rows have gone with the old table. No data file was deleted."
-            " Restart the query if the table that is there now is the one that you mean:"
-            f" {log.store.location}"
-        )
+        if _is_dropped(log, listing, base):
+            raise _taken_back(log, listing, ours)
+        return  # a gap, which loses nothing: our version has all that the deleted one had
     if not base.version.identity or listed.identity == base.version.identity:
         return
-    found = log.store.read(version_path(base.number))  # a copy that was put back is as good
+    found = log.store.read(version_path(base.number))
     again = parse_version(base.number, found.data, log.store.location)
-    if again.commit_id != base.version.commit_id:
+    if again.metadata.table_uuid != base.metadata.table_uuid:
+        raise _taken_back(log, listing, ours)
+    if again.commit_id != base.version.commit_id:  # a copy that was put back is as good
         raise CorruptTableError(
             f"version {base.number} was deleted, and another writer has made it again, while this one held"
             f" the old one: version {ours.number} follows that, and lacks the other's rows. Nothing was"
             f" deleted. Stop all writers, find what deletes versions, and see what `doctor` says:"
             f" {log.store.location}"
         )
+
+
+def _taken_back(log: VersionLog, listing: Listing, ours: Head) -> CommitStateUnknownError:
+    """Return what is to be told of a version of a dropped table, which goes if it is the highest: it would
+    hide the new table, or stand for one that is gone.
+    """
+    if listing.highest == ours.number:
+        log.delete([ours.number])
+    return CommitStateUnknownError(
+        f"the table was dropped while version {ours.number} was on its way: the versions before it have gone."
+        " If others have seen it, its rows have gone with the old table. No data file was deleted. Restart"
+        f" the query if the table that is there now is the one that you mean: {log.store.location}"
+    )
 
 
 def _is_dropped(log: VersionLog, listing: Listing, base: Head) -> bool:

@@ -189,11 +189,22 @@ class Table:
                 f"version {self._head.number} of the table has vanished, and {listing.highest} is highest: "
                 f"something deleted it. Nothing was changed; restore it from a copy: {self.store.location}"
             )
-        if listing.highest != self._head.number:
+        known = self._head.version
+        made_again = listing.highest == known.number and listing.versions[known.number].identity not in (
+            known.identity,
+            "",
+        )
+        if listing.highest != known.number or made_again:
             head = self.log.newest(listing, self._head)
             if head is None:
                 raise _gone(self.store)
             conflicts.check_table_is_the_same(head, self._table_uuid)
+            if made_again and head.number == known.number and head.version.commit_id != known.commit_id:
+                raise CorruptTableError(
+                    f"version {known.number} of the table was deleted, and another writer has made it again:"
+                    " what the old one added is lost. Nothing was changed; find what deletes versions, and"
+                    f" see what `doctor` says: {self.store.location}"
+                )
             self._move_to(head)
         self._seen_at = self.log.environment.monotonic()
         return self._head

@@ -118,6 +118,21 @@ def test_every_report_says_where_the_time_went(landed):
         assert steps <= report.milliseconds["total"] + len(report.milliseconds)
 
 
+def test_what_fails_after_the_commit_is_told_and_is_no_error_of_the_batch(spark, location, monkeypatch):
+    """A caller outside a query that is told of a failure writes the rows again, under another number."""
+
+    def fails(*_):
+        raise StoreUnavailableError("it does not answer")
+
+    monkeypatch.setattr("streaming_sink.sink.small_files", fails)
+    sink = IcebergSink(location, app_id="app", sizing=SMALL)
+    sink(spark.range(10), 0)
+    (report,) = sink.reports
+    assert report.outcome == "committed"
+    assert report.clustering == "looking after the table failed: StoreUnavailableError: it does not answer"
+    assert sorted(ids_of(location).elements()) == list(range(10))
+
+
 @pytest.mark.parametrize("copier", [pickle, cloudpickle, copy], ids=["pickle", "cloudpickle", "deepcopy"])
 def test_a_sink_that_has_worked_pickles_and_works_again(spark, location, copier):
     sink = IcebergSink(location, app_id="app", sizing=SMALL)

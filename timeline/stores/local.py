@@ -149,9 +149,8 @@ class LocalStore:
         turn = contextlib.ExitStack()
         try:
             descriptor = os.open(self._location, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            turn.callback(os.close, descriptor)
+            turn.callback(_released, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            turn.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # a child may hold the descriptor too
         except BlockingIOError:
             turn.close()
             return None
@@ -381,6 +380,14 @@ def _write_all(file: io.FileIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
+
+
+def _released(descriptor: int) -> None:
+    """Give a turn back. What fails here is no failure of what was done in it."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child may hold the descriptor too
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
 
 
 def _sync_folder(folder: str) -> None:

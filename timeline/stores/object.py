@@ -213,7 +213,15 @@ class ObjectStore:
 
     def _resolved(self) -> Mapping[str, Any]:
         if self._options is None:
-            options = resolve(self._storage_options)
+            try:
+                options = resolve(self._storage_options)
+            except Exception as failure:
+                if not callable(self._storage_options):
+                    raise
+                raise StoreUnavailableError(
+                    "the function that is the storage options failed, and nothing was sent:"
+                    f" {self._location}: {type(failure).__name__}: {failure}"
+                ) from failure
             check_names(options, self._place.known_keys, self._place.scheme)
             self._options = options
         return self._options

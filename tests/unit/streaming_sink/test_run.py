@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -65,6 +66,19 @@ def test_outside_a_query_a_name_is_needed_and_the_run_is_the_sink():
     with pytest.raises(ValueError, match=r'outside a streaming query.*app_id="backfill"'):
         identify(_Classic(), None, "minted", None)
     assert identify(_Classic(), "backfill", "minted", None) == Run("backfill", None, "minted")
+
+
+def test_a_thread_that_does_not_carry_the_querys_name_is_refused_while_queries_are_active():
+    """Without the id a fresh checkpoint goes unnoticed: its batches were skipped, and their rows lost."""
+    session = _Classic()
+    session.streams = SimpleNamespace(active=["a query"])
+    assert identify(session, "backfill", "minted", None).query_id is None
+    with ThreadPoolExecutor(1) as pool:
+        called = pool.submit(identify, session, "backfill", "minted", None)
+        with pytest.raises(ValueError, match=r"inheritable_thread_target\(session\)\(function\)"):
+            called.result()
+        session.streams.active = []
+        assert pool.submit(identify, session, "backfill", "minted", None).result().app_id == "backfill"
 
 
 def test_on_connect_the_only_active_query_is_the_default_and_stays_it():

@@ -237,7 +237,7 @@ def test_a_commit_under_which_the_table_was_made_again_is_unknown() -> None:
         lake.table.refresh()
 
 
-@pytest.mark.parametrize("commits_again", [None, 0, 1])
+@pytest.mark.parametrize("commits_again", [None, 0, 1, 2])
 def test_a_table_that_was_dropped_before_a_commit_is_not_buried_by_it(commits_again: int | None) -> None:
     """A table that was made again begins at version 1: a writer of the old one went on above it, with an
     acknowledgement, and nobody saw the new table's rows any more.
@@ -260,6 +260,15 @@ def test_a_table_that_was_dropped_before_a_commit_is_not_buried_by_it(commits_ag
     if commits_again is not None:
         assert lake.live() == {file.file_path for file in theirs}
         other.commit([Append((lake.file(),))])
+
+
+def test_a_known_version_that_was_made_again_is_told_by_the_next_look() -> None:
+    lake = two_versions()
+    mine = lake.open()
+    store_of(lake).delete([version_path(2)])
+    lake.open().commit([Append((lake.file(),))])
+    with pytest.raises(CorruptTableError, match="version 2 of the table was deleted, and another writer"):
+        mine.refresh()
 
 
 def test_a_base_that_was_made_again_is_told_though_others_have_built_on_it() -> None:

@@ -17,7 +17,7 @@ from timeline import names, properties
 from timeline.changes import Append, ExpireSnapshots, Replace
 from timeline.deletions import Deletions, Kind
 from timeline.errors import StoreUnavailableError, TimelineError
-from timeline.expired import pending_notes
+from timeline.expired import Note, SnapshotRecord, pending_notes
 from timeline.expiry import expire_snapshots
 from timeline.names import EXPIRED_FOLDER, HINT_PATH
 from timeline.orphans import remove_orphan_files
@@ -211,6 +211,25 @@ def test_what_a_tag_kept_has_a_grace_of_its_own() -> None:
     assert shore.leftover() == set()
     assert reader & shore.paths() == reader & shore.needed()
     shore.check_nothing_is_missing()
+
+
+def test_a_lost_commits_note_does_not_cut_the_grace_of_what_a_tag_kept() -> None:
+    """It had expired the snapshot before it had a tag, and comes late, under an old number (seed 331517)."""
+    shore = Shore()
+    for _ in range(5):
+        shore.fill()
+    pinned = shore.table.head.metadata.snapshots[4]
+    pin(shore, "keep", pinned.snapshot_id, SnapshotRefType.TAG)
+    reader = needed_by(shore, pinned)
+    shore.pass_versions(140)
+    unpin(shore, "keep")
+    expire_snapshots(shore.table)
+    kept = SnapshotRecord.of(shore.table.head.metadata.snapshots[0])
+    late = Note(6, names.ulid(0, 7), (SnapshotRecord.of(pinned),), kept)
+    shore.objects.overwrite(late.path, late.encode())
+    shore.table.delete_expired(shore.table.log.list())
+    assert late.path not in shore.paths(), "it was not due, and proves nothing"
+    assert reader <= shore.paths()
 
 
 def unpin(shore: Shore, name: str) -> None:

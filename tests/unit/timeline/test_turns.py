@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tests.unit.timeline.world import SCHEMA, Clock, data_file
 from timeline.errors import CorruptTableError
 from timeline.names import data_file_name, ulid, version_path
 from timeline.stores import LocalStore, MemoryStore
-from timeline.table import Append, Committed, Table
+from timeline.table import Append, Committed, SetProperties, Table
 from timeline.turns import LONGEST_WAIT
 
 _HOLDER = """
@@ -64,6 +65,21 @@ def test_the_turn_ends_with_its_process(location: str) -> None:
     turn = LocalStore(location).take_turn()
     assert turn is not None
     turn.__exit__(None, None, None)
+
+
+def test_a_turn_that_cannot_be_given_back_is_no_failure_of_the_commit(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system may refuse: what was committed is committed."""
+    table, real = Table.open(LocalStore(location)), fcntl.flock
+
+    def refuses(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_UN:
+            raise OSError(116, "Stale file handle")
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", refuses)
+    assert isinstance(table.commit([SetProperties({"a": "b"})]), Committed)
 
 
 def test_where_writers_do_not_see_each_other_it_is_always_ones_turn() -> None:

@@ -312,6 +312,23 @@ def test_unknown_options_from_a_function_are_refused_when_it_is_asked() -> None:
         store.read("x")
 
 
+def test_a_function_that_fails_is_a_store_that_does_not_answer(cloud: Cloud) -> None:
+    """Between a create and its confirmation any other error would say that nothing is live."""
+    vault = Vault(cloud.endpoint)
+    answers = iter([vault])
+
+    def options() -> dict[str, Any]:
+        for answer in answers:
+            return answer()
+        raise TimeoutError("the token service does not answer")
+
+    store = ObjectStore("s3://bucket/t", options)
+    cloud.script = [(200, "x"), (403, _error("AccessDenied"))]
+    store.read("a")
+    with pytest.raises(StoreUnavailableError, match="TimeoutError: the token service does not answer"):
+        store.read("a")
+
+
 def test_making_a_store_sends_nothing_and_pickling_takes_no_client(cloud: Cloud, store: ObjectStore) -> None:
     pickle.dumps(store)
     assert cloud.requests == []
