@@ -196,7 +196,7 @@ SWITCHES = (
     Switch("R7", "what a tag still reads is deleted", garbage, "find_garbage",
            "for pin in _pins(head, note)]", "for pin in ()]"),
     Switch("R7", "what a tag had kept has no grace of its own", garbage, "find_garbage",
-           "for pin in unpinned]", "for pin in ()]"),
+           "for pin in unpinned]", "for pin in ()]", rare=True),
     Switch("R7", "who slept past the grace takes a commit's head for damaged", publish, "_on_listed",
            "except MissingMetadataError:", "except ZeroDivisionError:", rare=True),
     Switch("R7", "who slept past the grace takes a new head for damaged", VersionLog, "newest",
