@@ -70,6 +70,8 @@ class Oracle:
     """Files of a table that was dropped."""
     _bytes: dict[int, bytes] = field(default_factory=dict)
     """Version → its bytes, as the lineage has them."""
+    _removed: set[int] = field(default_factory=set)
+    """Versions that were deleted."""
     _hint_seen: dict[str, int] = field(default_factory=dict)
     """Actor → what the hint was when it last read or wrote it."""
     plans: PlanJudge = field(init=False)
@@ -130,8 +132,9 @@ class Oracle:
             self._hint_seen[by] = int(data)
         elif verb == "delete" and (match := _VERSION_FILE.match(path)) is not None:
             number = int(match.group(1))
-            fork = self._raw.objects.get(path) != self._bytes.get(number)
-            if not fork and self._hint_seen.get(by, 0) <= number:
+            # One that has gone may come back: its writer never had an answer, and finds an empty slot.
+            member = number not in self._removed and self._raw.objects.get(path) == self._bytes.get(number)
+            if member and self._hint_seen.get(by, 0) <= number:
                 raise ViolationError(f"{by} deletes version {number}, which the hint may name (R19)")
 
     def answered(self, path: str, data: bytes | None, to: str) -> None:
@@ -143,6 +146,7 @@ class Oracle:
         match = _VERSION_FILE.match(path)
         if match is not None:
             self._check_deleted_version(int(match.group(1)), by)
+            self._removed.add(int(match.group(1)))
         elif path == _HINT:
             raise ViolationError(f"{by} deleted the version hint")
         else:
