@@ -191,15 +191,7 @@ def test_what_a_tag_kept_goes_once_the_tag_has_gone(kind: SnapshotRefType) -> No
 
 def test_what_a_tag_kept_has_a_grace_of_its_own() -> None:
     """Its reader goes on while what expired before it, and shares files with it, is deleted (R7)."""
-    shore = Shore()
-    for _ in range(5):
-        shore.fill()
-    pinned = shore.table.head.metadata.snapshots[4]
-    pin(shore, "keep", pinned.snapshot_id, SnapshotRefType.TAG)
-    reader = needed_by(shore, pinned)
-    shore.pass_versions(140)
-    unpin(shore, "keep")
-    expire_snapshots(shore.table)
+    shore, _, reader = a_tag_has_gone()
     shore.clock.now_ms += 2 * DAY_MS
     shore.pass_versions(90)
     remove_orphan_files(shore.table, older_than=timedelta(days=1))
@@ -215,6 +207,17 @@ def test_what_a_tag_kept_has_a_grace_of_its_own() -> None:
 
 def test_a_lost_commits_note_does_not_cut_the_grace_of_what_a_tag_kept() -> None:
     """It had expired the snapshot before it had a tag, and comes late, under an old number (seed 331517)."""
+    shore, pinned, reader = a_tag_has_gone()
+    kept = SnapshotRecord.of(shore.table.head.metadata.snapshots[0])
+    late = Note(6, names.ulid(0, 7), (SnapshotRecord.of(pinned),), kept)
+    shore.objects.overwrite(late.path, late.encode())
+    shore.table.delete_expired(shore.table.log.list())
+    assert late.path not in shore.paths(), "it was not due, and proves nothing"
+    assert reader <= shore.paths()
+
+
+def a_tag_has_gone() -> tuple[Shore, Snapshot, set[str]]:
+    """A table that has just expired a snapshot which a tag had kept; that snapshot, and what it needs."""
     shore = Shore()
     for _ in range(5):
         shore.fill()
@@ -224,12 +227,7 @@ def test_a_lost_commits_note_does_not_cut_the_grace_of_what_a_tag_kept() -> None
     shore.pass_versions(140)
     unpin(shore, "keep")
     expire_snapshots(shore.table)
-    kept = SnapshotRecord.of(shore.table.head.metadata.snapshots[0])
-    late = Note(6, names.ulid(0, 7), (SnapshotRecord.of(pinned),), kept)
-    shore.objects.overwrite(late.path, late.encode())
-    shore.table.delete_expired(shore.table.log.list())
-    assert late.path not in shore.paths(), "it was not due, and proves nothing"
-    assert reader <= shore.paths()
+    return shore, pinned, reader
 
 
 def unpin(shore: Shore, name: str) -> None:
