@@ -295,3 +295,25 @@ class _FailsOnce(FaultyStore):
             self.fails = False
             raise StoreUnavailableError("it does not answer")
         return super().create(path, data)
+
+
+def test_a_doubt_whose_table_is_dropped_meanwhile_is_no_failure() -> None:
+    """Ours was there and was built upon, so its rows may have been read: nothing says that it failed."""
+    lake = Lake()
+    store, fork = _Retries(lake.name), FaultyStore(lake.name)
+    sleeper, zombie = lake.open(store), lake.open(fork)
+
+    def oversleep() -> None:
+        others_commit(lake, 6)
+        fork.lists.append(die)
+        with pytest.raises(Crash):
+            zombie.commit([Append((lake.file(1),))])
+
+    def drop() -> None:
+        lake.store.delete([listed.path for listed in lake.store.list_folder(names.VERSION_FOLDER)])
+
+    store.sleep = oversleep
+    store.lists.append(drop)
+    sleeper.deadline_seconds = 0
+    with pytest.raises(CommitStateUnknownError, match="was dropped while version 2 was on its way"):
+        sleeper.commit([Append((lake.file(1),))])
