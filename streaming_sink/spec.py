@@ -40,12 +40,11 @@ def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
     parsed = [_field(text, schema, number) for number, text in enumerate(fields, PARTITION_FIELD_ID_START)]
     names = [field.name for field in parsed]
     spelled = [make_compatible_name(name) for name in names]
-    for text, field in zip(fields, parsed, strict=True):
+    for text, field, in_manifests in zip(fields, parsed, spelled, strict=True):
         if names.count(field.name) > 1:
             raise ValueError(
                 f"two partition fields come to the same name, {field.name}; keep one of them: {text}"
             )
-        in_manifests = make_compatible_name(field.name)
         if spelled.count(in_manifests) > 1:
             raise ValueError(
                 f"two partition fields come to the same name in manifests, {in_manifests}; rename a column:"

@@ -1,7 +1,7 @@
 """Iceberg's metadata records as Avro files: pyiceberg says what stands in them, fastavro encodes them.
 
-pyiceberg's own encoder is Python, and derives the Avro schema anew for every file: a list of fifty manifests
-takes it ten times as long.
+pyiceberg's own encoder is Python, and derives the Avro schema anew for every file: a short list takes it six
+times as long, and one of fifty manifests half as long again.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ DEADLINE_SECONDS = 600.0
 _AT_ONCE = 2
 _LOOK_EVERY = 8
 """After so many races lost on each other's winners a writer waits for its turn, and lists. At 60 ms a
-request eight writers make 272 commits a minute so, and 248 with 3, since each look takes three requests; 16
+request eight writers make 276 commits a minute so, and 248 with 3, since each look takes three requests; 16
 writers 284 and 256, the slowest 68 and 25 % of the mean.
 """
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 10.0

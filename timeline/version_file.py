@@ -87,7 +87,7 @@ def encode_metadata(
 
 def _joined(entries: Sequence[IcebergBaseModel], before: LongArray | None) -> LongArray:
     """Copy what the version before had too, but for some that have left its front, and add the new ones: to
-    look at five thousand lines takes ten times as long.
+    look at five thousand lines takes four times as long.
     """
     if before is not None and entries:
         gone = next((n for n, each in enumerate(before.entries) if each is entries[0]), None)

@@ -219,10 +219,10 @@ class _Retries(FaultyStore):
         return Exists()
 
 
-@pytest.mark.parametrize("deadline_seconds", [0, 600])
-def test_exists_and_others_bytes_are_no_loss_where_ours_was_built_upon(deadline_seconds: int) -> None:
-    """Ours was there, was deleted by retention, and a stalled writer's fork has its number since (R2)."""
-    lake = Lake()
+def a_sleeper_whose_number_a_fork_takes(lake: Lake) -> tuple[_Retries, Table]:
+    """Before it is answered its version is created, built upon and deleted by retention, and a stalled writer's
+    fork has the number.
+    """
     store, fork = _Retries(lake.name), FaultyStore(lake.name)
     sleeper, zombie = lake.open(store), lake.open(fork)
 
@@ -233,6 +233,14 @@ def test_exists_and_others_bytes_are_no_loss_where_ours_was_built_upon(deadline_
             zombie.commit([Append((lake.file(1),))])
 
     store.sleep = oversleep
+    return store, sleeper
+
+
+@pytest.mark.parametrize("deadline_seconds", [0, 600])
+def test_exists_and_others_bytes_are_no_loss_where_ours_was_built_upon(deadline_seconds: int) -> None:
+    """Ours was there, was deleted by retention, and a stalled writer's fork has its number since (R2)."""
+    lake = Lake()
+    _, sleeper = a_sleeper_whose_number_a_fork_takes(lake)
     sleeper.deadline_seconds = deadline_seconds
     file = lake.file(1)
     done = sleeper.commit([Append((file,))])
@@ -300,19 +308,11 @@ class _FailsOnce(FaultyStore):
 def test_a_doubt_whose_table_is_dropped_meanwhile_is_no_failure() -> None:
     """Ours was there and was built upon, so its rows may have been read: nothing says that it failed."""
     lake = Lake()
-    store, fork = _Retries(lake.name), FaultyStore(lake.name)
-    sleeper, zombie = lake.open(store), lake.open(fork)
-
-    def oversleep() -> None:
-        others_commit(lake, 6)
-        fork.lists.append(die)
-        with pytest.raises(Crash):
-            zombie.commit([Append((lake.file(1),))])
+    store, sleeper = a_sleeper_whose_number_a_fork_takes(lake)
 
     def drop() -> None:
         lake.store.delete([listed.path for listed in lake.store.list_folder(names.VERSION_FOLDER)])
 
-    store.sleep = oversleep
     store.lists.append(drop)
     sleeper.deadline_seconds = 0
     with pytest.raises(CommitStateUnknownError, match="was dropped while version 2 was on its way"):

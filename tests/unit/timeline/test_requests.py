@@ -157,3 +157,32 @@ def test_who_committed_the_snapshots_reads_no_list_to_delete_what_they_reached()
     lists = shore.fill(another).deleted.count(Kind.MANIFEST_LIST)
     read = [path for verb, path in shore.store.requests if verb == "read" and path.endswith("-list.avro")]
     assert len(read) > lists > 0
+
+
+@pytest.mark.parametrize("behind", [1, 2, 5, 60, 99])
+def test_a_writer_that_fell_behind_catches_up_at_once(behind: int) -> None:
+    """It does not walk through the versions that it missed one lost race after another."""
+    lake = Lake()
+    mine, other = lake.open(lake.store), lake.open()
+    for _ in range(behind):
+        other.commit([Append((lake.file(),))])
+    lake.clock.seconds += 5
+    lake.store.count()
+    committed = mine.commit([Append((lake.file(),))])
+    assert isinstance(committed, Committed)
+    assert committed.attempts == 2
+    assert sum(lake.clock.sleeps) == 0
+    # Written: the manifest; the list and the version, twice; the hint. Read: who won, and the head, with its
+    # list where it does not follow the head that we knew; the hint. Listed: for the head, and to confirm.
+    assert lake.store.count() == {"PUT": 6, "GET": 3 if behind == 1 else 4, "LIST": 2}
+
+
+def test_a_writer_that_looked_right_before_builds_on_the_winner_without_a_listing() -> None:
+    lake = Lake()
+    mine, other = lake.open(lake.store), lake.open()
+    other.commit([SetProperties({"step": "1"})])
+    lake.store.count()
+    committed = mine.commit([Append((lake.file(),))])
+    assert isinstance(committed, Committed)
+    assert committed.attempts == 2
+    assert lake.store.count()["LIST"] == 1
