@@ -220,8 +220,8 @@ class _Retries(FaultyStore):
 
 
 def a_sleeper_whose_number_a_fork_takes(lake: Lake) -> tuple[_Retries, Table]:
-    """Before it is answered its version is created, built upon and deleted by retention, and a stalled writer's
-    fork has the number.
+    """Before it is answered its version is created, built upon and deleted by retention, and a stalled
+    writer's fork has the number.
     """
     store, fork = _Retries(lake.name), FaultyStore(lake.name)
     sleeper, zombie = lake.open(store), lake.open(fork)
