@@ -1,5 +1,5 @@
-"""Who is calling: which query, which run of it, under which application name (R16). On classic Spark and on
-Connect.
+"""Who is calling: which query, which run of it, under which application name, and whether it has given this
+batch before (R16). On classic Spark and on Connect.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from functools import cache
 
 from pyspark.sql import SparkSession
 
+OUTSIDE = "outside-a-query"
+"""The query id of a call that belongs to no query, so that its batches and a stream's of the same name are
+told apart: their numbers mean different rows.
+"""
+
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
@@ -24,9 +29,14 @@ class Run:
 
     app_id: str
     query_id: str | None
-    """None where Spark does not tell it: then a named application's batches are told apart by number alone.
+    """`OUTSIDE` where there is none; None where Spark does not tell it (Connect with a named application):
+    then its batches are told apart by number alone.
     """
     run_id: str
+
+
+_landed: dict[tuple[str, str], tuple[Run, int]] = {}
+"""The last batch that any sink of this process has landed, by the table's location and the application."""
 
 
 def identify(session: SparkSession, app_id: str | None, minted_run_id: str, known: Run | None) -> Run:
@@ -34,8 +44,8 @@ def identify(session: SparkSession, app_id: str | None, minted_run_id: str, know
     twice.
 
     On Connect a foreachBatch worker is told no query id: the default is the session's only active query,
-    fixed at the first call (`known`); the run is this worker process. Outside a query it is the sink
-    (`minted_run_id`). ValueError where there is no name to go by.
+    fixed at the first call (`known`); the run is this worker process. Outside a query, which Connect does not
+    tell, it is the sink (`minted_run_id`). ValueError where there is no name to go by.
     """
     if is_connect(session):
         return known or _on_connect(session, app_id)
@@ -45,6 +55,29 @@ def identify(session: SparkSession, app_id: str | None, minted_run_id: str, know
         _check_is_outside(session)
         return _outside_a_query(app_id, minted_run_id)
     return Run(app_id or query_id, query_id, context.getLocalProperty(_RUN_ID) or minted_run_id)
+
+
+def check_given_once(location: str, run: Run, batch_id: int) -> None:
+    """Raise ValueError if a sink of this process has landed the batch of this very run, under this name: it
+    would pass for a replay, and its rows be skipped.
+    """
+    if _landed.get((location, run.app_id)) == (run, batch_id):
+        raise given_twice(run, batch_id)
+
+
+def note_landed(location: str, run: Run, batch_id: int) -> None:
+    """Remember for `check_given_once` that the batch is in the table, or was empty."""
+    _landed[location, run.app_id] = run, batch_id
+
+
+def given_twice(run: Run, batch_id: int) -> ValueError:
+    """Return the error of a second DataFrame under the number and name of another one."""
+    return ValueError(
+        f"batch {batch_id} was given to the table twice by one run under the name {run.app_id!r}; the second"
+        " one is not written. Two DataFrames of one foreachBatch need a sink each, of distinct names. Leave"
+        " the first sink, whose rows are committed, as it is, and name the second:"
+        f' IcebergSink(..., app_id="{run.app_id[:8]}-2")'
+    )
 
 
 def mint_run_id() -> str:
@@ -125,4 +158,4 @@ def _outside_a_query(app_id: str | None, minted_run_id: str) -> Run:
             "this call comes from outside a streaming query, so nothing names the application:"
             ' IcebergSink(..., app_id="backfill"); its batches count up under that name'
         )
-    return Run(app_id, None, minted_run_id)
+    return Run(app_id, OUTSIDE, minted_run_id)

@@ -25,18 +25,23 @@ from streaming_sink.planning import Experience, Planned, bulk_plan, plan_batch
 from streaming_sink.profile import Profile, count_rows
 from streaming_sink.report import EPOCH_ID, QUERY_ID, BatchReport
 from streaming_sink.retention import Retention
-from streaming_sink.run import Run, described, identify, mint_run_id, parallelism
+from streaming_sink.run import (
+    Run,
+    check_given_once,
+    described,
+    given_twice,
+    identify,
+    mint_run_id,
+    note_landed,
+    parallelism,
+)
 from streaming_sink.schema import check_batch
+from streaming_sink.settings import without_adaptive_execution
 from streaming_sink.spec import partition_sources
 from streaming_sink.steps import Steps
 from streaming_sink.target import Destination, Target
 from streaming_sink.writejob import FileIds
-from streaming_sink.writer import (
-    WriteJob,
-    WriteResult,
-    without_adaptive_execution,
-    write,
-)
+from streaming_sink.writer import WriteJob, WriteResult, write
 from timeline.changes import Append, Change, CountCommit, Replace, SetProperties
 from timeline.clock import SYSTEM
 from timeline.errors import CommitConflictError
@@ -173,11 +178,12 @@ class IcebergSink:
         with self._lock, described(session, f"{self.options.location}: batch {batch_id}"):
             run = identify(session, self.options.app_id, self._minted_run_id, self._known_run)
             self._known_run = run
+            location = self._destination.store.location
+            check_given_once(location, run, batch_id)
             state = self._state_of(run)
-            if state.last_batch == batch_id:
-                raise _given_twice(batch_id, run)
             report = self._land(batch, batch_id, run, state)
             state.last_batch = batch_id
+            note_landed(location, run, batch_id)
             self._reports.append(report)
             _LOG.log(logging.WARNING if report.warning else logging.INFO, "%s", report.line())
 
@@ -370,16 +376,7 @@ def _check_is_a_replay(head: Head, batch_id: int, run: Run, written: WriteResult
         else [*(file.path for file in written.new), *(merge.merged.path for merge in written.merges)]
     )
     if not any(head.find_live(path) for path in paths):
-        raise _given_twice(batch_id, run)
-
-
-def _given_twice(batch_id: int, run: Run) -> ValueError:
-    name = run.app_id[:8]
-    return ValueError(
-        f"batch {batch_id} was given to this sink twice by one run: two DataFrames of one foreachBatch need a"
-        " sink each, with distinct app_ids, "
-        f'such as IcebergSink(..., app_id="{name}-orders") and IcebergSink(..., app_id="{name}-refunds")'
-    )
+        raise given_twice(run, batch_id)
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from planners.model import InsertPlan
@@ -17,6 +17,7 @@ from streaming_sink import fast_workers
 from streaming_sink.arrow_types import arrow_schema
 from streaming_sink.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.routes import routed
+from streaming_sink.settings import safe_shuffle
 from streaming_sink.spec import partition_sources
 from streaming_sink.worker import WriteTask
 from streaming_sink.worker_failures import explain_worker_failure
@@ -34,17 +35,6 @@ from streaming_sink.writejob import (
 from timeline.stores.base import Store
 
 _RESULT = StructType([StructField(RESULT_COLUMN, BinaryType())])
-_ADAPTIVE = "spark.sql.adaptive.enabled"
-_CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum."
-_SAFE_SHUFFLE = {
-    _ADAPTIVE: "false",
-    _CHECKSUM + "enabled": "true",
-    _CHECKSUM + "enableFullRetryOnMismatch": "true",
-}
-"""Around a shuffle. Adaptive execution would run its stages as two jobs. The checksums make Spark notice a
-part that has other rows when it is computed again after a lost executor (a column of fresh UUIDs, say): the
-job then fails, and the batch is tried again, where rows would have been lost and doubled in silence (R10).
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +82,7 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     rows = routed(batch, job.routing, told.schema, told.partition_by)
     written = rows.mapInArrow(WriteTask(told), _RESULT)
     shuffled = job.routing is not None and job.routing.shuffled
-    with _configured(batch.sparkSession, _SAFE_SHUFFLE if shuffled else {}):
+    with safe_shuffle(batch.sparkSession) if shuffled else nullcontext():
         try:
             collected = written.collect()
         except Exception as failure:
@@ -138,25 +128,3 @@ def _hot_buckets(routing: Routing | None) -> dict[int, list[int]]:
 
 def _buckets(plan: InsertPlan, places: Iterable[int]) -> TaskBuckets:
     return TaskBuckets(tuple((place, plan.buckets[place]) for place in places))
-
-
-def without_adaptive_execution(session: SparkSession) -> AbstractContextManager[None]:
-    """Switch adaptive execution off for a block, and back as it was, also on failure."""
-    return _configured(session, {_ADAPTIVE: "false"})
-
-
-@contextmanager
-def _configured(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    before = {key: session.conf.get(key, None) for key in settings}
-    changed = {key: value for key, value in settings.items() if before[key] != value}
-    for key, value in changed.items():
-        session.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key in changed:
-            known = before[key]
-            if known is None:
-                session.conf.unset(key)
-            else:
-                session.conf.set(key, known)

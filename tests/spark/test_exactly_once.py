@@ -232,31 +232,54 @@ def test_two_dataframes_given_to_one_sink_are_an_error_that_names_distinct_app_i
         sink(_batch(spark, 0), 0)
         with pytest.raises(
             ValueError,
-            match=r"given to this sink twice by one run.*distinct app_ids.*app_id=\"query-orders\"",
+            match=r"given to the table twice by one run.*of distinct names.*app_id=\"query-2\"",
         ):
             sink(_batch(spark, 1), 0)
     assert ids_of(location) == _ids(0)
 
 
 def test_two_sinks_under_one_name_for_one_table_are_the_same_error_and_not_a_silent_skip(spark, location):
-    """Both go by the query's id, so the second one's rows would pass for a replay."""
-    orders, refunds = IcebergSink(location), IcebergSink(location)
-    with calling_as(spark, "query", "run"):
-        orders(_batch(spark, 0), 0)
-        with pytest.raises(ValueError, match="distinct app_ids"):
-            refunds(_batch(spark, 1), 0)
-    assert ids_of(location) == _ids(0)
+    """Both go by the query's id, so the second one's rows would pass for a replay; after a restart too, where
+    the first one's rows are one. The advice of the error lands all of them, each once.
+    """
+    for run in ("run-1", "run-2"):
+        orders, refunds = IcebergSink(location), IcebergSink(location)
+        with calling_as(spark, "query", run):
+            orders(_batch(spark, 0), 0)
+            with pytest.raises(ValueError, match=r"of distinct names.*app_id=\"query-2\""):
+                refunds(_batch(spark, 1), 0)
+        assert ids_of(location) == _ids(0)
+    with calling_as(spark, "query", "run-3"):
+        IcebergSink(location)(_batch(spark, 0), 0)
+        IcebergSink(location, app_id="query-2")(_batch(spark, 1), 0)
+    assert ids_of(location) == _ids(0, 1)
 
 
-def test_two_sinks_under_one_name_are_told_so_also_when_the_second_begins_late(spark, location):
-    """Each knew the table before the other's commit, so only the commit itself finds out."""
+def test_two_sinks_under_one_name_in_two_threads_are_told_so_by_the_commit(spark, location, monkeypatch):
+    """Neither had landed when the other began."""
+    monkeypatch.setattr("streaming_sink.sink.check_given_once", lambda *_: None)
     orders, refunds = IcebergSink(location), IcebergSink(location)
     with calling_as(spark, "query", "run"):
         refunds(_batch(spark, 0).where("false"), 0)
         orders(_batch(spark, 0), 0)
         refunds(_batch(spark, 1), 1)
-        with pytest.raises(ValueError, match="distinct app_ids"):
+        with pytest.raises(ValueError, match="of distinct names"):
             orders(_batch(spark, 2), 1)
+    assert ids_of(location) == _ids(0, 1)
+
+
+def test_a_backfill_under_the_name_of_a_stream_is_refused_and_the_other_way_round(spark, location):
+    """Their numbers mean different rows: an equal one was skipped, and its rows lost in silence."""
+    backfill = IcebergSink(location, app_id="events")
+    with calling_as(spark, "query", "run"):
+        IcebergSink(location, app_id="events")(_batch(spark, 0), 0)
+    for number in (0, 1):
+        with pytest.raises(CheckpointRegressionError, match=r"this is query outside-a-query.*another app_id"):
+            backfill(_batch(spark, 1), number)
+    IcebergSink(location, app_id="backfill")(_batch(spark, 1), 0)
+    with calling_as(spark, "query", "run"), pytest.raises(CheckpointRegressionError, match="outside-a-query"):
+        IcebergSink(location, app_id="backfill")(_batch(spark, 2), 0)
+    IcebergSink(location, app_id="backfill")(_batch(spark, 1), 0)  # a second run of the backfill's program
     assert ids_of(location) == _ids(0, 1)
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -161,11 +161,11 @@ def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
         sizing=FileSizing(max_file_bytes=fault.max_file_bytes, small_file_bytes="8KiB"),
         app_id="app",
     )
-    by_values, safe = routes._row_hash, writer._SAFE_SHUFFLE
+    by_values, safe = routes._row_hash, writer.safe_shuffle
     writer.WriteTask = partial(FaultyTask, fault.kind, str(marks))  # type: ignore[assignment,misc]
     if fault.by_position:
         routes._row_hash = lambda rows: sf.xxhash64(sf.monotonically_increasing_id())
-        writer._SAFE_SHUFFLE = {}
+        writer.safe_shuffle = lambda _: nullcontext()  # type: ignore[assignment]
     try:
         sink(rows.mapInArrow(Upstream(str(marks), fault.fresh_values), rows.schema), 0)
     except Py4JJavaError as refused:
@@ -173,7 +173,7 @@ def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
             raise
         (marks / "refused").write_text(str(refused))
     finally:
-        routes._row_hash, writer._SAFE_SHUFFLE = by_values, safe
+        routes._row_hash, writer.safe_shuffle = by_values, safe
     print(f"landed {fault.name} in {time.monotonic() - started:.1f} s", flush=True)  # noqa: T201
 
 

@@ -7,7 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from streaming_sink.run import Run, described, identify, is_connect, mint_run_id, parallelism
+from streaming_sink.run import (
+    OUTSIDE,
+    Run,
+    check_given_once,
+    described,
+    identify,
+    is_connect,
+    mint_run_id,
+    note_landed,
+    parallelism,
+)
 
 QUERY, RUN = "sql.streaming.queryId", "spark.jobGroup.id"
 
@@ -65,14 +75,14 @@ def test_a_name_that_is_given_wins_over_the_querys_id():
 def test_outside_a_query_a_name_is_needed_and_the_run_is_the_sink():
     with pytest.raises(ValueError, match=r'outside a streaming query.*app_id="backfill"'):
         identify(_Classic(), None, "minted", None)
-    assert identify(_Classic(), "backfill", "minted", None) == Run("backfill", None, "minted")
+    assert identify(_Classic(), "backfill", "minted", None) == Run("backfill", OUTSIDE, "minted")
 
 
 def test_a_thread_that_does_not_carry_the_querys_name_is_refused_while_queries_are_active():
     """Without the id a fresh checkpoint goes unnoticed: its batches were skipped, and their rows lost."""
     session = _Classic()
     session.streams = SimpleNamespace(active=["a query"])
-    assert identify(session, "backfill", "minted", None).query_id is None
+    assert identify(session, "backfill", "minted", None).query_id == OUTSIDE
     with ThreadPoolExecutor(1) as pool:
         called = pool.submit(identify, session, "backfill", "minted", None)
         with pytest.raises(ValueError, match=r"inheritable_thread_target\(session\)\(function\)"):
@@ -102,6 +112,18 @@ def test_on_connect_without_a_single_active_query_a_name_is_needed(active):
         identify(_Connect(*active), None, "minted", None)
     run = identify(_Connect(*active), "events", "minted", None)
     assert (run.app_id, run.query_id) == ("events", None)
+
+
+def test_a_batch_is_given_once_by_a_run_under_a_name_to_a_table():
+    run = Run("events", "query", mint_run_id())
+    check_given_once("/lake/t", run, 7)
+    note_landed("/lake/t", run, 7)
+    with pytest.raises(ValueError, match=r"batch 7 .* under the name 'events'.*app_id=\"events-2\""):
+        check_given_once("/lake/t", run, 7)
+    check_given_once("/lake/other", run, 7)
+    check_given_once("/lake/t", run, 8)
+    check_given_once("/lake/t", Run("events-2", "query", run.run_id), 7)
+    check_given_once("/lake/t", Run("events", "query", mint_run_id()), 7)
 
 
 def test_run_ids_differ():
