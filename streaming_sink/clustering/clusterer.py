@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Collection
@@ -14,7 +15,6 @@ from streaming_sink.crowding import SmallFiles, small_files
 from streaming_sink.steps import Steps
 from timeline.claims import Watch
 from timeline.clock import SYSTEM
-from timeline.errors import TimelineError
 from timeline.head import Head
 from timeline.reservations import Reservations
 from timeline.stores import open_store
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streaming_sink.options import SinkOptions
+
+
+_LOG = logging.getLogger("streaming_sink")
 
 
 class Clusterer:
@@ -110,7 +113,11 @@ class Clusterer:
         # A table is not for two threads, so this opens its own.
         try:
             table = Table.open(open_store(self._options.location, self._options.storage_options))
-        except TimelineError as failure:
-            self._ended.put(f"clustering failed, and is tried again when it is due: {failure}")
+        except Exception as failure:  # noqa: BLE001 - told in the next report; a thread's death is told nowhere
+            said = (
+                f"clustering failed, and is tried again when it is due: {type(failure).__name__}: {failure}"
+            )
+            _LOG.warning("%s", said, exc_info=failure)
+            self._ended.put(said)
             return
         self._ended.put(run_pass(asked, session, table, Reservations(table.store), self._watch))

@@ -209,6 +209,20 @@ def test_a_pass_that_takes_longer_than_one_waits_goes_on_and_is_told_later(table
     assert sink.finish(None) == ""
 
 
+def test_a_pass_beside_the_stream_that_cannot_open_the_table_is_told_whatever_stops_it(table, monkeypatch):
+    def no_credentials(*_):
+        raise PermissionError("no token")
+
+    _append(table, EU, [500 * KIB])
+    due = {**NOT_FILLED, "clustering": AsyncClustering(every_commits=1, **CLUSTERING)}
+    sink = Clusterer(sink_options(table.store.location, due))
+    monkeypatch.setattr(clusterer, "open_store", no_credentials)
+    sink.after_commit(None, table, Reservations(table.store), (EU,), lambda _: nullcontext())
+    assert sink.finish(60) == (
+        "clustering failed, and is tried again when it is due: PermissionError: no token"
+    )
+
+
 def test_files_that_filling_calls_small_are_what_counts_in_a_sink_that_fills(table, passes):
     _append(table, EU, [500 * KIB] * 9)
     inline = InlineClustering(every_commits=100, when_small_files=3, **CLUSTERING)
