@@ -18,6 +18,7 @@ from tests.simulation.scheduler import Actor, Scheduler
 from timeline import names
 from timeline.errors import StoreUnavailableError
 from timeline.stores.base import Created, CreateOutcome, Exists, ListedObject, Stored, Unknown
+from timeline.stores.memory import _Output
 
 LOCATION = "memory://simulated"
 
@@ -287,26 +288,3 @@ def _short(answer: Any) -> str:
     if isinstance(answer, Stored):
         return f"{len(answer.data)} bytes, identity {answer.identity}"
     return type(answer).__name__ if answer is not None else "done"
-
-
-class _Output(io.BytesIO):
-    """Becomes an object when it is closed; left by an exception it never does."""
-
-    def __init__(self, store: Callable[[bytes], Any]) -> None:
-        super().__init__()
-        self._store = store
-
-    def close(self) -> None:
-        if not self.closed:
-            data = self.getvalue()
-            super().close()
-            self._store(data)
-
-    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
-        if kind is None:
-            self.close()
-        else:
-            super().close()
-
-    def __del__(self) -> None:
-        super().close()
