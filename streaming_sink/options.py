@@ -20,6 +20,29 @@ OPERATIONS = ("insert", "bulk_insert")
 WARN_SMALL_FILES = 100
 """Filling keeps eight at most in a partition; ten times as many are no accident."""
 _CODEC = "write.parquet.compression-codec"
+_RESERVED = frozenset(
+    {
+        "current-schema",
+        "current-snapshot-id",
+        "current-snapshot-summary",
+        "current-snapshot-timestamp-ms",
+        "default-partition-spec",
+        "default-sort-order",
+        "format-version",
+        "snapshot-count",
+        "uuid",
+    }
+)
+"""What Iceberg's Java library answers by these names is read off the metadata; a table that stores them
+contradicts itself (`TableProperties.RESERVED_PROPERTIES`)."""
+_FIXED = {
+    "write.format.default": "parquet",
+    "write.object-storage.enabled": "false",
+    "write.data.path": None,
+    "write.object-storage.path": None,
+    "write.folder-storage.path": None,
+}
+"""Data files are Parquet, in the folder `data` of the table: a property that says otherwise would lie."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +161,25 @@ def _check_table_properties(given: Any) -> None:
                 f"table property {key} belongs to the commit protocol and is set by it alone; leave it out of"
                 " table_properties"
             )
+        _check_is_true(key, value)
     for key in given.keys() & DEFAULTS.keys() - {_CODEC}:
         number(given, key)
     parquet_settings(given)
+
+
+def _check_is_true(key: str, value: str) -> None:
+    """Raise ValueError for a property that says of the table what it will not be."""
+    if key in _RESERVED:
+        told = " This sink makes tables of format version 2." if key == "format-version" else ""
+        raise ValueError(
+            f"table property {key} is reserved by Iceberg for what the metadata says itself; leave it out of"
+            f" table_properties.{told}"
+        )
+    if key in _FIXED and value.lower() != _FIXED[key]:
+        raise ValueError(
+            f"table property {key} cannot be {value!r}: this sink writes Parquet, into the folder data of the"
+            " table's location; leave it out of table_properties"
+        )
 
 
 def _check_retention(retention: Any, table_properties: Mapping[str, str]) -> None:
