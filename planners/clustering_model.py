@@ -51,16 +51,20 @@ class ClusteringGroup:
     @property
     def order(self) -> str | None:
         """What is to be known of the files it writes, as `TableFile.clustered_by`."""
-        return order_name(self.strategy.name, self.sort_by)
+        return order_name(self.strategy, self.sort_by)
 
 
 FILE_BY_FILE = ("drop_columns", "encrypt")
 """Strategies that rewrite each file by itself, and leave its rows and their order as they are."""
 
 
-def order_name(strategy: str, sort_by: tuple[str, ...]) -> str | None:
-    """Return the name of the order that a strategy puts rows in; None for one that leaves them in theirs."""
-    return None if strategy in ("bin_pack", *FILE_BY_FILE) else f"{strategy}({', '.join(sort_by)})"
+def order_name(strategy: Strategy, sort_by: tuple[str, ...]) -> str | None:
+    """Return the name of the order that a strategy, with its parameters, puts rows in; None for one that
+    leaves them in theirs.
+    """
+    if strategy.name in ("bin_pack", *FILE_BY_FILE):
+        return None
+    return f"{strategy.name}({', '.join([*sort_by, *map('='.join, strategy.parameters)])})"
 
 
 @dataclass(frozen=True, slots=True)

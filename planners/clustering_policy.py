@@ -121,7 +121,7 @@ class ClusteringPolicy:
     @property
     def order(self) -> str | None:
         """The name of the order that files come out in; None where they are only joined."""
-        return order_name(self.strategy.name, tuple(map(str, self.sort_by)))
+        return order_name(self.strategy, tuple(map(str, self.sort_by)))
 
     @property
     def file_by_file(self) -> bool:

@@ -104,7 +104,10 @@ def test_different_orders_have_different_digests():
         for by in (["a"], ["a", "b"], ["a desc"])
         for how in ("sort", "zorder", "hilbert")
     ]
-    assert len({names.order_digest(order) for order in orders}) == len(orders)
+    lengths = [
+        ClusteringPolicy(strategy=Strategy("shortest", (("column", column),))).order for column in ("a", "b")
+    ]
+    assert len({names.order_digest(order) for order in [*orders, *lengths]}) == len(orders) + len(lengths)
 
 
 # ---------------------------------------------------------------------------------- what the planner is told
