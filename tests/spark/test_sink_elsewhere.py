@@ -159,7 +159,7 @@ def test_on_connect_a_fresh_checkpoint_under_a_used_name_is_refused(connect):
 
 
 def test_on_connect_two_sinks_under_one_name_are_an_error_and_no_silent_skip(connect):
-    assert "distinct app_ids" in connect["twice"]["message"]
+    assert "of distinct names" in connect["twice"]["message"]
 
 
 def test_on_connect_with_several_active_queries_a_name_is_asked_for(connect):
