@@ -26,6 +26,7 @@ from streaming_sink.profile import Profile, count_rows
 from streaming_sink.report import EPOCH_ID, QUERY_ID, BatchReport
 from streaming_sink.retention import Retention
 from streaming_sink.run import (
+    OUTSIDE,
     Run,
     check_given_once,
     described,
@@ -312,7 +313,7 @@ class IcebergSink:
             for merge in result.merges
         ]
         summary = {**draft.to_summary(), EPOCH_ID: str(transaction.batch)}
-        if transaction.query_id is not None:
+        if transaction.query_id not in (None, OUTSIDE):
             summary[QUERY_ID] = transaction.query_id
         counted: list[Change] = [] if self.options.clustering is None else [CountCommit()]
         return table.commit(

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import StaticTable
 from pyspark.errors import StreamingQueryException
 
 from streaming_sink import IcebergSink
@@ -23,6 +24,7 @@ from tests.spark.streams import (
     ids_of,
     jobs_of,
     marked,
+    metadata_file,
     source_ids,
     start,
 )
@@ -281,6 +283,11 @@ def test_a_backfill_under_the_name_of_a_stream_is_refused_and_the_other_way_roun
         IcebergSink(location, app_id="backfill")(_batch(spark, 2), 0)
     IcebergSink(location, app_id="backfill")(_batch(spark, 1), 0)  # a second run of the backfill's program
     assert ids_of(location) == _ids(0, 1)
+    snapshots = StaticTable.from_metadata(metadata_file(location)).snapshots()
+    assert ["spark.sql.streaming.queryId" in each.summary.additional_properties for each in snapshots] == [
+        True,
+        False,
+    ]
 
 
 def test_two_dataframes_with_distinct_app_ids_both_land_and_a_half_done_replay_is_completed(spark, location):
