@@ -6,6 +6,7 @@ by its name and its parameters, which are strings.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ def order_name(strategy: Strategy, sort_by: tuple[str, ...]) -> str | None:
     """
     if strategy.name in ("bin_pack", *FILE_BY_FILE):
         return None
-    return f"{strategy.name}({', '.join([*sort_by, *map('='.join, strategy.parameters)])})"
+    parameters = [json.dumps(dict(strategy.parameters))] if strategy.parameters else []
+    return f"{strategy.name}({', '.join([*sort_by, *parameters])})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ _RESERVED = frozenset(
         "current-snapshot-timestamp-ms",
         "default-partition-spec",
         "default-sort-order",
-        "format-version",
         "snapshot-count",
         "uuid",
     }
@@ -36,13 +35,19 @@ _RESERVED = frozenset(
 """What Iceberg's Java library answers by these names is read off the metadata; a table that stores them
 contradicts itself (`TableProperties.RESERVED_PROPERTIES`)."""
 _FIXED = {
+    "encryption.key-id": "",
+    "format-version": "2",
+    "schema.name-mapping.default": "",
+    "write.data.path": "",
+    "write.folder-storage.path": "",
     "write.format.default": "parquet",
+    "write.location-provider.impl": "",
+    "write.metadata.compression-codec": "none",
     "write.object-storage.enabled": "false",
-    "write.data.path": None,
-    "write.object-storage.path": None,
-    "write.folder-storage.path": None,
+    "write.object-storage.path": "",
 }
-"""Data files are Parquet, in the folder `data` of the table: a property that says otherwise would lie."""
+"""What can only be said one way of a table of ours, or not at all (""): it has format version 2 and a name
+mapping of its own; metadata and data are plain, the data Parquet below the table's location."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +132,10 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
             f" app_id={values['takeover_from']!r}"
         )
     _check_table_properties(values.setdefault("table_properties", {}))
+    # Iceberg's catalogs take it as an argument of the making, and do not store it.
+    values["table_properties"] = {
+        k: v for k, v in values["table_properties"].items() if k != "format-version"
+    }
     _check_retention(values.get("retention"), values["table_properties"])
     clustering = values.get("clustering")
     if clustering is not None and not isinstance(clustering, InlineClustering):
@@ -170,15 +179,16 @@ def _check_table_properties(given: Any) -> None:
 def _check_is_true(key: str, value: str) -> None:
     """Raise ValueError for a property that says of the table what it will not be."""
     if key in _RESERVED:
-        told = " This sink makes tables of format version 2." if key == "format-version" else ""
         raise ValueError(
             f"table property {key} is reserved by Iceberg for what the metadata says itself; leave it out of"
-            f" table_properties.{told}"
+            " table_properties"
         )
     if key in _FIXED and value.lower() != _FIXED[key]:
+        can_be = f"can only be {_FIXED[key]!r}" if _FIXED[key] else "cannot be set"
         raise ValueError(
-            f"table property {key} cannot be {value!r}: this sink writes Parquet, into the folder data of the"
-            " table's location; leave it out of table_properties"
+            f"table property {key} {can_be}, and is {value!r}: a table of this sink has format version 2, a"
+            " name mapping of its own, plain metadata, and Parquet files below its location; leave it out of"
+            " table_properties"
         )
 
 

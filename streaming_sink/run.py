@@ -4,12 +4,14 @@ batch before (R16). On classic Spark and on Connect.
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -19,8 +21,10 @@ told apart: their numbers mean different rows.
 """
 
 _QUERY_ID = "sql.streaming.queryId"
-_RUN_ID = "spark.jobGroup.id"
+_JOB_GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
+_CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
+"""Set in the process on the server that runs a foreachBatch function, and in no client's environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,19 @@ class Run:
     run_id: str
 
 
-_landed: dict[tuple[str, str], tuple[Run, int]] = {}
-"""The last batch that any sink of this process has landed, by the table's location and the application."""
+@dataclass
+class _Given:
+    """A batch that a sink of this process was given, until it fails."""
+
+    run: Run
+    batch_id: int
+    sink: object
+    landed: bool = False
+
+
+_given: dict[tuple[str, str], _Given] = {}
+"""The last one, by the table's location and the application."""
+_given_lock = threading.Lock()
 
 
 def identify(session: SparkSession, app_id: str | None, minted_run_id: str, known: Run | None) -> Run:
@@ -44,39 +59,74 @@ def identify(session: SparkSession, app_id: str | None, minted_run_id: str, know
     twice.
 
     On Connect a foreachBatch worker is told no query id: the default is the session's only active query,
-    fixed at the first call (`known`); the run is this worker process. Outside a query, which Connect does not
-    tell, it is the sink (`minted_run_id`). ValueError where there is no name to go by.
+    fixed at the first call (`known`); the run is this worker process. Outside a query the run is the sink
+    (`minted_run_id`). ValueError where there is no name to go by.
     """
     if is_connect(session):
-        return known or _on_connect(session, app_id)
+        if _CONNECT_WORKER in os.environ:
+            return known or _in_connect_worker(session, app_id)
+        return _outside_a_query(app_id, minted_run_id)
     context = session.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)
     if query_id is None:
         _check_is_outside(session)
         return _outside_a_query(app_id, minted_run_id)
-    return Run(app_id or query_id, query_id, context.getLocalProperty(_RUN_ID) or minted_run_id)
+    run_id = _run_of(session, query_id) or context.getLocalProperty(_JOB_GROUP) or minted_run_id
+    return Run(app_id or query_id, query_id, run_id)
 
 
-def check_given_once(location: str, run: Run, batch_id: int) -> None:
-    """Raise ValueError if a sink of this process has landed the batch of this very run, under this name: it
-    would pass for a replay, and its rows be skipped.
+def _active_queries(session: SparkSession) -> Any:
+    """Return Java's map of the queries of all sessions, by id. `session.streams` is no help: the session of a
+    batch is a clone, which knows of none.
     """
-    if _landed.get((location, run.app_id)) == (run, batch_id):
-        raise given_twice(run, batch_id)
+    return session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - told nowhere else
 
 
-def note_landed(location: str, run: Run, batch_id: int) -> None:
-    """Remember for `check_given_once` that the batch is in the table, or was empty."""
-    _landed[location, run.app_id] = run, batch_id
+def _run_of(session: SparkSession, query_id: str) -> str | None:
+    """Return Spark's id of the query's run. The job group is called after it, until the user's function sets
+    another one.
+    """
+    try:
+        uuid.UUID(query_id)
+    except ValueError:
+        return None
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - for a key of Java's map
+    query = _active_queries(session).get(jvm.java.util.UUID.fromString(query_id))
+    return None if query is None else str(query.runId().toString())
+
+
+@contextmanager
+def given_once(location: str, run: Run, batch_id: int, sink: object) -> Iterator[None]:
+    """Remember that `sink` lands the batch in the block, unless that fails.
+
+    ValueError if a sink of this process has landed the batch of this very run under this name, or another one
+    is about to: the second one would pass for a replay, and its rows be skipped.
+    """
+    mine, key = _Given(run, batch_id, sink), (location, run.app_id)
+    with _given_lock:
+        other = _given.get(key)
+        is_this = other is not None and (other.run, other.batch_id) == (run, batch_id)
+        if other is not None and is_this and (other.landed or other.sink is not sink):
+            raise given_twice(run, batch_id)
+        _given[key] = mine
+    try:
+        yield
+    except BaseException:
+        with _given_lock:
+            if _given.get(key) is mine:
+                del _given[key]
+        raise
+    mine.landed = True
 
 
 def given_twice(run: Run, batch_id: int) -> ValueError:
     """Return the error of a second DataFrame under the number and name of another one."""
     return ValueError(
         f"batch {batch_id} was given to the table twice by one run under the name {run.app_id!r}; the second"
-        " one is not written. Two DataFrames of one foreachBatch need a sink each, of distinct names. Leave"
-        " the first sink, whose rows are committed, as it is, and name the second:"
-        f' IcebergSink(..., app_id="{run.app_id[:8]}-2")'
+        " one is not written. Two DataFrames of one foreachBatch need a sink each, of distinct names: leave"
+        " the first sink, whose rows are in the table, as it is, and name the second,"
+        f' IcebergSink(..., app_id="{run.app_id[:8]}-2"). But if this is another try of the same rows, they'
+        " are in already: under another name they would be written again"
     )
 
 
@@ -127,7 +177,7 @@ def _process_run_id() -> str:
     return mint_run_id()
 
 
-def _on_connect(session: SparkSession, app_id: str | None) -> Run:
+def _in_connect_worker(session: SparkSession, app_id: str | None) -> Run:
     active = [query.id for query in session.streams.active]
     if len(active) == 1:
         return Run(app_id or active[0], active[0], _process_run_id())
@@ -144,7 +194,9 @@ def _check_is_outside(session: SparkSession) -> None:
     """Raise ValueError where this may as well be a thread that a user's function of foreachBatch has started:
     without the query's id a fresh checkpoint would go unnoticed, and its batches be skipped (R16).
     """
-    if threading.current_thread() is not threading.main_thread() and session.streams.active:
+    if threading.current_thread() is threading.main_thread():
+        return
+    if not _active_queries(session).isEmpty():
         raise ValueError(
             "this call comes from a thread that does not carry the streaming query's name, while queries are"
             " active: wrap what the thread runs, inheritable_thread_target(session)(function) of"

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
+
+from streaming_sink.run import is_connect
 
 _ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
 _CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum."
@@ -29,7 +30,8 @@ class _Held:
 
 
 _lock = threading.Lock()
-_held: WeakKeyDictionary[SparkSession, dict[str, _Held]] = WeakKeyDictionary()
+_held: dict[tuple[str, str], _Held] = {}
+"""By the session's id, and the setting."""
 
 
 def without_adaptive_execution(session: SparkSession) -> AbstractContextManager[None]:
@@ -51,33 +53,41 @@ def safe_shuffle(session: SparkSession) -> AbstractContextManager[None]:
 def _configured(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     # Threads of one foreachBatch share their session: the last block that needs a setting puts back what the
     # first one found.
+    session_id = _id_of(session)
     with ExitStack() as held:
         for key, value in settings.items():
             with _lock:
-                _hold(session, key, value)
-            held.callback(_release, session, key)
+                _hold(session, session_id, key, value)
+            held.callback(_release, session, session_id, key)
         yield
 
 
-def _hold(session: SparkSession, key: str, value: str) -> None:
-    held = _held.setdefault(session, {})
-    if key in held:
-        held[key].blocks += 1
+def _id_of(session: SparkSession) -> str:
+    """Return what is one for all of Python's objects of a session."""
+    if is_connect(session):
+        return str(session.session_id)  # type: ignore[attr-defined]
+    return str(session._jsparkSession.sessionUUID())  # noqa: SLF001 - Python's object has no id of its own
+
+
+def _hold(session: SparkSession, session_id: str, key: str, value: str) -> None:
+    held = _held.get((session_id, key))
+    if held is not None:
+        held.blocks += 1
         return
     before = session.conf.get(key, None)
     if before != value:
         session.conf.set(key, value)
-    held[key] = _Held(1, before)
+    _held[session_id, key] = _Held(1, before)
 
 
-def _release(session: SparkSession, key: str) -> None:
+def _release(session: SparkSession, session_id: str, key: str) -> None:
     with _lock:
-        held = _held[session]
-        held[key].blocks -= 1
-        if held[key].blocks:
+        held = _held[session_id, key]
+        held.blocks -= 1
+        if held.blocks:
             return
-        before = held.pop(key).before
-        if before is None:
+        del _held[session_id, key]
+        if held.before is None:
             session.conf.unset(key)
         else:
-            session.conf.set(key, before)
+            session.conf.set(key, held.before)

@@ -28,12 +28,11 @@ from streaming_sink.retention import Retention
 from streaming_sink.run import (
     OUTSIDE,
     Run,
-    check_given_once,
     described,
+    given_once,
     given_twice,
     identify,
     mint_run_id,
-    note_landed,
     parallelism,
 )
 from streaming_sink.schema import check_batch
@@ -179,12 +178,10 @@ class IcebergSink:
         with self._lock, described(session, f"{self.options.location}: batch {batch_id}"):
             run = identify(session, self.options.app_id, self._minted_run_id, self._known_run)
             self._known_run = run
-            location = self._destination.store.location
-            check_given_once(location, run, batch_id)
             state = self._state_of(run)
-            report = self._land(batch, batch_id, run, state)
+            with given_once(self._destination.store.location, run, batch_id, self):
+                report = self._land(batch, batch_id, run, state)
             state.last_batch = batch_id
-            note_landed(location, run, batch_id)
             self._reports.append(report)
             _LOG.log(logging.WARNING if report.warning else logging.INFO, "%s", report.line())
 

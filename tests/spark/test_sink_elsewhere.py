@@ -76,6 +76,15 @@ told("twice", message=failure(twice, "twice-checkpoint"))
 
 rate = spark.readStream.format("rate").load().writeStream.format("noop")
 other = rate.option("checkpointLocation", str(folder / "other")).start()
+try:
+    IcebergSink(str(folder / "client"))(spark.range(3), 0)
+    told("client", message="it passed for a batch of the other query")
+except ValueError as error:
+    told("client", message=str(error))
+backfill = str(folder / "backfill")
+for _ in range(2):
+    IcebergSink(backfill, app_id="backfill")(spark.range(3), 0)
+told("backfill", ids=ids(backfill))
 several = str(folder / "several")
 told("several", message=failure(IcebergSink(several), "several-1"), ids=ids(several))
 drain(spark, folder / "source", IcebergSink(several, app_id="app"), str(folder / "several-2"))
@@ -160,6 +169,12 @@ def test_on_connect_a_fresh_checkpoint_under_a_used_name_is_refused(connect):
 
 def test_on_connect_two_sinks_under_one_name_are_an_error_and_no_silent_skip(connect):
     assert "of distinct names" in connect["twice"]["message"]
+
+
+def test_a_client_of_connect_is_outside_of_the_only_active_query(connect):
+    """It took that query's name, whose next batch was then skipped."""
+    assert "outside a streaming query" in connect["client"]["message"]
+    assert connect["backfill"]["ids"] == [0, 1, 2]
 
 
 def test_on_connect_with_several_active_queries_a_name_is_asked_for(connect):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 
 from streaming_sink.run import (
     OUTSIDE,
     Run,
-    check_given_once,
     described,
+    given_once,
     identify,
     is_connect,
     mint_run_id,
-    note_landed,
     parallelism,
 )
 
@@ -35,9 +35,21 @@ class _Context:
         self.properties[name] = value
 
 
+class _Queries(dict):
+    """What Spark's shared state knows of active queries: their runs, by id."""
+
+    def isEmpty(self):  # noqa: N802
+        return not self
+
+
 class _Classic:
     def __init__(self, **properties):
         self.sparkContext = _Context(**properties)
+        util = SimpleNamespace(UUID=SimpleNamespace(fromString=str))
+        self.sparkContext._jvm = SimpleNamespace(java=SimpleNamespace(util=util))
+        self.active = _Queries()
+        state = SimpleNamespace(activeStreamingQueries=lambda: self.active)
+        self._jsparkSession = SimpleNamespace(sharedState=lambda: state)
 
 
 class _Connect:
@@ -81,22 +93,47 @@ def test_outside_a_query_a_name_is_needed_and_the_run_is_the_sink():
 def test_a_thread_that_does_not_carry_the_querys_name_is_refused_while_queries_are_active():
     """Without the id a fresh checkpoint goes unnoticed: its batches were skipped, and their rows lost."""
     session = _Classic()
-    session.streams = SimpleNamespace(active=["a query"])
+    session.active["a query"] = None
     assert identify(session, "backfill", "minted", None).query_id == OUTSIDE
     with ThreadPoolExecutor(1) as pool:
         called = pool.submit(identify, session, "backfill", "minted", None)
         with pytest.raises(ValueError, match=r"inheritable_thread_target\(session\)\(function\)"):
             called.result()
-        session.streams.active = []
+        session.active.clear()
         assert pool.submit(identify, session, "backfill", "minted", None).result().app_id == "backfill"
 
 
+def test_the_run_is_the_querys_own_whatever_job_group_the_users_function_sets():
+    """Else two runs are one: a replay passes for a batch given twice, and neither can fence the other."""
+    query, run = str(uuid4()), str(uuid4())
+    session = _Classic(**{QUERY: query, RUN: "etl"})
+    session.active[query] = SimpleNamespace(runId=lambda: SimpleNamespace(toString=lambda: run))
+    assert identify(session, None, "minted", None) == Run(query, query, run)
+    session.active.clear()
+    assert identify(session, None, "minted", None).run_id == "etl"
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    """Make this process look like the one on a Connect server that runs a foreachBatch function."""
+    monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
+
+
+def test_a_client_of_connect_is_outside_of_its_queries():
+    """It took the name of the only one, and that one's next batch was skipped."""
+    with pytest.raises(ValueError, match="outside a streaming query"):
+        identify(_Connect("query"), None, "minted", None)
+    assert identify(_Connect("query"), "backfill", "minted", None) == Run("backfill", OUTSIDE, "minted")
+
+
+@pytest.mark.usefixtures("worker")
 def test_on_connect_the_only_active_query_is_the_default_and_stays_it():
     known = identify(_Connect("query"), None, "minted", None)
     assert (known.app_id, known.query_id) == ("query", "query")
     assert identify(_Connect("query", "other"), None, "minted", known) is known
 
 
+@pytest.mark.usefixtures("worker")
 def test_on_connect_all_sinks_of_a_worker_are_one_run():
     """So that two sinks under one name are seen to be one run, whose batch came twice."""
     first = identify(_Connect("query"), None, "minted-1", None)
@@ -104,6 +141,7 @@ def test_on_connect_all_sinks_of_a_worker_are_one_run():
     assert first == second
 
 
+@pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("active", [(), ("a", "b")])
 def test_on_connect_without_a_single_active_query_a_name_is_needed(active):
     with pytest.raises(
@@ -115,15 +153,36 @@ def test_on_connect_without_a_single_active_query_a_name_is_needed(active):
 
 
 def test_a_batch_is_given_once_by_a_run_under_a_name_to_a_table():
-    run = Run("events", "query", mint_run_id())
-    check_given_once("/lake/t", run, 7)
-    note_landed("/lake/t", run, 7)
+    run, sink = Run("events", "query", mint_run_id()), object()
+    _lands("/lake/t", run, 7, sink)
     with pytest.raises(ValueError, match=r"batch 7 .* under the name 'events'.*app_id=\"events-2\""):
-        check_given_once("/lake/t", run, 7)
-    check_given_once("/lake/other", run, 7)
-    check_given_once("/lake/t", run, 8)
-    check_given_once("/lake/t", Run("events-2", "query", run.run_id), 7)
-    check_given_once("/lake/t", Run("events", "query", mint_run_id()), 7)
+        _lands("/lake/t", run, 7, sink)
+    _lands("/lake/other", run, 7, sink)
+    _lands("/lake/t", Run("events-2", "query", run.run_id), 7, sink)
+    _lands("/lake/t", run, 8, sink)
+    _lands("/lake/t", Run("events", "query", mint_run_id()), 8, sink)
+
+
+def test_a_batch_that_another_sink_is_about_to_land_is_given_too_and_is_free_again_when_it_fails():
+    """Both would find that it is a replay, and the second one's rows be skipped."""
+    run, sink, other = Run("events", "query", mint_run_id()), object(), object()
+
+    def fails_while_the_other_asks():
+        with given_once("/lake/t", run, 7, sink):
+            with pytest.raises(ValueError, match="given to the table twice"):
+                _lands("/lake/t", run, 7, other)
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        fails_while_the_other_asks()
+    _lands("/lake/t", run, 7, other)
+    with pytest.raises(ValueError, match="given to the table twice"):
+        _lands("/lake/t", run, 7, sink)
+
+
+def _lands(location, run, batch_id, sink):
+    with given_once(location, run, batch_id, sink):
+        pass
 
 
 def test_run_ids_differ():

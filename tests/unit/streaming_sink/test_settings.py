@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from streaming_sink.settings import safe_shuffle, without_adaptive_execution
@@ -27,8 +29,11 @@ class _Conf:
 
 
 class _Session:
-    def __init__(self, **known):
-        self.conf = _Conf(**known)
+    """Python's object for a session of Spark; there may be several of one."""
+
+    def __init__(self, of=None, **known):
+        self.conf = _Conf(**known) if of is None else of.conf
+        self._jsparkSession = SimpleNamespace(sessionUUID=lambda: id(self.conf))
 
 
 def test_a_block_has_the_settings_and_what_was_there_comes_back_also_on_failure():
@@ -48,7 +53,7 @@ def test_a_block_has_the_settings_and_what_was_there_comes_back_also_on_failure(
 def test_blocks_that_overlap_keep_the_settings_until_the_last_one_ends():
     """Else one thread's write would shuffle without checksums, or leave the other's settings for good."""
     session = _Session(**{ADAPTIVE: "true"})
-    first, second = safe_shuffle(session), safe_shuffle(session)
+    first, second = safe_shuffle(session), safe_shuffle(_Session(of=session))
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
