@@ -257,16 +257,22 @@ def test_two_sinks_under_one_name_for_one_table_are_the_same_error_and_not_a_sil
     assert ids_of(location) == _ids(0, 1)
 
 
-def test_two_sinks_under_one_name_in_two_threads_are_told_so_by_the_commit(spark, location, monkeypatch):
-    """Neither had landed when the other began."""
-    monkeypatch.setattr("streaming_sink.sink.check_given_once", lambda *_: None)
-    orders, refunds = IcebergSink(location), IcebergSink(location)
+@pytest.mark.parametrize("second_knows_the_table", [False, True])
+def test_a_second_sink_of_one_name_is_told_by_the_table_where_the_first_one_s_answer_was_lost(
+    spark, location, monkeypatch, second_knows_the_table
+):
+    """The first call failed and the user's function caught that, so this process remembers no batch: only the
+    table knows that its rows are in.
+    """
+    orders, refunds = _sink(location), _sink(location)
     with calling_as(spark, "query", "run"):
-        refunds(_batch(spark, 0).where("false"), 0)
-        orders(_batch(spark, 0), 0)
-        refunds(_batch(spark, 1), 1)
+        (refunds if second_knows_the_table else orders)(_batch(spark, 0), 0)
+        with monkeypatch.context() as broken:
+            broken.setattr("timeline.table.publish", _fails_after_publishing())
+            with pytest.raises(ConnectionResetError):
+                orders(_batch(spark, 1), 1)
         with pytest.raises(ValueError, match="of distinct names"):
-            orders(_batch(spark, 2), 1)
+            refunds(_batch(spark, 2), 1)
     assert ids_of(location) == _ids(0, 1)
 
 
