@@ -45,6 +45,7 @@ class _Given:
 
     run: Run
     batch_id: int
+    batch: object
     sink: object
     landed: bool = False
 
@@ -53,10 +54,15 @@ _given: dict[tuple[str, str], _Given] = {}
 """The last one, by the table's location and the application."""
 _given_lock = threading.Lock()
 
+_SESSIONS_KEPT = 1_000
+_queries: dict[str, tuple[str, str]] = {}
+"""Query and run by the id of the session that the run's batches come in, also of runs that have ended."""
+
 
 def identify(session: SparkSession, app_id: str | None, minted_run_id: str, known: Run | None) -> Run:
     """Return the run that is calling. On classic it is read anew on every call, since one sink may be started
-    twice.
+    twice: from the batch's `session`, whatever thread calls, or from the thread where the batch was made anew
+    in a session that is no query's.
 
     On Connect a foreachBatch worker is told no query id: the default is the session's only active query,
     fixed at the first call (`known`); the run is this worker process. Outside a query the run is the sink
@@ -66,13 +72,32 @@ def identify(session: SparkSession, app_id: str | None, minted_run_id: str, know
         if _CONNECT_WORKER in os.environ:
             return known or _in_connect_worker(session, app_id)
         return _outside_a_query(app_id, minted_run_id)
+    query = _query_of(session)
+    if query is not None:
+        query_id, run_id = query
+        return Run(app_id or query_id, query_id, run_id)
     context = session.sparkContext
-    query_id = context.getLocalProperty(_QUERY_ID)
-    if query_id is None:
+    named = context.getLocalProperty(_QUERY_ID)
+    if named is None:
         _check_is_outside(session)
         return _outside_a_query(app_id, minted_run_id)
-    run_id = _run_of(session, query_id) or context.getLocalProperty(_JOB_GROUP) or minted_run_id
-    return Run(app_id or query_id, query_id, run_id)
+    run_id = _run_of(session, named) or context.getLocalProperty(_JOB_GROUP) or minted_run_id
+    return Run(app_id or named, named, run_id)
+
+
+def _query_of(session: SparkSession) -> tuple[str, str] | None:
+    """Return the query and the run whose batches come in this session, if any. Spark clones one for each
+    run.
+    """
+    java: Any = session._jsparkSession  # noqa: SLF001 - Spark tells it nowhere else
+    session_id = str(java.sessionUUID())
+    if session_id not in _queries:
+        for query in list(_active_queries(session).values()):
+            if query.sparkSessionForStream().equals(java):
+                if len(_queries) >= _SESSIONS_KEPT:
+                    _queries.pop(next(iter(_queries)), None)
+                _queries[session_id] = str(query.id().toString()), str(query.runId().toString())
+    return _queries.get(session_id)
 
 
 def _active_queries(session: SparkSession) -> Any:
@@ -83,8 +108,10 @@ def _active_queries(session: SparkSession) -> Any:
 
 
 def _run_of(session: SparkSession, query_id: str) -> str | None:
-    """Return Spark's id of the query's run. The job group is called after it, until the user's function sets
-    another one.
+    """Return Spark's id of the run of the query that a thread names; None for a name that is not Spark's.
+
+    ValueError where the query has ended: a thread of a pool keeps the name, and what it does next is no batch
+    of that query.
     """
     try:
         uuid.UUID(query_id)
@@ -92,28 +119,37 @@ def _run_of(session: SparkSession, query_id: str) -> str | None:
         return None
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - for a key of Java's map
     query = _active_queries(session).get(jvm.java.util.UUID.fromString(query_id))
-    return None if query is None else str(query.runId().toString())
+    if query is None:
+        raise ValueError(
+            f"this thread carries the name of the streaming query {query_id}, which has ended: call the sink"
+            " from a thread that has run no batch of it, as the program's main thread"
+        )
+    return str(query.runId().toString())
 
 
 @contextmanager
-def given_once(location: str, run: Run, batch_id: int, sink: object) -> Iterator[None]:
-    """Remember that `sink` lands the batch in the block, unless that fails.
+def given_once(location: str, run: Run, batch_id: int, batch: object, sink: object) -> Iterator[bool]:
+    """Remember that `sink` lands the batch in the block, unless that fails. Yields whether this very
+    DataFrame has landed before in this run, under this number and name: a function of the user's that tries
+    again.
 
-    ValueError if a sink of this process has landed the batch of this very run under this name, or another one
-    is about to: the second one would pass for a replay, and its rows be skipped.
+    ValueError if another DataFrame has, or is about to: this one would pass for a replay, and its rows be
+    skipped.
     """
-    mine, key = _Given(run, batch_id, sink), (location, run.app_id)
+    mine, key = _Given(run, batch_id, batch, sink), (location, run.app_id)
     with _given_lock:
         other = _given.get(key)
         is_this = other is not None and (other.run, other.batch_id) == (run, batch_id)
-        if other is not None and is_this and (other.landed or other.sink is not sink):
+        again = other is not None and is_this and other.landed and other.batch is batch
+        if other is not None and is_this and not again and (other.landed or other.sink is not sink):
             raise given_twice(run, batch_id)
         _given[key] = mine
+        mine.landed = again
     try:
-        yield
+        yield again
     except BaseException:
         with _given_lock:
-            if _given.get(key) is mine:
+            if _given.get(key) is mine and not again:
                 del _given[key]
         raise
     mine.landed = True
@@ -124,9 +160,9 @@ def given_twice(run: Run, batch_id: int) -> ValueError:
     return ValueError(
         f"batch {batch_id} was given to the table twice by one run under the name {run.app_id!r}; the second"
         " one is not written. Two DataFrames of one foreachBatch need a sink each, of distinct names: leave"
-        " the first sink, whose rows are in the table, as it is, and name the second,"
+        " the first sink, whose rows are in the table if it had any, as it is, and name the second,"
         f' IcebergSink(..., app_id="{run.app_id[:8]}-2"). But if this is another try of the same rows, they'
-        " are in already: under another name they would be written again"
+        " were taken care of: under another name they would be written again"
     )
 
 
@@ -198,9 +234,11 @@ def _check_is_outside(session: SparkSession) -> None:
         return
     if not _active_queries(session).isEmpty():
         raise ValueError(
-            "this call comes from a thread that does not carry the streaming query's name, while queries are"
-            " active: wrap what the thread runs, inheritable_thread_target(session)(function) of"
-            " pyspark.util; or, if this is no batch of a query, call the sink from the program's main thread"
+            "this call comes from a thread that does not carry a streaming query's name, with rows of a"
+            " session that is no query's, while queries are active. If they are a query's: give the sink what"
+            " was made of its batch, or wrap what the thread runs,"
+            " inheritable_thread_target(session)(function) of pyspark.util. If not: call the sink from the"
+            " program's main thread"
         )
 
 

@@ -179,15 +179,15 @@ class IcebergSink:
             run = identify(session, self.options.app_id, self._minted_run_id, self._known_run)
             self._known_run = run
             state = self._state_of(run)
-            with given_once(self._destination.store.location, run, batch_id, self):
-                report = self._land(batch, batch_id, run, state)
+            with given_once(self._destination.store.location, run, batch_id, batch, self) as again:
+                report = self._land(batch, batch_id, run, state, again)
             state.last_batch = batch_id
             self._reports.append(report)
             _LOG.log(logging.WARNING if report.warning else logging.INFO, "%s", report.line())
 
-    def _land(self, batch: DataFrame, batch_id: int, run: Run, state: _RunState) -> BatchReport:
+    def _land(self, batch: DataFrame, batch_id: int, run: Run, state: _RunState, again: bool) -> BatchReport:
         steps = Steps()
-        tried_before, state.last_tried = state.last_tried == batch_id, batch_id
+        tried_before, state.last_tried = again or state.last_tried == batch_id, batch_id
         transaction = Transaction(
             run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from
         )
@@ -382,7 +382,10 @@ def _computed_once(batch: DataFrame, read_twice: bool) -> Iterator[DataFrame]:
     """Yield the batch, kept where it will be read twice (counted, then written), so that its source is read
     once.
     """
-    if not read_twice or batch.is_cached:
+    # Not `is_cached`, which is about this Python object alone: what is kept goes by its plan, and what the
+    # user keeps, under whatever name, would be thrown away below.
+    level = batch.storageLevel if read_twice else None
+    if level is None or level.useMemory or level.useDisk:
         yield batch
         return
     kept = batch.persist()

@@ -75,7 +75,7 @@ class Destination:
         if self._table is None:
             self._table = self._open()
         elif fresh:
-            self._table.refresh()
+            self._refresh_or_reopen(self._table)
         if self._table is not None:
             head = self._table.head
             _check_partitioning(self._options.partition_by, head.schema, head.spec, self._options.location)
@@ -111,6 +111,14 @@ class Destination:
             self._table = self._open()
         else:
             self._table.refresh()
+
+    def _refresh_or_reopen(self, table: Table) -> None:
+        """A run that begins takes the table that is there now, though this object knew another one."""
+        try:
+            table.refresh()
+        except (TableNotFoundError, CommitConflictError, CorruptTableError):
+            self._table = self._reservations = None
+            self._table = self._open()
 
     def _open(self) -> Table | None:
         store = open_store(self._options.location, self._options.storage_options)

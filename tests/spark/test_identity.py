@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.functions import udf
 from pyspark.util import inheritable_thread_target
 
 from streaming_sink import IcebergSink
@@ -16,8 +19,8 @@ from tests.spark.streams import ROWS, add_files, calling_as, drain, ids_of, sour
 pytestmark = pytest.mark.spark
 
 
-def test_threads_of_a_function_that_do_not_carry_the_querys_name_are_refused(spark, location, tmp_path):
-    """Each sink passed for a backfill of its own: the second one's rows were skipped in its first batch."""
+def test_two_sinks_of_one_name_in_threads_of_a_function_are_told_so(spark, location, tmp_path):
+    """Each passed for a backfill of its own: the second one's rows were skipped in its first batch."""
     add_files(tmp_path / "source", range(2))
     first, second = (IcebergSink(location, app_id="events") for _ in range(2))
 
@@ -28,9 +31,79 @@ def test_threads_of_a_function_that_do_not_carry_the_querys_name_are_refused(spa
             for done in [pool.submit(sink, half, number) for sink, half in halves]:
                 done.result()
 
-    with pytest.raises(StreamingQueryException, match="inheritable_thread_target"):
+    with pytest.raises(StreamingQueryException, match="of distinct names"):
         drain(spark, tmp_path / "source", in_a_pool, str(tmp_path / "checkpoint"))
-    assert not ids_of(location)
+
+
+def test_a_batch_lands_under_its_own_query_from_a_thread_that_carries_another_ones_name(
+    spark, location, tmp_path
+):
+    """Its batches were skipped in silence, or landed under the other query's name."""
+    with ThreadPoolExecutor(1) as pool:
+        for number in range(2):
+            source = tmp_path / f"source-{number}"
+            add_files(source, range(number * 2, number * 2 + 2))
+            sink = IcebergSink(location)
+
+            def in_the_pool(batch, batch_id, sink=sink, keeps_its_name=not number):
+                wrapped = inheritable_thread_target(batch.sparkSession)(sink) if keeps_its_name else sink
+                pool.submit(wrapped, batch, batch_id).result()
+
+            drain(spark, source, in_the_pool, str(tmp_path / f"checkpoint-{number}"))
+    assert ids_of(location) == source_ids(4)
+
+
+def test_what_a_function_keeps_is_kept_under_another_name_too(spark, location, tmp_path):
+    """Spark keeps plans, not objects: what was counted under one name was thrown away under all of them, and
+    drawn anew for those who came after it.
+    """
+    add_files(tmp_path / "source", range(2))
+    coin = udf(lambda: random.random() < 0.5, "boolean").asNondeterministic()
+    audit, heads, tails = (IcebergSink(f"{location}-{name}") for name in ("audit", "heads", "tails"))
+
+    def split(batch, number):
+        kept = batch.withColumn("ok", coin()).persist()
+        audit(kept.select(*kept.columns), number)
+        assert kept.storageLevel.useMemory
+        heads(kept.where("ok"), number)
+        tails(kept.where("not ok"), number)
+        kept.unpersist()
+
+    drain(spark, tmp_path / "source", split, str(tmp_path / "checkpoint"))
+    assert ids_of(f"{location}-audit") == source_ids(2)
+    assert ids_of(f"{location}-heads") + ids_of(f"{location}-tails") == source_ids(2)
+
+
+def test_a_function_that_tries_again_with_its_batch_lands_it_once(spark, location, tmp_path):
+    add_files(tmp_path / "source", range(2))
+    sink = IcebergSink(location)
+
+    def tries_twice(batch, number):
+        sink(batch, number)
+        sink(batch, number)
+        IcebergSink(location)(batch, number)
+
+    drain(spark, tmp_path / "source", tries_twice, str(tmp_path / "checkpoint"))
+    assert ids_of(location) == source_ids(2)
+    assert [report.outcome for report in sink.reports] == ["committed", "skipped"] * 2
+
+
+@pytest.mark.parametrize("made_again", ["", "short", "long"])
+def test_a_sink_whose_table_was_dropped_takes_the_one_that_is_there_when_the_query_restarts(
+    spark, location, tmp_path, made_again
+):
+    """It kept to the one that had gone, at each restart."""
+    add_files(tmp_path / "source", range(3))
+    sink = IcebergSink(location)
+    drain(spark, tmp_path / "source", sink, str(tmp_path / "checkpoint"))
+    shutil.rmtree(location)
+    for number in range({"": 0, "short": 1, "long": 5}[made_again]):
+        rows = spark.range(number, number + 1).selectExpr("id", "'p0' AS p", "'t' AS text")
+        IcebergSink(location, app_id="other")(rows, number)
+    before = ids_of(location)
+    add_files(tmp_path / "source", range(3, 5))
+    drain(spark, tmp_path / "source", sink, str(tmp_path / "checkpoint"))
+    assert ids_of(location) == before + source_ids(5) - source_ids(3)
 
 
 def test_threads_that_carry_it_land_under_names_of_their_own(spark, location, tmp_path):

@@ -49,7 +49,18 @@ class _Classic:
         self.sparkContext._jvm = SimpleNamespace(java=SimpleNamespace(util=util))
         self.active = _Queries()
         state = SimpleNamespace(activeStreamingQueries=lambda: self.active)
-        self._jsparkSession = SimpleNamespace(sharedState=lambda: state)
+        session_id = str(uuid4())
+        self._jsparkSession = SimpleNamespace(sharedState=lambda: state, sessionUUID=lambda: session_id)
+
+    def starts(self, query, run, stream=None):
+        """Have a query active, whose batches come in the session `stream`."""
+        ids = {name: SimpleNamespace(toString=lambda it=it: it) for name, it in (("id", query), ("run", run))}
+        own = (stream or _Classic())._jsparkSession
+        self.active[query] = SimpleNamespace(
+            id=lambda: ids["id"],
+            runId=lambda: ids["run"],
+            sparkSessionForStream=lambda: SimpleNamespace(equals=lambda other: other is own),
+        )
 
 
 class _Connect:
@@ -90,10 +101,23 @@ def test_outside_a_query_a_name_is_needed_and_the_run_is_the_sink():
     assert identify(_Classic(), "backfill", "minted", None) == Run("backfill", OUTSIDE, "minted")
 
 
-def test_a_thread_that_does_not_carry_the_querys_name_is_refused_while_queries_are_active():
-    """Without the id a fresh checkpoint goes unnoticed: its batches were skipped, and their rows lost."""
+def test_a_batch_goes_by_its_own_session_whatever_thread_calls_with_it_also_when_its_query_has_ended():
+    """A thread of a pool keeps the name of the query that it last worked for: another one's batches were
+    skipped. The program's main thread has none, and passed for a backfill.
+    """
+    session = _Classic(**{QUERY: str(uuid4()), RUN: "a job group"})
+    session.starts("query", "run", stream=session)
+    session.starts("other", "run-2")
+    assert identify(session, None, "minted", None) == Run("query", "query", "run")
+    session.sparkContext.properties.clear()
+    session.active.clear()
+    assert identify(session, "events", "minted", None) == Run("events", "query", "run")
+
+
+def test_rows_of_a_session_that_is_no_querys_are_refused_from_an_unnamed_thread_while_queries_are_active():
+    """They may be a batch's: a fresh checkpoint would go unnoticed, its batches be skipped."""
     session = _Classic()
-    session.active["a query"] = None
+    session.starts("a query", "run")
     assert identify(session, "backfill", "minted", None).query_id == OUTSIDE
     with ThreadPoolExecutor(1) as pool:
         called = pool.submit(identify, session, "backfill", "minted", None)
@@ -103,14 +127,19 @@ def test_a_thread_that_does_not_carry_the_querys_name_is_refused_while_queries_a
         assert pool.submit(identify, session, "backfill", "minted", None).result().app_id == "backfill"
 
 
-def test_the_run_is_the_querys_own_whatever_job_group_the_users_function_sets():
+def test_rows_made_anew_in_another_session_go_by_the_thread_whatever_job_group_the_users_function_sets():
     """Else two runs are one: a replay passes for a batch given twice, and neither can fence the other."""
     query, run = str(uuid4()), str(uuid4())
     session = _Classic(**{QUERY: query, RUN: "etl"})
-    session.active[query] = SimpleNamespace(runId=lambda: SimpleNamespace(toString=lambda: run))
+    session.starts(query, run)
     assert identify(session, None, "minted", None) == Run(query, query, run)
-    session.active.clear()
-    assert identify(session, None, "minted", None).run_id == "etl"
+
+
+def test_a_thread_that_kept_the_name_of_a_query_that_has_ended_is_refused():
+    """A backfill from a pool that had worked for a query landed under that query's name."""
+    query = str(uuid4())
+    with pytest.raises(ValueError, match=f"the streaming query {query}, which has ended"):
+        identify(_Classic(**{QUERY: query, RUN: "etl"}), "backfill", "minted", None)
 
 
 @pytest.fixture
@@ -168,7 +197,7 @@ def test_a_batch_that_another_sink_is_about_to_land_is_given_too_and_is_free_aga
     run, sink, other = Run("events", "query", mint_run_id()), object(), object()
 
     def fails_while_the_other_asks():
-        with given_once("/lake/t", run, 7, sink):
+        with given_once("/lake/t", run, 7, object(), sink):
             with pytest.raises(ValueError, match="given to the table twice"):
                 _lands("/lake/t", run, 7, other)
             raise ConnectionError
@@ -180,9 +209,17 @@ def test_a_batch_that_another_sink_is_about_to_land_is_given_too_and_is_free_aga
         _lands("/lake/t", run, 7, sink)
 
 
-def _lands(location, run, batch_id, sink):
-    with given_once(location, run, batch_id, sink):
-        pass
+def test_the_same_dataframe_is_given_again_by_a_function_that_tries_again():
+    run, batch = Run("events", "query", mint_run_id()), object()
+    assert not _lands("/lake/t", run, 7, object(), batch)
+    assert _lands("/lake/t", run, 7, object(), batch)
+    with pytest.raises(ValueError, match="given to the table twice"):
+        _lands("/lake/t", run, 7, object(), object())
+
+
+def _lands(location, run, batch_id, sink, batch=None):
+    with given_once(location, run, batch_id, batch or object(), sink) as again:
+        return again
 
 
 def test_run_ids_differ():
