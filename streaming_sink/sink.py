@@ -162,7 +162,9 @@ class IcebergSink:
         there was none. For the end of a job: `spark.stop()` would cut the pass off.
 
         TimeoutError where it takes longer than so many seconds (None: however long); the pass goes on. On
-        Spark Connect passes run in the server, and there is none to wait for here.
+        Spark Connect a pass runs in the query's process on the server, and ends with it: there is none to
+        wait for here, and a plan that was cut off is taken over by a pass that sees its heartbeat stand
+        still.
         """
         return self._clusterer.finish(timeout_seconds)
 

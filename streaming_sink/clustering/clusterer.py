@@ -76,7 +76,7 @@ class Clusterer:
             if self._thread.is_alive():
                 raise TimeoutError(
                     f"the clustering pass is still under way after {timeout_seconds} s, and goes on; wait"
-                    f" longer, or stop Spark: its plan is then free again: {self._options.location}"
+                    f" longer, or stop Spark: what is left of it is planned again: {self._options.location}"
                 )
         return "; ".join(self._news())
 
