@@ -119,8 +119,13 @@ def test_a_deleted_checkpoint_stops_the_query_with_the_reason_and_no_row_is_doub
 def test_takeover_lets_a_fresh_checkpoint_go_on_and_fences_the_query_that_it_replaces(
     spark, source, location, tmp_path
 ):
-    first = _sink(location)
-    old = drain(spark, source, first, str(tmp_path / "first"))
+    first, sessions = _sink(location), []
+
+    def lands(batch, number):
+        sessions.append(batch.sparkSession)
+        first(batch, number)
+
+    old = drain(spark, source, lands, str(tmp_path / "first"))
     rest = tmp_path / "rest"
     add_files(rest, [3, 4])
     taker = _sink(location, takeover_from=str(old.id))
@@ -130,10 +135,11 @@ def test_takeover_lets_a_fresh_checkpoint_go_on_and_fences_the_query_that_it_rep
     add_files(rest, [5])
     drain(spark, rest, taker, str(tmp_path / "second"))
     assert ids_of(location) == source_ids(6)
-    with calling_as(spark, str(old.id), str(old.runId)), pytest.raises(FencedError, match="newer run"):
-        first(_batch(spark, 99), 3)
-    with calling_as(spark, str(old.id), "restarted"), pytest.raises(CheckpointRegressionError):
-        _sink(location)(_batch(spark, 99), 3)
+    with pytest.raises(FencedError, match="newer run"):
+        first(_batch(sessions[0], 99), 3)
+    add_files(source, [6])
+    with pytest.raises(StreamingQueryException, match="CheckpointRegressionError"):
+        drain(spark, source, _sink(location), str(tmp_path / "first"))
     assert ids_of(location) == source_ids(6)
 
 
