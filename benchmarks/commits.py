@@ -34,7 +34,7 @@ from benchmarks.machine import machine, machine_line
 from timeline.names import data_file_name, ulid
 from timeline.stores import open_store
 from timeline.table import Append, Change, Committed, Replace, Table
-from timeline.transactions import Transaction
+from timeline.versions.transactions import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -34,7 +34,7 @@ from timeline.clock import SYSTEM
 from timeline.names import data_file_name, ulid
 from timeline.stores import LocalStore, Store
 from timeline.table import Append, Committed, Table
-from timeline.transactions import Transaction
+from timeline.versions.transactions import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from planners import curves
+from planners.clustering import curves
 
 ROWS, FILES = 36_000, 36
 SIDE, GAP, TOP = 190, 24, 44

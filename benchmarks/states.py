@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.conversions import from_bytes
 from pyiceberg.table import StaticTable
 
-from planners.clustering_policy import SortField
+from planners.clustering.overlap import depth, extents
+from planners.clustering.policy import SortField
 from planners.model import ColumnBounds, TableFile
-from planners.overlap import depth, extents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,14 +9,14 @@ from pyspark.sql.types import StructType
 
 from benchmarks.data import SCHEMA
 from planners.model import InsertPlan
-from streaming_sink.datafiles import data_file
-from streaming_sink.schema import iceberg_schema
-from streaming_sink.worker import TaskWriter
-from streaming_sink.writejob import FileIds, WrittenFile
-from streaming_sink.writer import WriteJob, worker_job
+from streaming_sink.batch.writer import WriteJob, worker_job
+from streaming_sink.table.data_files import data_file
+from streaming_sink.table.schema import iceberg_schema
+from streaming_sink.tasks.job import FileIds, WrittenFile
+from streaming_sink.tasks.worker import TaskWriter
 from tests.spark.streams import metadata_file
-from timeline.changes import Append
 from timeline.clock import SYSTEM
+from timeline.commit.changes import Append
 from timeline.stores import open_store
 from timeline.table import Table
 

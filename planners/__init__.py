@@ -1,12 +1,12 @@
 """Pure functions from what is known of a table and a batch to frozen plans. Standard library only.
 
-`planners.curves`, which needs numpy, is imported by its own name.
+`planners.clustering.curves`, which needs numpy, is imported by its own name.
 """
 
-from planners.clustering import plan_clustering
-from planners.clustering_model import ClusteringGroup, ClusteringPlan, Strategy
-from planners.clustering_policy import ClusteringPolicy, SortField, plan_strategy
-from planners.clustering_strategies import (
+from planners.clustering.plan import ClusteringGroup, ClusteringPlan, Strategy
+from planners.clustering.planner import plan_clustering
+from planners.clustering.policy import ClusteringPolicy, SortField, plan_strategy
+from planners.clustering.strategies import (
     All,
     ByOverlap,
     BySize,

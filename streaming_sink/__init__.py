@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planners import FileSizing
-    from streaming_sink.cleaning import expire_snapshots, remove_orphan_files
+    from streaming_sink.batch.report import BatchReport, history
     from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
-    from streaming_sink.report import BatchReport, history
-    from streaming_sink.retention import Retention
     from streaming_sink.sink import IcebergSink
+    from streaming_sink.table.cleaning import expire_snapshots, remove_orphan_files
+    from streaming_sink.table.retention import Retention
 
 # No name may also be a module's: importing the module would put it in the name's place.
 _WHERE = {
     "AsyncClustering": "streaming_sink.clustering.inline",
-    "BatchReport": "streaming_sink.report",
+    "BatchReport": "streaming_sink.batch.report",
     "FileSizing": "planners",
     "IcebergSink": "streaming_sink.sink",
     "InlineClustering": "streaming_sink.clustering.inline",
-    "Retention": "streaming_sink.retention",
-    "expire_snapshots": "streaming_sink.cleaning",
-    "history": "streaming_sink.report",
-    "remove_orphan_files": "streaming_sink.cleaning",
+    "Retention": "streaming_sink.table.retention",
+    "expire_snapshots": "streaming_sink.table.cleaning",
+    "history": "streaming_sink.batch.report",
+    "remove_orphan_files": "streaming_sink.table.cleaning",
 }
 
 __all__ = [

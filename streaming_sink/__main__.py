@@ -1,7 +1,7 @@
-"""`python -m streaming_sink`: see `streaming_sink.cli`."""
+"""`python -m streaming_sink`: see `streaming_sink.commands.cli`."""
 
 import sys
 
-from streaming_sink.cli import main
+from streaming_sink.commands.cli import main
 
 sys.exit(main())

@@ -1,6 +1,6 @@
 """The errors that a sink raises on purpose, in one place for `except`. Each message says what to do next."""
 
-from streaming_sink.worker_failures import WorkerEnvironmentError
+from streaming_sink.spark.worker_failures import WorkerEnvironmentError
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,

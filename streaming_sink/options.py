@@ -4,18 +4,18 @@ stream starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
 from planners import FileSizing, FillPolicy
 from streaming_sink.clustering.inline import InlineClustering
-from streaming_sink.parquet_properties import parquet_settings
-from streaming_sink.retention import Retention
+from streaming_sink.table.parquet_properties import parquet_settings
+from streaming_sink.table.retention import Retention
 from timeline.properties import DEFAULTS, is_protocol, number
+from timeline.stores import StorageOptions
 
-StorageOptions = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 OPERATIONS = ("insert", "bulk_insert")
 WARN_SMALL_FILES = 100
 """Filling keeps eight at most in a partition; ten times as many are no accident."""

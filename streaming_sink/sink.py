@@ -14,18 +14,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from planners import Arrival, FileSizing
 from planners.model import PartitionKey
-from streaming_sink import outcomes
-from streaming_sink.arrow_types import arrow_schema
-from streaming_sink.clustering.clusterer import Clusterer
+from streaming_sink.batch import outcomes
+from streaming_sink.batch.clusterer import Clusterer
+from streaming_sink.batch.planning import Experience, Planned, bulk_plan, plan_batch
+from streaming_sink.batch.profile import Profile, count_rows
+from streaming_sink.batch.report import EPOCH_ID, QUERY_ID, BatchReport
+from streaming_sink.batch.small_files import SmallFiles, small_files
+from streaming_sink.batch.steps import Steps
+from streaming_sink.batch.target import Destination, Target
+from streaming_sink.batch.writer import WriteJob, WriteResult, write
 from streaming_sink.clustering.inline import InlineClustering
-from streaming_sink.crowding import SmallFiles, small_files
-from streaming_sink.datafiles import data_file
-from streaming_sink.options import WARN_SMALL_FILES, SinkOptions, StorageOptions, sink_options
-from streaming_sink.planning import Experience, Planned, bulk_plan, plan_batch
-from streaming_sink.profile import Profile, count_rows
-from streaming_sink.report import EPOCH_ID, QUERY_ID, BatchReport
-from streaming_sink.retention import Retention
-from streaming_sink.run import (
+from streaming_sink.options import WARN_SMALL_FILES, SinkOptions, sink_options
+from streaming_sink.spark.run import (
     OUTSIDE,
     Run,
     described,
@@ -35,20 +35,20 @@ from streaming_sink.run import (
     mint_run_id,
     parallelism,
 )
-from streaming_sink.schema import check_batch
-from streaming_sink.settings import without_adaptive_execution
-from streaming_sink.spec import partition_sources
-from streaming_sink.steps import Steps
-from streaming_sink.target import Destination, Target
-from streaming_sink.writejob import FileIds
-from streaming_sink.writer import WriteJob, WriteResult, write
-from timeline.changes import Append, Change, CountCommit, Replace, SetProperties
+from streaming_sink.spark.settings import without_adaptive_execution
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.data_files import data_file
+from streaming_sink.table.retention import Retention
+from streaming_sink.table.schema import check_batch
+from streaming_sink.table.spec import partition_sources
+from streaming_sink.tasks.job import FileIds
 from timeline.clock import SYSTEM
+from timeline.commit.changes import Append, Change, CountCommit, Replace, SetProperties
 from timeline.errors import CommitConflictError
-from timeline.head import Head
-from timeline.stores import open_store
+from timeline.stores import StorageOptions, open_store
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.transactions import Transaction, check_transaction, epoch_after_skip
+from timeline.versions.head import Head
+from timeline.versions.transactions import Transaction, check_transaction, epoch_after_skip
 
 _LOG = logging.getLogger("streaming_sink")
 _REPORTS_KEPT = 1000

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from timeline.diagnosis import doctor
-    from timeline.expiry import expire_snapshots
-    from timeline.orphans import remove_orphan_files
+    from timeline.maintenance.expiry import expire_snapshots
+    from timeline.maintenance.orphans import remove_orphan_files
 
 _WHERE = {
     "doctor": "timeline.diagnosis",
-    "expire_snapshots": "timeline.expiry",
-    "remove_orphan_files": "timeline.orphans",
+    "expire_snapshots": "timeline.maintenance.expiry",
+    "remove_orphan_files": "timeline.maintenance.orphans",
 }
 
 __all__ = ["doctor", "expire_snapshots", "remove_orphan_files"]

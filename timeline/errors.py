@@ -1,12 +1,39 @@
 """The errors of the timeline, named by what the caller does next. All pickle; messages are lower case, values
-last.
+last, and the same values are attributes, so that no caller parses text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class TimelineError(Exception):
-    """Base of every error that the timeline raises on purpose."""
+    """Base of every error that the timeline raises on purpose.
+
+    Attributes that do not apply to an error, or are not known where it is raised, are None or empty.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        location: str | None = None,
+        version: int | None = None,
+        app_id: str | None = None,
+        batch: int | None = None,
+        files: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message)
+        self.location = location
+        """The table's location."""
+        self.version = version
+        """The version of the table that the error is about."""
+        self.app_id = app_id
+        """The application whose batch it is."""
+        self.batch = batch
+        """The number of the batch."""
+        self.files = tuple(files)
+        """The files in conflict, as manifests spell them."""
 
 
 class CommitConflictError(TimelineError):

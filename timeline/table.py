@@ -13,29 +13,31 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
-from timeline import conflicts, properties
-from timeline.attempt import Attempts, Candidate, Dropped, Intent, first_version
-from timeline.changes import Append, Change, Replace, SetProperties, Withdraw
+from timeline import properties
 from timeline.clock import SYSTEM, Environment
-from timeline.deletions import Deletion, Deletions, Kind
+from timeline.commit import conflicts
+from timeline.commit.changes import Append, Change, Replace, SetProperties, Withdraw
+from timeline.commit.draft import Attempts, Candidate, Dropped, Intent, first_version
+from timeline.commit.publish import DEADLINE_SECONDS, Published, Standing, Unneeded, publish
+from timeline.commit.turns import our_turn
 from timeline.errors import (
     CommitConflictError,
     CorruptTableError,
     MissingMetadataError,
     TableNotFoundError,
 )
-from timeline.garbage import sweep
-from timeline.head import Head
-from timeline.manifests import ManifestFiles, check_partition_names
 from timeline.names import version_number, version_path
-from timeline.pending import pending_plans
-from timeline.publish import DEADLINE_SECONDS, Published, Standing, Unneeded, publish
-from timeline.retention import MAINTAIN_EVERY, snapshot_version, versions_to_delete
+from timeline.retention.deletions import Deletion, Deletions, Kind
+from timeline.retention.garbage import sweep
+from timeline.retention.policy import MAINTAIN_EVERY, snapshot_version, versions_to_delete
+from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 from timeline.stores.probe import probe
-from timeline.transactions import Transaction, check_transaction, epoch_after_skip
-from timeline.turns import our_turn
-from timeline.versions import Listing, VersionLog
+from timeline.versions.head import Head
+from timeline.versions.manifests import ManifestFiles, check_partition_names
+from timeline.versions.pending import pending_plans
+from timeline.versions.transactions import Transaction, check_transaction, epoch_after_skip
+from timeline.versions.version_log import Listing, VersionLog
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger("streaming_sink.timeline")
@@ -365,6 +367,16 @@ class Table:
         return Deletions(deletions, dry_run=dry_run)
 
 
+def open_table(
+    location: str, storage_options: StorageOptions | None = None, environment: Environment = SYSTEM
+) -> Table:
+    """Open the table at a location; only reads.
+
+    ValueError for a location or an option that `open_store` refuses; otherwise as `Table.open`.
+    """
+    return Table.open(open_store(location, storage_options), environment)
+
+
 def _committed(published: Published, deleted: Deletions) -> Committed:
     candidate = published.candidate
     return Committed(
@@ -479,4 +491,4 @@ def _new_metadata(
     return metadata.model_copy(update={"properties": merged})
 
 
-__all__ = ["AlreadyCommitted", "Append", "Committed", "Replace", "SetProperties", "Table"]
+__all__ = ["AlreadyCommitted", "Append", "Committed", "Replace", "SetProperties", "Table", "open_table"]

@@ -11,29 +11,29 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.util import inheritable_thread_target
 
-from planners.clustering_model import FILE_BY_FILE, ClusteringPlan
-from planners.clustering_policy import SortField
-from streaming_sink import fast_workers
-from streaming_sink.arrow_types import arrow_schema
-from streaming_sink.clustering.encrypting import Encrypt
+from planners.clustering.plan import FILE_BY_FILE, ClusteringPlan
+from planners.clustering.policy import SortField
 from streaming_sink.clustering.groups import Group
-from streaming_sink.clustering.job import GroupFailed, GroupJob, GroupResult, Input, RowStrategy, decode
 from streaming_sink.clustering.options import Execution, check_keys
-from streaming_sink.clustering.ordering import sortable
 from streaming_sink.clustering.sort_orders import sorted_as, sorted_by
-from streaming_sink.clustering.strategies import strategy_of
-from streaming_sink.clustering.task import ClusterTask
-from streaming_sink.encryption import Cipher
-from streaming_sink.parquet_properties import leaf_names, metrics_modes, parquet_settings
-from streaming_sink.run import described, parallelism
-from streaming_sink.spec import partition_sources
-from streaming_sink.worker_failures import explain_worker_failure
-from streaming_sink.writejob import RESULT_COLUMN, FileIds, TaskBuckets, WorkerJob
+from streaming_sink.spark.run import described, parallelism
+from streaming_sink.spark.worker_failures import explain_worker_failure
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.parquet_properties import leaf_names, metrics_modes, parquet_settings
+from streaming_sink.table.spec import partition_sources
+from streaming_sink.tasks import fast_workers
+from streaming_sink.tasks.clustering.encrypting import Encrypt
+from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, Input, RowStrategy, decode
+from streaming_sink.tasks.clustering.ordering import sortable
+from streaming_sink.tasks.clustering.strategies import strategy_of
+from streaming_sink.tasks.clustering.task import ClusterTask
+from streaming_sink.tasks.encryption import Cipher
+from streaming_sink.tasks.job import RESULT_COLUMN, FileIds, TaskBuckets, WorkerJob
 from timeline.clock import SYSTEM
 from timeline.errors import StoreUnavailableError
-from timeline.head import Head
 from timeline.stores.base import Store
 from timeline.table import Table
+from timeline.versions.head import Head
 
 _APP_ID = "cluster"
 _RESULT = StructType([StructField(RESULT_COLUMN, BinaryType())])

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from planners.clustering_model import FILE_BY_FILE, ClusteringPlan
+from planners.clustering.plan import FILE_BY_FILE, ClusteringPlan
 from streaming_sink.clustering.dispatch import rewrites, rewritten
 from streaming_sink.clustering.groups import Group, found
 from streaming_sink.clustering.options import Execution
 from streaming_sink.clustering.report import ClusterReport, GroupReport, summary
 from streaming_sink.clustering.sort_orders import sort_order_ids
-from streaming_sink.datafiles import data_file
-from timeline.changes import Change, Replace
+from streaming_sink.table.data_files import data_file
+from timeline.commit.changes import Change, Replace
 from timeline.errors import CommitConflictError
-from timeline.head import Head
 from timeline.table import Committed, Table
+from timeline.versions.head import Head
 
 _LOG = logging.getLogger("streaming_sink")
 _UNWANTED = "the plan was cancelled, or taken over by another executor"

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planners.clustering_model import ClusteringGroup, ClusteringPlan
-from streaming_sink.clustering.job import GroupFailed, GroupResult, GroupWritten
+from planners.clustering.plan import ClusteringGroup, ClusteringPlan
 from streaming_sink.clustering.report import GroupReport
-from streaming_sink.encryption import KeyNames
-from streaming_sink.writejob import WrittenFile
-from timeline.head import Head
-from timeline.manifests import LiveFile
+from streaming_sink.tasks.clustering.job import GroupFailed, GroupResult, GroupWritten
+from streaming_sink.tasks.encryption import KeyNames
+from streaming_sink.tasks.job import WrittenFile
+from timeline.versions.head import Head
+from timeline.versions.manifests import LiveFile
 
 
 @dataclass(frozen=True)

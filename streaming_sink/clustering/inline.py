@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from streaming_sink.clustering.option_types import check_types
 from streaming_sink.clustering.options import Pass, PassOptions, check_names, pass_of
 from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
-from timeline import instants
+from timeline.plans import instants
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Unpack
 
-    from timeline.claims import Watch
-    from timeline.head import Head
-    from timeline.reservations import Reservations
+    from timeline.plans.claims import Watch
+    from timeline.plans.reservations import Reservations
     from timeline.table import Table
+    from timeline.versions.head import Head
 
 _LOG = logging.getLogger("streaming_sink")
 
@@ -105,7 +105,7 @@ def run_pass(
 
     Never raises for a pass that fails: that is told, logged, and its plan cancelled.
     """
-    from streaming_sink.clustering.carrying_out import carry_out, take_over  # need pyspark; options do not
+    from streaming_sink.clustering.execute_plan import carry_out, take_over  # need pyspark; options do not
 
     plan_id = None
     try:

@@ -10,12 +10,12 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
-from planners.clustering_policy import ClusteringPolicy
+from planners.clustering.policy import ClusteringPolicy
 from planners.model import ColumnBounds, TableFile
 from streaming_sink.clustering.outdated import outdated
 from timeline import names
-from timeline.head import Head
-from timeline.manifests import LiveFile, is_data
+from timeline.versions.head import Head
+from timeline.versions.manifests import LiveFile, is_data
 
 _ANOTHER_ORDER = "another order"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from planners.clustering_model import Strategy
-from planners.clustering_policy import SortField
+from planners.clustering.plan import Strategy
+from planners.clustering.policy import SortField
 
 _Check = tuple[Callable[[object], bool], str]
 

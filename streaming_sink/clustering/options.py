@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import pyarrow as pa
 
-from planners.clustering_model import Strategy
-from planners.clustering_policy import ClusteringPolicy, SortField, nearest
-from planners.clustering_strategies import PlanStrategy
+from planners.clustering.plan import Strategy
+from planners.clustering.policy import ClusteringPolicy, SortField, nearest
+from planners.clustering.strategies import PlanStrategy
 from planners.sizing import parse_bytes
-from streaming_sink.clustering.curve_order import bits_per_column
 from streaming_sink.clustering.option_types import check_types
-from streaming_sink.clustering.ordering import sortable
-from streaming_sink.clustering.strategies import STRATEGIES, Factory, strategy_of
+from streaming_sink.tasks.clustering.curve_order import bits_per_column
+from streaming_sink.tasks.clustering.ordering import sortable
+from streaming_sink.tasks.clustering.strategies import STRATEGIES, Factory, strategy_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from streaming_sink.encryption import Keys
+    from streaming_sink.tasks.encryption import Keys
 
 _LEAST_MEMORY = 1024 * 1024
 _GROUP_BYTES = 4 * 1024**3
@@ -38,7 +38,7 @@ class PassOptions(TypedDict, total=False):
     `memory_bytes`: Arrow bytes that one task holds; more is spilled. `checksum`: read back what was written,
     and compare. `max_commits`: in how many versions the groups of a pass may land, by default in one; with
     more, the first are readable, and safe from what happens to the rest, while others are still rewritten.
-    `keys`: for encrypted files, see `streaming_sink.encryption.Keys`.
+    `keys`: for encrypted files, see `streaming_sink.tasks.encryption.Keys`.
     The others are those of `planners.ClusteringPolicy`.
     """
 

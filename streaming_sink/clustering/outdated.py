@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 
-from planners.clustering_model import Strategy
-from streaming_sink.clustering.encrypting import Encrypt
-from streaming_sink.parquet_properties import leaf_names
+from planners.clustering.plan import Strategy
+from streaming_sink.table.parquet_properties import leaf_names
+from streaming_sink.tasks.clustering.encrypting import Encrypt
 
 Outdated = Callable[[DataFile], str | None]
 """Says in words what there is to change in a file; None for nothing."""

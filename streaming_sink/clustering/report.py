@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planners.clustering_model import ClusteringGroup
+from planners.clustering.plan import ClusteringGroup
 
 _PREFIX = "streaming-sink.clustering."
 PLAN_ID = _PREFIX + "plan-id"

@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planners.clustering import plan_clustering
-from planners.clustering_model import ClusteringPlan, partition_text
+from planners.clustering.plan import ClusteringPlan, partition_text
+from planners.clustering.planner import plan_clustering
 from planners.model import Decision, TableFile, Verdict
-from streaming_sink.arrow_types import arrow_schema
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import Pass
-from timeline import instants
+from streaming_sink.table.arrow_types import arrow_schema
 from timeline.errors import CommitConflictError
-from timeline.head import Head
-from timeline.reservations import Reservations
+from timeline.plans import instants
+from timeline.plans.reservations import Reservations
 from timeline.table import Table
+from timeline.versions.head import Head
 
 _TRIES = 3
 _REASONS = 3

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from planners.clustering_model import ClusteringPlan
+from planners.clustering.plan import ClusteringPlan
 from streaming_sink.clustering.options import PassOptions, execution_of, pass_of
 from streaming_sink.clustering.report import ClusterReport
 from streaming_sink.clustering.scheduling import Scheduled, plan_pass, schedule_pass
-from streaming_sink.clustering.strategies import Factory
-from streaming_sink.options import StorageOptions
-from timeline import instants
-from timeline.claims import Watch
-from timeline.instants import Instant
-from timeline.reservations import Reservations
-from timeline.stores import open_store
-from timeline.table import Table
+from streaming_sink.tasks.clustering.strategies import Factory
+from timeline.plans import instants
+from timeline.plans.claims import Watch
+from timeline.plans.instants import Instant
+from timeline.plans.reservations import Reservations
+from timeline.stores import StorageOptions
+from timeline.table import open_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Unpack
 
-    from streaming_sink.encryption import Keys
+    from streaming_sink.tasks.encryption import Keys
 
 
 def plan(
@@ -33,7 +32,7 @@ def plan(
     For the options see `PassOptions`: TypeError and ValueError for those that cannot be, with the nearest
     name. TableNotFoundError where there is no table.
     """
-    asked, table = pass_of(**options), Table.open(open_store(location, storage_options))
+    asked, table = pass_of(**options), open_table(location, storage_options)
     return plan_pass(table, Reservations(table.store), asked)
 
 
@@ -45,7 +44,7 @@ def schedule(
 
     Raises as `plan`, and as a commit does.
     """
-    asked, table = pass_of(**options), Table.open(open_store(location, storage_options))
+    asked, table = pass_of(**options), open_table(location, storage_options)
     scheduled = schedule_pass(table, Reservations(table.store), asked)
     return scheduled if isinstance(scheduled, Scheduled) else None
 
@@ -70,10 +69,10 @@ def execute(
     the report for groups that were dropped (their files had gone) or failed; what else goes wrong is raised,
     and the plan stays pending.
     """
-    from streaming_sink.clustering.carrying_out import carry_out  # needs pyspark, which planning does not
+    from streaming_sink.clustering.execute_plan import carry_out  # needs pyspark, which planning does not
 
     how = execution_of(memory_bytes, checksum, strategies, max_commits, keys)
-    return carry_out(session, Table.open(open_store(location, storage_options)), plan_id, how, watch)
+    return carry_out(session, open_table(location, storage_options), plan_id, how, watch)
 
 
 def schedule_and_execute(
@@ -84,11 +83,11 @@ def schedule_and_execute(
     **options: Unpack[PassOptions],
 ) -> ClusterReport | None:
     """Plan a pass, save the plan and carry it out; None where there is nothing to do."""
-    from streaming_sink.clustering.carrying_out import carry_out
+    from streaming_sink.clustering.execute_plan import carry_out
 
     asked = pass_of(**options)
     asked.check_keys()
-    table = Table.open(open_store(location, storage_options))
+    table = open_table(location, storage_options)
     scheduled = schedule_pass(table, Reservations(table.store), asked)
     if not isinstance(scheduled, Scheduled):
         return None
@@ -97,11 +96,11 @@ def schedule_and_execute(
 
 def show(location: str, *, storage_options: StorageOptions | None = None) -> tuple[Instant, ...]:
     """Return the plans that are pending, and those that ended in the last week, oldest first."""
-    return instants.show(Table.open(open_store(location, storage_options)))
+    return instants.show(open_table(location, storage_options))
 
 
 def cancel(location: str, plan_id: str, *, storage_options: StorageOptions | None = None) -> bool:
     """Withdraw a pending plan and free its files; False where it is not pending. Its executor, if it has one,
     stops at its next sign of life.
     """
-    return instants.cancel(Table.open(open_store(location, storage_options)), plan_id)
+    return instants.cancel(open_table(location, storage_options), plan_id)

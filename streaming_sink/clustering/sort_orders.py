@@ -8,12 +8,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
-from planners import clustering_policy
-from planners.clustering_model import ClusteringGroup
-from streaming_sink.writejob import SortedBy
-from timeline.changes import AddSortOrder
-from timeline.head import Head
+from planners.clustering.plan import ClusteringGroup
+from planners.clustering.policy import SortField as PlannedField
+from streaming_sink.tasks.job import SortedBy
+from timeline.commit.changes import AddSortOrder
 from timeline.table import Table
+from timeline.versions.head import Head
 
 _SORTED = "sort"
 """The strategy whose files are sorted as Iceberg means it; it has no word for curves, or for a user's own."""
@@ -61,7 +61,7 @@ def _sorted_by(order: SortOrder) -> tuple[SortedBy, ...]:
 
 def iceberg_order(schema: Schema, sort_by: Iterable[str]) -> SortOrder:
     """Return the order that a group's `sort_by` spells, without an id of its own."""
-    parsed = [clustering_policy.SortField.parse(text) for text in sort_by]
+    parsed = [PlannedField.parse(text) for text in sort_by]
     return SortOrder(
         *(
             SortField(

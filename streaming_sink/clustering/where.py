@@ -6,9 +6,9 @@ from collections import defaultdict
 from urllib.parse import unquote_plus
 
 from planners import PartitionKey, SelectedPartitions, comparable
-from planners.clustering_policy import nearest
-from streaming_sink.partition_names import spelled
-from timeline.head import Head
+from planners.clustering.policy import nearest
+from streaming_sink.table.partition_names import spelled
+from timeline.versions.head import Head
 
 _NAMED = 5
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from tests.processes.streams import Run, ids_in
 from tests.unit.timeline.plans import joined_live
-from timeline import instants
-from timeline.changes import Replace
-from timeline.claims import Watch, all_instants
 from timeline.clock import SYSTEM
+from timeline.commit.changes import Replace
 from timeline.errors import CommitConflictError
-from timeline.pending import pending_plans
-from timeline.reservations import Reservations
+from timeline.plans import instants
+from timeline.plans.claims import Watch, all_instants
+from timeline.plans.reservations import Reservations
 from timeline.stores import LocalStore
 from timeline.table import Table
+from timeline.versions.pending import pending_plans
 
 if TYPE_CHECKING:
     from tests.processes.writers import Plan
-    from timeline.claims import Claim
-    from timeline.head import Head
-    from timeline.manifests import LiveFile
+    from timeline.plans.claims import Claim
+    from timeline.versions.head import Head
+    from timeline.versions.manifests import LiveFile
 
 _PATIENCE_SECONDS = 0.2
 _LEAST, _MOST = 3, 6

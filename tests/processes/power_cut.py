@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from timeline.head import Head
+    from timeline.versions.head import Head
 
 STREAM = 0
 BATCHES = 3

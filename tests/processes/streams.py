@@ -17,23 +17,23 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField
 
-from streaming_sink.datafiles import data_file
-from streaming_sink.worker import TaskWriter
-from streaming_sink.writejob import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
-from timeline.changes import Append, Change, Replace
+from streaming_sink.table.data_files import data_file
+from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
+from streaming_sink.tasks.worker import TaskWriter
 from timeline.clock import SYSTEM, Environment
+from timeline.commit.changes import Append, Change, Replace
 from timeline.errors import TableNotFoundError
-from timeline.reservations import Reservations
+from timeline.plans.reservations import Reservations
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.transactions import Transaction
+from timeline.versions.transactions import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyiceberg.manifest import DataFile
 
-    from timeline.head import Head
     from timeline.stores import LocalStore
+    from timeline.versions.head import Head
 
 ROWS = 3
 """Rows of a batch."""

@@ -172,7 +172,7 @@ def _change_the_rules(plan: Plan) -> None:
         _set_everywhere("MAINTAIN_EVERY", 1)
         _set_everywhere("RECENT_COMMITS_KEPT", 2 * plan.kept)
     if plan.broken == "confirm":
-        from timeline import publish
+        from timeline.commit import publish
 
         assert callable(publish._confirm)
         vars(publish)["_confirm"] = lambda log, candidate, *rest: (candidate.head, log.list())

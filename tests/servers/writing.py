@@ -16,7 +16,7 @@ from timeline.names import data_file_name, ulid
 from timeline.stores import Store
 from timeline.stores.object import ObjectStore
 from timeline.table import Append, Committed, Table
-from timeline.transactions import Transaction
+from timeline.versions.transactions import Transaction
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))
 

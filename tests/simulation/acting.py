@@ -14,7 +14,7 @@ from tests.simulation.simulation import (
     Simulation,
     content,
 )
-from timeline.changes import Append, Change, Replace
+from timeline.commit.changes import Append, Change, Replace
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,
@@ -23,9 +23,9 @@ from timeline.errors import (
     StoreUnavailableError,
     TimelineError,
 )
-from timeline.head import Head
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.transactions import Transaction
+from timeline.versions.head import Head
+from timeline.versions.transactions import Transaction
 
 Body = Callable[[Actor], None]
 TRIES = 6

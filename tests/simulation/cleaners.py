@@ -20,8 +20,8 @@ from timeline.errors import (
     CommitStateUnknownError,
     StoreUnavailableError,
 )
-from timeline.expiry import expire_snapshots
-from timeline.orphans import remove_orphan_files
+from timeline.maintenance.expiry import expire_snapshots
+from timeline.maintenance.orphans import remove_orphan_files
 from timeline.table import Table
 
 

@@ -12,15 +12,15 @@ from tests.simulation.simulation import PARTITIONS, SAFE_DISTANCE, Process, Simu
 from tests.simulation.writers import small_files
 from tests.unit.timeline.plans import joined_live
 from tests.unit.timeline.world import DAY_MS, NOON
-from timeline import instants
-from timeline.changes import Replace, SetProperties, Withdraw
-from timeline.claims import Claim, Watch
 from timeline.clock import Environment
+from timeline.commit.changes import Replace, SetProperties, Withdraw
 from timeline.errors import CommitConflictError, CommitStateUnknownError, StoreUnavailableError
-from timeline.head import Head
-from timeline.pending import pending_plans
-from timeline.reservations import Reservations
+from timeline.plans import instants
+from timeline.plans.claims import Claim, Watch
+from timeline.plans.reservations import Reservations
 from timeline.table import Committed, Table
+from timeline.versions.head import Head
+from timeline.versions.pending import pending_plans
 
 PATIENCE_SECONDS = 1.0
 

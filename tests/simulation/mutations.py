@@ -16,23 +16,15 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from timeline import (
-    attempt,
-    claims,
-    conflicts,
-    garbage,
-    instants,
-    orphans,
-    pending,
-    publish,
-    retention,
-    succession,
-    table,
-    transactions,
-)
-from timeline.attempt import Attempts
+from timeline import table
+from timeline.commit import conflicts, draft, publish, succession
+from timeline.commit.draft import Attempts
+from timeline.maintenance import orphans
+from timeline.plans import claims, instants, reservations
+from timeline.retention import garbage, policy
 from timeline.table import Table
-from timeline.versions import VersionLog
+from timeline.versions import pending, transactions
+from timeline.versions.version_log import VersionLog
 
 
 @dataclass(frozen=True)
@@ -95,7 +87,7 @@ def only_once(attempts: Attempts, check: Callable[..., Any]) -> Callable[..., An
 def mixed_manifest(attempts: Attempts, state: Any) -> list[Any]:
     """Write one manifest of what the head's first one holds and of what is appended, merged."""
     from timeline import names
-    from timeline.manifests import added_entry, existing_entry
+    from timeline.versions.manifests import added_entry, existing_entry
 
     carried = state.carried()
     if not carried:
@@ -203,12 +195,12 @@ SWITCHES = (
            "except MissingMetadataError:", "except ZeroDivisionError:"),
     Switch("R7", "who slept past the grace takes the head that it plans on for damaged", Table, "on_head",
            "except MissingMetadataError:", "except ZeroDivisionError:", rare=True),
-    Switch("R7", "a tag pins nothing", retention, "_unpinned", " - pinned", ""),
-    Switch("R7", "the newest append expires", retention, "snapshots_to_expire",
+    Switch("R7", "a tag pins nothing", policy, "_unpinned", " - pinned", ""),
+    Switch("R7", "the newest append expires", policy, "snapshots_to_expire",
            "next((s for s in main if _is_append(s)), main[0])", "main[0]"),
-    Switch("R7", "an append expires without its replace", retention, "_by_version",
+    Switch("R7", "an append expires without its replace", policy, "_by_version",
            "snapshot_version(snapshots[end]) != snapshot_version(snapshots[start])", "True"),
-    Switch("R12", "snapshots expire before enough later versions exist", retention, "snapshots_to_expire",
+    Switch("R12", "snapshots expire before enough later versions exist", policy, "snapshots_to_expire",
            "near = version - snapshot_version(group[-1]) < SAFE_DISTANCE", "near = False"),
     # ---------------------------------------------------------------------------------- building on a head
     Switch("R8", "a retry carries the manifests of the head that it lost on", Attempts, "build",
@@ -232,7 +224,7 @@ SWITCHES = (
            "for folder in (*_FOLDERS, names.CLUSTERING_FOLDER)\n"
            "        for listed in store.list_below(folder)\n"
            "        if (file_id := names.file_id(listed.path))"),
-    Switch("R12", "a plan times out before enough later versions exist", pending, "has_timed_out",
+    Switch("R12", "a plan times out before enough later versions exist", reservations, "has_timed_out",
            " and head.number - plan.version >= SAFE_DISTANCE", ""),
     Switch("R13", "a late executor's commit passes though nothing of it fits", table, "_does_something",
            "_withdraws(change, candidate) if isinstance(change, Withdraw) else",
@@ -265,7 +257,7 @@ SWITCHES = (
            "table_properties[txn.key] =", "_ ="),
     Switch("R17", "a table made again passes for the old one", conflicts, "check_table_is_the_same",
            "if str(head.metadata.table_uuid) != table_uuid:", "if False:"),
-    Switch("R19", "all versions but the highest are deleted", retention, "versions_to_delete",
+    Switch("R19", "all versions but the highest are deleted", policy, "versions_to_delete",
            "number <= highest - VERSIONS_ALWAYS_KEPT", "number < highest"),
     Switch("R19", "the hint is not refreshed before a version goes", VersionLog, "write_hint",
            "self.store.overwrite(HINT_PATH, hint_text(number))", "pass"),
@@ -282,7 +274,7 @@ SWITCHES = (
            "SnapshotLogEntry(snapshot_id=current.snapshot_id, timestamp_ms=current.timestamp_ms),",
            "*(SnapshotLogEntry(snapshot_id=s.snapshot_id, timestamp_ms=s.timestamp_ms)"
            " for s in state.snapshots),"),
-    Switch("R22", "the replace does not continue its append", attempt._Building, "parent_id",
+    Switch("R22", "the replace does not continue its append", draft._Building, "parent_id",
            "self.snapshots[-1].snapshot_id if self.snapshots else self.head.", "self.head."),
     Switch("R22", "sequence numbers skip", Attempts, "_add_snapshot",
            "state.sequence_number + 1", "state.sequence_number + 2"),

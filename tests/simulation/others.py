@@ -27,19 +27,20 @@ from tests.simulation.simulation import (
     first_id_time,
 )
 from tests.unit.timeline import world
-from timeline import conflicts, names
-from timeline.attempt import Candidate
+from timeline import names
+from timeline.commit import conflicts
+from timeline.commit.draft import Candidate
+from timeline.commit.publish import Standing, publish
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     CorruptTableError,
     StoreUnavailableError,
 )
-from timeline.head import Head
-from timeline.manifests import LiveFile
-from timeline.publish import Standing, publish
 from timeline.stores.base import Store
 from timeline.table import Table
+from timeline.versions.head import Head
+from timeline.versions.manifests import LiveFile
 
 
 def tag(sim: Simulation) -> Body:

@@ -26,21 +26,15 @@ from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.store import LOCATION, Objects, SimulatedStore, Weather
 from tests.unit.timeline.world import NOON
-from timeline import (
-    attempt,
-    garbage,
-    instants,
-    names,
-    orphans,
-    pending,
-    properties,
-    retention,
-    succession,
-    table,
-)
+from timeline import names, properties, table
 from timeline.clock import Environment
-from timeline.head import Head
+from timeline.commit import draft, succession
+from timeline.maintenance import orphans
+from timeline.plans import instants
+from timeline.retention import garbage, policy
 from timeline.table import Table
+from timeline.versions import pending
+from timeline.versions.head import Head
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -61,14 +55,14 @@ def small_constants() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(remembered())
         for module, name, value in (
-            (retention, "VERSIONS_ALWAYS_KEPT", VERSIONS_KEPT),
-            (retention, "VERSION_AGE_MS", 2000),
-            (retention, "VERSIONS_MOST", 8),
-            (retention, "SAFE_DISTANCE", SAFE_DISTANCE),
+            (policy, "VERSIONS_ALWAYS_KEPT", VERSIONS_KEPT),
+            (policy, "VERSION_AGE_MS", 2000),
+            (policy, "VERSIONS_MOST", 8),
+            (policy, "SAFE_DISTANCE", SAFE_DISTANCE),
             (garbage, "SAFE_DISTANCE", SAFE_DISTANCE),
             (pending, "SAFE_DISTANCE", SAFE_DISTANCE),
             (instants, "KEPT_MS", 5000),
-            (attempt, "MAINTAIN_EVERY", 1),
+            (draft, "MAINTAIN_EVERY", 1),
             (table, "MAINTAIN_EVERY", 1),
             (orphans, "LEAST_AGE", timedelta(0)),
             (properties, "RECENT_COMMITS_KEPT", RECENT_COMMITS),

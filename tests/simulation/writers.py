@@ -31,7 +31,7 @@ from tests.simulation.simulation import (
     Simulation,
     first_id_time,
 )
-from timeline.changes import Replace, SetProperties
+from timeline.commit.changes import Replace, SetProperties
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,
@@ -40,11 +40,11 @@ from timeline.errors import (
     StoreUnavailableError,
     TimelineError,
 )
-from timeline.head import Head
-from timeline.manifests import LiveFile
-from timeline.reservations import Reservations
+from timeline.plans.reservations import Reservations
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.transactions import Transaction
+from timeline.versions.head import Head
+from timeline.versions.manifests import LiveFile
+from timeline.versions.transactions import Transaction
 
 
 def stream(sim: Simulation, query: Query, fills: bool, deadline: float) -> Body:

@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 from pyiceberg.table import StaticTable
 
 from planners import FileSizing
-from timeline.head import Head
-from timeline.stores import open_store
-from timeline.table import Table
+from timeline.table import open_table
+from timeline.versions.head import Head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -110,7 +109,7 @@ def source_ids(files: int, rows: int = ROWS) -> Counter[int]:
 
 
 def head_of(location: str) -> Head:
-    return Table.open(open_store(location)).head
+    return open_table(location).head
 
 
 @contextmanager

@@ -19,20 +19,20 @@ from pyiceberg.table import StaticTable
 from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import All, ClusteringPolicy, InsertPlan, Strategy, TableFile, plan_clustering
+from streaming_sink.batch.writer import WriteJob, worker_job
 from streaming_sink.clustering.execution import execute as execute_as
 from streaming_sink.clustering.options import execution_of
 from streaming_sink.clustering.report import PLAN_ID
-from streaming_sink.clustering.strategies import Sort
-from streaming_sink.datafiles import data_file
-from streaming_sink.spec import partition_spec
-from streaming_sink.worker import TaskWriter
-from streaming_sink.writejob import FileIds
-from streaming_sink.writer import WriteJob, worker_job
+from streaming_sink.table.data_files import data_file
+from streaming_sink.table.spec import partition_spec
+from streaming_sink.tasks.clustering.strategies import Sort
+from streaming_sink.tasks.job import FileIds
+from streaming_sink.tasks.worker import TaskWriter
 from tests.spark.streams import metadata_file
-from timeline.changes import Append, Replace, SetProperties
+from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.names import version_path
 from timeline.stores import open_store
-from timeline.table import Table
+from timeline.table import Table, open_table
 
 pytestmark = pytest.mark.spark
 
@@ -215,7 +215,7 @@ class Meddler:
 
     def rewrite(self, group):
         if any(each.path == self.taken for each in group._job.inputs):
-            other = Table.open(open_store(self.location))
+            other = open_table(self.location)
             other.commit([Replace(frozenset([self.taken]), (_again(other, self.taken),))])
         return group.read()
 

@@ -331,7 +331,7 @@ def test_a_call_after_a_failed_one_commits_the_batch_once(spark, location, monke
 
 
 def _fails_after_publishing():
-    from timeline.publish import publish
+    from timeline.commit.publish import publish
 
     def fails(*arguments):
         publish(*arguments)
@@ -352,7 +352,7 @@ def test_a_call_outside_a_query_needs_a_name(spark, location):
 def test_a_first_batch_is_two_jobs_the_steady_state_one_and_the_source_is_computed_once(
     spark, location, tmp_path, monkeypatch, route
 ):
-    monkeypatch.setattr("streaming_sink.planning.ONE_TASK_SECONDS", -1.0 if route == "shuffle" else 1e9)
+    monkeypatch.setattr("streaming_sink.batch.planning.ONE_TASK_SECONDS", -1.0 if route == "shuffle" else 1e9)
     sink = _sink(location, partition_by=["p"], sizing=SMALL)
     jobs, marks = [], []
     with calling_as(spark, "query", f"counted-{route}"):
@@ -373,7 +373,7 @@ def test_a_first_batch_is_two_jobs_the_steady_state_one_and_the_source_is_comput
 
 @pytest.mark.parametrize("one_task_seconds", [-1.0, 1e9], ids=["shuffle", "one task"])
 def test_a_batch_that_shuffles_by_itself_costs_no_more_jobs(spark, location, monkeypatch, one_task_seconds):
-    monkeypatch.setattr("streaming_sink.planning.ONE_TASK_SECONDS", one_task_seconds)
+    monkeypatch.setattr("streaming_sink.batch.planning.ONE_TASK_SECONDS", one_task_seconds)
     sink, jobs, run = _sink(location), [], f"aggregated-{one_task_seconds}"
     with calling_as(spark, "query", run):
         for number in range(3):

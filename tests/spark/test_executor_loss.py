@@ -28,8 +28,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from planners import FileSizing
-from streaming_sink import IcebergSink, routes, writer
-from streaming_sink.worker import WriteTask
+from streaming_sink import IcebergSink
+from streaming_sink.batch import routes, writer
+from streaming_sink.tasks.worker import WriteTask
 from tests.jvm import executor_options
 from tests.spark.streams import ids_of, metadata_file
 

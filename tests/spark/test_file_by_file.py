@@ -22,8 +22,7 @@ from tests.unit.streaming_sink.small_tables import (
     rows_of,
 )
 from tests.unit.streaming_sink.vault import Vault
-from timeline.stores import open_store
-from timeline.table import Table
+from timeline.table import open_table
 
 pytestmark = pytest.mark.spark
 
@@ -68,7 +67,7 @@ def test_a_stream_that_encrypts_inline_goes_on_beside_its_encrypted_files(spark,
     )
     sink = IcebergSink(location, clustering=asked)
     drain(spark, tmp_path / "source", sink, str(tmp_path / "checkpoint"))
-    files = entries(Table.open(open_store(location)))
+    files = entries(open_table(location))
     assert all(file.key_metadata for file in files.values())
     decryption = vault.decryption()
     ids = [pq.ParquetFile(path_of(path), decryption_properties=decryption).read()["id"] for path in files]

@@ -20,16 +20,16 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import InsertPlan
 from streaming_sink import AsyncClustering, IcebergSink, InlineClustering, clustering
-from streaming_sink.cli import DONE, main
-from streaming_sink.clustering.carrying_out import take_over
-from streaming_sink.clustering.clusterer import Clusterer
+from streaming_sink.batch.clusterer import Clusterer
+from streaming_sink.batch.writer import WriteJob, worker_job
+from streaming_sink.clustering.execute_plan import take_over
 from streaming_sink.clustering.options import execution_of
 from streaming_sink.clustering.report import PLAN_ID
-from streaming_sink.datafiles import data_file
-from streaming_sink.spec import partition_spec
-from streaming_sink.worker import TaskWriter
-from streaming_sink.writejob import FileIds
-from streaming_sink.writer import WriteJob, worker_job
+from streaming_sink.commands.cli import DONE, main
+from streaming_sink.table.data_files import data_file
+from streaming_sink.table.spec import partition_spec
+from streaming_sink.tasks.job import FileIds
+from streaming_sink.tasks.worker import TaskWriter
 from tests.spark.streams import (
     SMALL,
     add_files,
@@ -43,13 +43,13 @@ from tests.spark.streams import (
     source_rows,
 )
 from timeline import names
-from timeline.changes import Append
-from timeline.claims import Watch
 from timeline.clock import Environment
-from timeline.instants import State, claim
-from timeline.pending import pending_plans
+from timeline.commit.changes import Append
+from timeline.plans.claims import Watch
+from timeline.plans.instants import State, claim
 from timeline.stores import open_store
-from timeline.table import Table
+from timeline.table import Table, open_table
+from timeline.versions.pending import pending_plans
 
 pytestmark = pytest.mark.spark
 
@@ -263,7 +263,7 @@ def test_a_pass_that_raises_is_told_and_its_files_are_free_again(
     def no_cluster(*_arguments, **_options):
         raise RuntimeError("no executors left")
 
-    monkeypatch.setattr("streaming_sink.clustering.carrying_out.execute", no_cluster)
+    monkeypatch.setattr("streaming_sink.clustering.execute_plan.execute", no_cluster)
     add_files(tmp_path / "source", range(2))
     sink = IcebergSink(location, clustering=InlineClustering(every_commits=1, **BY_TEXT), fill_policy="never")
     with caplog.at_level(logging.WARNING, "streaming_sink"):
@@ -389,9 +389,9 @@ def test_the_end_of_a_job_waits_for_the_pass_beside_the_stream(spark, tmp_path, 
 def test_a_plan_whose_executor_died_is_taken_over_once_it_has_been_silent_for_long(spark, unclustered):
     now = [0.0]
     watch = Watch(Environment(monotonic=lambda: now[0]))
-    table = Table.open(open_store(unclustered))
+    table = open_table(unclustered)
     plan_id = clustering.schedule(unclustered, **BY_TEXT).plan_id
-    assert claim(Table.open(open_store(unclustered)), plan_id), "and then its executor dies"
+    assert claim(open_table(unclustered), plan_id), "and then its executor dies"
     for seconds, taken in ((0, 0), (299, 0), (301, 1)):
         now[0] = seconds
         table.refresh()
@@ -409,9 +409,9 @@ def test_the_command_line_takes_over_a_claimed_plan_once_its_executor_was_silent
         now[0] += seconds
 
     clock = Environment(monotonic=lambda: now[0], sleep=sleep)
-    monkeypatch.setattr("streaming_sink.clustering.commands.SYSTEM", clock)
+    monkeypatch.setattr("streaming_sink.commands.clustering.SYSTEM", clock)
     plan_id = clustering.schedule(unclustered, **BY_TEXT).plan_id
-    assert claim(Table.open(open_store(unclustered)), plan_id), "and then its executor dies"
+    assert claim(open_table(unclustered), plan_id), "and then its executor dies"
     assert main(["cluster", unclustered, "--pending", "--wait", "10 minutes"]) == DONE
     assert "1 of 1 groups, 4 files -> 1, 400 rows" in capsys.readouterr().out
     assert 300 <= now[0] < 600, "and it does not wait for longer than it must"
@@ -451,7 +451,7 @@ def test_a_plan_whose_executor_fails_is_free_at_once(spark, unclustered, monkeyp
 
 
 def test_a_plan_that_was_cancelled_while_it_ran_changes_nothing(spark, unclustered, monkeypatch):
-    monkeypatch.setattr("streaming_sink.clustering.carrying_out.BEAT_SECONDS", 0.01)
+    monkeypatch.setattr("streaming_sink.clustering.execute_plan.BEAT_SECONDS", 0.01)
     plan_id = clustering.schedule(unclustered, strategy="slow", strategies={"slow": Slow}, **SIZES).plan_id
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(clustering.execute, spark, unclustered, plan_id, strategies={"slow": Slow})

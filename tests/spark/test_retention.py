@@ -12,10 +12,9 @@ from streaming_sink import IcebergSink, Retention, expire_snapshots, remove_orph
 from streaming_sink import sink as sink_module
 from tests.spark.streams import SMALL, add_files, drain, head_of, ids_of, source_ids
 from timeline import names, properties
-from timeline.changes import SetProperties
 from timeline.clock import Environment
-from timeline.stores import open_store
-from timeline.table import Table
+from timeline.commit.changes import SetProperties
+from timeline.table import open_table
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +24,7 @@ BRIEF = Retention(max_snapshot_age="1 day", min_snapshots_to_keep=1, deletion_gr
 
 def pass_versions(location: str, until: int, days: int) -> None:
     """Commit versions that change no data, on a machine whose clock is some days ahead."""
-    table = Table.open(open_store(location), Environment(lambda: time.time_ns() // 1_000_000 + days * DAY_MS))
+    table = open_table(location, environment=Environment(lambda: time.time_ns() // 1_000_000 + days * DAY_MS))
     while table.head.number < until:
         table.commit([SetProperties({"version": str(table.head.number)})])
 

@@ -12,13 +12,12 @@ from pyiceberg.table import StaticTable
 from pyiceberg.typedef import Record
 
 from streaming_sink import IcebergSink
-from streaming_sink.arrow_types import arrow_schema
+from streaming_sink.batch.target import Destination
 from streaming_sink.errors import CommitConflictError
-from streaming_sink.target import Destination
+from streaming_sink.table.arrow_types import arrow_schema
 from tests.spark.streams import ROWS, SMALL, add_files, ids_of, metadata_file, source_ids, start
-from timeline.changes import Replace
-from timeline.stores import open_store
-from timeline.table import Table
+from timeline.commit.changes import Replace
+from timeline.table import Table, open_table
 
 pytestmark = pytest.mark.spark
 
@@ -64,7 +63,7 @@ def _before_commit(sink, monkeypatch, act):
 
 def _rewrite_all(location):
     """Replace all live files by one, as a clustering does."""
-    table = Table.open(open_store(location))
+    table = open_table(location)
     rows = StaticTable.from_metadata(metadata_file(location)).scan().to_arrow()
     path = f"{location}/data/rewritten.parquet"
     pq.write_table(rows.cast(arrow_schema(table.head.schema)), path)

@@ -22,9 +22,9 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyspark.sql import SparkSession
 from planners.model import InsertPlan
 from planners.routing import Routing
-from streaming_sink.schema import iceberg_schema
-from streaming_sink.writejob import FileIds
-from streaming_sink.writer import WriteJob, write
+from streaming_sink.table.schema import iceberg_schema
+from streaming_sink.tasks.job import FileIds
+from streaming_sink.batch.writer import WriteJob, write
 from timeline.stores import LocalStore
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()

@@ -21,7 +21,7 @@ from timeline.stores.base import Store
 from timeline.stores.local import is_unfinished
 
 if TYPE_CHECKING:
-    from timeline.stores._options import StorageOptions
+    from timeline.stores import StorageOptions
 
 __all__ = ["Diagnosis", "Finding", "Severity", "doctor"]
 

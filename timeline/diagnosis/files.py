@@ -13,10 +13,10 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline import names
 from timeline.diagnosis.findings import Finding, Severity, count, some
 from timeline.errors import CorruptTableError
-from timeline.manifests import LiveFile, ManifestFiles
 from timeline.stores.base import Store
 from timeline.stores.local import is_unfinished
-from timeline.version_file import Version
+from timeline.versions.manifests import LiveFile, ManifestFiles
+from timeline.versions.version_file import Version
 
 _T = TypeVar("_T")
 

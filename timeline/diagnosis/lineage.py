@@ -10,7 +10,7 @@ from timeline import names, properties
 from timeline.errors import CorruptTableError
 from timeline.stores.base import Listed, Store
 from timeline.stores.local import is_unfinished
-from timeline.version_file import Version, parse_version
+from timeline.versions.version_file import Version, parse_version
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from timeline.diagnosis.lineage import Lineage
 from timeline.errors import CorruptTableError, StoreUnavailableError, UnsafeStoreError
 from timeline.stores.base import Store
 from timeline.table import check_store
-from timeline.transactions import TransactionState, state_of
-from timeline.version_file import Version
+from timeline.versions.transactions import TransactionState, state_of
+from timeline.versions.version_file import Version
 
 _EDIT = "stop all writers, keep a copy of {path}, and edit the property in it"
 _LINEAGE = (properties.RECENT_COMMITS, properties.PARENT_VERSION, properties.PARENT_COMMIT_ID)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from timeline import names, properties
 from timeline.diagnosis.findings import Finding, Severity, some
 from timeline.diagnosis.lineage import Lineage
-from timeline.retention import VERSIONS_ALWAYS_KEPT
+from timeline.retention.policy import VERSIONS_ALWAYS_KEPT
 
 
 def check_versions(lineage: Lineage) -> Iterator[Finding]:

@@ -7,15 +7,12 @@ package.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from timeline.stores._options import StorageOptions
 from timeline.stores.base import Created, CreateOutcome, Exists, Listed, ListedObject, Store, Stored, Unknown
 from timeline.stores.local import LocalStore
 from timeline.stores.memory import MemoryStore
 from timeline.stores.probe import probe
-
-if TYPE_CHECKING:
-    from timeline.stores._options import StorageOptions
 
 __all__ = [
     "CreateOutcome",
@@ -25,6 +22,7 @@ __all__ = [
     "ListedObject",
     "LocalStore",
     "MemoryStore",
+    "StorageOptions",
     "Store",
     "Stored",
     "Unknown",

@@ -18,7 +18,7 @@ from planners import (
     plan_clustering,
     plan_inserts,
 )
-from planners.clustering_model import FILE_BY_FILE
+from planners.clustering.plan import FILE_BY_FILE
 
 SIZES = {"target_file_bytes": 1000, "small_file_bytes": 500, "max_group_bytes": 4000}
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planners import All, ClusteringGroup, ClusteringPolicy, ColumnBounds, TableFile, plan_clustering
-from planners.curves import hilbert
+from planners.clustering.curves import hilbert
 
 TARGET, SMALL, FAN = 64, 40, 4
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners.curves import (
+from planners.clustering.curves import (
     Ranks,
     bits_for,
     hilbert,

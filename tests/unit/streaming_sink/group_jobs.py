@@ -11,15 +11,15 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from planners.clustering_model import Strategy
-from planners.clustering_policy import SortField
-from streaming_sink.clustering.job import GroupJob, GroupWritten, Input
-from streaming_sink.clustering.strategies import strategy_of
-from streaming_sink.clustering.task import rewrite
-from streaming_sink.dictionaries import DictionaryChoice
-from streaming_sink.metrics import leaves
-from streaming_sink.parquet_file import ParquetFile
-from streaming_sink.writejob import FileIds, ParquetSettings, TaskBuckets, WorkerJob
+from planners.clustering.plan import Strategy
+from planners.clustering.policy import SortField
+from streaming_sink.tasks.clustering.job import GroupJob, GroupWritten, Input
+from streaming_sink.tasks.clustering.strategies import strategy_of
+from streaming_sink.tasks.clustering.task import rewrite
+from streaming_sink.tasks.dictionaries import DictionaryChoice
+from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
+from streaming_sink.tasks.metrics import leaves
+from streaming_sink.tasks.parquet_file import ParquetFile
 
 MIB = 1024 * 1024
 

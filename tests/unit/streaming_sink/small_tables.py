@@ -14,19 +14,19 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from planners import ClusteringPolicy, InsertPlan, plan_clustering
-from streaming_sink.arrow_types import arrow_schema
-from streaming_sink.batches import conform
+from streaming_sink.batch.writer import WriteJob, worker_job
 from streaming_sink.clustering import execution
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import execution_of
-from streaming_sink.clustering.task import rewrite
-from streaming_sink.datafiles import data_file
-from streaming_sink.spec import partition_spec
-from streaming_sink.worker import TaskWriter
-from streaming_sink.writejob import FileIds, WrittenFile
-from streaming_sink.writer import WriteJob, worker_job
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.data_files import data_file
+from streaming_sink.table.spec import partition_spec
+from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.clustering.task import rewrite
+from streaming_sink.tasks.job import FileIds, WrittenFile
+from streaming_sink.tasks.worker import TaskWriter
 from tests.unit.timeline.world import change_metadata
-from timeline.changes import Append
+from timeline.commit.changes import Append
 from timeline.stores import LocalStore
 from timeline.table import Table
 

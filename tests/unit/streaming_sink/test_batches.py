@@ -7,7 +7,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from streaming_sink.batches import RowsDoNotFitError, by_field_id, conform
+from streaming_sink.tasks.batches import RowsDoNotFitError, by_field_id, conform
 
 
 def _field(name, kind, number, nullable=True):

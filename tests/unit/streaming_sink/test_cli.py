@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from streaming_sink.cli import CANNOT, DONE, FINDINGS, main
-from timeline.changes import SetProperties
+from streaming_sink.commands.cli import CANNOT, DONE, FINDINGS, main
+from timeline.commit.changes import SetProperties
 from timeline.stores import LocalStore
 from timeline.table import Table
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from planners import All, Strategy
-from planners.clustering_policy import SortField, plan_strategy
+from planners.clustering.policy import SortField, plan_strategy
 from streaming_sink import AsyncClustering, InlineClustering
 
 

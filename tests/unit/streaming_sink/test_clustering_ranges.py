@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners.clustering_model import ClusteringGroup, Strategy
-from planners.clustering_policy import SortField
+from planners.clustering.plan import ClusteringGroup, Strategy
+from planners.clustering.policy import SortField
 from streaming_sink.clustering.dispatch import cuts, tasks_of
 from streaming_sink.clustering.groups import Group
-from streaming_sink.clustering.ordering import by_columns, sorting
-from streaming_sink.clustering.ranges import first_rows, range_numbers
-from streaming_sink.clustering.rows import GroupRows
-from streaming_sink.clustering.strategies import AlongCurve, BinPack, Sort
-from streaming_sink.clustering.task import rewrite
+from streaming_sink.tasks.clustering.ordering import by_columns, sorting
+from streaming_sink.tasks.clustering.ranges import first_rows, range_numbers
+from streaming_sink.tasks.clustering.rows import GroupRows
+from streaming_sink.tasks.clustering.strategies import AlongCurve, BinPack, Sort
+from streaming_sink.tasks.clustering.task import rewrite
 from tests.unit.streaming_sink.group_jobs import (
     MIB,
     SCHEMA,
@@ -28,8 +28,8 @@ from tests.unit.streaming_sink.group_jobs import (
     random_rows,
     written,
 )
-from timeline.manifests import LiveFile
 from timeline.stores import MemoryStore
+from timeline.versions.manifests import LiveFile
 
 _COLUMNS = ["id", "score", "text", "at", "day", "price", "ok", "place.town"]
 

@@ -18,14 +18,15 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType
 
 from planners import All, Arrival, ClusteringPolicy, ColumnBounds, Strategy
 from streaming_sink import InlineClustering, clustering
-from streaming_sink.cli import CANNOT, DONE, main
+from streaming_sink.batch.planning import plan_batch
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import PassOptions, pass_of
+from streaming_sink.commands.cli import CANNOT, DONE, main
 from streaming_sink.options import sink_options
-from streaming_sink.planning import plan_batch
-from timeline import instants, names
-from timeline.changes import Append, CountCommit, SetProperties
+from timeline import names
 from timeline.clock import Environment
+from timeline.commit.changes import Append, CountCommit, SetProperties
+from timeline.plans import instants
 from timeline.stores import LocalStore
 from timeline.table import Table
 
@@ -373,7 +374,7 @@ def test_a_claimed_plan_is_told_and_with_patience_its_executor_is_watched(
         assert claim.beat()
 
     monkeypatch.setattr(
-        "streaming_sink.clustering.commands.SYSTEM", Environment(monotonic=lambda: now[0], sleep=sleep)
+        "streaming_sink.commands.clustering.SYSTEM", Environment(monotonic=lambda: now[0], sleep=sleep)
     )
     assert main(["cluster", location, "--pending"]) == DONE
     told = capsys.readouterr().out
@@ -388,7 +389,7 @@ def test_a_claimed_plan_is_told_and_with_patience_its_executor_is_watched(
 def test_only_carrying_out_starts_spark(location, two_files):
     arguments = [["cluster", location, "--dry-run"], ["cluster", location, "--pending"], ["plans", location]]
     code = (
-        "import sys\nfrom streaming_sink.cli import main\n"
+        "import sys\nfrom streaming_sink.commands.cli import main\n"
         f"for given in {arguments!r}: assert main(given) == 0\n"
         "assert 'pyspark.sql' not in sys.modules, 'pyspark was imported'\n"
     )

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners.clustering_policy import SortField
-from streaming_sink.clustering import external_sort
-from streaming_sink.clustering.checksum import checksum
-from streaming_sink.clustering.job import GroupFailed
-from streaming_sink.clustering.ordering import by_columns, sortable
-from streaming_sink.clustering.task import rewrite
+from planners.clustering.policy import SortField
+from streaming_sink.tasks.clustering import external_sort
+from streaming_sink.tasks.clustering.checksum import checksum
+from streaming_sink.tasks.clustering.job import GroupFailed
+from streaming_sink.tasks.clustering.ordering import by_columns, sortable
+from streaming_sink.tasks.clustering.task import rewrite
 from tests.unit.streaming_sink.group_jobs import (
     MIB,
     SCHEMA,
@@ -264,7 +264,7 @@ def test_a_checksum_is_that_of_a_multiset_of_rows():
 _MEASURED = """
 import pickle, sys
 import pyarrow as pa
-from streaming_sink.clustering.task import rewrite
+from streaming_sink.tasks.clustering.task import rewrite
 
 result = rewrite(pickle.loads(open(sys.argv[1], "rb").read()), attempt=0)
 print(sum(file.rows for file in result.files), result.spilled_bytes, pa.default_memory_pool().max_memory())

@@ -14,13 +14,13 @@ from pyiceberg.types import DateType, NestedField, StringType
 
 from planners import FileSizing
 from streaming_sink import AsyncClustering, InlineClustering
-from streaming_sink.clustering import clusterer
-from streaming_sink.clustering.clusterer import Clusterer
-from streaming_sink.crowding import SmallFiles, small_files, warning
+from streaming_sink.batch import clusterer
+from streaming_sink.batch.clusterer import Clusterer
+from streaming_sink.batch.small_files import SmallFiles, small_files, warning
 from streaming_sink.options import sink_options
-from streaming_sink.spec import partition_spec
-from timeline.changes import Append, CountCommit
-from timeline.reservations import Reservations
+from streaming_sink.table.spec import partition_spec
+from timeline.commit.changes import Append, CountCommit
+from timeline.plans.reservations import Reservations
 from timeline.stores import LocalStore
 from timeline.table import Table
 

@@ -11,11 +11,11 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, write_manifest
 from pyiceberg.schema import Schema
 
-from streaming_sink.arrow_types import arrow_schema
-from streaming_sink.datafiles import data_file
-from streaming_sink.spec import partition_sources, partition_spec
-from streaming_sink.worker import TaskWriter
-from streaming_sink.writejob import FileIds, ParquetSettings, TaskBuckets, WorkerJob
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.data_files import data_file
+from streaming_sink.table.spec import partition_sources, partition_spec
+from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
+from streaming_sink.tasks.worker import TaskWriter
 from timeline.stores import LocalStore
 
 SCHEMA = Schema(

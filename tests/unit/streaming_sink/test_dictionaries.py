@@ -7,8 +7,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from streaming_sink.dictionaries import different_among, worth_a_dictionary
-from streaming_sink.metrics import leaves
+from streaming_sink.tasks.dictionaries import different_among, worth_a_dictionary
+from streaming_sink.tasks.metrics import leaves
 
 
 def _chosen(rows=20_000, **columns):

@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from planners import All, BySize, ClusteringPolicy
-from streaming_sink.clustering.job import GroupFailed
-from streaming_sink.clustering.task import rewrite
+from streaming_sink.tasks.clustering.job import GroupFailed
+from streaming_sink.tasks.clustering.task import rewrite
 from tests.unit.streaming_sink.group_jobs import group_job, random_rows
 from tests.unit.streaming_sink.small_tables import (
     append,

@@ -13,15 +13,15 @@ import pytest
 
 from planners import All, Arrival
 from streaming_sink import InlineClustering, clustering
-from streaming_sink.cli import main
-from streaming_sink.clustering.encrypting import Encrypt
+from streaming_sink.batch.planning import plan_batch
 from streaming_sink.clustering.options import pass_of
-from streaming_sink.encryption import Cipher, KeyNames, KeysError
-from streaming_sink.metrics import Leaf
+from streaming_sink.commands.cli import main
+from streaming_sink.commands.terminal import CANNOT, DONE
 from streaming_sink.options import sink_options
-from streaming_sink.parquet_properties import leaf_names
-from streaming_sink.planning import plan_batch
-from streaming_sink.terminal import CANNOT, DONE
+from streaming_sink.table.parquet_properties import leaf_names
+from streaming_sink.tasks.clustering.encrypting import Encrypt
+from streaming_sink.tasks.encryption import Cipher, KeyNames, KeysError
+from streaming_sink.tasks.metrics import Leaf
 from tests.unit.streaming_sink.small_tables import (
     ROWS,
     SCHEMA,
@@ -37,8 +37,9 @@ from tests.unit.streaming_sink.small_tables import (
     rows_of,
 )
 from tests.unit.streaming_sink.vault import Vault
-from timeline import instants, names
-from timeline.changes import SetProperties
+from timeline import names
+from timeline.commit.changes import SetProperties
+from timeline.plans import instants
 
 LAKE, PII, NEW = "lake-master-key!", "pii--master-key!", "newer-master-key"
 SORTED = {"sort_by": ["key"], "select": All()}

@@ -10,7 +10,7 @@ import zipimport
 
 import pytest
 
-from streaming_sink import fast_workers
+from streaming_sink.tasks import fast_workers
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_sink.clustering.number_sort import sorting_numbers
-from streaming_sink.clustering.ordering import Key, sorting
+from streaming_sink.tasks.clustering.number_sort import sorting_numbers
+from streaming_sink.tasks.clustering.ordering import Key, sorting
 
 _FEW = st.integers(-3, 3)
 _ANY = st.integers(-(2**63), 2**63 - 1)

@@ -13,14 +13,11 @@ from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
 from planners.model import Bucket
-from streaming_sink import buckets
-from streaming_sink.arrow_types import arrow_schema
-from streaming_sink.dictionaries import DictionaryChoice
-from streaming_sink.metrics import leaves
-from streaming_sink.parquet_file import ParquetFile
-from streaming_sink.parquet_properties import ignored_properties, parquet_settings
-from streaming_sink.worker import TaskWriter
-from streaming_sink.writejob import (
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.parquet_properties import ignored_properties, parquet_settings
+from streaming_sink.tasks import buckets
+from streaming_sink.tasks.dictionaries import DictionaryChoice
+from streaming_sink.tasks.job import (
     BloomFilter,
     FileIds,
     Merge,
@@ -30,6 +27,9 @@ from streaming_sink.writejob import (
     WorkerJob,
     WrittenFile,
 )
+from streaming_sink.tasks.metrics import leaves
+from streaming_sink.tasks.parquet_file import ParquetFile
+from streaming_sink.tasks.worker import TaskWriter
 from timeline.stores import LocalStore
 
 BLOOM = "write.parquet.bloom-filter-"

@@ -27,9 +27,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from streaming_sink.batches import RowsDoNotFitError
-from streaming_sink.partitioning import key_text, key_texts, partition_path, split, transformed
-from streaming_sink.writejob import PartitionSource
+from streaming_sink.tasks.batches import RowsDoNotFitError
+from streaming_sink.tasks.job import PartitionSource
+from streaming_sink.tasks.partitioning import key_text, key_texts, partition_path, split, transformed
 
 _EPOCH = datetime(1970, 1, 1)
 _TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))

@@ -13,18 +13,18 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from planners import Arrival, FileSizing
-from streaming_sink.options import sink_options
-from streaming_sink.planning import (
+from streaming_sink.batch.planning import (
     ONE_TASK_SECONDS,
     Experience,
     bulk_plan,
     commit_sizes,
     plan_batch,
 )
-from streaming_sink.profile import Profile
-from streaming_sink.writejob import TaskReport, WrittenFile
-from streaming_sink.writer import WriteResult
-from timeline.changes import Append, Replace, SetProperties
+from streaming_sink.batch.profile import Profile
+from streaming_sink.batch.writer import WriteResult
+from streaming_sink.options import sink_options
+from streaming_sink.tasks.job import TaskReport, WrittenFile
+from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.stores import MemoryStore
 from timeline.table import Table
 

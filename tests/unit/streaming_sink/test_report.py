@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
-from streaming_sink.report import BatchReport, reports_of
+from streaming_sink.batch.report import BatchReport, reports_of
 
 REPORT = BatchReport(
     app_id="events",

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from streaming_sink.run import (
+from streaming_sink.spark.run import (
     OUTSIDE,
     Run,
     described,

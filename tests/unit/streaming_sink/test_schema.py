@@ -9,8 +9,8 @@ from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
-from streaming_sink.arrow_types import arrow_schema
-from streaming_sink.schema import check_batch, check_names, iceberg_schema
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.schema import check_batch, check_names, iceberg_schema
 from timeline.errors import SchemaMismatchError
 
 

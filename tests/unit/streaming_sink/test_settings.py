@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streaming_sink.settings import safe_shuffle, without_adaptive_execution
+from streaming_sink.spark.settings import safe_shuffle, without_adaptive_execution
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum.enabled"

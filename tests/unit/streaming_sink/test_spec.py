@@ -6,7 +6,7 @@ import pytest
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
-from streaming_sink.spec import partition_spec
+from streaming_sink.table.spec import partition_spec
 from timeline.errors import SchemaMismatchError
 
 SCHEMA = Schema(

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planners.model import Bucket
-from streaming_sink import buckets, worker
-from streaming_sink.worker import TaskWriter
-from streaming_sink.writejob import (
+from streaming_sink.tasks import buckets, worker
+from streaming_sink.tasks.job import (
     FileIds,
     Merge,
     MergeSkipped,
@@ -26,6 +25,7 @@ from streaming_sink.writejob import (
     WorkerJob,
     WrittenFile,
 )
+from streaming_sink.tasks.worker import TaskWriter
 from timeline.stores.memory import MemoryStore
 
 

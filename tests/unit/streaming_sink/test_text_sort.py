@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_sink.clustering import text_sort
-from streaming_sink.clustering.ordering import Key, sorting
+from streaming_sink.tasks.clustering import text_sort
+from streaming_sink.tasks.clustering.ordering import Key, sorting
 
 TEXTS = st.one_of(
     st.text(max_size=20),

@@ -12,10 +12,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, DateType, LongType, NestedField, StringType, TimestampType
 
 from streaming_sink import clustering
-from streaming_sink.cli import CANNOT, DONE, main
 from streaming_sink.clustering.where import partitions_where
-from streaming_sink.spec import partition_spec
-from timeline.changes import Append
+from streaming_sink.commands.cli import CANNOT, DONE, main
+from streaming_sink.table.spec import partition_spec
+from timeline.commit.changes import Append
 from timeline.stores import LocalStore
 from timeline.table import Table
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from streaming_sink.worker_failures import WorkerEnvironmentError, explain_worker_failure
+from streaming_sink.spark.worker_failures import WorkerEnvironmentError, explain_worker_failure
 from timeline.errors import SchemaMismatchError, StoreUnavailableError
 
 _HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -24,7 +24,7 @@ def test_another_python_version_is_named_with_what_to_set():
 
 @pytest.mark.parametrize(
     ("module", "package"),
-    [("pyarrow", "pyarrow"), ("streaming_sink.worker", "streaming_sink"), ("timeline", "timeline")],
+    [("pyarrow", "pyarrow"), ("streaming_sink.tasks.worker", "streaming_sink"), ("timeline", "timeline")],
 )
 def test_a_package_that_workers_lack_is_named_with_what_to_set(module, package):
     failure = RuntimeError(f"Traceback ...\nModuleNotFoundError: No module named '{module}'\n\tat org.apache")
@@ -37,12 +37,11 @@ def test_a_package_of_the_users_own_function_is_left_alone():
 
 
 def test_rows_that_do_not_fit_are_a_schema_mismatch():
-    text = (
-        "streaming_sink.batches.RowsDoNotFitError: column is required by the table but holds nulls: a (3)\n"
-    )
+    reason = "column is required by the table but holds nulls: a (3)"
+    text = f"streaming_sink.tasks.batches.RowsDoNotFitError: {reason}\n"
     explained = explain_worker_failure(RuntimeError(text))
     assert isinstance(explained, SchemaMismatchError)
-    assert str(explained) == "column is required by the table but holds nulls: a (3)"
+    assert str(explained) == reason
 
 
 def test_a_store_that_fails_in_a_task_is_the_stores_error():

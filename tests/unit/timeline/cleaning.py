@@ -8,12 +8,12 @@ from pyiceberg.manifest import DataFile, ManifestEntryStatus
 
 from tests.unit.timeline.world import Lake
 from timeline import properties
-from timeline.changes import Append, Replace, SetProperties
+from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.errors import StoreUnavailableError
-from timeline.expired import pending_notes, read_note
-from timeline.head import Head
+from timeline.retention.expired import pending_notes, read_note
 from timeline.stores import MemoryStore
 from timeline.table import Committed, Table
+from timeline.versions.head import Head
 
 MINUTE_MS = 60_000
 BRIEF = {

@@ -8,12 +8,12 @@ from typing import Any
 from pyiceberg.manifest import DataFile
 
 from tests.unit.timeline.world import Lake
-from timeline import instants
-from timeline.changes import Append, Replace, SetProperties
-from timeline.instants import State
-from timeline.manifests import LiveFile
-from timeline.reservations import Reservations
+from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.plans import instants
+from timeline.plans.instants import State
+from timeline.plans.reservations import Reservations
 from timeline.stores import MemoryStore
+from timeline.versions.manifests import LiveFile
 
 
 def plan_of(*groups: tuple[DataFile, ...]) -> dict[str, Any]:

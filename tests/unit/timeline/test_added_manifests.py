@@ -10,9 +10,9 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from tests.unit.timeline.world import Audit, Lake
 from timeline import properties
-from timeline.added_manifests import manifests_after
-from timeline.changes import Append, Change, Replace, SetProperties
+from timeline.commit.changes import Append, Change, Replace, SetProperties
 from timeline.table import Committed
+from timeline.versions.added_manifests import manifests_after
 
 
 def _told(lake: Lake, commit: Callable[[], object]) -> tuple[ManifestFile, ...] | None:

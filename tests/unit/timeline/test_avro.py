@@ -46,10 +46,17 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from timeline.avro import AvroFormat
-from timeline.manifests import ManifestFiles, _OneFile, _ReadBytes, _WrittenBytes, added_entry, deleted_entry
 from timeline.stores import MemoryStore
 from timeline.table import Table
+from timeline.versions.avro import AvroFormat
+from timeline.versions.manifests import (
+    ManifestFiles,
+    _OneFile,
+    _ReadBytes,
+    _WrittenBytes,
+    added_entry,
+    deleted_entry,
+)
 
 UUID_VALUE = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 VALUES: list[tuple[IcebergType, Any]] = [

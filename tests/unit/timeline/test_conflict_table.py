@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.unit.timeline.world import SCHEMA, Audit, Lake
-from timeline.changes import Append, Replace, SetProperties
+from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.table import Committed, Table
 

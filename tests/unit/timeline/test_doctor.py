@@ -14,14 +14,14 @@ from pyiceberg.manifest import DataFile
 import timeline
 from tests.unit.timeline.world import DAY_MS, SCHEMA, Clock, Lake, version_of
 from timeline import names, properties
-from timeline.changes import Append, Replace, SetProperties
+from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.diagnosis import Diagnosis, Severity
 from timeline.errors import StoreUnavailableError, TableNotFoundError
 from timeline.names import HINT_PATH, version_path
 from timeline.stores import Created, CreateOutcome, LocalStore, MemoryStore
 from timeline.table import Table
-from timeline.transactions import Transaction
-from timeline.version_file import encode_metadata
+from timeline.versions.transactions import Transaction
+from timeline.versions.version_file import encode_metadata
 
 NOTE, WARNING, DAMAGE = Severity.NOTE, Severity.WARNING, Severity.DAMAGE
 TROUBLESHOOTING = Path(__file__).parents[3] / "docs" / "troubleshooting.md"

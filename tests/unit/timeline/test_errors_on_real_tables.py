@@ -20,7 +20,7 @@ from pyiceberg.typedef import Record
 import timeline
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, Lake, data_file
 from timeline import names, properties
-from timeline.changes import Append, Replace, SetProperties
+from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.diagnosis import Severity
 from timeline.errors import (
     CheckpointRegressionError,
@@ -37,7 +37,7 @@ from timeline.errors import (
 from timeline.names import version_path
 from timeline.stores import Created, CreateOutcome, LocalStore, MemoryStore, local
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.transactions import Transaction
+from timeline.versions.transactions import Transaction
 
 Commit = Callable[[], Any]
 

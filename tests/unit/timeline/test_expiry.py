@@ -14,13 +14,13 @@ from pyiceberg.table.snapshots import Snapshot
 from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Saved, Shore, fail_at, needed, reached
 from tests.unit.timeline.world import DAY_MS, NOON
 from timeline import names, properties
-from timeline.changes import Append, ExpireSnapshots, Replace
-from timeline.deletions import Deletions, Kind
+from timeline.commit.changes import Append, ExpireSnapshots, Replace
 from timeline.errors import StoreUnavailableError, TimelineError
-from timeline.expired import Note, SnapshotRecord, pending_notes
-from timeline.expiry import expire_snapshots
+from timeline.maintenance.expiry import expire_snapshots
+from timeline.maintenance.orphans import remove_orphan_files
 from timeline.names import EXPIRED_FOLDER, HINT_PATH
-from timeline.orphans import remove_orphan_files
+from timeline.retention.deletions import Deletions, Kind
+from timeline.retention.expired import Note, SnapshotRecord, pending_notes
 from timeline.stores import MemoryStore
 
 COMMITS = int(os.environ.get("RETENTION_COMMITS", "400"))

@@ -10,14 +10,15 @@ import pytest
 
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import BY_P, SCHEMA, FaultyStore, Lake, version_of
-from timeline import garbage, names, properties, retention, table
-from timeline.changes import Append, Replace
+from timeline import names, properties, table
+from timeline.commit.changes import Append, Replace
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
-from timeline.expired import Note, SnapshotRecord, pending_notes, read_note
-from timeline.expiry import expire_snapshots
+from timeline.maintenance.expiry import expire_snapshots
+from timeline.retention import garbage, policy
+from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_note
 from timeline.stores import Created, CreateOutcome, Exists, Stored
 from timeline.table import Committed, Table
-from timeline.transactions import Transaction
+from timeline.versions.transactions import Transaction
 
 
 class Crash(BaseException):
@@ -28,8 +29,8 @@ class Crash(BaseException):
 def short_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heads remember three commits, and three versions stay: ten commits are past every retention."""
     monkeypatch.setattr(properties, "RECENT_COMMITS_KEPT", 3)
-    monkeypatch.setattr(retention, "VERSIONS_ALWAYS_KEPT", 3)
-    monkeypatch.setattr(retention, "VERSION_AGE_MS", -1)
+    monkeypatch.setattr(policy, "VERSIONS_ALWAYS_KEPT", 3)
+    monkeypatch.setattr(policy, "VERSION_AGE_MS", -1)
     monkeypatch.setattr(table, "MAINTAIN_EVERY", 1)
 
 
@@ -130,7 +131,7 @@ def test_a_read_that_fails_while_a_forgotten_commit_is_judged_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It says nothing of the commit, and StoreUnavailableError would say that nothing of it is live (R3)."""
-    monkeypatch.setattr(retention, "SAFE_DISTANCE", 2)
+    monkeypatch.setattr(policy, "SAFE_DISTANCE", 2)
     lake = Lake()
     store = _NoManifests(lake.name)
     sleeper = Sleeper.of(lake, store)
@@ -147,7 +148,7 @@ def test_a_read_that_fails_while_a_forgotten_commit_is_judged_is_tried_again(
 
 def test_the_note_of_a_lost_commit_does_not_cut_the_grace_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that slept notes, under its old number, what another one has expired just now (R7)."""
-    monkeypatch.setattr(retention, "SAFE_DISTANCE", 2)
+    monkeypatch.setattr(policy, "SAFE_DISTANCE", 2)
     monkeypatch.setattr(garbage, "SAFE_DISTANCE", 2)
     lake = Lake(table_properties={properties.MIN_SNAPSHOTS_TO_KEEP: "1"})
     others_commit(lake, 6)
@@ -164,7 +165,7 @@ def test_the_note_of_a_lost_commit_does_not_cut_the_grace_of_another(monkeypatch
 
 def test_the_note_of_a_fork_deletes_nothing_that_main_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """It keeps a snapshot of the fork's own, which removed files; it came late, under an old number (R7)."""
-    monkeypatch.setattr(retention, "SAFE_DISTANCE", 2)
+    monkeypatch.setattr(policy, "SAFE_DISTANCE", 2)
     monkeypatch.setattr(garbage, "SAFE_DISTANCE", 2)
     lake = Shore()
     old = lake.append(), lake.append()

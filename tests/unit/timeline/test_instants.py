@@ -10,14 +10,15 @@ import pytest
 
 from tests.unit.timeline.plans import commits, plan_of, replace, reserved, state_of, two_files
 from tests.unit.timeline.world import DAY_MS, Lake, versions_of
-from timeline import instants, names, properties
-from timeline.changes import Announce, SetProperties, Withdraw
-from timeline.claims import PATIENCE_SECONDS, Claim, Watch
+from timeline import names, properties
+from timeline.commit.changes import Announce, SetProperties, Withdraw
 from timeline.errors import CommitConflictError, StoreUnavailableError
-from timeline.instants import State
-from timeline.pending import pending_plans
-from timeline.reservations import Reservations, read_plan
+from timeline.plans import instants
+from timeline.plans.claims import PATIENCE_SECONDS, Claim, Watch
+from timeline.plans.instants import State
+from timeline.plans.reservations import Reservations, read_plan
 from timeline.stores import MemoryStore
+from timeline.versions.pending import pending_plans
 
 # ------------------------------------------------------------------------------------------- reservations
 

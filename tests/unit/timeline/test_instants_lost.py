@@ -16,17 +16,18 @@ from pyiceberg.manifest import DataFile
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.plans import damage, plan_of, replace, reserved, two_files
 from tests.unit.timeline.world import BY_P, DAY_MS, SCHEMA, Audit, FaultyStore, Lake, data_file
-from timeline import instants, names
-from timeline.changes import Append, ExpireSnapshots, Replace, SetProperties
-from timeline.claims import PATIENCE_SECONDS, Watch
+from timeline import names
+from timeline.commit.changes import Append, ExpireSnapshots, Replace, SetProperties
 from timeline.errors import CommitConflictError, TimelineError
-from timeline.expiry import expire_snapshots
-from timeline.instants import State
-from timeline.orphans import remove_orphan_files
-from timeline.pending import pending_plans
-from timeline.reservations import Reservations
+from timeline.maintenance.expiry import expire_snapshots
+from timeline.maintenance.orphans import remove_orphan_files
+from timeline.plans import instants
+from timeline.plans.claims import PATIENCE_SECONDS, Watch
+from timeline.plans.instants import State
+from timeline.plans.reservations import Reservations
 from timeline.stores import CreateOutcome, LocalStore, MemoryStore, Unknown
 from timeline.table import Table
+from timeline.versions.pending import pending_plans
 
 # ------------------------------------------------------------------------------------- losing the timeline
 

@@ -12,8 +12,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.timeline.world import Audit, Lake
-from timeline.changes import Append, Replace
-from timeline.manifest_policy import OPEN_ENTRIES, SEALED_ENTRIES, ManifestSize, manifests_to_merge, pack
+from timeline.commit.changes import Append, Replace
+from timeline.versions.manifest_policy import (
+    OPEN_ENTRIES,
+    SEALED_ENTRIES,
+    ManifestSize,
+    manifests_to_merge,
+    pack,
+)
 
 sizes = st.builds(
     lambda spec, live, opened: (spec, live, min(opened, live)),

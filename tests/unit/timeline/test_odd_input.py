@@ -15,10 +15,10 @@ from pyiceberg.types import DoubleType, NestedField
 
 from tests.unit.timeline.world import Lake, data_file
 from timeline import names
-from timeline.changes import Append, SetProperties
+from timeline.commit.changes import Append, SetProperties
 from timeline.errors import CommitConflictError, CorruptTableError
 from timeline.names import HINT_PATH, expired_path, version_path
-from timeline.retention import MAINTAIN_EVERY
+from timeline.retention.policy import MAINTAIN_EVERY
 from timeline.stores import MemoryStore
 from timeline.table import Table
 
@@ -102,7 +102,7 @@ def test_no_failure_of_tidying_turns_a_commit_into_an_error(
     def fails(*_: object) -> None:
         raise RuntimeError("out of ideas")
 
-    monkeypatch.setattr("timeline.versions.VersionLog.write_hint", fails)
+    monkeypatch.setattr("timeline.versions.version_log.VersionLog.write_hint", fails)
     lake.table.commit([Append((lake.file(),))])
     assert "version 2 is committed; tidying after it failed" in caplog.text
     assert "out of ideas" in caplog.text

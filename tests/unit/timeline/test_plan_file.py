@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners.clustering_model import ClusteringPlan
-from timeline.plan_file import SCHEMA, UnreadablePlanError, decode, encode
+from planners.clustering.plan import ClusteringPlan
+from timeline.plans.plan_file import SCHEMA, UnreadablePlanError, decode, encode
 
 PLAN_ID = "01JXVG7T00ABCDEFGHJKMNPQRS"
 

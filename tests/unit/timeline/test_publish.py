@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.timeline.world import SCHEMA, Audit, Clock, FaultyStore, Lake, versions_of
 from timeline import properties
-from timeline.changes import Append, Change, Replace, SetProperties
 from timeline.clock import Environment
+from timeline.commit.changes import Append, Change, Replace, SetProperties
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -22,7 +22,7 @@ from timeline.errors import (
 from timeline.names import version_path
 from timeline.stores import MemoryStore
 from timeline.table import Committed, Table
-from timeline.transactions import Transaction
+from timeline.versions.transactions import Transaction
 
 CREATES: dict[str, list[str]] = {
     "created": ["created"],

@@ -10,11 +10,11 @@ import pytest
 
 from tests.unit.timeline.world import Audit, Clock, FaultyStore, Lake
 from timeline import properties
-from timeline.changes import Append, Change, Replace, SetProperties
+from timeline.commit.changes import Append, Change, Replace, SetProperties
 from timeline.errors import CommitConflictError, StoreUnavailableError
 from timeline.stores import MemoryStore
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.transactions import Transaction
+from timeline.versions.transactions import Transaction
 
 SEEDS = 6
 STEPS = 25

@@ -7,11 +7,11 @@ import pytest
 from tests.unit.timeline.cleaning import BRIEF, Shore
 from tests.unit.timeline.world import Lake
 from timeline import properties
-from timeline.changes import Append, Replace, SetProperties
-from timeline.deletions import Kind
+from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.errors import CorruptTableError
-from timeline.expired import pending_notes
 from timeline.names import HINT_PATH, version_path
+from timeline.retention.deletions import Kind
+from timeline.retention.expired import pending_notes
 from timeline.table import Committed
 
 

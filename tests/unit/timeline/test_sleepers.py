@@ -9,13 +9,15 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import NOON, FaultyStore
-from timeline import attempt, garbage, names, properties, retention, table
-from timeline.changes import Append, Replace
+from timeline import names, properties, table
+from timeline.commit import draft
+from timeline.commit.changes import Append, Replace
 from timeline.errors import CommitConflictError, CorruptTableError, MissingMetadataError
-from timeline.expired import Note, SnapshotRecord
-from timeline.head import Head
+from timeline.retention import garbage, policy
+from timeline.retention.expired import Note, SnapshotRecord
 from timeline.stores import Stored
 from timeline.table import Committed
+from timeline.versions.head import Head
 
 BRIEF = {
     properties.MIN_SNAPSHOTS_TO_KEEP: "1",
@@ -28,11 +30,11 @@ BRIEF = {
 @pytest.fixture
 def shore(monkeypatch: pytest.MonkeyPatch) -> Shore:
     """A table that keeps nothing: ten commits are past every grace."""
-    monkeypatch.setattr(retention, "SAFE_DISTANCE", 2)
+    monkeypatch.setattr(policy, "SAFE_DISTANCE", 2)
     monkeypatch.setattr(garbage, "SAFE_DISTANCE", 2)
-    monkeypatch.setattr(retention, "VERSIONS_ALWAYS_KEPT", 3)
-    monkeypatch.setattr(retention, "VERSION_AGE_MS", -1)
-    monkeypatch.setattr(attempt, "MAINTAIN_EVERY", 1)
+    monkeypatch.setattr(policy, "VERSIONS_ALWAYS_KEPT", 3)
+    monkeypatch.setattr(policy, "VERSION_AGE_MS", -1)
+    monkeypatch.setattr(draft, "MAINTAIN_EVERY", 1)
     monkeypatch.setattr(table, "MAINTAIN_EVERY", 1)
     shore = Shore(BRIEF)
     shore.append()

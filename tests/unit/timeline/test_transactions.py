@@ -9,12 +9,12 @@ import pytest
 
 from tests.unit.timeline.world import Audit, Lake
 from timeline import properties
-from timeline.changes import Append, SetProperties
+from timeline.commit.changes import Append, SetProperties
 from timeline.errors import CheckpointRegressionError, FencedError, TimelineError
 from timeline.names import HINT_PATH
 from timeline.stores import MemoryStore
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.transactions import Transaction, TransactionState, check_transaction
+from timeline.versions.transactions import Transaction, TransactionState, check_transaction
 
 
 def txn(

@@ -14,11 +14,11 @@ import pytest
 from pyiceberg.typedef import Record
 
 from tests.unit.timeline.world import SCHEMA, Clock, data_file
+from timeline.commit.turns import LONGEST_WAIT
 from timeline.errors import CorruptTableError
 from timeline.names import data_file_name, ulid, version_path
 from timeline.stores import LocalStore, MemoryStore
 from timeline.table import Append, Committed, SetProperties, Table
-from timeline.turns import LONGEST_WAIT
 
 _HOLDER = """
 import sys, time

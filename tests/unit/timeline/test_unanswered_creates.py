@@ -12,11 +12,11 @@ from pyiceberg.manifest import DataFile
 
 from tests.unit.timeline.world import Lake
 from timeline import names
-from timeline.changes import Append
+from timeline.commit.changes import Append
 from timeline.errors import StoreUnavailableError
 from timeline.stores import Created, CreateOutcome, MemoryStore
 from timeline.table import AlreadyCommitted, Committed
-from timeline.transactions import Transaction
+from timeline.versions.transactions import Transaction
 
 
 class _AsleepError(Exception):

@@ -11,11 +11,12 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import SnapshotLogEntry
 
 from tests.unit.timeline.world import Lake, version_of
-from timeline import properties, version_file
+from timeline import properties
 from timeline.errors import CorruptTableError
 from timeline.names import version_path
 from timeline.table import Append, Replace, SetProperties
-from timeline.version_file import Version, encode_metadata, parse_version
+from timeline.versions import version_file
+from timeline.versions.version_file import Version, encode_metadata, parse_version
 
 ODD = 'a "line"\n],"snapshot-log":[\n\u2028,\n\\'
 """What the layout must not be taken in by, in a snapshot's summary and in a property."""

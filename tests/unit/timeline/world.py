@@ -25,16 +25,18 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
-from timeline import manifests, names, properties, succession, summaries
-from timeline.attempt import Candidate
+from timeline import names, properties
 from timeline.clock import Environment
+from timeline.commit import succession, summaries
+from timeline.commit.draft import Candidate
+from timeline.commit.publish import Standing, publish
 from timeline.errors import StoreUnavailableError
-from timeline.head import Head
-from timeline.publish import Standing, publish
 from timeline.stores import Created, CreateOutcome, Exists, Listed, MemoryStore, Store, Stored, Unknown
 from timeline.table import Table
-from timeline.version_file import Version, encode_metadata, parse_version
-from timeline.versions import VersionLog
+from timeline.versions import manifests
+from timeline.versions.head import Head
+from timeline.versions.version_file import Version, encode_metadata, parse_version
+from timeline.versions.version_log import VersionLog
 
 NOON = 1_750_000_000_000
 DAY_MS = 24 * 3600 * 1000

@@ -1,0 +1,1 @@
+"""One micro-batch, step by step: target table, profile, plan, write, report."""

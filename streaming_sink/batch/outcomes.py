@@ -1,0 +1,95 @@
+"""The report of each way in which a batch ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from streaming_sink.batch.planning import Planned
+from streaming_sink.batch.report import BatchReport
+from streaming_sink.batch.small_files import SmallFiles, warning
+from streaming_sink.batch.steps import Steps
+from streaming_sink.batch.target import Target
+from streaming_sink.batch.writer import WriteResult
+from streaming_sink.options import SinkOptions
+from timeline.table import Committed, Table
+from timeline.versions.transactions import Transaction
+
+
+def empty(transaction: Transaction, steps: Steps) -> BatchReport:
+    return BatchReport(
+        app_id=transaction.app_id,
+        batch_id=transaction.batch,
+        outcome="empty",
+        why="the batch has no rows; nothing was published",
+        milliseconds=steps.milliseconds,
+    )
+
+
+def skipped(transaction: Transaction, table: Table, clustering: str, steps: Steps) -> BatchReport:
+    return BatchReport(
+        app_id=transaction.app_id,
+        batch_id=transaction.batch,
+        outcome="skipped",
+        why="the batch was committed before; this was a replay",
+        version=table.head.number,
+        clustering=clustering,
+        milliseconds=steps.milliseconds,
+    )
+
+
+def written(
+    transaction: Transaction, result: WriteResult, planned: Planned, target: Target, steps: Steps
+) -> BatchReport:
+    """Return the report as far as it is known before the commit."""
+    why = [f"a fill was not made: {skipped.reason}" for skipped in result.skipped]
+    for position, partition_field in enumerate(target.spec.fields):
+        if all(file.partition[position] is None for file in result.new):
+            why.append(f"partition field {partition_field.name} is null in every row of the batch")
+    return BatchReport(
+        app_id=transaction.app_id,
+        batch_id=transaction.batch,
+        outcome="written",
+        why="; ".join(dict.fromkeys(why)),
+        rows=result.rows,
+        new_files=len(result.new),
+        new_bytes=sum(file.bytes for file in result.new),
+        filled_files=sum(len(merge.inputs) for merge in result.merges),
+        merged_files=len(result.merges),
+        merged_bytes=sum(merge.merged.bytes for merge in result.merges),
+        dropped_fills=len(result.skipped),
+        planned_by=planned.made_from,
+        route=planned.route,
+        milliseconds=steps.milliseconds,
+    )
+
+
+def committed(
+    draft: BatchReport,
+    commit: Committed,
+    small: SmallFiles,
+    options: SinkOptions,
+    clustering: str,
+    steps: Steps,
+) -> BatchReport:
+    """Return the report of `written`, completed by what the commit tells."""
+    why = [draft.why, *(f"a fill was dropped: {dropped.reason}" for dropped in commit.dropped)]
+    if commit.history_cut:
+        why.append(
+            "snapshots younger than history.expire.max-snapshot-age-ms were expired, because there are"
+            " too many"
+        )
+    return replace(
+        draft,
+        outcome="committed",
+        why="; ".join(text for text in why if text),
+        version=commit.version,
+        attempts=commit.attempts,
+        expired_snapshots=commit.expired_snapshots,
+        deleted_files=len(commit.deleted.files),
+        deleted_bytes=commit.deleted.bytes,
+        dropped_fills=draft.dropped_fills + len(commit.dropped),
+        clustering=clustering,
+        small_files=small.files,
+        warning=warning(small, options),
+        milliseconds=steps.milliseconds,
+    )

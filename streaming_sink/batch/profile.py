@@ -1,0 +1,66 @@
+"""How many rows a batch brings to each table partition, counted. The dearest part of planning: only where
+nothing can be predicted.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from planners.model import PartitionKey
+from streaming_sink.spark.worker_failures import explain_worker_failure
+from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.job import PartitionSource
+from streaming_sink.tasks.partitioning import split
+
+_COLUMN = "counts"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The rows of each partition of a batch, and what reading them cost all tasks together."""
+
+    rows: Mapping[PartitionKey, int]
+    task_seconds: float
+
+
+@dataclass(frozen=True)
+class _CountTask:
+    schema: pa.Schema
+    partition_by: tuple[PartitionSource, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        started = perf_counter()
+        rows: Counter[PartitionKey] = Counter()
+        for batch in batches:
+            for key, part in split(conform(batch, self.schema), self.partition_by):
+                rows[key] += part.num_rows
+        counted = pickle.dumps(Profile(dict(rows), perf_counter() - started))
+        yield pa.record_batch([pa.array([counted], pa.binary())], [_COLUMN])
+
+
+def count_rows(batch: DataFrame, schema: pa.Schema, partition_by: tuple[PartitionSource, ...]) -> Profile:
+    """Count the batch in one Spark job. The tasks compute partition keys just as those that write do.
+
+    A failing task fails the call, as `explain_worker_failure` names it.
+    """
+    try:
+        collected = batch.mapInArrow(_CountTask(schema, partition_by), f"{_COLUMN} binary").collect()
+    except Exception as failure:
+        explained = explain_worker_failure(failure)
+        if explained is None:
+            raise
+        raise explained from failure
+    rows: Counter[PartitionKey] = Counter()
+    seconds = 0.0
+    for row in collected:
+        counted: Profile = pickle.loads(bytes(row[0]))
+        rows.update(counted.rows)
+        seconds += counted.task_seconds
+    return Profile(dict(rows), seconds)

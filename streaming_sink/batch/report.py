@@ -1,0 +1,162 @@
+"""What landed, what it cost and why: a batch's report, and the same figures read back from the table by
+anyone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from timeline.properties import VERSION
+from timeline.stores import StorageOptions
+from timeline.table import open_table
+from timeline.versions.head import Head
+
+_PREFIX = "streaming-sink.batch."
+QUERY_ID = "spark.sql.streaming.queryId"
+EPOCH_ID = "spark.sql.streaming.epochId"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchReport:
+    """One micro-batch, as it ended. Sizes in bytes, times in milliseconds."""
+
+    app_id: str
+    batch_id: int
+    outcome: str
+    """"committed"; "skipped" (committed before, this was a replay); or "empty" (no rows, so nothing was
+    published).
+    """
+    why: str = ""
+    """What a person should know: how rows were planned, what was dropped or cut short."""
+    version: int | None = None
+    rows: int = 0
+    new_files: int = 0
+    new_bytes: int = 0
+    filled_files: int = 0
+    """Small files that merges of this batch took in."""
+    merged_files: int = 0
+    merged_bytes: int = 0
+    """Bytes of merged files: what right sizing wrote beyond the new rows themselves."""
+    dropped_fills: int = 0
+    """Fills that lost their inputs to another commit, or that came too small to pay; their rows are in, as
+    new files.
+    """
+    expired_snapshots: int = 0
+    """Snapshots that left the metadata by age or number; their files go after the grace period."""
+    deleted_files: int = 0
+    """Files that went after this commit: of snapshots that had expired long before, and old versions."""
+    deleted_bytes: int = 0
+    small_files: int = 0
+    """Live files below the small-file limit after the batch, in the partitions that it touched. The limit is
+    that of filling; that of clustering where nothing is filled.
+    """
+    warning: str = ""
+    """What somebody should see to: a partition has more small files than `warn_small_files`. Then the line in
+    the log is a warning. Not in the table.
+    """
+    planned_by: str = ""
+    """"forecast", "profile" or "bulk_insert"."""
+    route: str = ""
+    clustering: str = ""
+    """What came of the pass of clustering that was due after this batch, or why it failed; empty where none
+    was. Not in the table.
+    """
+    attempts: int = 0
+    milliseconds: Mapping[str, int] = field(default_factory=dict)
+    """Step → milliseconds: head, profile, plan, write, commit, cluster where a pass was due, and total."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that `json.dumps` takes."""
+        return asdict(self)
+
+    def line(self) -> str:
+        """Return the report as one line of a log."""
+        steps = " ".join(f"{step}={ms}" for step, ms in self.milliseconds.items())
+        if self.outcome != "committed":
+            return f"batch {self.batch_id} of {self.app_id} {self.outcome}: {self.why} [ms {steps}]"
+        filled = (
+            f", filled {self.filled_files} into {self.merged_files} ({_size(self.merged_bytes)})"
+            if self.merged_files
+            else ""
+        )
+        retried = f", {self.attempts} attempts" if self.attempts > 1 else ""
+        expired = f", expired {self.expired_snapshots} snapshots" if self.expired_snapshots else ""
+        deleted = (
+            f", deleted {self.deleted_files} files ({_size(self.deleted_bytes)})"
+            if self.deleted_files
+            else ""
+        )
+        clustering = f"; {self.clustering}" if self.clustering else ""
+        why = f": {self.why}" if self.why else ""
+        warning = f"; warning: {self.warning}" if self.warning else ""
+        return (
+            f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
+            f" {self.new_files} files ({_size(self.new_bytes)}){filled}, by {self.planned_by} and"
+            f" {self.route}{retried}{expired}{deleted}{clustering} [ms {steps}]{why}{warning}"
+        )
+
+    def to_summary(self) -> dict[str, str]:
+        """Return the figures that are known before the commit, as entries of the snapshot's summary."""
+        kept = (
+            "app_id",
+            "batch_id",
+            "why",
+            "rows",
+            "new_files",
+            "new_bytes",
+            "filled_files",
+            "merged_files",
+            "merged_bytes",
+            "planned_by",
+            "route",
+        )
+        entries = {_PREFIX + name.replace("_", "-"): str(getattr(self, name)) for name in kept}
+        return {
+            **entries,
+            _PREFIX + "milliseconds": json.dumps(dict(self.milliseconds), separators=(",", ":")),
+        }
+
+
+def history(location: str, storage_options: StorageOptions | None = None) -> list[BatchReport]:
+    """Return the reports of the batches whose snapshots the table still has, oldest first. From any client,
+    Spark Connect's included.
+
+    Raises TableNotFoundError where there is no table, StoreUnavailableError where it cannot be read.
+    """
+    return list(reports_of(open_table(location, storage_options).head))
+
+
+def reports_of(head: Head) -> Iterator[BatchReport]:
+    """Yield a report for every batch whose append the table still has as a snapshot, oldest first.
+
+    What is only known after the commit (attempts, the commit's own milliseconds) is not in the table and
+    reads as 0 or is absent.
+    """
+    types = {each.name: each.type for each in fields(BatchReport)}
+    for snapshot in head.metadata.snapshots:
+        summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        found = {
+            key.removeprefix(_PREFIX).replace("-", "_"): value
+            for key, value in summary.items()
+            if key.startswith(_PREFIX)
+        }
+        if "batch_id" not in found:
+            continue
+        values: dict[str, Any] = {
+            name: int(text) if types[name] == "int" else text for name, text in found.items() if name in types
+        }
+        values["milliseconds"] = json.loads(found.get("milliseconds", "{}"))
+        version = int(summary.get(VERSION, 0))
+        yield BatchReport(outcome="committed", version=version, **values)
+
+
+def _size(count: int) -> str:
+    size, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

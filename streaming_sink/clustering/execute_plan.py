@@ -1,0 +1,93 @@
+"""From a plan on the timeline to its REPLACE: claimed, kept alive by signs of life, rewritten, completed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from planners.clustering.plan import ClusteringPlan
+from streaming_sink.clustering.dispatch import rewrites
+from streaming_sink.clustering.execution import execute
+from streaming_sink.clustering.options import Execution
+from streaming_sink.clustering.report import ClusterReport
+from timeline.commit.changes import Withdraw
+from timeline.plans import instants
+from timeline.plans.claims import PATIENCE_SECONDS, Claim, Watch, all_instants
+from timeline.plans.plan_file import Plan
+from timeline.table import Table
+from timeline.versions.pending import pending_plans
+
+_LOG = logging.getLogger("streaming_sink")
+BEAT_SECONDS = PATIENCE_SECONDS / 5
+"""An executor is given up after `PATIENCE_SECONDS` of silence: a store that fails twice does not matter."""
+
+
+def carry_out(
+    session: SparkSession, table: Table, plan_id: str, how: Execution, watch: Watch | None = None
+) -> ClusterReport | None:
+    """Claim a pending plan, rewrite its groups and complete it with the last version that carries some; None
+    where there is nothing to do: it is not pending, or another executor has it (see `instants.claim`).
+
+    Raises as `execute`; the plan then stays pending, free for another executor or for `cancel`.
+    """
+
+    def check(plan: Plan) -> None:
+        rewrites(table.head, table, ClusteringPlan.from_dict(plan), how)
+
+    claim = instants.claim(table, plan_id, watch, check)
+    if claim is None:
+        return None
+    plan, also = ClusteringPlan.from_dict(claim.plan), [Withdraw(plan_id)]
+    try:
+        with _beating(claim) as is_ours:
+            report = execute(session, table, plan, how, plan_id=plan_id, also=also, is_wanted=is_ours)
+    except BaseException:
+        claim.release()
+        raise
+    if report.version is not None:
+        done = len(report.committed)
+        dropped = len(report.groups) - done
+        instants.note_completed(table, plan_id, version=report.version, groups=done, dropped=dropped)
+    return report
+
+
+def take_over(session: SparkSession, table: Table, how: Execution, watch: Watch) -> list[ClusterReport]:
+    """Carry out the pending plans whose executors have died, as far as `watch` has seen that they have.
+
+    One that nobody has claimed is left to whom it was scheduled for, and one that asks for what this process
+    lacks to others. No request where no plan is pending.
+    """
+    pending = [each.plan_id for each in pending_plans(table.head.properties)]
+    known = all_instants(table.store) if pending else {}
+    claimed = [plan_id for plan_id in pending if "inflight" in known.get(plan_id, {})]
+    reports = []
+    for plan_id in claimed:
+        try:
+            reports.append(carry_out(session, table, plan_id, how, watch))
+        except ValueError as unfit:
+            _LOG.warning("clustering plan %s is left to others: %s", plan_id, unfit)
+    return [report for report in reports if report is not None]
+
+
+@contextmanager
+def _beating(claim: Claim) -> Iterator[Callable[[], bool]]:
+    """Give signs of life from a thread during the block. Yields what says whether the claim still holds."""
+    ended, lost = threading.Event(), threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(BEAT_SECONDS):
+            if not claim.beat():
+                lost.set()
+                return
+
+    thread = threading.Thread(target=beat, name=f"clustering {claim.plan_id}", daemon=True)
+    thread.start()
+    try:
+        yield lambda: not lost.is_set()
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,1 @@
+"""The table as the driver sees it: schema, partition spec, properties and data files."""

@@ -1,0 +1,62 @@
+"""The cleaners as a user calls them, on a location. Streams may go on meanwhile."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from streaming_sink.durations import Duration, duration
+from timeline.maintenance import expiry, orphans
+from timeline.retention.deletions import Deletions
+from timeline.stores import StorageOptions
+from timeline.table import open_table
+
+
+def expire_snapshots(
+    location: str,
+    *,
+    max_snapshot_age: Duration | None = None,
+    min_snapshots_to_keep: int | None = None,
+    max_snapshots: int | None = None,
+    deletion_grace: Duration | None = None,
+    dry_run: bool = False,
+    storage_options: StorageOptions | None = None,
+) -> Deletions:
+    """Expire snapshots by the table's policy, but for what is given, and delete the files of those that
+    expired long enough ago, with old version files. Print the report to see what went and why.
+
+    A sink does this by itself; a call helps after the policy was made stricter, and `dry_run=True` shows what
+    would go. Nothing expires before 100 later versions exist, and no file goes before 100 more and the grace.
+    Raises TableNotFoundError where there is no table, else as a sink's batch does.
+    """
+    return expiry.expire_snapshots(
+        open_table(location, storage_options),
+        max_snapshot_age=_given("max_snapshot_age", max_snapshot_age),
+        min_snapshots_to_keep=min_snapshots_to_keep,
+        max_snapshots=max_snapshots,
+        grace=_given("deletion_grace", deletion_grace),
+        dry_run=dry_run,
+    )
+
+
+def remove_orphan_files(
+    location: str,
+    *,
+    older_than: Duration = "3 days",
+    dry_run: bool = False,
+    storage_options: StorageOptions | None = None,
+) -> Deletions:
+    """Delete files of this sink that nothing refers to: of batches that failed, commits that lost, crashes.
+
+    Safe beside running writers: a version raises the table's garbage cutoff first, and a batch whose files
+    are older is written again. It lists the whole table, so a sink never does it by itself: call it once a
+    day or a week. `dry_run=True` shows what would go. ValueError for less than 24 hours.
+    """
+    return orphans.remove_orphan_files(
+        open_table(location, storage_options),
+        older_than=duration("older_than", older_than),
+        dry_run=dry_run,
+    )
+
+
+def _given(name: str, value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(name, value)

@@ -1,0 +1,20 @@
+"""A table's partitions as people know them: by the names of their folders."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote_plus
+
+from planners import PartitionKey
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.spec import partition_sources
+from streaming_sink.tasks.partitioning import partition_path
+from timeline.versions.head import Head
+
+
+def spelled(head: Head, partition: PartitionKey) -> tuple[str, ...]:
+    """Return a partition of the current spec as ("region=eu", "day=2026-01-01"): the names of its folders,
+    read as URLs are. () where the table is not partitioned.
+    """
+    sources = partition_sources(head.schema, head.spec)
+    path = partition_path(partition, sources, arrow_schema(head.schema)) if sources else ""
+    return tuple(unquote_plus(part) for part in path.split("/") if part)

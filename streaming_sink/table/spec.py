@@ -1,0 +1,143 @@
+"""Partition fields as people write them, `day(event_time)`, and as Iceberg holds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, make_compatible_name
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import NestedField, PrimitiveType, StructType
+
+from streaming_sink.tasks.job import PartitionSource
+from timeline.errors import SchemaMismatchError
+
+_CALL = re.compile(r"^\s*([A-Za-z]+)\s*\(\s*(.+?)\s*\)\s*$")
+_SIMPLE = {"identity": "", "year": "_year", "month": "_month", "day": "_day", "hour": "_hour"}
+_SIZED = {"bucket": "_bucket", "truncate": "_trunc"}
+"""Transform -> what Iceberg appends to the column's name."""
+_SYNONYMS = {
+    "years": "year",
+    "months": "month",
+    "days": "day",
+    "date": "day",
+    "hours": "hour",
+    "date_hour": "hour",
+}
+_KNOWN = (*_SIMPLE, *_SIZED)
+
+
+def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
+    """Return the spec that `fields` spell: a column's name, or identity, year, month, day, hour (plural too)
+    of a
+    column, bucket(n, column) or truncate(width, column). Fields are named as Iceberg names them.
+
+    ValueError for text that spells no transform; SchemaMismatchError for an unknown column or one whose type
+    the transform does not take.
+    """
+    parsed = [_field(text, schema, number) for number, text in enumerate(fields, PARTITION_FIELD_ID_START)]
+    names = [field.name for field in parsed]
+    spelled = [make_compatible_name(name) for name in names]
+    for text, field, in_manifests in zip(fields, parsed, spelled, strict=True):
+        if names.count(field.name) > 1:
+            raise ValueError(
+                f"two partition fields come to the same name, {field.name}; keep one of them: {text}"
+            )
+        if spelled.count(in_manifests) > 1:
+            raise ValueError(
+                f"two partition fields come to the same name in manifests, {in_manifests}; rename a column:"
+                f" {text}"
+            )
+        clash = schema.find_field(field.name) if field.name in schema.column_names else None
+        if clash and (clash.field_id != field.source_id or str(field.transform) != "identity"):
+            raise ValueError(
+                f"a partition field would be named as a column of the table, rename that: {field.name}"
+            )
+    return PartitionSpec(*parsed, spec_id=0)
+
+
+def partition_sources(schema: Schema, spec: PartitionSpec) -> tuple[PartitionSource, ...]:
+    """Return the fields of `spec` with their source columns by name."""
+    return tuple(
+        PartitionSource(field.name, _names(schema.as_struct(), field.source_id), str(field.transform))
+        for field in spec.fields
+    )
+
+
+def _names(struct: StructType, field_id: int) -> tuple[str, ...]:
+    """Return the names from a top-level column down to a field; a name may itself hold a dot."""
+    for field in struct.fields:
+        if field.field_id == field_id:
+            return (field.name,)
+        if isinstance(field.field_type, StructType) and (below := _names(field.field_type, field_id)):
+            return (field.name, *below)
+    return ()
+
+
+def _field(text: str, schema: Schema, number: int) -> PartitionField:
+    call = _CALL.match(text)
+    if call is None:
+        name, arguments = "identity", [text.strip()]
+    else:
+        name = call.group(1).lower()
+        arguments = [part.strip() for part in call.group(2).split(",", 1)]
+    name = _SYNONYMS.get(name, name)
+    if name in _SIZED:
+        return _sized(text, name, arguments, schema, number)
+    if name not in _SIMPLE:
+        near = get_close_matches(name, _KNOWN, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"unknown partition transform{hint} (known: {', '.join(_KNOWN)}): {text}")
+    if len(arguments) != 1:
+        raise ValueError(f"partition transform {name} takes one column, as in {name}(event_time): {text}")
+    return _checked(text, name, arguments[0], _SIMPLE[name], schema, number)
+
+
+def _sized(text: str, name: str, arguments: list[str], schema: Schema, number: int) -> PartitionField:
+    if len(arguments) == 2 and arguments[1].isdecimal() and not arguments[0].isdecimal():
+        arguments.reverse()  # some engines write bucket(column, n)
+    if len(arguments) != 2 or not arguments[0].isdecimal() or not 0 < int(arguments[0]) < 2**31:
+        raise ValueError(
+            f"partition transform {name} takes a positive number (below 2^31) and a column, as in "
+            f"{name}(16, id): {text}"
+        )
+    return _checked(text, f"{name}[{int(arguments[0])}]", arguments[1], _SIZED[name], schema, number)
+
+
+def _checked(
+    text: str, spelled: str, column: str, suffix: str, schema: Schema, number: int
+) -> PartitionField:
+    source = _column(text, column, schema)
+    transform = parse_transform(spelled)
+    if not isinstance(source.field_type, PrimitiveType) or not transform.can_transform(source.field_type):
+        raise SchemaMismatchError(
+            f"partition transform {spelled.partition('[')[0]} does not take a column of type "
+            f"{source.field_type}: {text}"
+        )
+    if any(part in ("element", "key", "value") for part in column.split(".")[1:]) and _is_repeated(
+        column, schema
+    ):
+        raise SchemaMismatchError(
+            f"a column inside a list or a map has many values a row and cannot partition: {text}"
+        )
+    # Manifests spell field names in Avro, which takes ASCII only; a reader was seen to abort on anything
+    # else.
+    name = "".join(each if each.isascii() else f"_x{ord(each):X}" for each in column)
+    return PartitionField(source.field_id, number, transform, name + suffix)
+
+
+def _is_repeated(column: str, schema: Schema) -> bool:
+    parts = column.split(".")
+    return any(not schema.find_type(".".join(parts[:end])).is_struct for end in range(1, len(parts)))
+
+
+def _column(text: str, column: str, schema: Schema) -> NestedField:
+    names = schema.column_names
+    if column in names:
+        return schema.find_field(column)
+    same = [name for name in names if name.lower() == column.lower()]
+    near = same or get_close_matches(column, names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise SchemaMismatchError(f"a partition field names a column that the table lacks{hint}: {text}")

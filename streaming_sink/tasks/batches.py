@@ -1,0 +1,113 @@
+"""Arrow batches in the shape of the table: columns by name or field id, in table order, with the table's
+types.
+
+Pure Arrow; runs inside tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_sink.tasks.metrics import FIELD_ID
+
+Key = Callable[[pa.Field], object]
+"""What a column is matched by: its name (rows from Spark) or its field id (rows of the table's own files)."""
+
+
+class RowsDoNotFitError(ValueError):
+    """Rows contradict the table's schema in a way that only their values show."""
+
+
+def by_name(field: pa.Field) -> object:
+    return field.name
+
+
+def by_field_id(field: pa.Field) -> object:
+    return (field.metadata or {}).get(FIELD_ID)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema, key: Key = by_name) -> pa.RecordBatch:
+    """Return `batch` with exactly the columns and types of `schema`; a column that it lacks becomes nulls.
+
+    Raises RowsDoNotFitError for a null in a required column. Columns that need no cast are not copied.
+    """
+    given = {key(field): index for index, field in enumerate(batch.schema)}
+    columns = []
+    for target in schema:
+        index = given.get(key(target))
+        if index is None:
+            column = pa.nulls(batch.num_rows, target.type)
+        else:
+            column = _conform_array(batch.column(index), target, key)
+        _require_values(column, target)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _require_values(column: pa.Array, target: pa.Field) -> None:
+    if not target.nullable and column.null_count:
+        raise RowsDoNotFitError(
+            f"column is required by the table but holds nulls: {target.name} ({column.null_count})"
+        )
+
+
+def _conform_array(array: pa.Array, target: pa.Field, key: Key) -> pa.Array:
+    wanted = target.type
+    if pa.types.is_struct(wanted):
+        return _conform_struct(array, wanted, key)
+    if pa.types.is_list(wanted):
+        values = _conform_array(array.values, wanted.value_field, key)
+        return pa.ListArray.from_arrays(_offsets(array), values, type=wanted, mask=_null_mask(array))
+    if pa.types.is_map(wanted):
+        keys = _conform_array(array.keys, wanted.key_field, key)
+        items = _conform_array(array.items, wanted.item_field, key)
+        return pa.MapArray.from_arrays(_offsets(array), keys, items, type=wanted, mask=_null_mask(array))
+    if array.type == wanted:
+        return array
+    if isinstance(wanted, pa.BaseExtensionType):
+        return _uuids(array, wanted)
+    return array.cast(wanted)
+
+
+def _conform_struct(array: pa.Array, wanted: pa.StructType, key: Key) -> pa.Array:
+    given = {key(array.type.field(index)): index for index in range(array.type.num_fields)}
+    children = array.flatten()  # a child is null where its parent is
+    fields = [wanted.field(index) for index in range(wanted.num_fields)]
+    columns = []
+    present = pc.sum(array.is_valid()).as_py() or 0
+    for field in fields:
+        index = given.get(key(field))
+        column = (
+            pa.nulls(len(array), field.type) if index is None else _conform_array(children[index], field, key)
+        )
+        if not field.nullable and len(column) - column.null_count < present:
+            raise RowsDoNotFitError(f"column is required by the table but holds nulls: {field.name}")
+        columns.append(column)
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=_null_mask(array))
+
+
+def _null_mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    # from_arrays takes a mask only with offsets that are not themselves a slice
+    return pc.add(array.offsets, pa.scalar(0, pa.int32())) if array.offset else array.offsets
+
+
+def _uuids(array: pa.Array, wanted: pa.BaseExtensionType) -> pa.Array:
+    if isinstance(array.type, pa.BaseExtensionType):
+        storage = array.storage
+    elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        try:
+            values = [None if text is None else UUID(text).bytes for text in array.to_pylist()]
+        except ValueError as error:
+            raise RowsDoNotFitError(f"a string does not spell a uuid: {error}") from error
+        storage = pa.array(values, wanted.storage_type)
+    else:
+        storage = array.cast(wanted.storage_type)
+    return pa.ExtensionArray.from_storage(wanted, storage)

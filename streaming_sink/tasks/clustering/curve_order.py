@@ -1,0 +1,106 @@
+"""Orders along space-filling curves, over columns of any type: ranks among quantiles that a sample shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from planners.clustering import curves
+from streaming_sink.tasks.clustering.ordering import Key, Order, sortable, top_names, values_of
+from streaming_sink.tasks.clustering.rows import GroupRows
+
+_RANKED_ROWS = 1024
+"""Text is ranked so many rows at a time, which bounds the copies that this takes."""
+_BUCKETS = 1024
+"""Quantiles of a column. A group makes tens of files: finer ranks would not change what is in which."""
+_EVEN_BITS = 16
+"""Bits of a column where the key has room, so that few ranks of one weigh as much as many of another."""
+
+_CURVES = {"zorder": curves.zorder, "hilbert": curves.hilbert}
+
+
+def along_curve(group: GroupRows, curve: str) -> Order:
+    """Return the order along "zorder" or "hilbert" through the group's columns.
+
+    Reads these columns once for a sample of rows, the same in every attempt. A curve has no direction, so
+    that only the place of nulls counts of a `SortField`. ValueError for more columns than a key has room for.
+    """
+    columns = [sortable(group.schema, field.column) for field in group.sort_by]
+    nulls_first = [field.nulls_first for field in group.sort_by]
+    bits = bits_per_column(len(columns))
+    tops = top_names(group.schema, columns)
+    sample = group.sample(tops)
+    boundaries = [
+        curves.quantile_boundaries(_comparable(values_of(sample.column(top), leaf).drop_null()), _BUCKETS)
+        for top, leaf in zip(tops, columns, strict=True)
+    ]
+
+    def keys(rows: pa.Table) -> list[Key]:
+        ranks = [
+            curves.spread(_ranks(values_of(rows.column(top), leaf), known, first), len(known), bits)
+            for top, leaf, known, first in zip(tops, columns, boundaries, nulls_first, strict=True)
+        ]
+        return [Key(pa.chunked_array([pa.array(_CURVES[curve](ranks, bits))]))]
+
+    return keys
+
+
+def bits_per_column(columns: int) -> int:
+    """Return the bits that each of so many columns has of a key. ValueError for more than it has room for."""
+    needed = curves.bits_for(1, _BUCKETS - 1)
+    most = curves.KEY_BITS // needed
+    if columns > most:
+        raise ValueError(
+            f"a curve goes through {most} columns at most, not {columns}: name the most selective"
+        )
+    return min(max(_EVEN_BITS, needed), curves.KEY_BITS // columns)
+
+
+def _ranks(values: pa.ChunkedArray, boundaries: npt.NDArray[Any], nulls_first: bool) -> curves.Ranks:
+    nulls = values.is_null().to_numpy() if values.null_count else np.zeros(len(values), dtype=np.bool_)
+    found = np.zeros(len(values), dtype=np.uint64)
+    present = values.drop_null()
+    if boundaries.dtype == object and len(present):
+        found[~nulls] = np.concatenate(
+            [
+                _ranks_of_different(present.slice(start, _RANKED_ROWS), boundaries)
+                for start in range(0, len(present), _RANKED_ROWS)
+            ]
+        )
+    elif len(present):
+        found[~nulls] = curves.ranks(_comparable(present), boundaries)
+    if nulls_first:
+        found += np.uint64(1)
+        found[nulls] = 0
+    else:
+        found[nulls] = len(boundaries) + 1
+    return found
+
+
+def _ranks_of_different(values: pa.ChunkedArray, boundaries: npt.NDArray[Any]) -> curves.Ranks:
+    """Rank each different value once: Python compares objects one by one."""
+    encoded = pc.dictionary_encode(values.combine_chunks())
+    ranked: curves.Ranks = curves.ranks(_comparable(encoded.dictionary), boundaries)
+    of_rows: curves.Ranks = ranked[encoded.indices.to_numpy()]
+    return of_rows
+
+
+def _comparable(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return values without nulls as numpy compares them, in the order of their type."""
+    kind = values.type
+    if pa.types.is_date32(kind):
+        values = values.cast(pa.int32())
+    elif pa.types.is_time64(kind) or pa.types.is_timestamp(kind):
+        values = values.cast(pa.int64())
+    elif pa.types.is_decimal(kind):
+        values = values.cast(pa.float64())
+    elif pa.types.is_string(kind):
+        values = values.cast(pa.binary())  # text is ordered by its bytes
+    if pa.types.is_binary(values.type) or pa.types.is_fixed_size_binary(values.type):
+        return np.array(values.to_pylist(), dtype=object)
+    plain: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return plain

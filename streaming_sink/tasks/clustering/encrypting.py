@@ -1,0 +1,71 @@
+"""The strategy `encrypt`: files under keys that the plan names. Runs on the driver and in tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from planners.clustering.policy import nearest
+from streaming_sink.tasks.clustering.rows import GroupRows
+from streaming_sink.tasks.encryption import KeyNames
+
+_PARAMETERS = ("footer_key", "column_keys")
+
+
+class Encrypt:
+    """Encrypts files, or encrypts them anew, under keys that its parameters name.
+
+    `footer_key`: of the footers and, without `column_keys`, of all columns. `column_keys`: the keys of some
+    columns, as parquet-mr spells them: "pii: email, address.street; card: number"; others stay plain.
+
+    ValueError for parameters that do not say this.
+    """
+
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        for name in parameters:
+            if name not in _PARAMETERS:
+                raise nearest("parameter of strategy 'encrypt'", name, _PARAMETERS)
+        self._footer = parameters.get("footer_key", "").strip()
+        if not self._footer:
+            raise ValueError(
+                "strategy 'encrypt' needs the name of a key (never a key) for footers: give it in parameters,"
+                ' as in {"footer_key": "lake"}'
+            )
+        self._columns = _columns_by_key(parameters.get("column_keys", ""))
+
+    def rewrite(self, group: GroupRows, /) -> Iterable[pa.RecordBatch]:
+        return group.read()
+
+    def key_names(self, columns: Iterable[tuple[str, int]]) -> KeyNames:
+        """Return the keys by fields; `columns` are the table's, of single values, by their names.
+
+        ValueError for a column that the table lacks, with the nearest, or that is named twice.
+        """
+        known = list(columns)
+        keys: dict[int, str] = {}
+        for key, names in self._columns.items():
+            for name in names:
+                below = [it for path, it in known if path == name or path.startswith(f"{name}.")]
+                if not below:
+                    raise nearest("column to encrypt", name, [path for path, _ in known])
+                for field_id in below:
+                    if keys.setdefault(field_id, key) != key:
+                        raise ValueError(
+                            f"column_keys has two keys for a column, {keys[field_id]}, {key}: {name}"
+                        )
+        fields = {key: tuple(sorted(it for it in keys if keys[it] == key)) for key in keys.values()}
+        return KeyNames(self._footer, tuple(sorted(fields.items())))
+
+
+def _columns_by_key(text: str) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for part in filter(str.strip, text.split(";")):
+        key, _, columns = (each.strip() for each in part.partition(":"))
+        names = [name.strip() for name in columns.split(",")]
+        if not key or not all(names):
+            raise ValueError(
+                'column_keys must name each key and its columns, as in "pii: email, street; card: number"'
+            )
+        found.setdefault(key, []).extend(names)
+    return found

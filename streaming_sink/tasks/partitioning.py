@@ -1,0 +1,221 @@
+"""Rows to table partitions inside a task: Iceberg's transforms over Arrow arrays, keys, and folder names.
+
+Keys hold Iceberg's internal values, as pyiceberg reads them from a manifest: a date or day is the days since
+1970, a
+timestamp its microseconds, a decimal a Decimal, a UUID a UUID.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Hashable, Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from decimal import Context, Decimal
+from hashlib import sha1
+from math import isnan
+from typing import Any
+from urllib.parse import quote_plus
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from planners.model import PartitionKey
+from streaming_sink.tasks.batches import RowsDoNotFitError
+from streaming_sink.tasks.job import PartitionSource
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_HOUR_MICROS = 3_600_000_000
+_MOST_HOURS = 2**31 - 2
+_WIDE = Context(prec=80)
+
+
+def transformed(array: pa.Array, transform: str) -> pa.Array:
+    """Return `array` after an Iceberg transform, named as metadata names it. Nulls stay null."""
+    if transform == "identity":
+        return array
+    if transform == "void":
+        return pa.nulls(len(array), array.type)
+    # Loading the Rust library costs ten milliseconds that an unpartitioned table need not pay.
+    from pyiceberg_core import transform as rust
+
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_decimal(array.type):
+        # Spark's buffers are aligned to 8 bytes, and Rust panics on decimals that are not aligned to 16.
+        array = pa.concat_arrays([array, array.slice(0, 0)])
+    name, _, rest = transform.partition("[")
+    arguments = [int(rest[:-1])] if rest else []
+    values: pa.Array = getattr(rust, name)(array, *arguments)
+    _check_range(array, values, transform)
+    return values
+
+
+def _check_range(array: pa.Array, values: pa.Array, transform: str) -> None:
+    """Refuse what the transform cannot express: near the ends of its types it gives null, or wraps around,
+    and a scan that prunes by the partition would not find the row.
+    """
+    wrong = values.null_count != array.null_count
+    if pa.types.is_timestamp(array.type) and transform == "hour" and not wrong:
+        hours = pc.divide(array.cast(pa.int64()), _HOUR_MICROS)
+        wrong = bool(pc.any(pc.greater(pc.abs(hours), _MOST_HOURS)).as_py())
+    if transform.startswith("truncate") and pa.types.is_integer(array.type) and not wrong:
+        wrong = bool(pc.any(pc.greater(values, array)).as_py())
+    if pa.types.is_decimal(array.type) and transform.startswith("truncate") and not wrong:
+        most = Decimal(10**array.type.precision - 1).scaleb(-array.type.scale, _WIDE)
+        wrong = bool(pc.any(pc.greater(pc.abs(values), pa.scalar(most, array.type))).as_py())
+    if wrong:
+        # Python has no such dates: as their integers they print.
+        bits = pa.int32() if pa.types.is_date32(array.type) else pa.int64()
+        numbers = array.cast(bits) if pa.types.is_temporal(array.type) else array
+        raise RowsDoNotFitError(
+            f"a value is too far out for the partition transform {transform}, often a wrong unit of time; "
+            f"filter such rows out before the sink: smallest {pc.min(numbers)}, largest {pc.max(numbers)}"
+        )
+
+
+def source_array(batch: pa.RecordBatch, source: Sequence[str]) -> pa.Array:
+    """Return the (nested) source column of a partition field; a null struct makes its fields null."""
+    array = batch.column(source[0])
+    for name in source[1:]:
+        array = pc.struct_field(array, name)
+    return array
+
+
+def split(
+    batch: pa.RecordBatch, fields: Sequence[PartitionSource]
+) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
+    """Yield the rows of each table partition in `batch`; rows keep their order within a partition.
+
+    Where all rows are of one partition the batch itself is yielded; otherwise each part is a copy, so that no
+    part keeps the memory of the others alive.
+    """
+    if not batch.num_rows:
+        return
+    if not fields:
+        yield (), batch
+        return
+    encoded = [_encode(transformed(source_array(batch, field.source), field.transform)) for field in fields]
+    groups = pc.dictionary_encode(_combined([each.indices for each in encoded])).indices
+    order = pc.sort_indices(groups)  # stable
+    choices = [
+        _internal_values(each.dictionary, _is_uuid(batch, field))
+        for each, field in zip(encoded, fields, strict=True)
+    ]
+    counts = sorted(pc.value_counts(groups).to_pylist(), key=lambda count: count["values"])
+    start = 0
+    for count in counts:
+        rows = order.slice(start, count["counts"])
+        start += count["counts"]
+        first = rows[0].as_py()
+        key = tuple(each[one.indices[first].as_py()] for each, one in zip(choices, encoded, strict=True))
+        yield key, batch if len(counts) == 1 else batch.take(rows)
+
+
+def key_texts(batch: pa.RecordBatch, field: PartitionSource) -> pa.Array:
+    """Return `key_text` of every row's value of one partition field."""
+    encoded = _encode(transformed(source_array(batch, field.source), field.transform))
+    values = _internal_values(encoded.dictionary, _is_uuid(batch, field))
+    return pa.array([key_text(value) for value in values], pa.string()).take(encoded.indices)
+
+
+def key_text(value: Hashable) -> str | None:
+    """Return a partition key's value as text: equal for equal values, null for null."""
+    return None if value is None else str(value)
+
+
+def _combined(codes: list[pa.Array]) -> pa.Array:
+    """Return one integer a row that is equal exactly where all of `codes` are."""
+    combined = codes[0].cast(pa.int64())
+    for each in codes[1:]:
+        # encoding again keeps the numbers below the square of the rows of a batch
+        combined = pc.dictionary_encode(combined).indices.cast(pa.int64())
+        width = (pc.max(each).as_py() or 0) + 1
+        combined = pc.add(pc.multiply(combined, width), each.cast(pa.int64()))
+    return combined
+
+
+def _encode(array: pa.Array) -> pa.DictionaryArray:
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return pc.dictionary_encode(array, null_encoding="encode")
+
+
+def _is_uuid(batch: pa.RecordBatch, field: PartitionSource) -> bool:
+    return field.transform == "identity" and isinstance(source_array(batch, field.source), pa.ExtensionArray)
+
+
+_NAN = float("nan")
+"""One object for all: a NaN equals only itself, so as a key it must be the same object."""
+_NO_SIGN = 0.0
+"""Added to -0.0 it gives 0.0: who compares by bits would look for one of them, and miss the other."""
+
+
+def _internal_values(array: pa.Array, is_uuid: bool) -> list[Hashable]:
+    kind = array.type
+    if pa.types.is_date32(kind):
+        array = array.cast(pa.int32())
+    elif pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        array = array.cast(pa.int64())
+    values: list[Any] = array.to_pylist()
+    if is_uuid:
+        return [None if value is None else UUID(bytes=value) for value in values]
+    if pa.types.is_floating(kind):
+        return [None if value is None else _NAN if isnan(value) else value + _NO_SIGN for value in values]
+    return values
+
+
+def partition_path(key: PartitionKey, fields: Sequence[PartitionSource], schema: pa.Schema) -> str:
+    """Return the folder of a partition below `data/`, as Hive and Iceberg spell it: `name=value/…`, "" for no
+    fields.
+
+    Engines never read values from it. A name too long for a file system is cut and ends in its hash.
+    """
+    parts = []
+    for value, field in zip(key, fields, strict=True):
+        text = "null" if value is None else _human(value, field.transform, source_type(schema, field.source))
+        part = f"{quote_plus(field.name, safe='')}={quote_plus(text, safe='')}"
+        if len(part) > _LONGEST_NAME:
+            part = part[: _LONGEST_NAME - 41] + "~" + sha1(part.encode()).hexdigest()
+        parts.append(part)
+    return "/".join(parts)
+
+
+_LONGEST_NAME = 200
+"""File systems take 255 bytes."""
+
+
+def source_type(schema: pa.Schema, source: Sequence[str]) -> pa.DataType:
+    """Return the Arrow type of a (nested) source column."""
+    kind = schema.field(source[0]).type
+    for name in source[1:]:
+        kind = kind.field(name).type
+    return kind
+
+
+def _human(value: Any, transform: str, kind: pa.DataType) -> str:
+    try:
+        return _dated(value, transform, kind)
+    except (OverflowError, ValueError):  # years beyond 9999 and before 1, which Iceberg has and Python lacks
+        return str(value)
+
+
+def _dated(value: Any, transform: str, kind: pa.DataType) -> str:
+    if transform == "year":
+        return f"{1970 + value:04}"
+    if transform == "month":
+        return f"{1970 + value // 12:04}-{value % 12 + 1:02}"
+    if transform == "hour":
+        return (_EPOCH + timedelta(hours=value)).strftime("%Y-%m-%d-%H")
+    if transform == "day" or (transform == "identity" and pa.types.is_date32(kind)):
+        return (_EPOCH + timedelta(days=value)).date().isoformat()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if transform == "identity" and pa.types.is_time64(kind):
+        return (_EPOCH + timedelta(microseconds=value)).time().isoformat()
+    if transform == "identity" and pa.types.is_timestamp(kind):
+        at = _EPOCH + timedelta(microseconds=value)
+        return (at if kind.tz else at.replace(tzinfo=None)).isoformat()
+    return str(value)

@@ -1,0 +1,68 @@
+"""How a version follows its parent: its time, its ids, its place in the lineage, and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
+
+from timeline import names, properties
+from timeline.clock import Environment
+from timeline.versions.head import Head
+from timeline.versions.version_file import Version
+
+
+def place(commit_id: str, parent: Version | None, probed: str | None) -> dict[str, str]:
+    """Return the properties that place a version after its parent."""
+    recent = () if parent is None else parent.recent_commits[1 - properties.RECENT_COMMITS_KEPT :]
+    stated = {
+        properties.VERSION: str(1 if parent is None else parent.number + 1),
+        properties.COMMIT_ID: commit_id,
+        properties.RECENT_COMMITS: ",".join([*recent, commit_id]),
+        properties.PARENT_VERSION: str(0 if parent is None else parent.number),
+        properties.PARENT_COMMIT_ID: "" if parent is None else parent.commit_id,
+    }
+    if probed is not None:
+        stated[properties.PROBED_STORES] = probed
+    return stated
+
+
+def commit_time(environment: Environment, head: Head) -> int:
+    """Return the time that a commit after `head` carries: this machine's, but never at or before the head's
+    (R12).
+    """
+    return max(environment.now_ms(), head.metadata.last_updated_ms + 1)
+
+
+def new_id(environment: Environment, time_ms: int) -> str:
+    """Return an id that nobody else has, and that sorts by its time."""
+    return names.ulid(time_ms, environment.random.getrandbits(80))
+
+
+def new_snapshot_id(environment: Environment) -> int:
+    """Return an id that no snapshot of the table has."""
+    # 62 random bits: two of a table's thousands of snapshots share one less often than a disk lies.
+    return 1 + environment.random.getrandbits(62)
+
+
+def metadata_log(
+    metadata: TableMetadataV2, location: str, table_properties: Mapping[str, str]
+) -> list[MetadataLogEntry]:
+    """Return the log of versions of the one that follows `metadata`, which stands at `location`."""
+    most = properties.number(table_properties, properties.PREVIOUS_VERSIONS_MAX)
+    entry = MetadataLogEntry(metadata_file=location, timestamp_ms=metadata.last_updated_ms)
+    return [*metadata.metadata_log[max(0, len(metadata.metadata_log) + 1 - most) :], entry]
+
+
+def without(snapshots: list[Snapshot], expired: frozenset[int]) -> list[Snapshot]:
+    """Return the snapshots that have not expired."""
+    return [s for s in snapshots if s.snapshot_id not in expired] if expired else snapshots
+
+
+def log_without(log: list[SnapshotLogEntry], expired: frozenset[int]) -> list[SnapshotLogEntry]:
+    """Return the log after the last expired snapshot: entries before it would be a history with holes."""
+    if not expired:
+        return log
+    last = max((i for i, entry in enumerate(log) if entry.snapshot_id in expired), default=-1)
+    return log[last + 1 :]

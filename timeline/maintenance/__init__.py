@@ -1,0 +1,1 @@
+"""Maintenance that a person calls: snapshot expiry and the removal of orphan files."""

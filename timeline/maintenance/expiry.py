@@ -1,0 +1,80 @@
+"""Expire first, delete later (R7): old snapshots leave the metadata, and their files go after a grace."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from timeline import properties
+from timeline.commit.changes import ExpireSnapshots
+from timeline.retention.deletions import Deletions
+from timeline.retention.policy import Expiry, snapshots_to_expire
+from timeline.table import AlreadyCommitted, Table
+from timeline.versions.head import Head
+
+
+def expire_snapshots(
+    table: Table,
+    *,
+    max_snapshot_age: timedelta | None = None,
+    min_snapshots_to_keep: int | None = None,
+    max_snapshots: int | None = None,
+    grace: timedelta | None = None,
+    dry_run: bool = False,
+) -> Deletions:
+    """Take the snapshots out of the metadata that the policy no longer keeps, and delete the files of those
+    that left long enough ago; old version files too.
+
+    The policy is the table's, but for what is given. A snapshot leaves the metadata once 100 later versions
+    exist, and its files go once 100 versions and the grace period have passed since, both by the table's own
+    time: so a call mostly deletes what earlier commits expired. Branches and tags pin. Writers may go on.
+    With `dry_run` nothing changes, and the report says what a call would expire and delete now.
+
+    Safe to call from anywhere at any time, and again after a crash: it goes on where it stopped. Raises as
+    `Table.commit` does.
+    """
+    policy = {
+        properties.MAX_SNAPSHOT_AGE_MS: _milliseconds("max_snapshot_age", max_snapshot_age),
+        properties.MIN_SNAPSHOTS_TO_KEEP: _at_least_one("min_snapshots_to_keep", min_snapshots_to_keep),
+        properties.MAX_SNAPSHOTS: _at_least_one("max_snapshots", max_snapshots),
+    }
+    given = {key: str(value) for key, value in policy.items() if value is not None}
+    grace_ms = _milliseconds("grace", grace)
+    head = table.refresh()
+    if dry_run:
+        expired = len(_due(head, given, head.number).snapshot_ids)
+        deleted = table.delete_expired(table.log.list(), grace_ms=grace_ms, dry_run=True)
+        return deleted + Deletions(expired_snapshots=expired, dry_run=True)
+    done = Deletions()
+    # Several versions where one cannot hold all; what its own versions make due waits for the next call.
+    while _due(table.head, given, head.number).snapshot_ids:
+        committed = table.commit([ExpireSnapshots(given)])
+        if isinstance(committed, AlreadyCommitted) or not committed.expired_snapshots:
+            break
+        done += Deletions(committed.deleted.files, committed.expired_snapshots)
+    return done + table.delete_expired(table.log.list(), grace_ms=grace_ms)
+
+
+def _due(head: Head, given: dict[str, str], number: int) -> Expiry:
+    """Return what a version after `number` may expire of the head's snapshots."""
+    metadata = head.metadata
+    return snapshots_to_expire(
+        metadata.snapshots,
+        metadata.refs,
+        {**head.properties, **given},
+        number + 1,
+        metadata.last_updated_ms,
+    )
+
+
+def _milliseconds(name: str, value: timedelta | None) -> int | None:
+    if value is None:
+        return None
+    if value < timedelta(0):
+        raise ValueError(f"{name} must not be negative: {value}")
+    return value // timedelta(milliseconds=1)
+
+
+def _at_least_one(name: str, value: int | None) -> int | None:
+    if value is not None and value < 1:
+        raise ValueError(f"{name} must be at least 1, since the newest snapshot is the table: {value}")
+    return value

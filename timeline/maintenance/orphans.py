@@ -1,0 +1,131 @@
+"""Remove files that nothing refers to, behind a fence that no late writer passes (R6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
+from pyiceberg.table.snapshots import Snapshot
+
+from timeline import names, properties
+from timeline.commit.changes import RaiseFence
+from timeline.errors import CorruptTableError
+from timeline.retention.deletions import Deletion, Deletions, Kind
+from timeline.retention.expired import pending_notes, read_note
+from timeline.table import Table
+from timeline.versions.head import Head
+
+LEAST_AGE = timedelta(hours=24)
+_FOLDERS = (names.DATA_FOLDER, names.MANIFEST_FOLDER)
+
+
+def remove_orphan_files(
+    table: Table, *, older_than: timedelta = timedelta(days=3), dry_run: bool = False
+) -> Deletions:
+    """Delete the data files, manifests and lists of this protocol that nothing refers to, where they are
+    older than `older_than` by the ids in their names and the table's own time.
+
+    They are left by batches that failed, by commits that lost, and by crashes. First a version raises the
+    table's garbage cutoff: from then on no commit takes a file that is older, and a writer that slept too
+    long writes its batch again. Then goes what neither a snapshot of that version or a later one (on main, on
+    a branch, tagged or staged) nor one in its grace period after expiry refers to.
+
+    Lists everything below data/ and metadata/m/, and reads every manifest of every snapshot: once a day is
+    often enough. Writers may go on. Nothing else is ever deleted: not versions, the hint or `_timeline`, nor
+    files of names that this protocol does not write. With `dry_run` nothing changes at all.
+
+    ValueError for less than 24 hours. Raises as `Table.commit` does; what was not deleted is found again.
+    """
+    if older_than < LEAST_AGE:
+        raise ValueError(
+            f"older_than must be at least {LEAST_AGE}, not {older_than}: every batch that takes longer than"
+            " that to write would be written again"
+        )
+    store = table.store
+    head = table.refresh()
+    age_ms = older_than // timedelta(milliseconds=1)
+    cutoff = names.ulid_floor(max(head.metadata.last_updated_ms - age_ms, 0))
+    referred = _Referred(table)
+    referred.add(head)
+    old = {
+        listed.path: listed.size
+        for folder in _FOLDERS
+        for listed in store.list_below(folder)
+        if (file_id := names.written_id(listed.path)) is not None and file_id < cutoff
+    }
+    orphans = old.keys() - referred.paths
+    if orphans and not dry_run:
+        if head.properties.get(properties.GC_CUTOFF, "") < cutoff:
+            table.commit([RaiseFence(cutoff)])
+        # What is committed from here on adds no file below the cutoff, so this state decides.
+        referred.add(table.refresh())
+        orphans -= referred.paths
+        store.delete(sorted(orphans))
+    why = f"nothing refers to it, and its id is below the table's garbage cutoff {cutoff}"
+    return Deletions(
+        tuple(Deletion(path, _kind(path), old[path], why) for path in sorted(orphans)), dry_run=dry_run
+    )
+
+
+@dataclass
+class _Referred:
+    """The paths that snapshots refer to. Grows only, and reads each list and manifest once."""
+
+    table: Table
+    paths: set[str] = field(default_factory=set)
+
+    def add(self, head: Head) -> None:
+        """Add what the snapshots of a version refer to, and what those do that expired and may still be read.
+
+        CorruptTableError where a snapshot's files are missing: nobody knows then what it refers to.
+        """
+        for snapshot in head.metadata.snapshots:
+            # One that has expired since, under a cleaner that slept, needs nothing any more.
+            if not self._add_snapshot(snapshot.manifest_list) and snapshot in self._now():
+                raise CorruptTableError(
+                    f"the list of snapshot {snapshot.snapshot_id}, or a manifest in it, is missing, so that"
+                    f" nobody knows what it refers to; nothing was deleted: {snapshot.manifest_list}"
+                )
+        for pending in pending_notes(self.table.store):
+            if note := read_note(self.table.store, pending):
+                for record in (*note.expired, *note.unpinned):
+                    self._add_snapshot(record.manifest_list)
+
+    def _now(self) -> list[Snapshot]:
+        return self.table.refresh().metadata.snapshots
+
+    def _add_snapshot(self, location: str) -> bool:
+        """Add what one snapshot refers to; False where its list or a manifest is missing."""
+        if self._knows(location):
+            return True
+        if (manifests := self.table.log.manifest_files.find_list(location)) is None:
+            return False
+        missing = [manifest for manifest in manifests if not self._add_manifest(manifest)]
+        return not missing
+
+    def _add_manifest(self, manifest: ManifestFile) -> bool:
+        if self._knows(manifest.manifest_path):
+            return True
+        if (entries := self.table.log.manifest_files.find_entries(manifest)) is None:
+            return False
+        for entry in entries:
+            if entry.status != ManifestEntryStatus.DELETED:
+                self._knows(entry.data_file.file_path)
+        return True
+
+    def _knows(self, location: str) -> bool:
+        """Return whether the location is known already; from now on it is."""
+        try:
+            path = self.table.store.relative(location)
+        except ValueError:
+            return False  # it lies elsewhere, where this cleaner never looks
+        known = path in self.paths
+        self.paths.add(path)
+        return known
+
+
+def _kind(path: str) -> Kind:
+    if path.startswith(names.DATA_FOLDER):
+        return Kind.DATA_FILE
+    return Kind.MANIFEST_LIST if names.is_manifest_list(path) else Kind.MANIFEST

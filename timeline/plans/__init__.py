@@ -1,0 +1,1 @@
+"""Plans that are saved beside the versions: their instants, claims and reservations."""

@@ -1,0 +1,1 @@
+"""What may leave a table: expired snapshots, old versions, and the files that only they reach."""

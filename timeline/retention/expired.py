@@ -1,0 +1,142 @@
+"""The note on what a version takes out of the metadata: written before the version, kept until the files are
+gone.
+
+It is what a crash leaves to the next run. A note may be of a commit that lost; one that is lost itself costs
+files that only `remove_orphan_files` finds, never rows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.snapshots import Snapshot
+
+from timeline.errors import CorruptTableError, StoreUnavailableError
+from timeline.names import EXPIRED_FOLDER, expired_path, expired_version
+from timeline.retention.policy import NOTHING_EXPIRED, Expiry, lineage, snapshots_to_expire
+from timeline.stores.base import Store
+from timeline.versions.manifests import ManifestFiles
+
+_LOG = logging.getLogger("streaming_sink.timeline")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRecord:
+    """What is left to know of a snapshot that is no longer in the metadata."""
+
+    snapshot_id: int
+    sequence_number: int
+    manifest_list: str
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> SnapshotRecord:
+        return cls(snapshot.snapshot_id, snapshot.sequence_number or 0, snapshot.manifest_list)
+
+    @classmethod
+    def read(cls, stored: dict[str, object]) -> SnapshotRecord:
+        """Return what `asdict` made of one. TypeError for anything else."""
+        found = cls(**stored)  # type: ignore[arg-type]
+        if [type(value) for value in (found.snapshot_id, found.sequence_number)] != [int, int]:
+            raise TypeError(f"not the numbers of a snapshot: {found}")
+        if type(found.manifest_list) is not str:
+            raise TypeError(f"not the list of a snapshot: {found}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The snapshots that one version expired, oldest first, and the oldest of main that it kept."""
+
+    version: int
+    commit_id: str
+    expired: tuple[SnapshotRecord, ...]
+    """Those of main's lineage."""
+    kept: SnapshotRecord
+    unpinned: tuple[SnapshotRecord, ...] = ()
+    """Those from before it, which a tag had kept. What they alone reached is for `remove_orphan_files`."""
+
+    @property
+    def path(self) -> str:
+        return expired_path(self.version, self.commit_id)
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Note | None:
+        """Return the note that `encode` wrote, or None where the bytes are no note."""
+        try:
+            stored = json.loads(data)
+            return cls(
+                stored["version"],
+                stored["commit_id"],
+                tuple(map(SnapshotRecord.read, stored["expired"])),
+                SnapshotRecord.read(stored["kept"]),
+                tuple(map(SnapshotRecord.read, stored.get("unpinned", ()))),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+class Pending(NamedTuple):
+    """A note that is there: of files that may be there too."""
+
+    version: int
+    commit_id: str
+    path: str
+
+
+def pending_notes(store: Store) -> list[Pending]:
+    """Return what notes there are, by version. One LIST."""
+    listed = [entry.path for entry in store.list_folder(EXPIRED_FOLDER)]
+    return sorted(Pending(*named, path) for path in listed if (named := expired_version(path)) is not None)
+
+
+def read_note(store: Store, pending: Pending) -> Note | None:
+    """Return a note, or None where it has gone, or is none of this table's."""
+    try:
+        note = Note.decode(store.read(pending.path).data)
+        for record in () if note is None else (*note.expired, note.kept, *note.unpinned):
+            store.relative(record.manifest_list)
+    except (FileNotFoundError, ValueError):
+        return None
+    return note
+
+
+def expire(
+    files: ManifestFiles,
+    version: int,
+    commit_id: str,
+    snapshots: Sequence[Snapshot],
+    refs: Mapping[str, SnapshotRef],
+    policy: Mapping[str, str],
+    now_ms: int,
+) -> Expiry:
+    """Choose what a version that is being built leaves out, and note it durably.
+
+    Where the store refuses the note, or somebody damages it, nothing expires: the next time will do.
+    """
+    expiry = snapshots_to_expire(snapshots, refs, policy, version, now_ms)
+    if not expiry.snapshot_ids:
+        return expiry
+    tip, by_id = refs["main"].snapshot_id, {s.snapshot_id: s for s in snapshots}
+    main = {s.snapshot_id for s in lineage(tip, by_id)}
+    gone = [by_id.pop(s.snapshot_id) for s in snapshots if s.snapshot_id in expiry.snapshot_ids]
+    note = Note(
+        version,
+        commit_id,
+        tuple(SnapshotRecord.of(s) for s in gone if s.snapshot_id in main),
+        SnapshotRecord.of(lineage(tip, by_id)[-1]),
+        tuple(SnapshotRecord.of(s) for s in gone if s.snapshot_id not in main),
+    )
+    try:
+        files.write_fresh(note.path, note.encode())
+    except (StoreUnavailableError, CorruptTableError) as failure:
+        _LOG.warning("snapshots stay in the metadata until their expiry can be noted: %s", failure)
+        return NOTHING_EXPIRED
+    return expiry

@@ -1,0 +1,213 @@
+"""What only expired snapshots reach: found, and deleted once their grace period is over (R7).
+
+Snapshots leave main as a prefix, and each takes over only manifests of its parent (R8). So for the expired
+snapshots S1 … Sk, and S the oldest that main kept, what later snapshots still reach of them is in S's list:
+
+* a manifest that is in a list of S1 … Sk and not in that of S is garbage;
+* a data file that one of S2 … Sk, S removed is garbage: manifests name what their snapshot removed;
+* the lists of S1 … Sk are garbage.
+
+Nothing else of the table is read, however large it is. Snapshots that do not descend from S (branches, tags,
+staged ones) pin what they reach; so do those that a tag had kept, in a grace period of their own. Main itself
+only grows: no commit of this protocol moves it to another line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
+
+from timeline import names, properties
+from timeline.errors import TimelineError
+from timeline.retention.deletions import Deletion, Deletions, Kind, by_kind
+from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_note
+from timeline.retention.policy import SAFE_DISTANCE, lineage
+from timeline.stores.base import Store
+from timeline.versions.head import Head
+from timeline.versions.manifests import ManifestFiles
+
+_LOG = logging.getLogger("streaming_sink.timeline")
+_DELETION_ORDER = (Kind.DATA_FILE, Kind.MANIFEST, Kind.MANIFEST_LIST)
+
+
+class GarbageUnknownError(TimelineError):
+    """The list of the oldest kept snapshot has gone, so that nothing tells what is still needed."""
+
+
+def sweep(
+    files: ManifestFiles,
+    head: Head,
+    *,
+    at_most: int | None = None,
+    grace_ms: int | None = None,
+    dry_run: bool = False,
+) -> Deletions:
+    """Delete what only the snapshots reached whose grace period is over, of at most so many expiries.
+
+    `head` is what is known as the newest; a later one only pins less. One LIST, and then what is due.
+    """
+    if grace_ms is None:
+        grace_ms = properties.number(head.properties, properties.DELETION_GRACE_MS)
+    waiting: list[Pending] = []
+    due: list[Pending] = []
+    for pending in pending_notes(files.store):
+        later = head.number - pending.version
+        age_ms = head.metadata.last_updated_ms - names.ulid_time_ms(pending.commit_id)
+        if 0 <= later < SAFE_DISTANCE and pending.commit_id not in head.version.recent_commits:
+            if not dry_run:  # it is of an attempt that lost; the winner has a note of its own
+                files.store.delete([pending.path])
+        elif later < SAFE_DISTANCE or age_ms < grace_ms:
+            waiting.append(pending)
+        else:
+            due.append(pending)
+    deleted: list[Deletion] = []
+    if due:
+        read = {each: note for each in (*due, *waiting) if (note := read_note(files.store, each)) is not None}
+        told_by_main = _told_by_main(read.values(), head)
+        # A commit that lost may have noted long ago, or late under an old number, what another one has
+        # expired only now, or a tag has kept until now: the grace period is that of the one that did, whose
+        # note is there too.
+        live = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
+        waits = [read[each] for each in waiting if each in read]
+        unpinned = [record for note in waits for record in note.unpinned]
+        left = [*(record for note in waits for record in note.expired), *unpinned]
+        kept = live | {record.snapshot_id for record in left}
+        for pending in due[:at_most]:
+            note = read.get(pending)
+            garbage: list[Deletion] = []
+            if note in told_by_main and not any(each.snapshot_id in kept for each in note.expired):
+                garbage = _garbage(files, head, note, unpinned)
+            if not dry_run:
+                _delete(files.store, garbage, pending)
+            deleted += garbage
+    return Deletions(tuple(deleted), waiting=len(waiting), dry_run=dry_run)
+
+
+def _told_by_main(notes: Iterable[Note], head: Head) -> list[Note]:
+    """Return the notes whose kept snapshot is one of main's: it is live, or expired by a later such note.
+
+    A fork may have kept a snapshot of its own, and that removed files which main still has: its note, late
+    under an old number, tells nothing of main. What it names is for the orphan cleaner.
+    """
+    of_main = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
+    found = []
+    for note in sorted(notes, key=lambda note: note.version, reverse=True):
+        if note.kept.snapshot_id in of_main:
+            of_main |= {record.snapshot_id for record in (*note.expired, *note.unpinned)}
+            found.append(note)
+    return found
+
+
+def _garbage(
+    files: ManifestFiles, head: Head, note: Note, unpinned: Sequence[SnapshotRecord]
+) -> list[Deletion]:
+    try:
+        return find_garbage(files, head, note, unpinned) if note.expired else []
+    except GarbageUnknownError as unknown:
+        _LOG.info("the rest of %s is left to the orphan cleaner: %s", note.path, unknown)
+    return []
+
+
+def _delete(store: Store, garbage: list[Deletion], pending: Pending) -> None:
+    """Delete what a note names, and then the note."""
+    for kind in _DELETION_ORDER:
+        store.delete([file.path for file in by_kind(garbage, kind)])
+    store.delete([pending.path])
+
+
+def find_garbage(
+    files: ManifestFiles, head: Head, note: Note, unpinned: Sequence[SnapshotRecord]
+) -> list[Deletion]:
+    """Return the files that only the note's snapshots reach, in the order in which they must be deleted.
+
+    Data files come before the manifests that name them, and those before the lists: a deletion that was cut
+    off is found again. What is gone already was deleted by a run that got further. `head` tells what pins,
+    and so do the `unpinned` that are in their grace. GarbageUnknownError where another run has gone beyond
+    this note.
+    """
+    kept = files.find_list(note.kept.manifest_list)
+    if kept is None:
+        raise GarbageUnknownError(f"the list of snapshot {note.kept.snapshot_id} has gone")
+    lists = {
+        expired.manifest_list: manifests
+        for expired in note.expired
+        if (manifests := files.find_list(expired.manifest_list)) is not None
+    }
+    pins = [(pin, files.read_list(pin.manifest_list)) for pin in _pins(head, note)]
+    pins += [(pin, files.find_list(pin.manifest_list) or ()) for pin in unpinned]
+    carried = {manifest.manifest_path for manifest in kept}
+    needed = carried.union(manifest.manifest_path for _, manifests in pins for manifest in manifests)
+    listed = {manifest.manifest_path: manifest for manifests in lists.values() for manifest in manifests}
+    removed = _removed(files, [*listed.values(), *kept], note)
+    for pin, manifests in pins:
+        _spare(files, removed, pin, [each for each in manifests if each.manifest_path not in carried])
+    why = f"only snapshots that version {note.version} expired reach it"
+    found = [
+        (location, Kind.DATA_FILE, entry.data_file.file_size_in_bytes) for location, entry in removed.items()
+    ]
+    found += [
+        (path, Kind.MANIFEST, manifest.manifest_length)
+        for path, manifest in listed.items()
+        if path not in needed
+    ]
+    garbage = [
+        Deletion(path, kind, size, why)
+        for location, kind, size in found
+        if (path := _path(files.store, location)) is not None
+    ]
+    return garbage + [
+        Deletion(path, Kind.MANIFEST_LIST, None, why)
+        for location in lists
+        if (path := _path(files.store, location)) is not None
+    ]
+
+
+def _removed(files: ManifestFiles, manifests: Iterable[ManifestFile], note: Note) -> dict[str, ManifestEntry]:
+    """Return the files that the expired snapshots after the first, or the oldest kept one, removed."""
+    after, until = note.expired[0].sequence_number, note.kept.sequence_number
+    telling = {
+        manifest.manifest_path: manifest
+        for manifest in manifests
+        if manifest.deleted_files_count != 0 and after < manifest.sequence_number <= until
+    }
+    return {
+        entry.data_file.file_path: entry
+        for manifest in telling.values()
+        for entry in files.find_entries(manifest) or ()
+        if entry.status == ManifestEntryStatus.DELETED
+    }
+
+
+def _pins(head: Head, note: Note) -> list[SnapshotRecord]:
+    """Return the snapshots that do not descend from the oldest that the note's version kept on main."""
+    snapshots = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
+    main = {s.snapshot_id for s in lineage(head.metadata.current_snapshot_id, snapshots)}
+    return [
+        SnapshotRecord.of(snapshot)
+        for snapshot in head.metadata.snapshots
+        if snapshot.snapshot_id not in main or (snapshot.sequence_number or 0) < note.kept.sequence_number
+    ]
+
+
+def _spare(
+    files: ManifestFiles,
+    removed: dict[str, ManifestEntry],
+    pin: SnapshotRecord,
+    manifests: Iterable[ManifestFile],
+) -> None:
+    """Take out of `removed` what a pinned snapshot reads: never a file that was added after it."""
+    if all((entry.file_sequence_number or 0) > pin.sequence_number for entry in removed.values()):
+        return
+    for manifest in manifests:
+        for location in files.contents(manifest).files:
+            removed.pop(location, None)
+
+
+def _path(store: Store, location: str) -> str | None:
+    """Return the path of a location below the table; None for a file that lies elsewhere, which stays."""
+    try:
+        return store.relative(location)
+    except ValueError:
+        return None

@@ -1,0 +1,118 @@
+"""One version of the table with its live files, and what it remembers of each application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.sorting import SortOrder
+
+from timeline import properties
+from timeline.errors import CorruptTableError
+from timeline.names import version_path
+from timeline.versions.manifests import LiveFile, ManifestFiles, is_data
+from timeline.versions.transactions import TransactionState, state_of
+from timeline.versions.version_file import Version
+
+
+@dataclass(frozen=True)
+class Head:
+    """A version with the manifests of its current snapshot. Immutable: what is read from it stays true of
+    that version.
+    """
+
+    version: Version
+    manifests: tuple[ManifestFile, ...]
+    manifest_files: ManifestFiles
+
+    @property
+    def number(self) -> int:
+        return self.version.number
+
+    @property
+    def metadata(self) -> TableMetadataV2:
+        return self.version.metadata
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return self.metadata.properties
+
+    @cached_property
+    def schema(self) -> Schema:
+        return self.metadata.schema()
+
+    @cached_property
+    def spec(self) -> PartitionSpec:
+        return self.metadata.spec()
+
+    @cached_property
+    def snapshot(self) -> Snapshot | None:
+        """The current snapshot, or None while the table has never had rows."""
+        if self.metadata.current_snapshot_id is None:
+            return None
+        # The newest snapshot is the last of the list, so this looks from the end.
+        current = self.metadata.current_snapshot_id
+        found = next((s for s in reversed(self.metadata.snapshots) if s.snapshot_id == current), None)
+        if found is None:
+            raise CorruptTableError(
+                f"version {self.number} names snapshot {current} as current and does not hold it; nothing was"
+                f" changed. Restore {version_path(self.number)} from a copy: {self.metadata.location}"
+            )
+        return found
+
+    @property
+    def counted_commits(self) -> int:
+        """How many commits have counted themselves in this lineage; 0 where the count was damaged."""
+        text = self.properties.get(properties.CLUSTERING_COUNT, "0")
+        return int(text) if text.isdecimal() else 0
+
+    def transaction(self, app_id: str) -> TransactionState | None:
+        return state_of(self.properties, app_id)
+
+    def sort_order_id(self, order: SortOrder) -> int | None:
+        """Return the id of the table's sort order of these fields, or None if it has none such."""
+        same = (each.order_id for each in self.metadata.sort_orders if each.fields == order.fields)
+        return next(same, None)
+
+    def live_files(self) -> Iterator[LiveFile]:
+        """Yield every live data file. Reads the manifests that were not read before."""
+        for manifest in self.manifests:
+            if is_data(manifest):
+                yield from self.manifest_files.contents(manifest).files.values()
+
+    def files_below(self, below_bytes: int) -> Iterator[LiveFile]:
+        """Yield the live data files that are smaller than so many bytes."""
+        for manifest in self.manifests:
+            if is_data(manifest):
+                yield from self.manifest_files.contents(manifest).below(below_bytes)
+
+    def find_live(self, location: str) -> LiveFile | None:
+        """Return a live data file by its location, or None if it is not live."""
+        # Newest manifests come first, and the files that are looked for are new.
+        for manifest in self.manifests:
+            if is_data(manifest) and (live := self.manifest_files.contents(manifest).files.get(location)):
+                return live
+        return None
+
+    def has_deletes(self, file: LiveFile) -> bool:
+        """Return whether a delete file may apply to a data file: by sequence number, spec and partition."""
+        return any(
+            delete.sequence_number >= file.sequence_number
+            and (not delete.partition or (delete.spec_id, delete.partition) == (file.spec_id, file.partition))
+            for delete in self._deletes
+        )
+
+    @cached_property
+    def _deletes(self) -> tuple[LiveFile, ...]:
+        return tuple(
+            delete
+            for manifest in self.manifests
+            if not is_data(manifest)
+            for delete in self.manifest_files.contents(manifest).files.values()
+        )

@@ -1,0 +1,56 @@
+"""The plans that a table's head announces as pending, as one property spells them.
+
+The property is advice (R11): an entry that cannot be read is as if it were not there, and costs work only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from timeline import names, properties
+
+_ENTRY = re.compile(r"^(.+)@([0-9]{1,18})@([0-9]{1,18})$")
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPlan:
+    """A plan that is neither completed nor cancelled, and the version that announced it."""
+
+    plan_id: str
+    version: int
+    time_ms: int
+    """That version's `last-updated-ms`."""
+
+    def __str__(self) -> str:
+        return f"{self.plan_id}@{self.version}@{self.time_ms}"
+
+
+def pending_plans(table_properties: Mapping[str, str]) -> tuple[PendingPlan, ...]:
+    """Return the announced plans in the order of their announcements; the inverse of their text."""
+    entries = table_properties.get(properties.PENDING_PLANS, "").split(",")
+    return tuple(
+        PendingPlan(match.group(1), int(match.group(2)), int(match.group(3)))
+        for entry in entries
+        if (match := _ENTRY.match(entry)) is not None and names.is_plan_id(match.group(1))
+    )
+
+
+def announce(table_properties: dict[str, str], plan_id: str, version: int, time_ms: int) -> None:
+    """Add a plan that `version`, of that time, announces; one that is announced already stays as it is."""
+    known = pending_plans(table_properties)
+    if all(plan.plan_id != plan_id for plan in known):
+        _store(table_properties, (*known, PendingPlan(plan_id, version, time_ms)))
+
+
+def withdraw(table_properties: dict[str, str], plan_id: str) -> None:
+    """Take a plan out; the property goes with the last one."""
+    _store(table_properties, tuple(p for p in pending_plans(table_properties) if p.plan_id != plan_id))
+
+
+def _store(table_properties: dict[str, str], plans: tuple[PendingPlan, ...]) -> None:
+    if plans:
+        table_properties[properties.PENDING_PLANS] = ",".join(map(str, plans))
+    else:
+        table_properties.pop(properties.PENDING_PLANS, None)

@@ -1,0 +1,119 @@
+"""The version log: which versions there are, which is the highest, and what the highest says (R4, R5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from timeline.clock import Environment
+from timeline.errors import MissingMetadataError, StoreUnavailableError
+from timeline.names import HINT_PATH, VERSION_FOLDER, hint_text, version_number, version_path
+from timeline.stores.base import Listed, Store
+from timeline.versions.added_manifests import manifests_after
+from timeline.versions.head import Head
+from timeline.versions.manifests import ManifestFiles
+from timeline.versions.version_file import Version, parse_version
+
+_READ_TRIES = 20
+_HINT_DIGITS = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The versions that one listing showed: number → object."""
+
+    versions: dict[int, Listed]
+
+    @property
+    def highest(self) -> int:
+        """The highest version number; 0 where there is none."""
+        return max(self.versions, default=0)
+
+
+@dataclass(frozen=True)
+class VersionLog:
+    """Reads the versions of one table. It creates none: that is `publish`'s alone (R20)."""
+
+    store: Store
+    manifest_files: ManifestFiles
+    environment: Environment
+
+    def list(self) -> Listing:
+        """Return the live versions. A failing store raises StoreUnavailableError: never an empty log."""
+        found: dict[int, Listed] = {}
+        for listed in self.store.list_folder(VERSION_FOLDER):
+            number = version_number(listed.path)
+            if number is not None:
+                found[number] = listed
+        return Listing(found)
+
+    def latest(self, listing: Listing | None = None, known: Version | None = None) -> Version | None:
+        """Return the highest version, or None if there is none. Faster where a version near it is known.
+
+        A version that another writer commits during this call may or may not be seen. The bytes are those of
+        the object that was listed; where it was replaced or deleted in between, it lists again (R4).
+        """
+        for attempt in range(_READ_TRIES):
+            listing = listing or self.list()
+            if not listing.versions:
+                return None
+            listed = listing.versions[listing.highest].identity  # now: what was listed, not what came later
+            try:
+                stored = self.store.read(version_path(listing.highest))
+            except FileNotFoundError:
+                stored = None
+            if stored is not None and stored.identity == listed:
+                return parse_version(
+                    listing.highest, stored.data, self.store.location, stored.identity, known
+                )
+            listing = None
+            self.environment.sleep(0.01 * attempt)
+        raise StoreUnavailableError(
+            f"the highest version changed under each of {_READ_TRIES} reads; does the store list what it"
+            f" holds? {self.store.location}"
+        )
+
+    def newest(self, listing: Listing | None = None, base: Head | None = None) -> Head | None:
+        """Return the highest version with its manifests, or None if there is no version.
+
+        Its list is not read where it follows `base` and tells what it added to that.
+        MissingMetadataError where its list has gone and it is still the highest. Who sleeps past the grace
+        period between two reads misses what was rightly deleted, and lists again.
+        """
+        known = None if base is None else base.version
+        while (version := self.latest(listing, known)) is not None:
+            try:
+                return self.head_after(base, version)
+            except MissingMetadataError:
+                listing = self.list()
+                if listing.highest <= version.number:
+                    raise
+        return None
+
+    def head_after(self, base: Head | None, version: Version) -> Head:
+        """Return a version with its manifests, without a request where it tells what it added to `base`."""
+        manifests = None if base is None else manifests_after(base, version)
+        return self.head(version) if manifests is None else Head(version, manifests, self.manifest_files)
+
+    def head(self, version: Version) -> Head:
+        """Return a version with its manifests: one GET for the list, none for manifests that are known."""
+        snapshot = Head(version, (), self.manifest_files).snapshot
+        manifests = () if snapshot is None else self.manifest_files.read_list(snapshot.manifest_list)
+        return Head(version, manifests, self.manifest_files)
+
+    def write_hint(self, number: int) -> None:
+        """Tell other engines the highest version, unless they are told a higher one already (R5)."""
+        told = self.read_hint()
+        if told is None or told < number:
+            self.store.overwrite(HINT_PATH, hint_text(number))
+
+    def read_hint(self) -> int | None:
+        """Return the number that the hint tells, or None where there is none. Nothing of ours trusts it."""
+        try:
+            text = self.store.read(HINT_PATH).data
+        except FileNotFoundError:
+            return None
+        return int(text) if text.strip().isdigit() and len(text) < _HINT_DIGITS else None
+
+    def delete(self, numbers: Iterable[int]) -> None:
+        self.store.delete([version_path(number) for number in numbers])
