@@ -216,7 +216,7 @@ def test_a_pass_beside_the_stream_that_cannot_open_the_table_is_told_whatever_st
     _append(table, EU, [500 * KIB])
     due = {**NOT_FILLED, "clustering": AsyncClustering(every_commits=1, **CLUSTERING)}
     sink = Clusterer(sink_options(table.store.location, due))
-    monkeypatch.setattr(clusterer, "open_store", no_credentials)
+    monkeypatch.setattr(clusterer, "open_table", no_credentials)
     sink.after_commit(None, table, Reservations(table.store), (EU,), lambda _: nullcontext())
     assert sink.finish(60) == (
         "clustering failed, and is tried again when it is due: PermissionError: no token"
