@@ -37,6 +37,17 @@ _ENABLED, _FALSE_POSITIVES, _DIFFERENT = (
     f"{_PREFIX}{_BLOOM}{what}.column." for what in ("enabled", "fpp", "ndv")
 )
 _LEAST_BLOOM_BYTES = 32
+_BYTES = "some readers look for other bytes than those stored, so the filter would hide rows from them"
+_ZEROS = "-0.0 and 0.0 are equal and have two hashes, so the filter of one would hide the other's rows"
+_NO_BLOOM: dict[type[iceberg.IcebergType], str] = {
+    iceberg.BooleanType: "Parquet has no bloom filters of booleans",
+    # DuckDB 1.5 hashes the text that it prints for a blob (`\xFF` for a byte) where Parquet hashes its bytes.
+    iceberg.BinaryType: _BYTES,
+    iceberg.FixedType: _BYTES,
+    # A file is hashed as its rows are: no writer adds the other zero, and readers look for one of the two.
+    iceberg.FloatType: _ZEROS,
+    iceberg.DoubleType: _ZEROS,
+}
 
 
 def parquet_settings(properties: Mapping[str, str], schema: Schema | None = None) -> ParquetSettings:
@@ -74,7 +85,7 @@ def ignored_properties(properties: Mapping[str, str], schema: Schema) -> Mapping
 
     Files are correct without them: they tune how parquet-mr checks sizes (`row-group-check-*`), pick a page
     version, switch statistics off by column (the bounds come from these), or ask for a bloom filter on a
-    column that cannot have one.
+    column that cannot have one, or whose filter would hide rows.
     """
     kinds = _kinds(schema)
     ignored = {}
@@ -128,9 +139,7 @@ def _unfit(kinds: Mapping[str, tuple[int, iceberg.IcebergType]], column: str) ->
         near = get_close_matches(column, kinds, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"the table has no column {column!r} of single values{hint}"
-    if isinstance(kinds[column][1], iceberg.BooleanType):
-        return "Parquet has no bloom filters of booleans"
-    return ""
+    return _NO_BLOOM.get(type(kinds[column][1]), "")
 
 
 def _level(codec: str, text: str | None) -> int | None:

@@ -15,3 +15,9 @@ def read(folder: str, snapshot_id: int | None, columns: list[str]) -> pa.Table:
         settings += f", iceberg_snapshot_id = {snapshot_id}"
     query = f"SELECT {names} FROM icebergLocal('{folder}/') SETTINGS {settings}"
     return pa.ipc.open_stream(chdb.query(query, "ArrowStream").bytes()).read_all()
+
+
+def count(folder: str, condition: str) -> int:
+    """Return how many rows of a table meet the condition."""
+    query = f"SELECT count() FROM icebergLocal('{folder}/') WHERE {condition}"
+    return int(chdb.query(query, "TabSeparated").bytes())

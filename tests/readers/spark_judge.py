@@ -55,3 +55,8 @@ def stream(
         query = writer.option("checkpointLocation", checkpoint or scratch).start()
         query.awaitTermination()
     return batches
+
+
+def count(jar: str, folder: str, condition: str) -> int:
+    """Return how many rows of a table meet the condition."""
+    return session(jar).read.format("iceberg").load(folder).where(condition).count()

@@ -58,14 +58,19 @@ def make_table(location):
 
 
 def append(table, batch):
-    """Commit the rows of a batch, one file for each partition, as a sink would."""
+    """Commit the rows of a batch, as `append_rows`."""
+    append_rows(table, rows_of(batch), batch)
+
+
+def append_rows(table, rows, batch):
+    """Commit rows in the columns of any table, one file for each partition, as a sink would."""
     ids = FileIds(max(1, table.head.metadata.last_updated_ms), "made", batch)
     plan = InsertPlan((), (), 10, 10**6, 1 << 30)
     head = table.head
     job = worker_job(WriteJob(table.store, head.schema, head.spec, head.properties, plan, None, ids))
     writer = TaskWriter(job, 0, 0)
-    for rows in rows_of(batch).to_batches():
-        writer.write(conform(rows, arrow_schema(head.schema)))
+    for each in rows.to_batches():
+        writer.write(conform(each, arrow_schema(head.schema)))
     files = [data_file(it, head.spec) for it in writer.finish() if isinstance(it, WrittenFile)]
     table.commit([Append(tuple(files))])
 

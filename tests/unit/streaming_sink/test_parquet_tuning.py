@@ -11,8 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
+from pyspark.sql.types import StructType
 
 from planners.model import Bucket
+from streaming_sink.batch.target import Destination
+from streaming_sink.options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import ignored_properties, parquet_settings
 from streaming_sink.tasks import buckets
@@ -31,6 +34,7 @@ from streaming_sink.tasks.metrics import leaves
 from streaming_sink.tasks.parquet_file import ParquetFile
 from streaming_sink.tasks.worker import TaskWriter
 from timeline.stores import LocalStore
+from timeline.table import Table
 
 BLOOM = "write.parquet.bloom-filter-"
 SCHEMA = Schema(
@@ -197,6 +201,37 @@ def test_a_filter_on_a_column_that_cannot_have_one_is_left_aside_and_said():
     }
     assert "did you mean 'text'" in said[f"{BLOOM}enabled.column.txet"]
     assert "booleans" in said[f"{BLOOM}enabled.column.ok"]
+
+
+_FLOATS = {"flt": iceberg.FloatType(), "dbl": iceberg.DoubleType()}
+_HIDING = {**_FLOATS, "bin": iceberg.BinaryType(), "fix": iceberg.FixedType(3)}
+
+
+def test_a_filter_that_would_hide_rows_is_left_aside_and_said_at_any_depth():
+    inside = [iceberg.NestedField(10 + at, name, kind) for at, (name, kind) in enumerate(_HIDING.items())]
+    tags = iceberg.ListType(element_id=30, element=iceberg.BinaryType())
+    schema = Schema(
+        *(iceberg.NestedField(1 + at, name, kind) for at, (name, kind) in enumerate(_HIDING.items())),
+        iceberg.NestedField(20, "place", iceberg.StructType(*inside)),
+        iceberg.NestedField(21, "tags", tags),
+        iceberg.NestedField(22, "key", iceberg.UUIDType()),
+    )
+    names = [*_HIDING, *(f"place.{name}" for name in _HIDING), "tags.element", "key"]
+    asked = {f"{BLOOM}enabled.column.{name}": "true" for name in names}
+    assert parquet_settings(asked, schema).bloom_filters == {22: BloomFilter()}
+    said = ignored_properties(asked, schema)
+    assert set(said) == set(asked) - {f"{BLOOM}enabled.column.key"}
+    assert all(("-0.0" if key.endswith(("flt", "dbl")) else "hide rows") in why for key, why in said.items())
+
+
+def test_a_sink_says_once_which_filter_it_leaves_aside_and_why(tmp_path, caplog):
+    key = f"{BLOOM}enabled.column.score"
+    Table.create(LocalStore(str(tmp_path)), SCHEMA, table_properties={key: "true"}, store_is_checked=True)
+    destination = Destination(SinkOptions(location=str(tmp_path)))
+    for _ in range(2):
+        destination.target(StructType(), fresh=True)
+    (said,) = [each.getMessage() for each in caplog.records if key in each.getMessage()]
+    assert "-0.0 and 0.0 are equal" in said
 
 
 def test_a_sinks_own_file_has_its_filters_in_every_row_group(tmp_path):
