@@ -1,6 +1,4 @@
-"""What a sink is told: frozen, checked together when the sink is made, so that a wrong option fails before a
-stream starts.
-"""
+"""Sink options, validated at construction: an invalid option fails before a stream starts."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from timeline.stores import StorageOptions
 
 OPERATIONS = ("insert", "bulk_insert")
 WARN_SMALL_FILES = 100
-"""Filling keeps eight at most in a partition; ten times as many are no accident."""
+"""Filling leaves at most eight small files in a partition, so ten times as many need attention."""
 _CODEC = "write.parquet.compression-codec"
 _RESERVED = frozenset(
     {
@@ -32,8 +30,8 @@ _RESERVED = frozenset(
         "uuid",
     }
 )
-"""What Iceberg's Java library answers by these names is read off the metadata; a table that stores them
-contradicts itself (`TableProperties.RESERVED_PROPERTIES`)."""
+"""Iceberg's Java library derives these from the metadata; a table that also stores them contradicts itself
+(`TableProperties.RESERVED_PROPERTIES`)."""
 _FIXED = {
     "encryption.key-id": "",
     "format-version": "2",
@@ -46,14 +44,14 @@ _FIXED = {
     "write.object-storage.enabled": "false",
     "write.object-storage.path": "",
 }
-"""What can only be said one way of a table of ours, or not at all (""): it has format version 2 and a name
-mapping of its own; metadata and data are plain, the data Parquet below the table's location."""
+"""Properties that have one valid value in a table of this sink, or none (""): its format version is 2, it has
+its own name mapping, its metadata is not compressed, and its data is Parquet below the table's location."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """The options of one sink, checked by `sink_options`. Whatever could hold a secret is left out of the
-    repr.
+    """The options of one sink, checked by `sink_options`. The repr leaves out `storage_options`, which may
+    hold secrets.
     """
 
     location: str
@@ -80,7 +78,9 @@ class SinkOptions:
 
     @property
     def small_below_bytes(self) -> int:
-        """Below which a file is small: the limit of filling; of clustering, where nothing is filled."""
+        """The size below which a file is small: the limit of filling, or of clustering if the sink does not
+        fill.
+        """
         if self.clustering is not None and not self.fills:
             return self.clustering.asked.policy.small_file_bytes
         return self.sizing.small_file_bytes
@@ -89,8 +89,8 @@ class SinkOptions:
 def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
     """Return the options that a caller gave by name, checked one by one and together.
 
-    Raises TypeError for an unknown name (naming the nearest that exists) or a value of a wrong kind, and
-    ValueError for a value that cannot be; each names the option, its value and what to do.
+    Raises TypeError for an unknown name (with the nearest known one) or a value of the wrong type, and
+    ValueError for an invalid value; each error names the option, its value and what to do.
     """
     known = [each.name for each in fields(SinkOptions) if each.name != "location"]
     for name in given:
@@ -132,7 +132,7 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
             f" app_id={values['takeover_from']!r}"
         )
     _check_table_properties(values.setdefault("table_properties", {}))
-    # Iceberg's catalogs take it as an argument of the making, and do not store it.
+    # Iceberg's catalogs take it as an argument of table creation, and do not store it.
     values["table_properties"] = {
         k: v for k, v in values["table_properties"].items() if k != "format-version"
     }
@@ -170,18 +170,18 @@ def _check_table_properties(given: Any) -> None:
                 f"table property {key} belongs to the commit protocol and is set by it alone; leave it out of"
                 " table_properties"
             )
-        _check_is_true(key, value)
+        _check_is_consistent(key, value)
     for key in given.keys() & DEFAULTS.keys() - {_CODEC}:
         number(given, key)
     parquet_settings(given)
 
 
-def _check_is_true(key: str, value: str) -> None:
-    """Raise ValueError for a property that says of the table what it will not be."""
+def _check_is_consistent(key: str, value: str) -> None:
+    """Raise ValueError for a property that contradicts every table of this sink."""
     if key in _RESERVED:
         raise ValueError(
-            f"table property {key} is reserved by Iceberg for what the metadata says itself; leave it out of"
-            " table_properties"
+            f"table property {key} is reserved by Iceberg, which derives it from the metadata; leave it out"
+            " of table_properties"
         )
     if key in _FIXED and value.lower() != _FIXED[key]:
         can_be = f"can only be {_FIXED[key]!r}" if _FIXED[key] else "cannot be set"
@@ -202,7 +202,7 @@ def _check_retention(retention: Any, table_properties: Mapping[str, str]) -> Non
     for key in sorted(table_properties.keys() & retention.table_properties.keys()):
         raise ValueError(
             f"table_properties sets {key} to {table_properties[key]!r}, and retention to"
-            f" {retention.table_properties[key]!r}; say it in one place"
+            f" {retention.table_properties[key]!r}; set it in one place"
         )
 
 

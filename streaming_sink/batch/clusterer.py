@@ -1,4 +1,4 @@
-"""What a sink keeps from one pass of clustering to the next, and the thread of passes beside the stream."""
+"""The clustering passes of one sink: inline in a batch, or in a thread beside the stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from planners import PartitionKey
-from streaming_sink.batch.small_files import SmallFiles, small_files
+from streaming_sink.batch.small_files import SmallFiles, count_small_files
 from streaming_sink.batch.steps import Steps
 from streaming_sink.clustering.inline import AsyncClustering, InlineClustering, run_pass
 from timeline.clock import SYSTEM
@@ -29,7 +29,9 @@ _LOG = logging.getLogger("streaming_sink")
 
 
 class Clusterer:
-    """Runs the passes of one sink, one at a time: in the batch that is due or too full, or in a thread."""
+    """Runs the passes of one sink, one at a time: in a batch (when due, or with too many small files), or in
+    a thread.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -45,78 +47,81 @@ class Clusterer:
         touched: Collection[PartitionKey],
         steps: Steps,
     ) -> str:
-        """Run or start the pass that is due, or that small files ask for in the partitions that the batch
-        `touched`. Return what there is to tell, of passes that ended beside the stream too; "" for nothing.
+        """Run or start the pass that is due, or that is needed because the partitions that the batch
+        `touched` hold too many small files. Return a summary, which includes passes that ended beside the
+        stream since the last call; "" for none.
 
-        Never raises for a pass that fails.
+        A pass that fails is reported, and does not raise.
         """
         asked = self._options.clustering
         if asked is None:
             return ""
-        told = self._news()
+        summaries = self._ended_passes()
         if crowd := self._crowd(asked, table.head, touched):
             with steps("cluster"):
-                if self._thread is not None:  # what it has taken is small no more
+                if self._thread is not None:  # it may already be rewriting these small files
                     self._thread.join()
-                    told += self._news()
+                    summaries += self._ended_passes()
                 ran = run_pass(asked, session, table, reservations, self._watch)
-            told.append(f"{crowd}, more than when_small_files={asked.when_small_files:,}, so now: {ran}")
+            summaries.append(f"{crowd}, more than when_small_files={asked.when_small_files:,}, so now: {ran}")
         elif asked.is_due(table.head):
             with steps("cluster"):
-                told.append(self._due(asked, session, table, reservations))
-        return "; ".join(told)
+                summaries.append(self._run_or_start(asked, session, table, reservations))
+        return "; ".join(summaries)
 
     def finish(self, timeout_seconds: float | None) -> str:
-        """Wait for the pass beside the stream; return what came of it and was not told, "" for nothing.
-        TimeoutError where it takes longer.
+        """Wait for the pass beside the stream; return its summary unless that was returned before, "" for
+        none. TimeoutError if it takes longer.
         """
         if self._thread is not None:
             self._thread.join(timeout_seconds)
             if self._thread.is_alive():
                 raise TimeoutError(
-                    f"the clustering pass is still under way after {timeout_seconds} s, and goes on; wait"
-                    f" longer, or stop Spark: what is left of it is planned again: {self._options.location}"
+                    f"the clustering pass is still running after {timeout_seconds} s, and continues; wait"
+                    f" longer, or stop Spark: the rest of it is planned again: {self._options.location}"
                 )
-        return "; ".join(self._news())
+        return "; ".join(self._ended_passes())
 
     def _crowd(
         self, asked: InlineClustering, head: Head, touched: Collection[PartitionKey]
     ) -> SmallFiles | None:
-        """Return the small files that are too many for a batch to go on, or None."""
+        """Return the count of small files if it exceeds `when_small_files`, else None."""
         if asked.when_small_files is None:
             return None
-        found = small_files(head, touched, self._options.small_below_bytes)
-        return found if found.most > asked.when_small_files else None
+        counted = count_small_files(head, touched, self._options.small_below_bytes)
+        return counted if counted.most > asked.when_small_files else None
 
-    def _due(
+    def _run_or_start(
         self, asked: InlineClustering, session: SparkSession, table: Table, reservations: Reservations
     ) -> str:
         if not isinstance(asked, AsyncClustering):
             return run_pass(asked, session, table, reservations, self._watch)
         if self._thread is not None and self._thread.is_alive():
-            return "clustering: the pass before is still under way"
-        # Not a daemon's work: a process that ends lets a pass that has begun come to its end.
-        self._thread = threading.Thread(target=self._beside, args=(asked, session), name="clustering")
+            return "clustering: the previous pass is still running"
+        # Not a daemon thread: a process that ends waits for a pass that has started.
+        self._thread = threading.Thread(
+            target=self._run_beside_the_stream, args=(asked, session), name="clustering"
+        )
         self._thread.start()
-        return "clustering: begun beside the stream"
+        return "clustering: started beside the stream"
 
-    def _news(self) -> list[str]:
-        """Return, once, what came of the passes beside the stream that have ended."""
-        told = []
+    def _ended_passes(self) -> list[str]:
+        """Return, once each, the summaries of the passes beside the stream that have ended."""
+        summaries = []
         with suppress(queue.Empty):
             while True:
-                told.append(self._ended.get_nowait())
-        return told
+                summaries.append(self._ended.get_nowait())
+        return summaries
 
-    def _beside(self, asked: InlineClustering, session: SparkSession) -> None:
-        # A table is not for two threads, so this opens its own.
+    def _run_beside_the_stream(self, asked: InlineClustering, session: SparkSession) -> None:
+        # A `Table` is not safe for use by two threads, so this thread opens its own.
         try:
             table = open_table(self._options.location, self._options.storage_options)
-        except Exception as failure:  # noqa: BLE001 - told in the next report; a thread's death is told nowhere
-            said = (
+        except Exception as failure:  # noqa: BLE001 - the next report shows it; a dead thread would not
+            problem = (
                 f"clustering failed, and is tried again when it is due: {type(failure).__name__}: {failure}"
             )
-            _LOG.warning("%s", said, exc_info=failure)
-            self._ended.put(said)
+            _LOG.warning("%s", problem, exc_info=failure)
+            self._ended.put(problem)
             return
         self._ended.put(run_pass(asked, session, table, Reservations(table.store), self._watch))

@@ -1,4 +1,4 @@
-"""The report of each way in which a batch ends."""
+"""Builds the report of a batch, by outcome: empty, skipped, written, committed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def skipped(transaction: Transaction, table: Table, clustering: str, steps: Step
 def written(
     transaction: Transaction, result: WriteResult, planned: Planned, target: Target, steps: Steps
 ) -> BatchReport:
-    """Return the report as far as it is known before the commit."""
-    why = [f"a fill was not made: {skipped.reason}" for skipped in result.skipped]
+    """Return the report with the figures that are known before the commit."""
+    why = [f"a fill was skipped: {skipped.reason}" for skipped in result.skipped]
     for position, partition_field in enumerate(target.spec.fields):
         if all(file.partition[position] is None for file in result.new):
             why.append(f"partition field {partition_field.name} is null in every row of the batch")
@@ -71,7 +71,7 @@ def committed(
     clustering: str,
     steps: Steps,
 ) -> BatchReport:
-    """Return the report of `written`, completed by what the commit tells."""
+    """Return the report of `written`, completed with the result of the commit."""
     why = [draft.why, *(f"a fill was dropped: {dropped.reason}" for dropped in commit.dropped)]
     if commit.history_cut:
         why.append(

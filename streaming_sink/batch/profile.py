@@ -1,5 +1,5 @@
-"""How many rows a batch brings to each table partition, counted. The dearest part of planning: only where
-nothing can be predicted.
+"""Counts the rows of a batch per table partition. The most expensive part of planning, so it runs only where
+no forecast exists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COLUMN = "counts"
 
 @dataclass(frozen=True)
 class Profile:
-    """The rows of each partition of a batch, and what reading them cost all tasks together."""
+    """The rows of each partition of a batch, and the time that all tasks together took to read them."""
 
     rows: Mapping[PartitionKey, int]
     task_seconds: float
@@ -46,9 +46,9 @@ class _CountTask:
 
 
 def count_rows(batch: DataFrame, schema: pa.Schema, partition_by: tuple[PartitionSource, ...]) -> Profile:
-    """Count the batch in one Spark job. The tasks compute partition keys just as those that write do.
+    """Count the batch in one Spark job. The tasks compute partition keys exactly as writing tasks do.
 
-    A failing task fails the call, as `explain_worker_failure` names it.
+    Raises the error of a failing task, translated by `explain_worker_failure`.
     """
     try:
         collected = batch.mapInArrow(_CountTask(schema, partition_by), f"{_COLUMN} binary").collect()

@@ -1,6 +1,4 @@
-"""What landed, what it cost and why: a batch's report, and the same figures read back from the table by
-anyone.
-"""
+"""Batch reports: rows, files, bytes, milliseconds and reasons; `history` reads them back from the table."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ EPOCH_ID = "spark.sql.streaming.epochId"
 
 @dataclass(frozen=True, kw_only=True)
 class BatchReport:
-    """One micro-batch, as it ended. Sizes in bytes, times in milliseconds."""
+    """The result of one micro-batch. Sizes in bytes, times in milliseconds."""
 
     app_id: str
     batch_id: int
@@ -30,43 +28,43 @@ class BatchReport:
     published).
     """
     why: str = ""
-    """What a person should know: how rows were planned, what was dropped or cut short."""
+    """Reasons: how rows were planned, and what was dropped or shortened."""
     version: int | None = None
     rows: int = 0
     new_files: int = 0
     new_bytes: int = 0
     filled_files: int = 0
-    """Small files that merges of this batch took in."""
+    """Small files that the merges of this batch replaced."""
     merged_files: int = 0
     merged_bytes: int = 0
-    """Bytes of merged files: what right sizing wrote beyond the new rows themselves."""
+    """Bytes of merged files: what filling wrote in addition to the new rows."""
     dropped_fills: int = 0
-    """Fills that lost their inputs to another commit, or that came too small to pay; their rows are in, as
-    new files.
+    """Fills whose inputs another commit replaced, or that had too few rows; their rows are committed, as new
+    files.
     """
     expired_snapshots: int = 0
     """Snapshots that left the metadata by age or number; their files go after the grace period."""
     deleted_files: int = 0
-    """Files that went after this commit: of snapshots that had expired long before, and old versions."""
+    """Files deleted after this commit: those of long-expired snapshots, and old version files."""
     deleted_bytes: int = 0
     small_files: int = 0
     """Live files below the small-file limit after the batch, in the partitions that it touched. The limit is
     that of filling; that of clustering where nothing is filled.
     """
     warning: str = ""
-    """What somebody should see to: a partition has more small files than `warn_small_files`. Then the line in
-    the log is a warning. Not in the table.
+    """Set if a partition has more small files than `warn_small_files`; the log line is then a warning. Not
+    stored in the table.
     """
     planned_by: str = ""
     """"forecast", "profile" or "bulk_insert"."""
     route: str = ""
     clustering: str = ""
-    """What came of the pass of clustering that was due after this batch, or why it failed; empty where none
-    was. Not in the table.
+    """The result of the clustering pass that was due after this batch, or why it failed; empty if none was
+    due. Not stored in the table.
     """
     attempts: int = 0
     milliseconds: Mapping[str, int] = field(default_factory=dict)
-    """Step → milliseconds: head, profile, plan, write, commit, cluster where a pass was due, and total."""
+    """Step → milliseconds: head, profile, plan, write, commit, cluster if a pass was due, and total."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that `json.dumps` takes."""
@@ -130,25 +128,27 @@ def history(location: str, storage_options: StorageOptions | None = None) -> lis
 
 
 def reports_of(head: Head) -> Iterator[BatchReport]:
-    """Yield a report for every batch whose append the table still has as a snapshot, oldest first.
+    """Yield a report for every batch whose append snapshot the table still has, oldest first.
 
-    What is only known after the commit (attempts, the commit's own milliseconds) is not in the table and
-    reads as 0 or is absent.
+    Figures known only after the commit (attempts, milliseconds of the commit) are not stored, and are 0 or
+    absent.
     """
     types = {each.name: each.type for each in fields(BatchReport)}
     for snapshot in head.metadata.snapshots:
         summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-        found = {
+        stored = {
             key.removeprefix(_PREFIX).replace("-", "_"): value
             for key, value in summary.items()
             if key.startswith(_PREFIX)
         }
-        if "batch_id" not in found:
+        if "batch_id" not in stored:
             continue
         values: dict[str, Any] = {
-            name: int(text) if types[name] == "int" else text for name, text in found.items() if name in types
+            name: int(text) if types[name] == "int" else text
+            for name, text in stored.items()
+            if name in types
         }
-        values["milliseconds"] = json.loads(found.get("milliseconds", "{}"))
+        values["milliseconds"] = json.loads(stored.get("milliseconds", "{}"))
         version = int(summary.get(VERSION, 0))
         yield BatchReport(outcome="committed", version=version, **values)
 

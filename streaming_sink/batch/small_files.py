@@ -1,4 +1,4 @@
-"""Back-pressure: the small files in the partitions that a batch touched, and when they are too many."""
+"""Small files in the partitions that a batch touched: their count, and the warning above a bound."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SmallFiles:
-    """The small files of some partitions together, and of the one that has the most of them."""
+    """The number of small files of some partitions, and of the partition with most of them."""
 
     files: int = 0
     most: int = 0
@@ -28,11 +28,11 @@ class SmallFiles:
         return f"{self.most:,} small files in {self.where}"
 
 
-def small_files(head: Head, partitions: Iterable[PartitionKey], below_bytes: int) -> SmallFiles:
+def count_small_files(head: Head, partitions: Iterable[PartitionKey], below_bytes: int) -> SmallFiles:
     """Count the live files of these partitions that are smaller than `below_bytes`."""
     wanted = {comparable(partition) for partition in partitions}
     counts: Counter[PartitionKey] = Counter()
-    # There may be thousands of files: counting them comes before what is done once for each partition.
+    # There may be thousands of files, so keys are made comparable once per partition, not per file.
     for partition, files in Counter(file.partition for file in head.files_below(below_bytes)).items():
         if (key := comparable(partition)) in wanted:
             counts[key] += files
@@ -42,25 +42,27 @@ def small_files(head: Head, partitions: Iterable[PartitionKey], below_bytes: int
     return SmallFiles(counts.total(), most, "/".join(spelled(head, fullest)) or "the table")
 
 
-def warning(found: SmallFiles, options: SinkOptions) -> str:
-    """Return what to tell where a partition holds more small files than `warn_small_files`; else nothing."""
+def warning(counted: SmallFiles, options: SinkOptions) -> str:
+    """Return the warning for a partition with more small files than `warn_small_files`; "" for none."""
     bound = options.warn_small_files
-    if not bound or found.most <= bound:
+    if not bound or counted.most <= bound:
         return ""
     return (
-        f"{found} (below {options.small_below_bytes:,} bytes), more than warn_small_files={bound:,}, and a"
+        f"{counted} (below {options.small_below_bytes:,} bytes), more than warn_small_files={bound:,}, and a"
         f" query opens each: {_advice(options)}"
     )
 
 
 def _advice(options: SinkOptions) -> str:
     if options.fills:
-        return "fills fall behind; see dropped_fills of the reports, and if a plan holds the files (`plans`)"
+        return (
+            "fills fall behind; see dropped_fills of the reports, and if a plan reserves the files (`plans`)"
+        )
     if options.clustering is None:
-        return "nothing joins them; let the sink fill, or give it clustering=InlineClustering(...)"
+        return "nothing merges them; let the sink fill, or give it clustering=InlineClustering(...)"
     if options.clustering.when_small_files is None:
         return (
-            "clustering falls behind; lower every_commits, raise max_bytes_per_pass, or let batches wait for"
-            " it by when_small_files"
+            "clustering falls behind; lower every_commits, raise max_bytes_per_pass, or set when_small_files"
+            " so that batches wait for it"
         )
     return "clustering falls behind, though batches wait for it; raise max_bytes_per_pass, or add cores"

@@ -1,4 +1,4 @@
-"""The table that a sink writes to: opened, or made by the first batch; checked at first use."""
+"""The table that a sink writes to: opened or created at the first batch, and checked against the options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOG = logging.getLogger("streaming_sink")
 
 @dataclass(frozen=True)
 class Target:
-    """What a batch is written for: the table as it is, or as its first batch will make it."""
+    """The table that a batch is written for: the existing one, or the one that this batch will create."""
 
     table: Table | None
     schema: Schema
@@ -42,7 +42,7 @@ class Target:
 
 
 class Destination:
-    """Finds or makes the table at the options' location. Holds the one `Table` that this process has open."""
+    """Opens or creates the table at the options' location. Holds the one open `Table` of this sink."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -60,15 +60,15 @@ class Destination:
 
     @property
     def reservations(self) -> Reservations:
-        """What pending clustering plans reserve, as far as this process has read them."""
+        """The files that pending plans reserve, as far as this process has read the plans."""
         if self._reservations is None:
             self._reservations = Reservations(self.store)
         return self._reservations
 
     def target(self, batch: spark.StructType, fresh: bool) -> Target:
-        """Return the table to write to, by its real head if `fresh`, else by the known one.
+        """Return the table to write to, with its newest head if `fresh`, else with the known one.
 
-        For a table that does not exist it is made up from the batch's columns; the store is then probed, and
+        If there is no table, the target is derived from the batch's columns; the store is then probed, and
         nothing is published. Raises SchemaMismatchError, CorruptTableError, UnsafeStoreError or
         StoreUnavailableError.
         """
@@ -83,12 +83,12 @@ class Destination:
         schema = iceberg_schema(batch)
         spec = partition_spec(self._options.partition_by, schema)
         check_store(self.store)
-        _tell_what_is_ignored(self._options.table_properties, schema)
+        _warn_about_ignored_properties(self._options.table_properties, schema)
         return Target(None, schema, spec, {**DEFAULTS, **self._options.table_properties})
 
     def create(self, target: Target) -> Table:
-        """Create the table that the batch was written for, or take the one that another writer made
-        meanwhile, if it is alike.
+        """Create the table that the batch was written for. If another writer has created it first, use that
+        one, provided that its schema and partition spec are equal.
         """
         self._table = Table.create(
             self.store,
@@ -106,14 +106,16 @@ class Destination:
         return self._table
 
     def refresh(self) -> None:
-        """Look for what others have committed, or created, meanwhile."""
+        """Read what other writers have committed or created since."""
         if self._table is None:
             self._table = self._open()
         else:
             self._table.refresh()
 
     def _refresh_or_reopen(self, table: Table) -> None:
-        """A run that begins takes the table that is there now, though this object knew another one."""
+        """Use the table that exists now: at the start of a run the known one may have been dropped or
+        recreated.
+        """
         try:
             table.refresh()
         except (TableNotFoundError, CommitConflictError, CorruptTableError):
@@ -125,27 +127,25 @@ class Destination:
         try:
             table = Table.open(store)
         except TableNotFoundError:
-            _check_nobody_else_is_there(store)
+            _check_no_foreign_table(store)
             return None
         table.ensure_store_is_safe()
-        _tell_what_is_ignored(table.head.properties, table.head.schema)
+        _warn_about_ignored_properties(table.head.properties, table.head.schema)
         return table
 
 
-def _tell_what_is_ignored(properties: Mapping[str, str], schema: Schema) -> None:
+def _warn_about_ignored_properties(properties: Mapping[str, str], schema: Schema) -> None:
     for name, why in ignored_properties(properties, schema).items():
         _LOG.warning("the table's property %s is not honoured: %s; files are correct without it", name, why)
 
 
-def _check_nobody_else_is_there(store: Store) -> None:
-    """Raise CorruptTableError where another writer's versions, whose names are not ours, lie in the place of
-    ours.
-    """
+def _check_no_foreign_table(store: Store) -> None:
+    """Raise CorruptTableError if the version folder holds metadata files of another writer."""
     for listed in store.list_folder(VERSION_FOLDER):
         if listed.path.endswith(".metadata.json"):
             raise CorruptTableError(
-                f"{listed.path} was not written by this sink: it is a table of another writer, whose commits"
-                f" this protocol cannot join. Use a location of its own for the stream: {store.location}"
+                f"{listed.path} was not written by this sink: it is a table of another writer, and this"
+                f" protocol cannot commit to it. Use a separate location for the stream: {store.location}"
             )
 
 

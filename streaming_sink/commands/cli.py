@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m streaming_sink",
-        description="Look after a table that IcebergSink writes. Exit code 0: done, and all is well; 1: there"
+        description="Maintain a table that IcebergSink writes. Exit code 0: done, and all is well; 1: there"
         " is something to repair; 2: the table could not be looked at.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -142,7 +142,7 @@ def given_once(location: str, run: Run, batch_id: int, batch: object, sink: obje
         is_this = other is not None and (other.run, other.batch_id) == (run, batch_id)
         again = other is not None and is_this and other.landed and other.batch is batch
         if other is not None and is_this and not again and (other.landed or other.sink is not sink):
-            raise given_twice(run, batch_id)
+            raise given_twice(run.app_id, batch_id)
         _given[key] = mine
         mine.landed = again
     try:
@@ -155,13 +155,13 @@ def given_once(location: str, run: Run, batch_id: int, batch: object, sink: obje
     mine.landed = True
 
 
-def given_twice(run: Run, batch_id: int) -> ValueError:
+def given_twice(app_id: str, batch_id: int) -> ValueError:
     """Return the error of a second DataFrame under the number and name of another one."""
     return ValueError(
-        f"batch {batch_id} was given to the table twice by one run under the name {run.app_id!r}; the second"
+        f"batch {batch_id} was given to the table twice by one run under the name {app_id!r}; the second"
         " one is not written. Two DataFrames of one foreachBatch need a sink each, of distinct names: leave"
         " the first sink, whose rows are in the table if it had any, as it is, and name the second,"
-        f' IcebergSink(..., app_id="{run.app_id[:8]}-2"). But if this is another try of the same rows, they'
+        f' IcebergSink(..., app_id="{app_id[:8]}-2"). But if this is another try of the same rows, they'
         " were taken care of: under another name they would be written again"
     )
 

@@ -1,4 +1,4 @@
-"""The cleaners as a user calls them, on a location. Streams may go on meanwhile."""
+"""Snapshot expiry and orphan removal by location, safe beside running streams."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def expire_snapshots(
     dry_run: bool = False,
     storage_options: StorageOptions | None = None,
 ) -> Deletions:
-    """Expire snapshots by the table's policy, but for what is given, and delete the files of those that
-    expired long enough ago, with old version files. Print the report to see what went and why.
+    """Expire snapshots by the table's policy, overridden by the arguments given here, and delete old version
+    files and the files of snapshots whose grace period is over. Print the report to see each file and why.
 
-    A sink does this by itself; a call helps after the policy was made stricter, and `dry_run=True` shows what
-    would go. Nothing expires before 100 later versions exist, and no file goes before 100 more and the grace.
-    Raises TableNotFoundError where there is no table, else as a sink's batch does.
+    A sink does this by itself; a call helps after the policy became stricter, and `dry_run=True` lists what a
+    call would delete. No snapshot expires before 100 later versions exist, and no file is deleted before 100
+    more and the grace period. Raises TableNotFoundError if there is no table, else the errors of a batch.
     """
     return expiry.expire_snapshots(
         open_table(location, storage_options),
@@ -45,11 +45,11 @@ def remove_orphan_files(
     dry_run: bool = False,
     storage_options: StorageOptions | None = None,
 ) -> Deletions:
-    """Delete files of this sink that nothing refers to: of batches that failed, commits that lost, crashes.
+    """Delete files of this sink that no snapshot reaches: of failed batches, lost races and crashes.
 
     Safe beside running writers: a version raises the table's garbage cutoff first, and a batch whose files
     are older is written again. It lists the whole table, so a sink never does it by itself: call it once a
-    day or a week. `dry_run=True` shows what would go. ValueError for less than 24 hours.
+    day or a week. `dry_run=True` lists what a call would delete. ValueError for less than 24 hours.
     """
     return orphans.remove_orphan_files(
         open_table(location, storage_options),

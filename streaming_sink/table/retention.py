@@ -17,7 +17,7 @@ class Retention:
     A snapshot leaves when it is older than `max_snapshot_age` while `min_snapshots_to_keep` stay, or when
     there are more than `max_snapshots`; always the oldest first, and never before 100 later versions exist.
     Branches and tags pin theirs. What only such snapshots reached is deleted after `deletion_grace` and 100
-    more versions, so that who reads it can finish. All ages are differences of the table's own times.
+    more versions, so that running readers can finish. All ages are differences of the table's own times.
 
     The sink does this by itself, a bounded part at every twentieth version. The policy becomes properties of
     the table (Iceberg's own names, where it has one), so that every writer follows it: the last sink that

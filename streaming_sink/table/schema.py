@@ -138,7 +138,7 @@ def _structs(kind: spark.DataType, path: str) -> Iterable[tuple[str, spark.Struc
 def check_batch(schema: Schema, batch: spark.StructType) -> None:
     """Raise SchemaMismatchError unless rows of `batch` can be written to a table of `schema` without loss.
 
-    A nullable column that the batch lacks is written as nulls. Columns match by name, whatever their order.
+    A nullable column that the batch lacks is written as nulls. Columns match by name, in any order.
     Whether a nullable column of the batch that the table requires holds nulls shows only while writing.
     """
     check_names(batch)

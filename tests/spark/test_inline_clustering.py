@@ -365,8 +365,8 @@ def test_a_pass_beside_the_stream_loses_no_row_and_is_told_by_a_later_batch(
     beside = AsyncClustering(every_commits=2, **BY_TEXT)
     sink = IcebergSink(location, clustering=beside, sizing=SMALL, fill_policy="always")
     drain(spark, tmp_path / "source", sink, checkpoint)
-    assert sink.reports[-1].clustering == "clustering: begun beside the stream"
-    sink._clusterer._thread.join(60)
+    assert sink.reports[-1].clustering == "clustering: started beside the stream"
+    sink._landing.clusterer._thread.join(60)
     add_files(tmp_path / "source", range(3))
     drain(spark, tmp_path / "source", sink, checkpoint)
     assert "1 of 1 groups" in sink.reports[-1].clustering

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streaming_sink import IcebergSink, Retention, expire_snapshots, remove_orphan_files
-from streaming_sink import sink as sink_module
+from streaming_sink.batch import landing
 from tests.spark.streams import SMALL, add_files, drain, head_of, ids_of, source_ids
 from timeline import names, properties
 from timeline.clock import Environment
@@ -90,10 +90,8 @@ def test_a_batch_whose_files_are_behind_the_fence_is_written_again(spark, tmp_pa
             assert {str(Path(location, file.path)) for file in removed.files} == written[0]
         return result
 
-    from streaming_sink import sink as module
-
-    original = module.write
-    monkeypatch.setattr(module, "write", slow)
+    original = landing.write
+    monkeypatch.setattr(landing, "write", slow)
     add_files(source, [1])
     drain(spark, source, sink, str(tmp_path / "checkpoint"))
     assert len(written) == 2
@@ -122,8 +120,8 @@ def test_a_sink_that_slept_past_the_grace_plans_on_a_newer_head(spark, tmp_path,
             Path(path).unlink()
         return count_rows(*arguments)
 
-    count_rows = sink_module.count_rows
-    monkeypatch.setattr(sink_module, "count_rows", sleep_and_count)
+    count_rows = landing.count_rows
+    monkeypatch.setattr(landing, "count_rows", sleep_and_count)
     sink = IcebergSink(location, app_id="third", fill_policy="always")
     sink(spark.createDataFrame([(1002, "p0", "x")], "id bigint, p string, text string"), 0)
     assert ids_of(location) == source_ids(1) + Counter([1000, 1001, 1002])

@@ -124,12 +124,13 @@ def test_what_fails_after_the_commit_is_told_and_is_no_error_of_the_batch(spark,
     def fails(*_):
         raise StoreUnavailableError("it does not answer")
 
-    monkeypatch.setattr("streaming_sink.sink.small_files", fails)
+    monkeypatch.setattr("streaming_sink.batch.landing.count_small_files", fails)
     sink = IcebergSink(location, app_id="app", sizing=SMALL)
     sink(spark.range(10), 0)
     (report,) = sink.reports
     assert report.outcome == "committed"
-    assert report.clustering == "looking after the table failed: StoreUnavailableError: it does not answer"
+    problem = "StoreUnavailableError: it does not answer"
+    assert report.clustering == f"maintenance after the commit failed: {problem}"
     assert sorted(ids_of(location).elements()) == list(range(10))
 
 

@@ -16,7 +16,7 @@ from planners import FileSizing
 from streaming_sink import AsyncClustering, InlineClustering
 from streaming_sink.batch import clusterer
 from streaming_sink.batch.clusterer import Clusterer
-from streaming_sink.batch.small_files import SmallFiles, small_files, warning
+from streaming_sink.batch.small_files import SmallFiles, count_small_files, warning
 from streaming_sink.options import sink_options
 from streaming_sink.table.spec import partition_spec
 from timeline.commit.changes import Append, CountCommit
@@ -61,15 +61,15 @@ def test_small_files_are_counted_in_the_partitions_that_are_asked_for_and_the_fu
     _append(table, EU, [1, 2, 3, 100])
     _append(table, US, [1])
     _append(table, ("ap", 20454), [1] * 9)
-    found = small_files(table.head, [EU, US], 100)
+    found = count_small_files(table.head, [EU, US], 100)
     assert found == SmallFiles(4, 3, "region=eu/day=2026-01-01")
-    assert small_files(table.head, [("af", 1)], 100) == SmallFiles()
+    assert count_small_files(table.head, [("af", 1)], 100) == SmallFiles()
 
 
 def test_where_nothing_partitions_the_table_it_is_the_table_that_has_them(tmp_path):
     table = Table.create(LocalStore(str(tmp_path / "t")), SCHEMA, store_is_checked=True)
     _append(table, (), [1, 2])
-    assert str(small_files(table.head, [()], 100)) == "2 small files in the table"
+    assert str(count_small_files(table.head, [()], 100)) == "2 small files in the table"
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_with_no_limit_of_filling_that_of_clustering_holds_and_without_clusterin
     ("options", "advice"),
     [
         ({}, "fills fall behind; see dropped_fills of the reports"),
-        ({"fill_policy": "never"}, "nothing joins them; let the sink fill, or give it clustering="),
+        ({"fill_policy": "never"}, "nothing merges them; let the sink fill, or give it clustering="),
         (
             {"fill_policy": "never", "clustering": InlineClustering()},
-            "clustering falls behind; lower every_commits, raise max_bytes_per_pass, or let batches wait",
+            "clustering falls behind; lower every_commits, raise max_bytes_per_pass, or set when_small_files",
         ),
         (
             {"fill_policy": "never", "clustering": InlineClustering(when_small_files=7)},
@@ -191,7 +191,7 @@ def test_a_pass_that_is_due_runs_where_it_always_does_while_files_are_few(table,
     _append(table, EU, [500 * KIB])
     due = {"every_commits": 1, "when_small_files": 3, **CLUSTERING}
     assert _after_commit(table, InlineClustering(**due)) == "clustered"
-    assert _after_commit(table, AsyncClustering(**due)) == "clustering: begun beside the stream"
+    assert _after_commit(table, AsyncClustering(**due)) == "clustering: started beside the stream"
     assert passes == [threading.current_thread().name, "clustering"]
 
 
@@ -202,7 +202,7 @@ def test_a_pass_that_takes_longer_than_one_waits_goes_on_and_is_told_later(table
     due = {**NOT_FILLED, "clustering": AsyncClustering(every_commits=1, **CLUSTERING)}
     sink = Clusterer(sink_options(table.store.location, due))
     sink.after_commit(None, table, Reservations(table.store), (EU,), lambda _: nullcontext())
-    with pytest.raises(TimeoutError, match=r"under way after 0.01 s, and goes on; wait longer, or stop"):
+    with pytest.raises(TimeoutError, match=r"running after 0.01 s, and continues; wait longer, or stop"):
         sink.finish(0.01)
     let_go.set()
     assert sink.finish(None) == "clustered"
@@ -249,7 +249,7 @@ def test_a_batch_waits_for_the_pass_beside_the_stream_before_it_runs_its_own(tab
     sink = Clusterer(sink_options(table.store.location, {**NOT_FILLED, "clustering": asked}))
     _append(table, EU, [1])
     told = sink.after_commit(None, table, Reservations(table.store), [EU], lambda _: nullcontext())
-    assert told == "clustering: begun beside the stream"
+    assert told == "clustering: started beside the stream"
     _append(table, EU, [1] * 9)
     threading.Timer(0.05, may_end.set).start()
     told = sink.after_commit(None, table, Reservations(table.store), [EU], lambda _: nullcontext())

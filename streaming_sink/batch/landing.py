@@ -1,0 +1,298 @@
+"""One micro-batch from DataFrame to commit: checked, planned, written, committed, reported."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+
+from planners import Arrival
+from planners.model import PartitionKey
+from streaming_sink.batch import outcomes
+from streaming_sink.batch.clusterer import Clusterer
+from streaming_sink.batch.planning import Experience, Planned, bulk_plan, plan_batch
+from streaming_sink.batch.profile import Profile, count_rows
+from streaming_sink.batch.report import EPOCH_ID, QUERY_ID, BatchReport
+from streaming_sink.batch.small_files import SmallFiles, count_small_files
+from streaming_sink.batch.steps import Steps
+from streaming_sink.batch.target import Destination, Target
+from streaming_sink.batch.writer import WriteJob, WriteResult, write
+from streaming_sink.options import SinkOptions
+from streaming_sink.spark.run import OUTSIDE, Run, described, given_twice, parallelism
+from streaming_sink.spark.settings import without_adaptive_execution
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.data_files import data_file
+from streaming_sink.table.schema import check_batch
+from streaming_sink.table.spec import partition_sources
+from streaming_sink.tasks.job import FileIds
+from timeline.clock import SYSTEM
+from timeline.commit.changes import Append, Change, CountCommit, Replace, SetProperties
+from timeline.errors import CommitConflictError
+from timeline.table import AlreadyCommitted, Committed, Table
+from timeline.versions.head import Head
+from timeline.versions.transactions import Transaction, check_transaction, epoch_after_skip
+
+_LOG = logging.getLogger("streaming_sink")
+_CONFLICT_TRIES = 3
+
+
+@dataclass
+class _RunState:
+    """What this process knows of one run of one query."""
+
+    epoch: int | None = None
+    last_tried: int | None = None
+    last_landed: int | None = None
+    experience: Experience = field(default_factory=Experience)
+
+
+class Landing:
+    """Lands the batches of one sink, one at a time. Keeps the open table, the passes of clustering, and what
+    the batches of each run have shown.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+        self.clusterer = Clusterer(options)
+        self._destination = Destination(options)
+        self._runs: dict[Run, _RunState] = {}
+
+    @property
+    def location(self) -> str:
+        """The table's location, as its store spells it."""
+        return self._destination.store.location
+
+    def land(self, batch: DataFrame, batch_id: int, run: Run, *, given_before: bool) -> BatchReport:
+        """Commit the batch's rows exactly once, and report it; see `IcebergSink` for the errors.
+
+        `given_before` says that this very DataFrame has landed in this run under this number.
+        """
+        steps, state = Steps(), self._state_of(run)
+        tried_before, state.last_tried = given_before or state.last_tried == batch_id, batch_id
+        transaction = Transaction(
+            run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from
+        )
+        with steps("head"):
+            target = self._destination.target(batch.schema, fresh=state.last_landed is None)
+            table = target.table if _is_committed(target, transaction) else None
+            if table is None:
+                check_batch(target.schema, batch.schema)
+                self._check_clustering(target, state)
+        if table is None:
+            report = self._write_and_commit(batch, target, transaction, state, steps, tried_before)
+        else:
+            if not tried_before:
+                _check_is_a_replay(table.head, transaction)
+            state.epoch = epoch_after_skip(table.head.transaction(run.app_id), transaction)
+            report = self._skip(batch.sparkSession, transaction, table, steps)
+        state.last_landed = batch_id
+        return report
+
+    def _write_and_commit(
+        self,
+        batch: DataFrame,
+        target: Target,
+        transaction: Transaction,
+        state: _RunState,
+        steps: Steps,
+        tried_before: bool,
+    ) -> BatchReport:
+        session = batch.sparkSession
+        cores = parallelism(session)
+        for tries in range(1, _CONFLICT_TRIES + 1):
+            expected = None if self.options.bulk else state.experience.expected()
+            read_twice = expected is None and not self.options.bulk
+            # The batch's own shuffles are jobs of their own under adaptive execution, also where the batch is
+            # persisted and counted.
+            with without_adaptive_execution(session), _persisted(batch, read_twice) as rows:
+                planned = self._plan(rows, target, expected, state.experience.fits_one_task(), cores, steps)
+                with steps("write"):
+                    result = write(rows, self._write_job(target, planned, transaction))
+            if not result.rows:
+                return outcomes.empty(transaction, steps)
+            draft = outcomes.written(transaction, result, planned, target, steps)
+            try:
+                with steps("commit"):
+                    table = target.table or self._destination.create(target)
+                    committed = self._commit(table, target, result, transaction, draft)
+                break
+            except CommitConflictError as conflict:
+                if tries == _CONFLICT_TRIES:
+                    raise
+                _LOG.warning(
+                    "batch %d of %s is planned and written again: %s",
+                    transaction.batch,
+                    transaction.app_id,
+                    conflict,
+                )
+                self._destination.refresh()
+                target = self._destination.target(batch.schema, fresh=False)
+                check_batch(target.schema, batch.schema)
+        state.epoch = committed.epoch
+        if isinstance(committed, AlreadyCommitted):
+            if not tried_before:
+                _check_is_a_replay(table.head, transaction, result)
+            return self._skip(session, transaction, table, steps)
+        state.experience.add(result, planned, steps.seconds("write"), cores)
+        touched = {file.partition for file in result.new}
+        clustering, small = self._maintain(session, table, touched, steps)
+        return outcomes.committed(draft, committed, small, self.options, clustering, steps)
+
+    def _plan(
+        self,
+        batch: DataFrame,
+        target: Target,
+        expected: tuple[Arrival, ...] | None,
+        one_task: bool,
+        cores: int,
+        steps: Steps,
+    ) -> Planned:
+        """Return the route of the rows: as the forecast expects them, or, without a forecast, as counted."""
+        if self.options.bulk:
+            return bulk_plan(self.options)
+        arrivals: tuple[Arrival, ...] | Profile | None = expected
+        if arrivals is None:
+            with steps("profile"), described(batch.sparkSession, f"{self.options.location}: counting rows"):
+                arrivals = count_rows(
+                    batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec)
+                )
+
+        def plan(head: Head | None) -> Planned:
+            reserved = {} if head is None else self._destination.reservations.files(head)
+            return plan_batch(head, arrivals, self.options, cores, one_task, reserved)
+
+        with steps("plan"):
+            return plan(None) if target.table is None else target.table.on_head(plan)
+
+    def _write_job(self, target: Target, planned: Planned, transaction: Transaction) -> WriteJob:
+        # The time in the files' names follows the table's, since the garbage fence compares the two (R6).
+        last_ms = 0 if target.head is None else target.head.metadata.last_updated_ms
+        return WriteJob(
+            store=self._destination.store,
+            schema=target.schema,
+            spec=target.spec,
+            properties=target.properties,
+            plan=planned.plan,
+            routing=planned.routing,
+            ids=FileIds(max(SYSTEM.now_ms(), last_ms + 1), transaction.app_id, transaction.batch),
+        )
+
+    def _commit(
+        self, table: Table, target: Target, result: WriteResult, transaction: Transaction, draft: BatchReport
+    ) -> Committed | AlreadyCommitted:
+        appended = Append(tuple(data_file(file, target.spec) for file in result.new))
+        fills = [
+            Replace(frozenset([*merge.inputs, merge.new]), (data_file(merge.merged, target.spec),))
+            for merge in result.merges
+        ]
+        summary = {**draft.to_summary(), EPOCH_ID: str(transaction.batch)}
+        if transaction.query_id not in (None, OUTSIDE):
+            summary[QUERY_ID] = transaction.query_id
+        counted: list[Change] = [] if self.options.clustering is None else [CountCommit()]
+        return table.commit(
+            [appended, *fills, *counted, *self._retention_change(table, transaction)],
+            schema_id=target.schema.schema_id,
+            transaction=transaction,
+            summary=summary,
+            open_below_bytes=self.options.sizing.small_file_bytes,
+        )
+
+    def _retention_change(self, table: Table, transaction: Transaction) -> list[SetProperties]:
+        """Return the change that stores the retention policy with a run's first commit, if it is new."""
+        if self.options.retention is None or transaction.epoch is not None:
+            return []
+        stored = table.head.properties
+        wanted = self.options.retention.table_properties
+        updates = {key: value for key, value in wanted.items() if stored.get(key) != value}
+        return [SetProperties(updates)] if updates else []
+
+    def _maintain(
+        self, session: SparkSession, table: Table, touched: Collection[PartitionKey], steps: Steps
+    ) -> tuple[str, SmallFiles]:
+        """Cluster where that is due, and count small files. The batch is committed: a failure here is
+        reported, and is no error of the batch.
+        """
+        clustering = ""
+        try:
+            clustering = self.clusterer.after_commit(
+                session, table, self._destination.reservations, touched, steps
+            )
+            return clustering, count_small_files(table.head, touched, self.options.small_below_bytes)
+        except Exception as failure:  # noqa: BLE001 - the batch is committed, so no failure may raise
+            problem = f"maintenance after the commit failed: {type(failure).__name__}: {failure}"
+            _LOG.warning("the batch is committed; %s", problem, exc_info=failure)
+            return "; ".join(text for text in (clustering, problem) if text), SmallFiles()
+
+    def _skip(
+        self, session: SparkSession, transaction: Transaction, table: Table, steps: Steps
+    ) -> BatchReport:
+        """Complete what a crash may have cut off after the batch's commit; nothing else is left to do."""
+        with steps("commit"):
+            table.tidy()
+        clustering = self.clusterer.after_commit(session, table, self._destination.reservations, (), steps)
+        return outcomes.skipped(transaction, table, clustering, steps)
+
+    def _check_clustering(self, target: Target, state: _RunState) -> None:
+        """Raise ValueError at a run's first batch for a sort column that the table does not have."""
+        if self.options.clustering is not None and state.last_landed is None:
+            self.options.clustering.asked.check_columns(arrow_schema(target.schema))
+
+    def _state_of(self, run: Run) -> _RunState:
+        """Return the state of a run. A new run starts with the experience of the last one of its application.
+
+        An earlier run keeps its epoch: if it calls once more, its commit must be fenced instead of passing
+        for a newer run's.
+        """
+        if run not in self._runs:
+            fresh = _RunState()
+            for other, state in self._runs.items():
+                if other.app_id == run.app_id:
+                    fresh.experience = state.experience
+            self._runs[run] = fresh
+        return self._runs[run]
+
+
+def _is_committed(target: Target, transaction: Transaction) -> bool:
+    """Return whether the table already holds the batch (R16)."""
+    if target.head is None:
+        return False
+    return check_transaction(target.head.transaction(transaction.app_id), transaction) is None
+
+
+def _check_is_a_replay(head: Head, transaction: Transaction, written: WriteResult | None = None) -> None:
+    """Raise ValueError if this very run has committed the batch by another call: skipping this call would
+    lose its rows.
+
+    `written` is what this call wrote: if its files are live, the commit is its own, acknowledged late.
+    """
+    known = head.transaction(transaction.app_id)
+    if known is None or known.run_id != transaction.run_id:
+        return
+    paths = (
+        []
+        if written is None
+        else [*(file.path for file in written.new), *(merge.merged.path for merge in written.merges)]
+    )
+    if not any(head.find_live(path) for path in paths):
+        raise given_twice(transaction.app_id, transaction.batch)
+
+
+@contextmanager
+def _persisted(batch: DataFrame, read_twice: bool) -> Iterator[DataFrame]:
+    """Yield the batch, persisted if it is read twice (counted, then written), so that its source is read
+    once.
+    """
+    # Not `is_cached`, which knows this Python object alone. Spark persists plans: a plan that the user has
+    # persisted under another name would be unpersisted below.
+    level = batch.storageLevel if read_twice else None
+    if level is None or level.useMemory or level.useDisk:
+        yield batch
+        return
+    persisted = batch.persist()
+    try:
+        yield persisted
+    finally:
+        persisted.unpersist()
