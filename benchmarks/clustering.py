@@ -1,7 +1,7 @@
 """Our clustering, Iceberg's `rewrite_data_files` and Delta's `OPTIMIZE ... ZORDER BY`, on the same rows.
 
     python -m benchmarks.clustering --quick
-    python -m benchmarks.clustering --json results.json --markdown table.md
+    python -m benchmarks.clustering --check --json
 
 One Spark session holds all three (`local[2]`, one JVM of 4 GiB); the same three million rows of ten columns
 lie in sixty files of each. Every run gets a fresh copy of its table, and the engines take turns; before
@@ -16,7 +16,6 @@ the statistics in Delta's log. After each run the table must hold the rows that 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import shutil
 import statistics
@@ -30,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import write_batches
-from benchmarks.machine import machine, machine_line
 from benchmarks.peers import (
     Contents,
     Delta,
@@ -92,8 +91,8 @@ class Curving:
     """Files and bytes, by the column."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the benchmark and print, and optionally write, its tables."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark, report, and return the exit code."""
     options = _parse(arguments)
     work = Path(tempfile.mkdtemp(prefix="clustering-", dir=options.work))
     spark = session(work, "clustering")
@@ -117,29 +116,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tables += [
         curving_table([it for it in curved if it.layout.columns == by]) for by in CURVED_COLUMNS if curved
     ]
-    text = "\n\n".join([f"{machine_line()} {what}", *tables])
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text + "\n")
-    if options.json:
-        results = {"sort": [asdict(it) for it in sorted_], "curves": [asdict(it) for it in curved]}
-        options.json.write_text(json.dumps({"machine": machine(), "rows": expected.rows, **results}))
+    figures = {
+        "rows": expected.rows,
+        "sort": [asdict(it) for it in sorted_],
+        "curves": [asdict(it) for it in curved],
+    }
+    return conclude(options, what, tables, figures, aims(sorted_))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.clustering", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--quick", action="store_true", help="six files of 20,000 rows, one round")
+    parser = benchmark_parser("benchmarks.clustering", __doc__, "six files of 20,000 rows, one round")
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rows", type=int, default=50_000, help="rows of a source file")
     parser.add_argument("--files", type=int, default=60, help="source files")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each engine, taking turns")
     parser.add_argument("--memory", default="2GiB", help="what a task of ours may hold as Arrow")
-    parser.add_argument(
-        "--work", type=Path, help="a folder on the disk to be measured; default: the temporary one"
-    )
-    parser.add_argument("--json", type=Path, help="write every run's figures there")
-    parser.add_argument("--markdown", type=Path, help="write the tables there")
     options = parser.parse_args(arguments)
     options.sorted_bytes, options.curved_bytes = SORTED_FILE_BYTES, CURVED_FILE_BYTES
     if options.quick:
@@ -229,6 +220,25 @@ def _point_query(duck: duckdb.DuckDBPyConnection, engine: Engine, key: str) -> d
     if set(found) != {1}:
         raise RuntimeError(f"{engine.name}: {found} rows of the key {key}, not 1")
     return taken
+
+
+def aims(results: Sequence[Sorting]) -> list[Aim]:
+    """Return the aims of the sort: a third of the fastest peer's time, as many files, as quick a search."""
+    ours, peers = results[:1], results[1:]
+    faster = files = search = None
+    if ours and peers:
+        best = min(peers, key=lambda it: it.median)
+        faster = best.median / ours[0].median
+        live = [it.live for it in (ours[0], best) if it.live is not None]
+        files = abs(live[0].files / live[1].files - 1) if len(live) == 2 else None
+        search = statistics.median(ours[0].point_ms["spark"]) / min(
+            statistics.median(it.point_ms["spark"]) for it in peers
+        )
+    return [
+        Aim(what="seconds of the fastest peer over ours", bound=3, measured=faster, at_least=True),
+        Aim(what="difference in files from that peer", bound=0.2, measured=files),
+        Aim(what="point query by Spark over the quickest peer's", bound=1, measured=search),
+    ]
 
 
 def sorting_table(results: list[Sorting]) -> str:
@@ -324,4 +334,4 @@ def curving_table(results: list[Curving]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """What a commit alone costs on the local store, as the table's history grows. No Spark and no data files.
 
     python -m benchmarks.commits --quick
-    python -m benchmarks.commits --json results.json --markdown table.md
+    python -m benchmarks.commits --check --json
 
 `append`: every commit adds one file of ten columns with bounds. `fill`: every commit adds one file and puts
 a merged one in the place of it and of the small file before, until that is full: two snapshots a commit. A
@@ -12,12 +12,11 @@ processor time of the commits below their duration.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestamptzType
 
-from benchmarks.machine import machine, machine_line
+from benchmarks.aims import Aim, benchmark_parser, conclude
 from timeline.names import data_file_name, ulid
 from timeline.stores import open_store
 from timeline.table import Append, Change, Committed, Replace, Table
@@ -132,17 +131,10 @@ def _bound(column: NestedField, value: int) -> bytes:
     return to_bytes(kind, float(value) if isinstance(kind, DoubleType) else value)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the benchmark and print, and optionally write, its table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.commits", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--quick", action="store_true", help="up to 1,000 commits")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark, report, and return the exit code."""
+    parser = benchmark_parser("benchmarks.commits", __doc__, "up to 1,000 commits")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument(
-        "--work", type=Path, help="a folder on the disk to be measured; default: the temporary one"
-    )
-    parser.add_argument("--json", type=Path, help="write every commit's figure there")
-    parser.add_argument("--markdown", type=Path, help="write the table there")
     options = parser.parse_args(arguments)
     marks = [mark for mark in MARKS if mark <= 1_000] if options.quick else list(MARKS)
     work = Path(tempfile.mkdtemp(prefix="commits-", dir=options.work))
@@ -151,17 +143,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         streams = [_run(work, workload, marks[-1]) for workload in options.workloads]
     finally:
         shutil.rmtree(work)
-    text = "\n\n".join(
-        [f"{machine_line()} A synced 4 KiB file costs {synced:.2f} ms there.", _markdown(streams, marks)]
-    )
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text + "\n")
-    if options.json:
-        seconds = {stream.workload: stream.seconds for stream in streams}
-        options.json.write_text(
-            json.dumps({"machine": machine(), "synced_file_ms": synced, "seconds": seconds})
-        )
+    figures = {
+        "synced_file_ms": synced,
+        "seconds": {stream.workload: stream.seconds for stream in streams},
+        "cpu_seconds": {stream.workload: stream.cpu_seconds for stream in streams},
+    }
+    introduction = f"A synced 4 KiB file costs {synced:.2f} ms there."
+    return conclude(options, introduction, [_markdown(streams, marks)], figures, aims(streams))
 
 
 def _run(work: Path, workload: str, commits: int) -> Stream:
@@ -194,9 +182,23 @@ def _markdown(streams: list[Stream], marks: list[int]) -> str:
     return "\n".join(lines)
 
 
+def aims(streams: Sequence[Stream]) -> list[Aim]:
+    """Return the aims: a commit's cost does not grow with the history, and stays below 20 ms."""
+    found = []
+    for stream in streams:
+        at = {m: _milliseconds_at(stream.seconds, m) for m in MARKS if m <= len(stream.seconds)}
+        growth = at[10_000] / at[2_500] if 10_000 in at else None
+        slowest = max((ms for mark, ms in at.items() if mark >= 1_000), default=None)
+        what = f"{stream.workload}: median at 10,000 commits over that at 2,500"
+        found.append(Aim(what=what, bound=1.2, measured=growth))
+        what = f"{stream.workload}: slowest median from 1,000 commits on, ms"
+        found.append(Aim(what=what, bound=20, measured=slowest))
+    return found
+
+
 def _milliseconds_at(seconds: list[float], mark: int) -> float:
     return 1_000 * statistics.median(seconds[max(0, mark - _WINDOW) : mark])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

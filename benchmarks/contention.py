@@ -12,11 +12,10 @@ is that of all writers together, lost attempts included.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import multiprocessing
 import shutil
+import sys
 import tempfile
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -29,7 +28,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
-from benchmarks.machine import machine, machine_line
+from benchmarks.aims import Aim, benchmark_parser, conclude
 from timeline.clock import SYSTEM
 from timeline.names import data_file_name, ulid
 from timeline.stores import LocalStore, Store
@@ -174,28 +173,35 @@ def run(work: Path, kind: str, writers: int, seconds: float) -> Cell:
     return Cell(kind, seconds, done)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the benchmark and print, and optionally write, its table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.contention", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark, report, and return the exit code."""
+    parser = benchmark_parser("benchmarks.contention", __doc__, "eight writers, 10 seconds each")
     parser.add_argument("--stores", nargs="+", choices=list(STORES), default=list(STORES))
     parser.add_argument("--writers", nargs="+", type=int, default=list(WRITERS))
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each run lasts")
-    parser.add_argument("--json", type=Path, help="write every writer's figures there")
-    parser.add_argument("--markdown", type=Path, help="write the table there")
     options = parser.parse_args(arguments)
-    work = Path(tempfile.mkdtemp(prefix="contention-"))
+    if options.quick:
+        options.writers, options.seconds = [8], 10.0
+    work = Path(tempfile.mkdtemp(prefix="contention-", dir=options.work))
     try:
         pairs = itertools.product(options.stores, options.writers)
         cells = [run(work, kind, writers, options.seconds) for kind, writers in pairs]
     finally:
         shutil.rmtree(work)
-    text = f"{machine_line()}\n\n{_markdown(cells)}"
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text + "\n")
-    if options.json:
-        options.json.write_text(json.dumps({"machine": machine(), "cells": [asdict(cell) for cell in cells]}))
+    figures = {"cells": [asdict(cell) for cell in cells]}
+    return conclude(options, "", [_markdown(cells)], figures, aims(cells))
+
+
+def aims(cells: Sequence[Cell]) -> list[Aim]:
+    """Return the aims of eight writers on each store: commits a minute, and none starves."""
+    found = []
+    for store, per_minute in (("local", 3_000), ("far", 250)):
+        cell = next((c for c in cells if c.store == store and len(c.shares) == 8), None)
+        what = f"{store}: commits a minute of eight writers"
+        found.append(Aim(what=what, bound=per_minute, measured=cell and cell.per_minute, at_least=True))
+        what = f"{store}: commits of the slowest of eight writers over the mean"
+        found.append(Aim(what=what, bound=0.5, measured=cell and cell.slowest_share, at_least=True))
+    return found
 
 
 def _markdown(cells: list[Cell]) -> str:
@@ -213,4 +219,4 @@ def _markdown(cells: list[Cell]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """A stream that clusters while it runs: what a micro-batch pays for it, and what the table gets.
 
     python -m benchmarks.inline --quick
-    python -m benchmarks.inline --json results.json --markdown table.md
+    python -m benchmarks.inline --check --json
 
 The batches are those of `benchmarks.microbatch`, and so is the figure: Spark's own `durationMs.addBatch`. A
 pass runs after every fourth commit and sorts by `session`, a random text, so that every new file may hold any
@@ -16,7 +16,7 @@ byte ingested.
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import shutil
 import statistics
 import sys
@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
+from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import PARTITION_COLUMN, SCHEMA, write_batches
-from benchmarks.machine import machine, machine_line
 from benchmarks.sessions import local_session
 from benchmarks.states import State, states_of
 from planners import All, FileSizing
@@ -96,8 +96,8 @@ class Result:
         return statistics.mean(self.warm)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the benchmark and print, and optionally write, its tables."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark, report, and return the exit code."""
     options = _parse(arguments)
     work = Path(tempfile.mkdtemp(prefix="inline-", dir=options.work))
     spark = local_session("inline", {"spark.sql.streaming.numRecentProgressUpdates": "100000"})
@@ -116,29 +116,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     finally:
         spark.stop()
         shutil.rmtree(work)
-    told = (
-        f"{machine_line()} `local[2]`, {options.batches} batches of {ROWS:,} rows, {options.rounds} runs; the"
+    introduction = (
+        f"`local[2]`, {options.batches} batches of {ROWS:,} rows, {options.rounds} runs; the"
         f" first {_WARM_UP_BATCHES} batches of every run are discarded."
     )
-    table = "\n\n".join([told, latencies(results), over_time(results)])
-    print(table)
-    if options.markdown:
-        options.markdown.write_text(table + "\n")
-    if options.json:
-        found = [{**asdict(it), "median_ms": it.median, "p95_ms": it.p95} for it in results]
-        options.json.write_text(json.dumps({"machine": machine(), "results": found}))
+    figures = {"results": [{**asdict(it), "median_ms": it.median, "p95_ms": it.p95} for it in results]}
+    tables = [latencies(results), over_time(results)]
+    return conclude(options, introduction, tables, figures, aims(results))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.inline", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--quick", action="store_true", help="16 batches, unpartitioned, one round")
+    parser = benchmark_parser("benchmarks.inline", __doc__, "16 batches, unpartitioned, one round")
     parser.add_argument("--batches", type=int, default=60, help="batches per run")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each mode, alternating")
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
-    parser.add_argument("--work", type=Path, help="a folder on the disk to be measured")
-    parser.add_argument("--json", type=Path, help="write every batch's figure and every state there")
-    parser.add_argument("--markdown", type=Path, help="write the tables there")
     options = parser.parse_args(arguments)
     if options.quick:
         options.batches, options.rounds, options.layouts = 16, 1, [LAYOUTS[0]]
@@ -177,6 +168,21 @@ def _run(spark: SparkSession, work: Path, batches: int, result: Result) -> None:
         if "failed" in report.clustering:
             raise RuntimeError(f"{result.name}: {report.clustering}")
     shutil.rmtree(place)
+
+
+def aims(results: Sequence[Result]) -> list[Aim]:
+    """Return the aims: the median does not change with clustering, and no batch waits for a pass beside."""
+    of = {(it.layout, it.filling, it.mode): it for it in results}
+    found = []
+    for layout, filling in itertools.product(LAYOUTS, FILLING):
+        none, inline, beside = (of.get((layout, filling, m)) for m in ("none", "inline", "beside, `All()`"))
+        median = inline.median / none.median if inline and none else None
+        mean = beside.mean / none.mean if beside and none else None
+        what = f"{layout}, {filling}: median with inline clustering over none"
+        found.append(Aim(what=what, bound=1.1, measured=median))
+        what = f"{layout}, {filling}: mean with clustering beside the stream over none"
+        found.append(Aim(what=what, bound=1.25, measured=mean))
+    return found
 
 
 def latencies(results: list[Result]) -> str:
@@ -224,4 +230,4 @@ def over_time(results: list[Result]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

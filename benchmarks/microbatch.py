@@ -1,7 +1,7 @@
 """Our sink and Iceberg's own, side by side in one Spark session, on the same micro-batches.
 
     python -m benchmarks.microbatch --quick
-    python -m benchmarks.microbatch --json results.json --markdown table.md
+    python -m benchmarks.microbatch --check --json
 
 Every run streams one folder of Parquet files, one batch per trigger, into a new table. Runs of the modes
 alternate, and the first batches of *every* run, ours and the peer's alike, are discarded as warm-up: they
@@ -13,7 +13,6 @@ synced to disk before a batch is acknowledged; the peer's are not.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
@@ -24,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
+from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import PARTITION_COLUMN, SCHEMA, write_batches
-from benchmarks.machine import machine, machine_line
 from benchmarks.measure import TableShape, shape_of
 from benchmarks.sessions import local_session
 from tests.jars import iceberg_runtime
@@ -96,8 +95,8 @@ class Result:
         return statistics.quantiles(self.warm, n=20, method="inclusive")[-1]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the benchmark and print, and optionally write, its tables."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark, report, and return the exit code."""
     options = _parse(arguments)
     work = Path(tempfile.mkdtemp(prefix="microbatch-", dir=options.work))
     spark = _session(work)
@@ -107,18 +106,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         spark.stop()
         shutil.rmtree(work)
     warm_up = f"`local[2]`; the first {_WARM_UP_BATCHES} batches of every run are discarded."
-    table = "\n\n".join([f"{machine_line()} {warm_up}", markdown(results)])
-    print(table)
-    if options.markdown:
-        options.markdown.write_text(table + "\n")
-    if options.json:
-        options.json.write_text(json.dumps({"machine": machine(), "results": [_as_dict(r) for r in results]}))
+    figures = {"results": [_as_dict(result) for result in results]}
+    return conclude(options, warm_up, [markdown(results)], figures, aims(results))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.microbatch", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--quick", action="store_true", help="12 batches of 50,000 rows, one round")
+    parser = benchmark_parser("benchmarks.microbatch", __doc__, "12 batches of 50,000 rows, one round")
     parser.add_argument("--rows", type=int, nargs="+", default=[50_000, 500_000, 200], help="rows per batch")
     parser.add_argument(
         "--batches", type=int, default=60, help="batches per run (a third of it at 500,000 rows)"
@@ -126,11 +119,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="runs of each mode, alternating")
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
     parser.add_argument("--modes", nargs="+", choices=[PEER, *OURS], default=[*OURS, PEER])
-    parser.add_argument(
-        "--work", type=Path, help="a folder on the disk to be measured; default: the temporary one"
-    )
-    parser.add_argument("--json", type=Path, help="write every batch's figure there")
-    parser.add_argument("--markdown", type=Path, help="write the table there")
     options = parser.parse_args(arguments)
     if options.quick:
         options.rows, options.batches, options.rounds = [50_000], 12, 1
@@ -254,9 +242,21 @@ def markdown(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
+def aims(results: Sequence[Result]) -> list[Aim]:
+    """Return the aims of the default mode: the median of a 50,000-row batch over that of Iceberg's sink."""
+    medians = {(r.layout, r.mode): r.median for r in results if r.rows_per_batch == 50_000}
+    found = []
+    for layout in LAYOUTS:
+        ours, peer = medians.get((layout, "amortized")), medians.get((layout, PEER))
+        ratio = None if ours is None or peer is None else ours / peer
+        what = f"median of 50,000-row batches, {layout}, over Iceberg's sink"
+        found.append(Aim(what=what, bound=0.8, measured=ratio))
+    return found
+
+
 def _as_dict(result: Result) -> dict[str, Any]:
     return {**asdict(result), "median_ms": result.median, "p95_ms": result.p95}
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """What clustering is worth to one selective query, as in the table that Hudi's RFC-19 published.
 
     python -m benchmarks.query --quick
-    python -m benchmarks.query --json results.json --markdown table.md
+    python -m benchmarks.query --check --json
 
 There, a query over 13,642 files took 130.7 s and read 20 million rows; after clustering by the queried column
 it read 110 thousand rows (0.55 %) of 294 files in 56.0 s. Here, a table of as many files of 300 rows each, in
@@ -10,13 +10,12 @@ of it by two engines that we did not write. The small files are written by the c
 run, but without a stream, which would take most of an hour.
 
 A query counts as the median of its runs; none is the first of its table in its engine. See
-`benchmarks.asking` for what is planning, and what scanning.
+`benchmarks.selective_query` for what is planning, and what scanning.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -30,10 +29,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import StaticTable
 
-from benchmarks.asking import Reading, ask_duckdb, ask_spark
+from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import write_batches
-from benchmarks.machine import machine, machine_line
 from benchmarks.peers import Extent, contents_of, session
+from benchmarks.selective_query import Reading, ask_duckdb, ask_spark
 from benchmarks.tables import append_files, new_table, newest_metadata
 from planners import All
 from streaming_sink import clustering
@@ -66,8 +65,8 @@ class Result:
         return sorted(self.runs, key=lambda it: it.total)[len(self.runs) // 2]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the benchmark and print, and optionally write, its table."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark, report, and return the exit code."""
     options = _parse(arguments)
     work = Path(tempfile.mkdtemp(prefix="query-", dir=options.work))
     spark = session(work, "query")
@@ -82,36 +81,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         spark.stop()
         shutil.rmtree(work)
     results = [*before, *after]
-    text = "\n\n".join(
-        [
-            f"{machine_line()} {options.files:,} files of {options.rows} rows, written in {written:.0f} s and"
-            f" clustered in {clustered:.1f} s.",
-            markdown(results, options.files * options.rows),
-        ]
+    rows = options.files * options.rows
+    introduction = (
+        f"{options.files:,} files of {options.rows} rows, written in {written:.0f} s and clustered in"
+        f" {clustered:.1f} s."
     )
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text + "\n")
-    if options.json:
-        told = {"cluster_seconds": clustered, "results": [asdict(it) for it in results]}
-        options.json.write_text(json.dumps({"machine": machine(), **told}))
+    figures = {"cluster_seconds": clustered, "results": [asdict(it) for it in results]}
+    return conclude(options, introduction, [markdown(results, rows)], figures, aims(before, after, rows))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.query", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--quick", action="store_true", help="470 files, one round")
+    parser = benchmark_parser("benchmarks.query", __doc__, "470 files, one round")
     parser.add_argument("--files", type=int, default=13_642, help="small files")
     parser.add_argument("--rows", type=int, default=300, help="rows of a file")
     parser.add_argument(
         "--rounds", type=int, default=5, help="runs of the query by each engine, taking turns"
     )
     parser.add_argument("--memory", default="2GiB", help="what a task of the clustering may hold as Arrow")
-    parser.add_argument(
-        "--work", type=Path, help="a folder on the disk to be measured; default: the temporary one"
-    )
-    parser.add_argument("--json", type=Path, help="write every run's figures there")
-    parser.add_argument("--markdown", type=Path, help="write the table there")
     options = parser.parse_args(arguments)
     if options.quick:
         options.files, options.rounds = 470, 1
@@ -196,6 +182,19 @@ def _asked(spark: SparkSession, table: Table, key: str, state: str, rounds: int)
     ]
 
 
+def aims(before: Sequence[Result], after: Sequence[Result], rows: int) -> list[Aim]:
+    """Return the aims that RFC-19's figures set: rows read, time saved, and files, for each engine."""
+    found = []
+    for was, now in zip(before, after, strict=True):
+        share, saved = now.median.rows / rows, 1 - now.median.total / was.median.total
+        found += [
+            Aim(what=f"{now.engine}: share of the rows read", bound=0.0055, measured=share),
+            Aim(what=f"{now.engine}: share of the time saved", bound=0.6, measured=saved, at_least=True),
+        ]
+    fewer = before[0].live.files / after[0].live.files
+    return [*found, Aim(what="files before over files after", bound=46, measured=fewer, at_least=True)]
+
+
 def markdown(results: list[Result], rows: int) -> str:
     """Return the medians as a table; the last lines are what clustering has changed."""
     lines = [
@@ -222,4 +221,4 @@ def markdown(results: list[Result], rows: int) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
