@@ -30,10 +30,9 @@ from timeline import names, properties, table
 from timeline.clock import Environment
 from timeline.commit import draft, succession
 from timeline.maintenance import orphans
-from timeline.plans import instants
+from timeline.plans import instants, reservations
 from timeline.retention import garbage, policy
 from timeline.table import Table
-from timeline.versions import pending
 from timeline.versions.head import Head
 
 SCHEMA = Schema(
@@ -60,7 +59,7 @@ def small_constants() -> Iterator[None]:
             (policy, "VERSIONS_MOST", 8),
             (policy, "SAFE_DISTANCE", SAFE_DISTANCE),
             (garbage, "SAFE_DISTANCE", SAFE_DISTANCE),
-            (pending, "SAFE_DISTANCE", SAFE_DISTANCE),
+            (reservations, "SAFE_DISTANCE", SAFE_DISTANCE),
             (instants, "KEPT_MS", 5000),
             (draft, "MAINTAIN_EVERY", 1),
             (table, "MAINTAIN_EVERY", 1),
