@@ -1,4 +1,4 @@
-"""The pages refer to what exists: files, modules, folders and tests by their names, and links by their targets."""
+"""The pages refer to what exists: links, files, modules and tests, and the words of the code."""
 
 from __future__ import annotations
 
@@ -71,6 +71,21 @@ def test_each_rule_names_tests_of_the_files_that_it_names() -> None:
         assert sources, f"{rule} names no test file"
         for name in _TEST.findall(held_by):
             assert f"def {name}(" in sources, f"{rule}: {name} is in none of its files"
+
+
+def test_the_glossary_defines_words_of_the_code_each_with_its_equivalent() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    entries = re.findall(r"^- \*\*(.+?)\*\*\. (.*?)(?=^- |^#|\Z)", page, re.MULTILINE | re.DOTALL)
+    assert len(entries) >= 30
+    code = "".join(
+        path.read_text().lower()
+        for package in ("planners", "streaming_sink", "timeline")
+        for path in (ROOT / package).rglob("*.py")
+    )
+    for terms, text in entries:
+        assert re.match(r"(Iceberg|Delta|Hudi|Spark|No equivalent)\b", text), f"{terms}: equals what?"
+        for term in terms.lower().split(", "):
+            assert re.search(term.replace(" ", r"[\s_]+"), code), f"no module has the word {term!r}"
 
 
 @cache

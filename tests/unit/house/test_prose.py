@@ -19,8 +19,8 @@ ROOMS = sorted(
     for package in PACKAGES
     for path in (ROOT / package).rglob("__init__.py")
 )
-PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"] + sorted(
-    path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix() for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.md")
 )
 
 BANNED = (
@@ -88,10 +88,10 @@ def test_a_banned_phrase_is_found(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["a standalone writer", "the standing of a commit", "storytelling", "amended"]
+    "line", ["a standalone writer", "the standing of a commit", "storytelling", "amends"]
 )
 def test_a_word_that_holds_a_banned_one_is_not(line: str) -> None:
-    assert not _BANNED.search(line)
+    assert not _BANNED.search(_QUOTED.sub("", line))
 
 
 def _modules(room: str) -> list[Path]:
