@@ -58,6 +58,13 @@ def test_every_test_that_is_named_exists(page: Path) -> None:
     assert named - _tests() == set()
 
 
+@pytest.mark.parametrize("folder", ["planners", "timeline", "streaming_sink", "tests", "benchmarks", "demo"])
+def test_every_page_that_the_code_names_exists(folder: str) -> None:
+    sources = (path.read_text() for path in (ROOT / folder).rglob("*.py"))
+    named = {page for source in sources for page in re.findall(r"\bdocs/[\w/]+\.(?:md|svg)\b", source)}
+    assert {page for page in named if not (ROOT / page).exists()} == set()
+
+
 def test_each_rule_names_tests_of_the_files_that_it_names() -> None:
     """A test that moves to another file, or leaves, must be followed in the rule that it holds."""
     text = (ROOT / "docs" / "protocol.md").read_text()
