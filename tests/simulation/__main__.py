@@ -10,7 +10,7 @@ from multiprocessing import Pool
 
 from tests.simulation.mutations import SWITCHES
 from tests.simulation.schedule import run
-from tests.simulation.score import MOST_SEEDS, markdown, score
+from tests.simulation.score import MOST_SEEDS, markdown, remember_seeds, score
 
 
 def _say(text: str) -> None:
@@ -23,7 +23,9 @@ def main() -> int:
     parser.add_argument("seed", nargs="?", type=int, help="replay this schedule and print its trace")
     parser.add_argument("--schedules", type=int, metavar="N", help="run N schedules")
     parser.add_argument(
-        "--mutations", action="store_true", help="break each rule, and tell when it is caught"
+        "--mutations",
+        action="store_true",
+        help="break each rule, report when it is caught, and store the seeds",
     )
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")
     parser.add_argument("--most", type=int, default=MOST_SEEDS, metavar="N", help="most seeds for one rule")
@@ -38,6 +40,7 @@ def main() -> int:
         for each in score(SWITCHES, given.most, given.processes):
             _say(f"{each.rule}: {each.what}: {each.outcome}: {each.caught}")
             scored.append(each)
+        remember_seeds(scored)
         _say(markdown(scored))
         return 0 if all(each.seeds is not None for each in scored) else 1
     return parser.error("give a seed, --schedules or --mutations")

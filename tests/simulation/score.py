@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import Pool
+from pathlib import Path
 
 from tests.simulation.mutations import ELSEWHERE, SWITCHES, Switch
 from tests.simulation.schedule import STORMY, run
 
 MOST_SEEDS = 3000
+_KNOWN_SEEDS = Path(__file__).with_name("known_seeds.json")
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,14 @@ class Scored:
     rule: str
     what: str
     seeds: int | None
-    """How many schedules were run until one broke; None where none did."""
+    """How many schedules were run until one broke; None if none did."""
     caught: str
+    seed: int = 0
+    """The schedule that broke."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.rule}: {self.what}"
 
     @property
     def outcome(self) -> str:
@@ -31,21 +40,46 @@ class Scored:
         return "1 schedule" if self.seeds == 1 else f"{self.seeds} schedules"
 
 
-def score(switches: Sequence[Switch], most: int = MOST_SEEDS, processes: int = 2) -> Iterator[Scored]:
-    """Throw each switch and run schedules from seed 0 on until the oracle objects, at most so many."""
+def score(
+    switches: Sequence[Switch],
+    most: int = MOST_SEEDS,
+    processes: int = 2,
+    known_seeds: Mapping[str, int] | None = None,
+) -> Iterator[Scored]:
+    """Throw each switch and run schedules from seed 0 on until the oracle objects, at most so many.
+
+    A known seed of a switch is tried first: it saves the search as long as the code that it met is the same.
+    """
+    first = [(known_seeds or {}).get(f"{switch.rule}: {switch.what}") for switch in switches]
+    numbers = [SWITCHES.index(switch) for switch in switches]
     # Coverage would trace the forked processes too, and make them three times as slow.
     with Pool(processes, initializer=sys.settrace, initargs=(None,)) as pool:
-        numbers = [SWITCHES.index(switch) for switch in switches]
-        yield from pool.imap_unordered(partial(_score_one, most=most), numbers, chunksize=1)
+        yield from pool.imap_unordered(
+            partial(_score_one, most=most), zip(numbers, first, strict=True), chunksize=1
+        )
 
 
-def _score_one(number: int, most: int) -> Scored:
+def _score_one(numbered: tuple[int, int | None], most: int) -> Scored:
+    number, first = numbered
     switch = SWITCHES[number]
+    seeds = range(0, most * STORMY, STORMY) if switch.stormy else range(most)
     with switch.thrown():
-        for tried, seed in enumerate(range(0, most * STORMY, STORMY) if switch.stormy else range(most)):
+        for tried, seed in enumerate([*([] if first is None else [first]), *seeds]):
             if violation := run(seed).violation:
-                return Scored(switch.rule, switch.what, tried + 1, violation)
+                return Scored(switch.rule, switch.what, tried + 1, violation, seed)
     return Scored(switch.rule, switch.what, None, "")
+
+
+def known_seeds() -> dict[str, int]:
+    """Return the seeds that caught each switch in the last run of the whole score."""
+    seeds: dict[str, int] = json.loads(_KNOWN_SEEDS.read_text())
+    return seeds
+
+
+def remember_seeds(scored: Sequence[Scored]) -> None:
+    """Store the seeds of this score for `known_seeds`."""
+    caught = {each.name: each.seed for each in scored if each.seeds is not None}
+    _KNOWN_SEEDS.write_text(json.dumps(caught, indent=1, sort_keys=True) + "\n")
 
 
 def markdown(scored: Sequence[Scored]) -> str:
