@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +12,7 @@ from planners import Arrival
 from planners.model import PartitionKey
 from streaming_sink.batch import outcomes
 from streaming_sink.batch.clusterer import Clusterer
+from streaming_sink.batch.persisting import persisted
 from streaming_sink.batch.planning import Experience, Planned, bulk_plan, plan_batch
 from streaming_sink.batch.profile import Profile, count_rows
 from streaming_sink.batch.report import EPOCH_ID, QUERY_ID, BatchReport
@@ -22,7 +22,12 @@ from streaming_sink.batch.target import Destination, Target
 from streaming_sink.batch.writer import WriteJob, WriteResult, write
 from streaming_sink.options import SinkOptions
 from streaming_sink.spark.run import OUTSIDE, Run, described, given_twice, parallelism
-from streaming_sink.spark.settings import without_adaptive_execution
+from streaming_sink.spark.settings import (
+    UNCHECKED_SHUFFLE,
+    check_later_shuffles,
+    has_unchecked_shuffle,
+    safe_shuffle,
+)
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.schema import check_batch
@@ -101,20 +106,24 @@ class Landing:
         tried_before: bool,
     ) -> BatchReport:
         session = batch.sparkSession
+        if state.last_landed is None and has_unchecked_shuffle(batch):
+            check_later_shuffles(session)
+            _LOG.warning("%s: %s", self.options.location, UNCHECKED_SHUFFLE)
         cores = parallelism(session)
         for tries in range(1, _CONFLICT_TRIES + 1):
             expected = None if self.options.bulk else state.experience.expected()
             read_twice = expected is None and not self.options.bulk
-            # The batch's own shuffles are jobs of their own under adaptive execution, also where the batch is
-            # persisted and counted.
-            with without_adaptive_execution(session), _persisted(batch, read_twice) as rows:
+            # Around every plan made here: the batch's own shuffles need the settings too, also where the
+            # batch is persisted and counted.
+            with safe_shuffle(session), persisted(batch, read_twice) as rows:
                 planned = self._plan(rows, target, expected, state.experience.fits_one_task(), cores, steps)
                 with steps("write"):
                     result = write(rows, self._write_job(target, planned, transaction))
-            if not result.rows:
-                return outcomes.empty(transaction, steps)
-            draft = outcomes.written(transaction, result, planned, target, steps)
             try:
+                _check_as_counted(planned, result)
+                if not result.rows:
+                    return outcomes.empty(transaction, steps)
+                draft = outcomes.written(transaction, result, planned, target, steps)
                 with steps("commit"):
                     table = target.table or self._destination.create(target)
                     committed = self._commit(table, target, result, transaction, draft)
@@ -280,19 +289,10 @@ def _check_is_a_replay(head: Head, transaction: Transaction, written: WriteResul
         raise given_twice(transaction.app_id, transaction.batch)
 
 
-@contextmanager
-def _persisted(batch: DataFrame, read_twice: bool) -> Iterator[DataFrame]:
-    """Yield the batch, persisted if it is read twice (counted, then written), so that its source is read
-    once.
-    """
-    # Not `is_cached`, which knows this Python object alone. Spark persists plans: a plan that the user has
-    # persisted under another name would be unpersisted below.
-    level = batch.storageLevel if read_twice else None
-    if level is None or level.useMemory or level.useDisk:
-        yield batch
-        return
-    persisted = batch.persist()
-    try:
-        yield persisted
-    finally:
-        persisted.unpersist()
+def _check_as_counted(planned: Planned, written: WriteResult) -> None:
+    """Raise CommitConflictError if the rows that were written are not the rows that were counted (R10)."""
+    if planned.fingerprint not in (None, written.fingerprint):
+        raise CommitConflictError(
+            "an executor was lost with rows that were persisted since they were counted, and computing them"
+            " again gave other rows; nothing of the batch is live"
+        )

@@ -94,6 +94,8 @@ class Planned:
     """"forecast", "profile" or "bulk_insert"."""
     counting_seconds: float | None = None
     """What all tasks together took to count the batch, where it was counted."""
+    fingerprint: int | None = None
+    """Of the rows that were counted."""
 
     @property
     def route(self) -> str:
@@ -147,7 +149,7 @@ def plan_batch(
     routing = route_shuffled(plan, parallelism=parallelism, rows_per_task=rows_per_task)
     if profile is None:
         return Planned(plan, routing, "forecast")
-    return Planned(plan, routing, "profile", profile.task_seconds)
+    return Planned(plan, routing, "profile", profile.task_seconds, profile.fingerprint)
 
 
 def commit_sizes(head: Head) -> tuple[CommitSize, ...]:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from planners.model import PartitionKey
 from streaming_sink.spark.worker_failures import explain_worker_failure
 from streaming_sink.tasks.batches import conform
-from streaming_sink.tasks.job import PartitionSource
+from streaming_sink.tasks.job import PartitionSource, fingerprint_of
 from streaming_sink.tasks.partitioning import split
 
 _COLUMN = "counts"
@@ -28,6 +28,8 @@ class Profile:
 
     rows: Mapping[PartitionKey, int]
     task_seconds: float
+    fingerprint: int = 0
+    """Of all rows, see `fingerprint_of`."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,12 @@ class _CountTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         started = perf_counter()
         rows: Counter[PartitionKey] = Counter()
+        fingerprint = 0
         for batch in batches:
+            fingerprint = fingerprint_of(batch, fingerprint)
             for key, part in split(conform(batch, self.schema), self.partition_by):
                 rows[key] += part.num_rows
-        counted = pickle.dumps(Profile(dict(rows), perf_counter() - started))
+        counted = pickle.dumps(Profile(dict(rows), perf_counter() - started, fingerprint))
         yield pa.record_batch([pa.array([counted], pa.binary())], [_COLUMN])
 
 
@@ -58,9 +62,10 @@ def count_rows(batch: DataFrame, schema: pa.Schema, partition_by: tuple[Partitio
             raise
         raise explained from failure
     rows: Counter[PartitionKey] = Counter()
-    seconds = 0.0
+    seconds, fingerprint = 0.0, 0
     for row in collected:
         counted: Profile = pickle.loads(bytes(row[0]))
         rows.update(counted.rows)
         seconds += counted.task_seconds
-    return Profile(dict(rows), seconds)
+        fingerprint = (fingerprint + counted.fingerprint) % 2**64
+    return Profile(dict(rows), seconds, fingerprint)

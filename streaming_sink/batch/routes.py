@@ -55,7 +55,7 @@ def _task(batch: DataFrame, routing: Routing, keys: Sequence[_Key]) -> Column:
     task = sf.lit(0)
     if keys and routing.cold_tasks > 1:
         task = sf.pmod(sf.xxhash64(*(key.column for key in keys)), sf.lit(routing.cold_tasks)).cast("int")
-    row = _row_hash(batch)
+    row = row_hash(batch)
     slot = None if row is None else sf.pmod(row, sf.lit(SLOTS))
     for hot in routing.hot:
         here = sf.lit(True)
@@ -75,7 +75,8 @@ def _share(hot: HotRoute, slot: Column | None) -> Column:
     return task
 
 
-def _row_hash(rows: DataFrame) -> Column | None:
+def row_hash(rows: DataFrame) -> Column | None:
+    """Return a hash of a row's values; None where none of its columns can be hashed."""
     # xxhash64 takes neither maps nor variants
     columns = [sf.col(_quoted(field.name)) for field in rows.schema.fields if _hashable(field.dataType)]
     return sf.xxhash64(*columns) if columns else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from pyiceberg.partitioning import PartitionSpec
@@ -14,7 +13,6 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from planners.model import InsertPlan
 from planners.routing import Routing
 from streaming_sink.batch.routes import routed
-from streaming_sink.spark.settings import safe_shuffle
 from streaming_sink.spark.worker_failures import explain_worker_failure
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
@@ -68,6 +66,11 @@ class WriteResult:
         """Rows of the batch."""
         return sum(file.rows for file in self.new)
 
+    @property
+    def fingerprint(self) -> int:
+        """Of the rows of the batch, as `fingerprint_of` says."""
+        return sum(task.fingerprint for task in self.tasks) % 2**64
+
 
 def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     """Run one Spark action that writes every row of `batch` to new data files, and return what the tasks
@@ -81,15 +84,13 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     told = worker_job(job)
     rows = routed(batch, job.routing, told.schema, told.partition_by)
     written = rows.mapInArrow(WriteTask(told), _RESULT)
-    shuffled = job.routing is not None and job.routing.shuffled
-    with safe_shuffle(batch.sparkSession) if shuffled else nullcontext():
-        try:
-            collected = written.collect()
-        except Exception as failure:
-            explained = explain_worker_failure(failure)
-            if explained is None:
-                raise
-            raise explained from failure
+    try:
+        collected = written.collect()
+    except Exception as failure:
+        explained = explain_worker_failure(failure)
+        if explained is None:
+            raise
+        raise explained from failure
     results = [decode(bytes(row[0])) for row in collected]
     return WriteResult(
         new=tuple(each for each in results if isinstance(each, WrittenFile)),

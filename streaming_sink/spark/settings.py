@@ -1,23 +1,29 @@
-"""Spark's settings around the sink's own jobs, put back afterwards as they were."""
+"""Spark settings that the sink's jobs need, restored afterwards."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from streaming_sink.spark.run import is_connect
 
-_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
-_CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum."
-_SAFE_SHUFFLE = {
-    **_ADAPTIVE,
-    _CHECKSUM + "enabled": "true",
-    _CHECKSUM + "enableFullRetryOnMismatch": "true",
-}
+_CHECKSUMS = tuple(
+    f"spark.sql.shuffle.orderIndependentChecksum.{what}" for what in ("enabled", "enableFullRetryOnMismatch")
+)
+_SAFE_SHUFFLE = {"spark.sql.adaptive.enabled": "false", **dict.fromkeys(_CHECKSUMS, "true")}
+
+
+UNCHECKED_SHUFFLE = (
+    "the stream shuffles its rows before Spark calls the sink, and Spark does not verify that shuffle in the"
+    " first batch of a run: if its rows differ when they are computed again (fresh UUIDs, rand()), a lost"
+    " executor loses and doubles some. Set spark.sql.shuffle.orderIndependentChecksum.enabled and"
+    " .enableFullRetryOnMismatch to true before the query starts"
+)
 
 
 @dataclass
@@ -26,7 +32,7 @@ class _Held:
 
     blocks: int
     before: str | None
-    """None where it was not set."""
+    """None if it was not set."""
 
 
 _lock = threading.Lock()
@@ -34,36 +40,51 @@ _held: dict[tuple[str, str], _Held] = {}
 """By the session's id, and the setting."""
 
 
-def without_adaptive_execution(session: SparkSession) -> AbstractContextManager[None]:
-    """Switch adaptive execution off for a block: it would run the stages of a shuffle as two jobs."""
-    return _configured(session, _ADAPTIVE)
-
-
-def safe_shuffle(session: SparkSession) -> AbstractContextManager[None]:
-    """As `without_adaptive_execution`, and let Spark check, for a block, what it shuffles.
-
-    The checksums make Spark notice a part that has other rows when it is computed again after a lost executor
-    (a column of fresh UUIDs, say): the job then fails, and the batch is tried again, where rows would have
-    been lost and doubled in silence (R10).
-    """
-    return _configured(session, _SAFE_SHUFFLE)
-
-
 @contextmanager
-def _configured(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    # Threads of one foreachBatch share their session: the last block that needs a setting puts back what the
+def safe_shuffle(session: SparkSession) -> Iterator[None]:
+    """Within the block, let Spark verify shuffles by checksums, and switch adaptive execution off, which
+    would run each stage of a shuffle as a job of its own.
+
+    With the checksums Spark notices that a partition holds other rows when it is computed again after a lost
+    executor (a column of fresh UUIDs, for example). It then recomputes what was derived from the old rows; if
+    tasks have already reported, the job fails, and the batch is tried again. Without them, rows would be lost
+    and doubled in silence (R10). Spark reads the settings when it creates a shuffle for the first job that
+    needs it, so shuffles created before the block are not checked: see `has_unchecked_shuffle`.
+    """
+    # Threads of one foreachBatch share their session: the last block that needs a setting restores what the
     # first one found.
     session_id = _id_of(session)
     with ExitStack() as held:
-        for key, value in settings.items():
+        for key, value in _SAFE_SHUFFLE.items():
             with _lock:
                 _hold(session, session_id, key, value)
             held.callback(_release, session, session_id, key)
         yield
 
 
+def has_unchecked_shuffle(batch: DataFrame) -> bool:
+    """Return whether the rows of `batch` come through a shuffle that Spark does not verify: a stream's own,
+    which Spark creates before it calls the function of foreachBatch. False on Connect, where it cannot be
+    seen.
+    """
+    session = batch.sparkSession
+    if is_connect(session) or all(session.conf.get(key) == "true" for key in _CHECKSUMS):
+        return False
+    leaves: Any = batch._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001 - no public API shows it
+    given = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.nodeName() == "LogicalRDD"]
+    return any("Shuffled" in leaf.rdd().toDebugString() for leaf in given)
+
+
+def check_later_shuffles(session: SparkSession) -> None:
+    """Let Spark verify the shuffles of a query's later batches: their settings are read from the query's own
+    session, a clone that no other query uses.
+    """
+    for key in _CHECKSUMS:
+        session.conf.set(key, "true")
+
+
 def _id_of(session: SparkSession) -> str:
-    """Return what is one for all of Python's objects of a session."""
+    """Return an id that all Python objects of one session share."""
     if is_connect(session):
         return str(session.session_id)  # type: ignore[attr-defined]
     return str(session._jsparkSession.sessionUUID())  # noqa: SLF001 - Python's object has no id of its own

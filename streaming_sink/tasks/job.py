@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from planners.model import Bucket, PartitionKey
 from timeline.stores.base import Store
@@ -166,10 +167,23 @@ class TaskReport:
     read_seconds: float
     """Waiting for rows from upstream; the rest of `seconds` is writing."""
     spilled_bytes: int = 0
+    fingerprint: int = 0
+    """Of its rows, see `fingerprint_of`; 0 where they carry none."""
 
 
 TaskResult = WrittenFile | Merge | MergeSkipped | TaskReport
 RESULT_COLUMN = "result"
+FINGERPRINT = "__streaming_sink_fingerprint"
+"""A column of the rows of a batch that was counted: a hash of each row. No column of the table."""
+
+
+def fingerprint_of(batch: pa.RecordBatch, before: int = 0) -> int:
+    """Return the fingerprint of `batch` and of what came `before`: the same for the same rows in any order
+    and in whatever parts, 0 where rows carry none.
+    """
+    if FINGERPRINT not in batch.schema.names:
+        return before
+    return (before + (pc.sum(batch.column(FINGERPRINT)).as_py() or 0)) % 2**64
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from streaming_sink.tasks.job import (
     WorkerJob,
     WrittenFile,
     encode,
+    fingerprint_of,
 )
 from streaming_sink.tasks.metrics import leaves
 from streaming_sink.tasks.partitioning import partition_path, split
@@ -60,6 +61,7 @@ class TaskWriter:
         self._partitions: dict[PartitionKey, PartitionFiles] = {}
         self._spill: Spill | None = None
         self.rows = 0
+        self.fingerprint = 0
         self.spilled_bytes = 0
 
     def _new_path(self, partition: PartitionKey, bucket: int) -> str:
@@ -72,6 +74,7 @@ class TaskWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one batch of rows, as Spark sends it."""
         self.rows += batch.num_rows
+        self.fingerprint = fingerprint_of(batch, self.fingerprint)
         for key, rows in split(conform(batch, self._job.schema), self._job.partition_by):
             self._partition(key).add(rows)
         while self._task.held_bytes > BUFFER_BYTES:
@@ -170,6 +173,7 @@ class WriteTask:
             seconds=seconds,
             read_seconds=reading,
             spilled_bytes=writer.spilled_bytes,
+            fingerprint=writer.fingerprint,
         )
         encoded = [encode(result) for result in (*results, report)]
         yield pa.RecordBatch.from_arrays([pa.array(encoded, pa.binary())], names=[RESULT_COLUMN])

@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 
 from streaming_sink import BatchReport, IcebergSink, history
 from streaming_sink.errors import StoreUnavailableError
-from tests.spark.streams import SMALL, add_files, calling_as, drain, ids_of, metadata_file, source_ids
+from tests.spark.streams import SMALL, add_files, calling_as, drain, ids_of, metadata_file, source_ids, stream
 
 pytestmark = pytest.mark.spark
 
@@ -181,3 +181,30 @@ def test_a_secret_shows_in_no_repr_log_error_report_or_file(spark, tmp_path, cap
     with pytest.raises(ValueError, match="object stores only") as refusal:
         IcebergSink(str(tmp_path / "table"), storage_options={"secret_access_key": SECRET})
     assert SECRET not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("shuffled", "checked", "warned"), [(True, False, 1), (True, True, 0), (False, False, 0)]
+)
+def test_a_stream_whose_own_shuffle_spark_does_not_check_is_told_so_once(
+    spark, location, tmp_path, caplog, shuffled, checked, warned
+):
+    """Its shuffle is made before the sink is called, by the settings of the session that starts the query."""
+    add_files(tmp_path / "source", range(2))
+    rows = stream(spark, tmp_path / "source")
+    settings = [
+        f"spark.sql.shuffle.orderIndependentChecksum.{what}"
+        for what in ("enabled", "enableFullRetryOnMismatch")
+    ]
+    for setting in settings:
+        spark.conf.set(setting, str(checked).lower())
+    try:
+        writer = (rows.repartition(2) if shuffled else rows).writeStream.foreachBatch(IcebergSink(location))
+        writer = writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.start().awaitTermination()
+    finally:
+        for setting in settings:
+            spark.conf.unset(setting)
+    told = [record for record in caplog.records if "orderIndependentChecksum" in record.getMessage()]
+    assert [record.levelname for record in told] == ["WARNING"] * warned
+    assert ids_of(location) == source_ids(2)

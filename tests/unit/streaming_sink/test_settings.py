@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streaming_sink.spark.settings import safe_shuffle, without_adaptive_execution
+from streaming_sink.spark.settings import safe_shuffle
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum.enabled"
@@ -53,21 +53,23 @@ def test_a_block_has_the_settings_and_what_was_there_comes_back_also_on_failure(
 def test_blocks_that_overlap_keep_the_settings_until_the_last_one_ends():
     """Else one thread's write would shuffle without checksums, or leave the other's settings for good."""
     session = _Session(**{ADAPTIVE: "true"})
-    first, second = safe_shuffle(session), safe_shuffle(_Session(of=session))
+    first, second, third = (safe_shuffle(each) for each in (session, _Session(of=session), session))
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
     assert (session.conf.known[ADAPTIVE], session.conf.known[CHECKSUM]) == ("false", "true")
-    with without_adaptive_execution(session):
+    with third:
         second.__exit__(None, None, None)
-        assert session.conf.known == {ADAPTIVE: "false"}
+        assert (session.conf.known[ADAPTIVE], session.conf.known[CHECKSUM]) == ("false", "true")
     assert session.conf.known == {ADAPTIVE: "true"}
 
 
 def test_sessions_have_settings_of_their_own():
     one, other = _Session(), _Session(**{ADAPTIVE: "false"})
-    with without_adaptive_execution(one), without_adaptive_execution(other):
-        assert one.conf.known == {ADAPTIVE: "false"}
+    with safe_shuffle(one):
+        assert other.conf.known == {ADAPTIVE: "false"}
+        with safe_shuffle(other):
+            assert one.conf.known == other.conf.known
     assert (one.conf.known, other.conf.known) == ({}, {ADAPTIVE: "false"})
 
 
