@@ -186,7 +186,7 @@ def test_a_secret_shows_in_no_repr_log_error_report_or_file(spark, tmp_path, cap
 @pytest.mark.parametrize(
     ("shuffled", "checked", "warned"), [(True, False, 1), (True, True, 0), (False, False, 0)]
 )
-def test_a_stream_whose_own_shuffle_spark_does_not_check_is_told_so_once(
+def test_a_stream_whose_own_shuffle_spark_does_not_check_is_warned_about_once(
     spark, location, tmp_path, caplog, shuffled, checked, warned
 ):
     """Its shuffle is made before the sink is called, by the settings of the session that starts the query."""
@@ -198,13 +198,32 @@ def test_a_stream_whose_own_shuffle_spark_does_not_check_is_told_so_once(
     ]
     for setting in settings:
         spark.conf.set(setting, str(checked).lower())
+    sink, checksums = IcebergSink(location), []
+
+    def land(batch, batch_id):
+        checksums.append(_checksums_of_the_shuffle(batch) > 0)
+        sink(batch, batch_id)
+
     try:
-        writer = (rows.repartition(2) if shuffled else rows).writeStream.foreachBatch(IcebergSink(location))
+        writer = (rows.repartition(2) if shuffled else rows).writeStream.foreachBatch(land)
         writer = writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer.start().awaitTermination()
     finally:
         for setting in settings:
             spark.conf.unset(setting)
-    told = [record for record in caplog.records if "orderIndependentChecksum" in record.getMessage()]
-    assert [record.levelname for record in told] == ["WARNING"] * warned
+    assert checksums == [shuffled and checked, shuffled], "from the second batch on Spark checks it"
+    warnings = [record for record in caplog.records if "orderIndependentChecksum" in record.getMessage()]
+    assert [record.levelname for record in warnings] == ["WARNING"] * warned
     assert ids_of(location) == source_ids(2)
+
+
+def _checksums_of_the_shuffle(batch):
+    """Return how many checksums Spark keeps for the stream's own shuffle, 0 without one."""
+    leaf = batch._jdf.queryExecution().analyzed().collectLeaves().head()
+    rdd = leaf.rdd()
+    while not rdd.dependencies().isEmpty():
+        dependency = rdd.dependencies().head()
+        if dependency.getClass().getSimpleName() == "ShuffleDependency":
+            return len(list(dependency.rowBasedChecksums()))
+        rdd = dependency.rdd()
+    return 0
