@@ -1,4 +1,4 @@
-"""What a failure inside Spark's Python workers means, said so that a person knows what to set."""
+"""Translates a failure in Spark's Python workers into an error that says what to set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STORE = re.compile(r"StoreUnavailableError: (.*)")
 
 
 class WorkerEnvironmentError(RuntimeError):
-    """Spark's Python workers cannot run the writer. Nothing was committed; mend their environment and start
+    """Spark's Python workers cannot run the writer. Nothing was committed; fix their environment and start
     again."""
 
 
@@ -24,19 +24,19 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
     raise it as it is.
 
     WorkerEnvironmentError for another Python version or a missing package; SchemaMismatchError and
-    StoreUnavailableError for what a task met in its rows or its store.
+    StoreUnavailableError for errors of a task's rows or its store.
     """
     text = str(failure)
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if "PYTHON_VERSION_MISMATCH" in text:
         return WorkerEnvironmentError(
-            f"spark's workers run another python than the driver's {here}; {_how_to_set(here)}"
+            f"Spark's workers run another Python than the driver's {here}; {_how_to_set(here)}"
         )
     missing = _MISSING.search(text)
     if missing and missing.group(1).partition(".")[0] in _NEEDED:
         package = missing.group(1).partition(".")[0]
         return WorkerEnvironmentError(
-            f"the python of spark's workers lacks {package}, which this sink runs there; {_how_to_set(here)}"
+            f"the Python of Spark's workers lacks {package}, which this sink runs there; {_how_to_set(here)}"
         )
     for pattern, kind in ((_ROWS, SchemaMismatchError), (_STORE, StoreUnavailableError)):
         found = pattern.findall(text)
@@ -47,7 +47,7 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
 
 def _how_to_set(version: str) -> str:
     return (
-        "without a setting spark takes python3 from the path: before the session starts set PYSPARK_PYTHON "
-        f"or spark.pyspark.python, to a python {version} that has this package installed (the driver's is "
-        f"{sys.executable}); on spark connect set it where the server starts"
+        "without a setting Spark takes python3 from the path: before the session starts set PYSPARK_PYTHON "
+        f"or spark.pyspark.python, to a Python {version} that has this package installed (the driver's is "
+        f"{sys.executable}); on Spark Connect set it where the server starts"
     )

@@ -38,7 +38,7 @@ def _arrow_type(kind: iceberg.IcebergType) -> pa.DataType:
         return pa.binary(len(kind))
     found = _ARROW.get(str(kind))
     if found is None:
-        raise SchemaMismatchError(f"this sink writes iceberg v2 and cannot write columns of type {kind}")
+        raise SchemaMismatchError(f"this sink writes Iceberg v2 and cannot write columns of type {kind}")
     return found
 
 

@@ -100,7 +100,7 @@ def _name(kind: spark.DataType) -> str:
 
 def _unsupported(kind: spark.DataType) -> str:
     advice = _ADVICE.get(_name(kind), "cast it to a type that Iceberg has, or drop it")
-    return f"iceberg has no type for a column of spark type {kind.simpleString()}; {advice}"
+    return f"Iceberg has no type for a column of Spark type {kind.simpleString()}; {advice}"
 
 
 def check_names(batch: spark.StructType, prefix: str = "") -> None:
@@ -118,7 +118,7 @@ def check_names(batch: spark.StructType, prefix: str = "") -> None:
         if not prefix and ("." in field.name or "`" in field.name):
             plain = field.name.replace(".", "_").replace("`", "_")
             raise SchemaMismatchError(
-                "pyspark cannot hand a column whose name holds a dot or a backtick to python workers; rename "
+                "PySpark cannot pass a column whose name holds a dot or a backtick to Python workers; rename "
                 f"it, as in withColumnRenamed({field.name!r}, {plain!r}): {field.name}"
             )
         for path, struct in _structs(field.dataType, prefix + field.name):

@@ -17,7 +17,7 @@ def test_another_python_version_is_named_with_what_to_set():
         "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.12"
     )
     with pytest.raises(
-        WorkerEnvironmentError, match=rf"another python than the driver's {_HERE};.*PYSPARK_PYTHON"
+        WorkerEnvironmentError, match=rf"another Python than the driver's {_HERE};.*PYSPARK_PYTHON"
     ):
         raise explain_worker_failure(failure)
 
