@@ -12,8 +12,9 @@ from planners.model import InsertPlan
 from streaming_sink.batch.writer import WriteJob, worker_job
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.schema import iceberg_schema
-from streaming_sink.tasks.job import FileIds, WrittenFile
-from streaming_sink.tasks.worker import TaskWriter
+from streaming_sink.tasks.job import FileIds
+from streaming_sink.tasks.results import WrittenFile
+from streaming_sink.tasks.write_task import TaskWriter
 from tests.spark.streams import metadata_file
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Append

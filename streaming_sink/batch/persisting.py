@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from streaming_sink.batch.routes import row_hash
-from streaming_sink.tasks.job import FINGERPRINT
+from streaming_sink.tasks.fingerprints import FINGERPRINT
 
 
 @contextmanager

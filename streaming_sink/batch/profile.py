@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame
 from planners.model import PartitionKey
 from streaming_sink.spark.worker_failures import explain_worker_failure
 from streaming_sink.tasks.batches import conform
-from streaming_sink.tasks.job import PartitionSource, fingerprint_of
+from streaming_sink.tasks.fingerprints import fingerprint_of
+from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.partitioning import split
 
 _COLUMN = "counts"

@@ -1,4 +1,4 @@
-"""The driver's side of writing: one Spark action from a batch to closed data files."""
+"""Writes a batch to closed data files in one Spark action: the driver's half of `tasks/write_task.py`."""
 
 from __future__ import annotations
 
@@ -8,52 +8,41 @@ from dataclasses import dataclass
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from planners.model import InsertPlan
 from planners.routing import Routing
 from streaming_sink.batch.routes import routed
+from streaming_sink.spark.task_results import collect_results
 from streaming_sink.spark.worker_failures import explain_worker_failure
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
-from streaming_sink.tasks.job import (
-    RESULT_COLUMN,
-    FileIds,
-    Merge,
-    MergeSkipped,
-    TaskBuckets,
-    TaskReport,
-    WorkerJob,
-    WrittenFile,
-    decode,
-)
-from streaming_sink.tasks.worker import WriteTask
+from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
+from streaming_sink.tasks.results import Merge, MergeSkipped, TaskReport, TaskResult, WrittenFile
+from streaming_sink.tasks.write_task import WriteTask
 from timeline.stores.base import Store
-
-_RESULT = StructType([StructField(RESULT_COLUMN, BinaryType())])
 
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """What one batch is written by."""
+    """How the rows of one batch are written."""
 
     store: Store
     schema: Schema
     spec: PartitionSpec
     properties: Mapping[str, str]
     plan: InsertPlan
-    """With no buckets every row is cut by `rows_per_new_file` and `max_file_bytes`."""
+    """A plan without buckets leaves the file boundaries to `rows_per_new_file` and `max_file_bytes`."""
     routing: Routing | None
-    """Which task writes which bucket; None lets tasks write what they read (`bulk_insert`; the plan has no
-    buckets)."""
+    """Which task writes which bucket; None lets each task write what it reads (`bulk_insert`, whose plan has
+    no buckets)."""
     ids: FileIds
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What the tasks wrote. Every file here is closed and durable; none else is reported."""
+    """What the tasks wrote: closed and durable files, no others."""
 
     new: tuple[WrittenFile, ...]
     """The rows of the batch, each exactly once."""
@@ -76,22 +65,19 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     """Run one Spark action that writes every row of `batch` to new data files, and return what the tasks
     report.
 
-    Files come only from the descriptors of this action (R10): a task that ran twice reports once. Nothing is
-    committed. A failing task fails the call, as `explain_worker_failure` names it; what others wrote by then
-    is
-    unreferenced.
+    Files come only from the descriptors of this action (R10): of a task that ran twice, one attempt counts.
+    Nothing is committed. A failing task fails the call, with the error of `explain_worker_failure`; the files
+    of other tasks stay unreferenced.
     """
-    told = worker_job(job)
-    rows = routed(batch, job.routing, told.schema, told.partition_by)
-    written = rows.mapInArrow(WriteTask(told), _RESULT)
+    task_job = worker_job(job)
+    rows = routed(batch, job.routing, task_job.schema, task_job.partition_by)
     try:
-        collected = written.collect()
+        results: list[TaskResult] = collect_results(rows, WriteTask(task_job))
     except Exception as failure:
         explained = explain_worker_failure(failure)
         if explained is None:
             raise
         raise explained from failure
-    results = [decode(bytes(row[0])) for row in collected]
     return WriteResult(
         new=tuple(each for each in results if isinstance(each, WrittenFile)),
         merges=tuple(each for each in results if isinstance(each, Merge)),
@@ -101,7 +87,7 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
 
 
 def worker_job(job: WriteJob) -> WorkerJob:
-    """Return `job` as the plain values that tasks are told."""
+    """Return `job` as the plain values that a task receives."""
     return WorkerJob(
         store=job.store,
         schema=arrow_schema(job.schema),
@@ -114,12 +100,12 @@ def worker_job(job: WriteJob) -> WorkerJob:
         rows_per_new_file=job.plan.rows_per_new_file,
         max_file_bytes=job.plan.max_file_bytes,
         first_free_bucket=len(job.plan.buckets),
-        fast_workers=fast_workers.wanted(),
+        fast_workers=fast_workers.is_enabled(),
     )
 
 
 def _hot_buckets(routing: Routing | None) -> dict[int, list[int]]:
-    """Return the places in the plan of the buckets that one task alone fills, by task."""
+    """Return the indexes in the plan of the buckets that a single task fills, by task."""
     places: dict[int, list[int]] = {}
     for hot in routing.hot if routing else ():
         for (_, task), buckets in zip(hot.slots, hot.buckets, strict=True):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.util import inheritable_thread_target
 
 from planners.clustering.plan import FILE_BY_FILE, ClusteringPlan
@@ -17,26 +15,26 @@ from streaming_sink.clustering.groups import Group
 from streaming_sink.clustering.options import Execution, check_keys
 from streaming_sink.clustering.sort_orders import sorted_as, sorted_by
 from streaming_sink.spark.run import described, parallelism
+from streaming_sink.spark.task_results import collect_results
 from streaming_sink.spark.worker_failures import explain_worker_failure
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import leaf_names, metrics_modes, parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.clustering.encrypting import Encrypt
-from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, Input, RowStrategy, decode
-from streaming_sink.tasks.clustering.ordering import sortable
+from streaming_sink.tasks.clustering.group_task import GroupTask
+from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, Input, RowStrategy
+from streaming_sink.tasks.clustering.ordering import sort_column
 from streaming_sink.tasks.clustering.strategies import strategy_of
-from streaming_sink.tasks.clustering.task import ClusterTask
 from streaming_sink.tasks.encryption import Cipher
-from streaming_sink.tasks.job import RESULT_COLUMN, FileIds, TaskBuckets, WorkerJob
+from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
+from streaming_sink.tasks.results import delete_files
 from timeline.clock import SYSTEM
-from timeline.errors import StoreUnavailableError
 from timeline.stores.base import Store
 from timeline.table import Table
 from timeline.versions.head import Head
 
 _APP_ID = "cluster"
-_RESULT = StructType([StructField(RESULT_COLUMN, BinaryType())])
 _IDLE_TASKS = 4
 """Idle cores that one group takes at most: each of its tasks reads all of its files, and keeps its range."""
 _TASK_BYTES = 4 * 1024**3
@@ -71,13 +69,13 @@ def rewrites(
         shared=TaskBuckets(),
         rows_per_new_file=0,
         max_file_bytes=plan.target_file_bytes,
-        fast_workers=fast_workers.wanted(),
+        fast_workers=fast_workers.is_enabled(),
         cipher=None if how.keys is None else Cipher(how.keys),
     )
     made = {}
     for group in plan.groups:
         for text in group.sort_by:
-            sortable(schema, SortField.parse(text).column)
+            sort_column(schema, SortField.parse(text).column)
         if group.strategy not in made:
             made[group.strategy] = strategy_of(group.strategy, how.strategies)
         check_keys(group.strategy, how.keys)
@@ -111,7 +109,7 @@ def rewrites(
             order=planned.order,
             level=planned.level,
             has_remainder=planned.remainder,
-            cuts=tuple(cuts),
+            range_ends=tuple(cuts),
             part=part,
             sorted_by=sorted_by(head.schema, planned),
             file_by_file=planned.strategy.name in FILE_BY_FILE,
@@ -165,9 +163,9 @@ def rewritten(
         if not is_wanted():
             return GroupFailed(unwanted)
         with described(session, f"{store.location}: clustering group {group.index}"):
-            one = session.range(0, 1, 1, 1)
-            rows = one.mapInArrow(ClusterTask(rewrite(group, ends, part)), _RESULT).collect()
-        return decode(bytes(rows[0][0]))
+            task = GroupTask(rewrite(group, ends, part))
+            results: list[GroupResult] = collect_results(session.range(0, 1, 1, 1), task)
+        return results[0]
 
     # A streaming query that is stopped cancels the jobs of its threads, and of theirs.
     running = inheritable_thread_target(session)(run)
@@ -181,7 +179,7 @@ def rewritten(
         for group in groups:
             done = replace(group, results=tuple(_result(each) for each in futures.get(group.index, ())))
             if done.failure:
-                _discard(store, done)
+                delete_files(store, done.files)  # other tasks of the group may have succeeded
             yield done
 
 
@@ -201,9 +199,3 @@ def _told(text: str) -> str:
     raised = [line for line in lines if line and not line.startswith(("at ", "File ", "Driver stacktrace"))]
     errors = [line for line in raised if "Error: " in line or "Exception: " in line]
     return (errors or raised or [text])[-1]
-
-
-def _discard(store: Store, group: Group) -> None:
-    """Delete what other tasks of a group wrote that is not published, best effort."""
-    with suppress(StoreUnavailableError):
-        store.delete([store.relative(file.path) for file in group.files])

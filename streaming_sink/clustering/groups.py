@@ -10,7 +10,7 @@ from planners.clustering.plan import ClusteringGroup, ClusteringPlan
 from streaming_sink.clustering.report import GroupReport
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupResult, GroupWritten
 from streaming_sink.tasks.encryption import KeyNames
-from streaming_sink.tasks.job import WrittenFile
+from streaming_sink.tasks.results import WrittenFile
 from timeline.versions.head import Head
 from timeline.versions.manifests import LiveFile
 

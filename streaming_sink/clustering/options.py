@@ -15,7 +15,7 @@ from planners.clustering.strategies import PlanStrategy
 from planners.sizing import parse_bytes
 from streaming_sink.clustering.option_types import check_types
 from streaming_sink.tasks.clustering.curve_order import bits_per_column
-from streaming_sink.tasks.clustering.ordering import sortable
+from streaming_sink.tasks.clustering.ordering import sort_column
 from streaming_sink.tasks.clustering.strategies import STRATEGIES, Factory, strategy_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Pass:
     def check_columns(self, schema: pa.Schema) -> None:
         """Raise ValueError for a sort column that a table of this schema lacks, or that has no order."""
         for it in self.policy.sort_by:
-            sortable(schema, it.column)
+            sort_column(schema, it.column)
 
     def check_keys(self) -> None:
         """Raise ValueError for a strategy that this process could plan but, without keys, not carry out."""

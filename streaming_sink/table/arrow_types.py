@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
-from streaming_sink.tasks.metrics import FIELD_ID
+from streaming_sink.tasks.leaves import FIELD_ID
 from timeline.errors import SchemaMismatchError
 
 

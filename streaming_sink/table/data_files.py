@@ -6,7 +6,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.typedef import Record
 
-from streaming_sink.tasks.job import WrittenFile
+from streaming_sink.tasks.results import WrittenFile
 
 
 def data_file(file: WrittenFile, spec: PartitionSpec, sort_order_id: int = 0) -> DataFile:

@@ -1,7 +1,5 @@
-"""Arrow batches in the shape of the table: columns by name or field id, in table order, with the table's
-types.
-
-Pure Arrow; runs inside tasks.
+"""Converts Arrow batches to a table's schema: columns matched by name or field id, in table order, with the
+table's types.
 """
 
 from __future__ import annotations
@@ -12,37 +10,34 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_sink.tasks.metrics import FIELD_ID
+from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.leaves import FIELD_ID
 
-Key = Callable[[pa.Field], object]
-"""What a column is matched by: its name (rows from Spark) or its field id (rows of the table's own files)."""
-
-
-class RowsDoNotFitError(ValueError):
-    """Rows contradict the table's schema in a way that only their values show."""
+Match = Callable[[pa.Field], object]
+"""Returns what matches a column: its name (rows from Spark), or its field id (rows of data files)."""
 
 
-def by_name(field: pa.Field) -> object:
+def match_name(field: pa.Field) -> object:
     return field.name
 
 
-def by_field_id(field: pa.Field) -> object:
+def match_field_id(field: pa.Field) -> object:
     return (field.metadata or {}).get(FIELD_ID)
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema, key: Key = by_name) -> pa.RecordBatch:
+def conform(batch: pa.RecordBatch, schema: pa.Schema, match: Match = match_name) -> pa.RecordBatch:
     """Return `batch` with exactly the columns and types of `schema`; a column that it lacks becomes nulls.
 
     Raises RowsDoNotFitError for a null in a required column. Columns that need no cast are not copied.
     """
-    given = {key(field): index for index, field in enumerate(batch.schema)}
+    given = {match(field): index for index, field in enumerate(batch.schema)}
     columns = []
     for target in schema:
-        index = given.get(key(target))
+        index = given.get(match(target))
         if index is None:
             column = pa.nulls(batch.num_rows, target.type)
         else:
-            column = _conform_array(batch.column(index), target, key)
+            column = _conform_array(batch.column(index), target, match)
         _require_values(column, target)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -55,16 +50,16 @@ def _require_values(column: pa.Array, target: pa.Field) -> None:
         )
 
 
-def _conform_array(array: pa.Array, target: pa.Field, key: Key) -> pa.Array:
+def _conform_array(array: pa.Array, target: pa.Field, match: Match) -> pa.Array:
     wanted = target.type
     if pa.types.is_struct(wanted):
-        return _conform_struct(array, wanted, key)
+        return _conform_struct(array, wanted, match)
     if pa.types.is_list(wanted):
-        values = _conform_array(array.values, wanted.value_field, key)
+        values = _conform_array(array.values, wanted.value_field, match)
         return pa.ListArray.from_arrays(_offsets(array), values, type=wanted, mask=_null_mask(array))
     if pa.types.is_map(wanted):
-        keys = _conform_array(array.keys, wanted.key_field, key)
-        items = _conform_array(array.items, wanted.item_field, key)
+        keys = _conform_array(array.keys, wanted.key_field, match)
+        items = _conform_array(array.items, wanted.item_field, match)
         return pa.MapArray.from_arrays(_offsets(array), keys, items, type=wanted, mask=_null_mask(array))
     if array.type == wanted:
         return array
@@ -73,16 +68,18 @@ def _conform_array(array: pa.Array, target: pa.Field, key: Key) -> pa.Array:
     return array.cast(wanted)
 
 
-def _conform_struct(array: pa.Array, wanted: pa.StructType, key: Key) -> pa.Array:
-    given = {key(array.type.field(index)): index for index in range(array.type.num_fields)}
+def _conform_struct(array: pa.Array, wanted: pa.StructType, match: Match) -> pa.Array:
+    given = {match(array.type.field(index)): index for index in range(array.type.num_fields)}
     children = array.flatten()  # a child is null where its parent is
     fields = [wanted.field(index) for index in range(wanted.num_fields)]
     columns = []
     present = pc.sum(array.is_valid()).as_py() or 0
     for field in fields:
-        index = given.get(key(field))
+        index = given.get(match(field))
         column = (
-            pa.nulls(len(array), field.type) if index is None else _conform_array(children[index], field, key)
+            pa.nulls(len(array), field.type)
+            if index is None
+            else _conform_array(children[index], field, match)
         )
         if not field.nullable and len(column) - column.null_count < present:
             raise RowsDoNotFitError(f"column is required by the table but holds nulls: {field.name}")

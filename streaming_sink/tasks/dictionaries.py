@@ -1,8 +1,8 @@
-"""Which columns of a file are worth a dictionary.
+"""Chooses the columns of a file that are encoded with a dictionary.
 
-pyarrow builds a dictionary for every column and gives it up only when it outgrows its page. For a column of
-mostly different values that costs more time than all the rest, and makes larger files (ten columns of 50,000
-rows: 1.8 times the processor time, a third more bytes). So a sample of the first row group decides.
+By default pyarrow builds a dictionary for every column, and drops it only when it outgrows its page. For a
+column of mostly different values that costs more time than all the rest, and makes larger files (ten columns
+of 50,000 rows: 1.8 times the processor time, a third more bytes). So a sample of the first row group decides.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import exp
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_sink.tasks.metrics import Leaf
+from streaming_sink.tasks.leaves import Leaf, leaf_values
 
 _SLICES = 8
 _SLICE_ROWS = 512
@@ -21,8 +21,7 @@ _WORTH = 0.4
 
 
 class DictionaryChoice:
-    """The columns that the new files of one task encode with a dictionary: the first rows that it encodes
-    decide."""
+    """The columns that the new files of one task encode with a dictionary, chosen by its first row group."""
 
     def __init__(self, columns: tuple[Leaf, ...]) -> None:
         self._columns = columns
@@ -31,12 +30,12 @@ class DictionaryChoice:
     def paths(self, table: pa.Table) -> list[str]:
         """Return the Parquet paths of the chosen columns; `table` is a first row group."""
         if self._chosen is None:
-            self._chosen = worth_a_dictionary(table, self._columns)
+            self._chosen = choose_dictionaries(table, self._columns)
         return self._chosen
 
 
-def worth_a_dictionary(table: pa.Table, columns: tuple[Leaf, ...]) -> list[str]:
-    """Return the Parquet paths of the columns to encode with a dictionary, judged by a sample of `table`."""
+def choose_dictionaries(table: pa.Table, columns: tuple[Leaf, ...]) -> list[str]:
+    """Return the Parquet paths of the columns to encode with a dictionary, by a sample of `table`."""
     sample = _sample(table)
     return [leaf.parquet_path for leaf in columns if _is_worth(sample, leaf, table.num_rows)]
 
@@ -52,19 +51,15 @@ def _sample(table: pa.Table) -> pa.Table:
 def _is_worth(sample: pa.Table, leaf: Leaf, rows: int) -> bool:
     if leaf.repeated:
         return True
-    column = sample.column(leaf.path[0])
-    for index in leaf.path[1:]:
-        column = pc.struct_field(column, [index])
-    if isinstance(leaf.type, pa.BaseExtensionType):
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], leaf.type.storage_type)
+    column = leaf_values(sample.column(leaf.path[0]), leaf)
     values = len(column) - column.null_count
     if not values:
         return True
     different = pc.count_distinct(column, mode="only_valid").as_py()
-    return different_among(rows * values // len(column), values, different) <= _WORTH
+    return distinct_fraction(rows * values // len(column), values, different) <= _WORTH
 
 
-def different_among(rows: int, sampled: int, different: int) -> float:
+def distinct_fraction(rows: int, sampled: int, different: int) -> float:
     """Return the expected fraction of different values among `rows`, of which a sample of `sampled` has
     `different`.
 

@@ -1,7 +1,7 @@
-"""Parquet's modular encryption: under which keys a file is, by their names, and who wraps and unwraps keys.
+"""Parquet's modular encryption: which keys encrypt a file, and the client that wraps and unwraps data keys.
 
-Each file has data keys of its own, which are in its footer, wrapped by master keys that never leave the key
-management service, or whatever stands behind `Keys`. Here are names only: in plans, in the table, in reports.
+Each file has data keys of its own, stored in its footer, wrapped by master keys that never leave the key
+management service behind `Keys`. Plans, manifests and reports hold names of keys, never keys.
 """
 
 from __future__ import annotations
@@ -13,46 +13,44 @@ from typing import Any, Protocol
 
 import pyarrow.parquet.encryption as pe
 
-from streaming_sink.tasks.metrics import Leaf
+from streaming_sink.tasks.errors import KeysError
+from streaming_sink.tasks.leaves import Leaf
 
 _FORMAT = "parquet-modular-encryption"
 _SEPARATORS = frozenset(",:;")
-"""Of keys and columns, where the key tools of Parquet list them."""
+"""What separates keys and columns in the lists of Parquet's key tools."""
 
 
 class Keys(Protocol):
     """Makes a client of the key management service.
 
-    It is pickled to the tasks and called there, so it should hold where keys are, and no key: credentials
-    are best found in the worker's own environment. Used by one task at a time.
+    It is pickled to the tasks and called there, so it should hold the address of keys, and no key; take
+    credentials from the worker's own environment. Used by one task at a time.
     """
 
     def __call__(self) -> pe.KmsClient:
         """Return a client that wraps and unwraps a data key by the name of a master key."""
 
 
-class KeysError(Exception):
-    """A key cannot be had. The text says which, and nothing of what the client said: that may be a secret."""
-
-
 @dataclass(frozen=True, slots=True)
 class KeyNames:
-    """Under which master keys a file is: the footer's, and those of columns, by the field ids of leaves.
+    """The names of the master keys that encrypt a file: its footer's, and those of columns, by the field ids
+    of leaves.
 
-    Without columns of their own all are under the footer's key; else those that are not named are plain.
+    Without column keys the footer's key encrypts all columns; otherwise columns not named are plain.
     """
 
     footer: str
     columns: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Return what the table says of the file, as Iceberg's `key_metadata`."""
+        """Return the names as Iceberg's `key_metadata` of the file holds them."""
         said = {"format": _FORMAT, "footer-key": self.footer, "column-keys": dict(self.columns)}
         return json.dumps(said, sort_keys=True).encode()
 
     @classmethod
     def from_bytes(cls, said: bytes) -> KeyNames | None:
-        """Return the names that `to_bytes` wrote, or None for what another writer did."""
+        """Return the names that `to_bytes` wrote, or None for another writer's metadata."""
         try:
             known = json.loads(said)
             if known["format"] != _FORMAT:
@@ -63,13 +61,13 @@ class KeyNames:
             return None
 
     def hides(self, field_id: int) -> bool:
-        """Return whether the values of a leaf cannot be read without a key."""
+        """Return whether a leaf's values are encrypted."""
         return not self.columns or any(field_id in fields for _, fields in self.columns)
 
 
 class Cipher:
-    """Turns names of keys into what pyarrow reads and writes by. Remembers, in each process, the keys that it
-    has unwrapped; what pickles of it is `keys` alone.
+    """Turns names of keys into pyarrow's encryption properties. Caches unwrapped keys in its process; only
+    `keys` is pickled.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -85,7 +83,7 @@ class Cipher:
         keys = {key: [paths[it] for it in fields if it in paths] for key, fields in names.columns}
         keys = {key: found for key, found in keys.items() if found}  # a column may have been dropped since
         if unfit := [text for key, found in keys.items() for text in (key, *found) if _SEPARATORS & {*text}]:
-            # pyarrow would take it for several names, and might leave the column plain.
+            # pyarrow would read it as several names, and might leave the column plain.
             raise KeysError(
                 f"a name with {' '.join(sorted(_SEPARATORS))} cannot have a key of its own: {unfit[0]}"
             )
@@ -98,7 +96,7 @@ class Cipher:
         return self._crypto().file_encryption_properties(pe.KmsConnectionConfig(), asked)
 
     def decryption(self) -> Any:
-        """Return the properties to read a file by, whose footer names its keys. Reading raises KeysError."""
+        """Return the properties that read a file whose footer names its keys. Reading raises KeysError."""
         how = pe.DecryptionConfiguration()
         return self._crypto().file_decryption_properties(pe.KmsConnectionConfig(), how)
 
@@ -109,23 +107,23 @@ class Cipher:
 
 
 class _Client(pe.KmsClient):  # type: ignore[misc]  # pyarrow states no types
-    """The user's client, whose failures name the key and hide the rest."""
+    """The user's client; its errors name the key and hide the rest."""
 
     def __init__(self, keys: Keys) -> None:
         super().__init__()
-        self._client = _told("make a client", keys)
+        self._client = _call_client("make a client", keys)
 
     def wrap_key(self, key: bytes, name: str) -> Any:
-        return _told(f"wrap a key by {name!r}", self._client.wrap_key, key, name)
+        return _call_client(f"wrap a key by {name!r}", self._client.wrap_key, key, name)
 
     def unwrap_key(self, wrapped: str, name: str) -> Any:
-        return _told(f"unwrap a key by {name!r}", self._client.unwrap_key, wrapped, name)
+        return _call_client(f"unwrap a key by {name!r}", self._client.unwrap_key, wrapped, name)
 
 
-def _told(what: str, call: Any, *given: Any) -> Any:
+def _call_client(what: str, call: Any, *arguments: Any) -> Any:
     failed = ""
     try:
-        return call(*given)
-    except Exception as failure:  # noqa: BLE001 - whatever a client raises; its words may hold a key
+        return call(*arguments)
+    except Exception as failure:  # noqa: BLE001 - a client may raise anything; its text may hold a key
         failed = type(failure).__name__
-    raise KeysError(f"the keys could not {what}: {failed}")  # here, so that it carries no context
+    raise KeysError(f"the keys could not {what}: {failed}")  # outside of except: without the context

@@ -1,13 +1,13 @@
-"""Spares reused Python workers the re-reading of zip archives that have not changed.
+"""Keeps reused Python workers from reading zip archives again that have not changed.
 
 PySpark calls `importlib.invalidate_caches()` before every task, so that files that came with `addPyFile` are
 found. Its workers import PySpark itself from `pyspark.zip`, through about a dozen importers, and each of them
-answers by reading the archive's directory of more than a thousand entries again: tens of milliseconds a
+then reads the archive's directory of more than a thousand entries again: tens of milliseconds a
 task, as long as a small batch takes to write.
 
-While this is switched on, a zip importer reads its archive again only if the archive is another file, or has
+While this is enabled, a zip importer reads its archive again only if the archive is another file, or has
 another size or time of change, than when that importer last read it. So nothing that changed is missed. The
-environment variable STREAMING_SINK_FAST_WORKERS=0, on the driver, switches it off.
+environment variable STREAMING_SINK_FAST_WORKERS=0, on the driver, disables it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _original: Any = zipimport.zipimporter.invalidate_caches
 _LAST_READ = "_streaming_sink_last_read"
 
 
-def wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the driver's environment leaves it on."""
+def is_enabled(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the driver's environment leaves it enabled."""
     return environment.get(SWITCH, "1") != "0"
 
 
-def switch(on: bool) -> None:
-    """Switch it on or off in this process, from the next task on."""
+def set_enabled(enabled: bool) -> None:
+    """Enable or disable it in this process, from the next task on."""
     # Not by an assignment, which mypy refuses for a method.
-    setattr(zipimport.zipimporter, "invalidate_caches", _invalidate_if_changed if on else _original)  # noqa: B010
+    setattr(zipimport.zipimporter, "invalidate_caches", _invalidate_if_changed if enabled else _original)  # noqa: B010
 
 
 def _invalidate_if_changed(importer: Any) -> None:
@@ -42,7 +42,7 @@ def _invalidate_if_changed(importer: Any) -> None:
 
 def _identity(archive: str) -> tuple[int, int, int, int] | None:
     try:
-        found = os.stat(archive)
+        stat = os.stat(archive)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -16,49 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-FIELD_ID = b"PARQUET:field_id"
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One primitive column of the Parquet file, in the file's order."""
-
-    field_id: int
-    type: pa.DataType
-    path: tuple[int, ...]
-    """Indexes from the top-level column down; () below a list or a map."""
-    parquet_path: str
-    """Its name as Parquet spells it, through the groups that lists and maps put in between."""
-    repeated: bool
-    """It stands below a list or a map: it has counts but no bounds, as in Iceberg."""
-
-
-def field_id(arrow_field: pa.Field) -> int:
-    """Return the field's Iceberg id. KeyError if it has none."""
-    return int((arrow_field.metadata or {})[FIELD_ID])
-
-
-def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
-    """Return the primitive columns of `schema` in the order in which Parquet stores them."""
-    found: list[Leaf] = []
-
-    def visit(arrow_field: pa.Field, path: tuple[int, ...], name: str, repeated: bool) -> None:
-        kind = arrow_field.type
-        if pa.types.is_struct(kind):
-            for index in range(kind.num_fields):
-                child = kind.field(index)
-                visit(child, (*path, index), f"{name}.{child.name}", repeated)
-        elif pa.types.is_list(kind):
-            visit(kind.value_field, path, f"{name}.list.element", True)
-        elif pa.types.is_map(kind):
-            visit(kind.key_field, path, f"{name}.key_value.key", True)
-            visit(kind.item_field, path, f"{name}.key_value.value", True)
-        else:
-            found.append(Leaf(field_id(arrow_field), kind, path, name, repeated))
-
-    for index, top in enumerate(schema):
-        visit(top, (index,), top.name, False)
-    return tuple(found)
+from streaming_sink.tasks.leaves import Leaf, leaf_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +86,16 @@ def lower_bound(kind: pa.DataType, raw: Any, length: int | None) -> bytes | None
 
 
 def upper_bound(kind: pa.DataType, raw: Any, length: int | None) -> bytes | None:
-    """Return Iceberg's bytes of a value that no value of the column is above, or None where truncation leaves
+    """Return Iceberg's bytes of a value that no value of the column is above, or None if truncation leaves
     none."""
     if pa.types.is_string(kind):
-        return bytes(raw) if length is None else _truncated_text_above(raw.decode(), length)
+        return bytes(raw) if length is None else _truncate_text_up(raw.decode(), length)
     if pa.types.is_binary(kind):
-        return bytes(raw) if length is None else _truncated_bytes_above(bytes(raw), length)
+        return bytes(raw) if length is None else _truncate_bytes_up(bytes(raw), length)
     return _single_value(kind, raw)
 
 
-def _truncated_text_above(text: str, length: int) -> bytes | None:
+def _truncate_text_up(text: str, length: int) -> bytes | None:
     if len(text) <= length:
         return text.encode()
     for end in range(length, 0, -1):
@@ -149,7 +107,7 @@ def _truncated_text_above(text: str, length: int) -> bytes | None:
     return None
 
 
-def _truncated_bytes_above(data: bytes, length: int) -> bytes | None:
+def _truncate_bytes_up(data: bytes, length: int) -> bytes | None:
     if len(data) <= length:
         return data
     for end in range(length, 0, -1):
@@ -188,14 +146,13 @@ def _order(kind: pa.DataType) -> Any:
     if pa.types.is_decimal(kind):
         return lambda raw: raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
     if pa.types.is_floating(kind):
-        # Parquet writes -0.0 as the least zero and 0.0 as the greatest; Python's order cannot tell them
-        # apart.
+        # Parquet writes -0.0 as the least zero and 0.0 as the greatest; for Python they are equal.
         return lambda raw: (raw, math.copysign(1.0, raw))
     return None
 
 
 def _is_uuid(leaf: Leaf) -> bool:
-    # Readers disagree on whether bytes of a UUID compare signed or unsigned, so a bound could hide rows.
+    # Readers disagree whether the bytes of a UUID compare as signed or unsigned, so a bound could hide rows.
     return isinstance(leaf.type, pa.BaseExtensionType)
 
 
@@ -205,8 +162,6 @@ def nan_counts(table: pa.Table, columns: tuple[Leaf, ...]) -> dict[int, int]:
     for leaf in columns:
         if leaf.repeated or not pa.types.is_floating(leaf.type):
             continue
-        column = table.column(leaf.path[0])
-        for index in leaf.path[1:]:
-            column = pc.struct_field(column, [index])
+        column = leaf_values(table.column(leaf.path[0]), leaf)
         counts[leaf.field_id] = pc.sum(pc.is_nan(column)).as_py() or 0
     return counts

@@ -1,42 +1,36 @@
-"""Rows to table partitions inside a task: Iceberg's transforms over Arrow arrays, keys, and folder names.
+"""Iceberg's partitioning over Arrow arrays: transforms, and the partition keys of rows.
 
 Keys hold Iceberg's internal values, as pyiceberg reads them from a manifest: a date or day is the days since
-1970, a
-timestamp its microseconds, a decimal a Decimal, a UUID a UUID.
+1970, a timestamp its microseconds, a decimal a Decimal, a UUID a UUID.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Hashable, Iterator, Sequence
-from datetime import datetime, timedelta, timezone
 from decimal import Context, Decimal
-from hashlib import sha1
 from math import isnan
 from typing import Any
-from urllib.parse import quote_plus
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from planners.model import PartitionKey
-from streaming_sink.tasks.batches import RowsDoNotFitError
+from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.job import PartitionSource
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _HOUR_MICROS = 3_600_000_000
 _MOST_HOURS = 2**31 - 2
 _WIDE = Context(prec=80)
 
 
-def transformed(array: pa.Array, transform: str) -> pa.Array:
+def apply_transform(array: pa.Array, transform: str) -> pa.Array:
     """Return `array` after an Iceberg transform, named as metadata names it. Nulls stay null."""
     if transform == "identity":
         return array
     if transform == "void":
         return pa.nulls(len(array), array.type)
-    # Loading the Rust library costs ten milliseconds that an unpartitioned table need not pay.
+    # The Rust library takes ten milliseconds to load; writing to an unpartitioned table does without.
     from pyiceberg_core import transform as rust
 
     if isinstance(array, pa.ExtensionArray):
@@ -82,6 +76,14 @@ def source_array(batch: pa.RecordBatch, source: Sequence[str]) -> pa.Array:
     return array
 
 
+def source_type(schema: pa.Schema, source: Sequence[str]) -> pa.DataType:
+    """Return the Arrow type of a (nested) source column."""
+    kind = schema.field(source[0]).type
+    for name in source[1:]:
+        kind = kind.field(name).type
+    return kind
+
+
 def split(
     batch: pa.RecordBatch, fields: Sequence[PartitionSource]
 ) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
@@ -95,8 +97,10 @@ def split(
     if not fields:
         yield (), batch
         return
-    encoded = [_encode(transformed(source_array(batch, field.source), field.transform)) for field in fields]
-    groups = pc.dictionary_encode(_combined([each.indices for each in encoded])).indices
+    encoded = [
+        _encode(apply_transform(source_array(batch, field.source), field.transform)) for field in fields
+    ]
+    groups = pc.dictionary_encode(_combine_codes([each.indices for each in encoded])).indices
     order = pc.sort_indices(groups)  # stable
     choices = [
         _internal_values(each.dictionary, _is_uuid(batch, field))
@@ -114,7 +118,7 @@ def split(
 
 def key_texts(batch: pa.RecordBatch, field: PartitionSource) -> pa.Array:
     """Return `key_text` of every row's value of one partition field."""
-    encoded = _encode(transformed(source_array(batch, field.source), field.transform))
+    encoded = _encode(apply_transform(source_array(batch, field.source), field.transform))
     values = _internal_values(encoded.dictionary, _is_uuid(batch, field))
     return pa.array([key_text(value) for value in values], pa.string()).take(encoded.indices)
 
@@ -124,7 +128,7 @@ def key_text(value: Hashable) -> str | None:
     return None if value is None else str(value)
 
 
-def _combined(codes: list[pa.Array]) -> pa.Array:
+def _combine_codes(codes: list[pa.Array]) -> pa.Array:
     """Return one integer a row that is equal exactly where all of `codes` are."""
     combined = codes[0].cast(pa.int64())
     for each in codes[1:]:
@@ -146,9 +150,9 @@ def _is_uuid(batch: pa.RecordBatch, field: PartitionSource) -> bool:
 
 
 _NAN = float("nan")
-"""One object for all: a NaN equals only itself, so as a key it must be the same object."""
+"""One object for all: a NaN equals only itself, so every key must hold the same object."""
 _NO_SIGN = 0.0
-"""Added to -0.0 it gives 0.0: who compares by bits would look for one of them, and miss the other."""
+"""Added to -0.0 it gives 0.0: readers that compare bytes would search for one of them, and miss the other."""
 
 
 def _internal_values(array: pa.Array, is_uuid: bool) -> list[Hashable]:
@@ -163,59 +167,3 @@ def _internal_values(array: pa.Array, is_uuid: bool) -> list[Hashable]:
     if pa.types.is_floating(kind):
         return [None if value is None else _NAN if isnan(value) else value + _NO_SIGN for value in values]
     return values
-
-
-def partition_path(key: PartitionKey, fields: Sequence[PartitionSource], schema: pa.Schema) -> str:
-    """Return the folder of a partition below `data/`, as Hive and Iceberg spell it: `name=value/…`, "" for no
-    fields.
-
-    Engines never read values from it. A name too long for a file system is cut and ends in its hash.
-    """
-    parts = []
-    for value, field in zip(key, fields, strict=True):
-        text = "null" if value is None else _human(value, field.transform, source_type(schema, field.source))
-        part = f"{quote_plus(field.name, safe='')}={quote_plus(text, safe='')}"
-        if len(part) > _LONGEST_NAME:
-            part = part[: _LONGEST_NAME - 41] + "~" + sha1(part.encode()).hexdigest()
-        parts.append(part)
-    return "/".join(parts)
-
-
-_LONGEST_NAME = 200
-"""File systems take 255 bytes."""
-
-
-def source_type(schema: pa.Schema, source: Sequence[str]) -> pa.DataType:
-    """Return the Arrow type of a (nested) source column."""
-    kind = schema.field(source[0]).type
-    for name in source[1:]:
-        kind = kind.field(name).type
-    return kind
-
-
-def _human(value: Any, transform: str, kind: pa.DataType) -> str:
-    try:
-        return _dated(value, transform, kind)
-    except (OverflowError, ValueError):  # years beyond 9999 and before 1, which Iceberg has and Python lacks
-        return str(value)
-
-
-def _dated(value: Any, transform: str, kind: pa.DataType) -> str:
-    if transform == "year":
-        return f"{1970 + value:04}"
-    if transform == "month":
-        return f"{1970 + value // 12:04}-{value % 12 + 1:02}"
-    if transform == "hour":
-        return (_EPOCH + timedelta(hours=value)).strftime("%Y-%m-%d-%H")
-    if transform == "day" or (transform == "identity" and pa.types.is_date32(kind)):
-        return (_EPOCH + timedelta(days=value)).date().isoformat()
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    if transform == "identity" and pa.types.is_time64(kind):
-        return (_EPOCH + timedelta(microseconds=value)).time().isoformat()
-    if transform == "identity" and pa.types.is_timestamp(kind):
-        at = _EPOCH + timedelta(microseconds=value)
-        return (at if kind.tz else at.replace(tzinfo=None)).isoformat()
-    return str(value)

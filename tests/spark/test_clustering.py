@@ -27,7 +27,7 @@ from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.clustering.strategies import Sort
 from streaming_sink.tasks.job import FileIds
-from streaming_sink.tasks.worker import TaskWriter
+from streaming_sink.tasks.write_task import TaskWriter
 from tests.spark.streams import metadata_file
 from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.names import version_path
@@ -186,7 +186,7 @@ class Adversary:
     [
         ("dies", "crashed"),
         ("raises", "out of ideas"),
-        ("loses", "'adversary' returned other rows than it was given: 4,499 instead of 4,500"),
+        ("loses", "'adversary' returned other rows than it received: 4,499 instead of 4,500"),
         ("doubles", "4,501 instead of 4,500"),
         ("exchanges", "as many, with checksum"),
     ],

@@ -33,7 +33,7 @@ from streaming_sink import IcebergSink
 from streaming_sink.batch import landing, routes, writer
 from streaming_sink.batch.planning import Experience
 from streaming_sink.batch.profile import Profile, count_rows
-from streaming_sink.tasks.worker import WriteTask
+from streaming_sink.tasks.write_task import WriteTask
 from tests.jvm import executor_options
 from tests.spark.streams import ids_of, metadata_file
 

@@ -29,7 +29,7 @@ from streaming_sink.commands.cli import DONE, main
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.job import FileIds
-from streaming_sink.tasks.worker import TaskWriter
+from streaming_sink.tasks.write_task import TaskWriter
 from tests.spark.streams import (
     SMALL,
     add_files,
@@ -223,7 +223,7 @@ def test_a_pass_that_fails_is_told_and_the_stream_goes_on(spark, tmp_path, locat
     sink = IcebergSink(location, clustering=broken, fill_policy="never")
     drain(spark, tmp_path / "source", sink, checkpoint)
     assert [report.outcome for report in sink.reports] == ["committed"] * 3
-    assert all("returned other rows than it was given" in report.clustering for report in sink.reports)
+    assert all("returned other rows than it received" in report.clustering for report in sink.reports)
     assert ids_of(location) == source_ids(3)
     assert not pending_plans(head_of(location).properties)
 

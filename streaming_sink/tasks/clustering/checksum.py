@@ -1,4 +1,4 @@
-"""A checksum of rows as a multiset: their order and their files do not count, everything else does."""
+"""A checksum of rows as a multiset: it does not depend on their order or files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def checksum(batches: Iterable[pa.RecordBatch]) -> int:
     for batch in batches:
         rows = np.zeros(batch.num_rows, dtype=np.uint64)
         for column in batch.columns:
-            # What mixes the columns is not symmetric, so that values that changed places are seen.
-            rows = _mixed(rows * np.uint64(31) + _hashes(column))
+            # Not symmetric in the columns: values that changed columns change the sum.
+            rows = _mix(rows * np.uint64(31) + _hashes(column))
         total += int(rows.sum(dtype=np.uint64))
     return total % 2**64
 
@@ -32,24 +32,24 @@ def _hashes(column: pa.Array) -> _Hashes:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     kind = column.type
-    found = np.full(len(column), _NULL, dtype=np.uint64)
+    hashes = np.full(len(column), _NULL, dtype=np.uint64)
     present = column.drop_null()
     if not len(present):
-        return found
-    found[column.is_valid().to_numpy(zero_copy_only=False)] = _of_values(present, kind)
-    return found
+        return hashes
+    hashes[column.is_valid().to_numpy(zero_copy_only=False)] = _hash_values(present, kind)
+    return hashes
 
 
-def _of_values(values: pa.Array, kind: pa.DataType) -> _Hashes:
+def _hash_values(values: pa.Array, kind: pa.DataType) -> _Hashes:
     if pa.types.is_primitive(kind) and not pa.types.is_decimal(kind):
         if pa.types.is_boolean(kind):
             values = values.cast(pa.uint8())
         plain: npt.NDArray[Any] = values.view(_INTEGERS[values.type.bit_width]).to_numpy(zero_copy_only=False)
-        return _mixed(plain.astype(np.uint64))
+        return _mix(plain.astype(np.uint64))
     if pa.types.is_nested(kind):
-        return _hashed(pickle.dumps(value) for value in values.to_pylist())
+        return _digests(pickle.dumps(value) for value in values.to_pylist())
     encoded = pc.dictionary_encode(values)
-    different = _hashed(str(value).encode() for value in encoded.dictionary.to_pylist())
+    different = _digests(str(value).encode() for value in encoded.dictionary.to_pylist())
     of_rows: _Hashes = different[encoded.indices.to_numpy()]
     return of_rows
 
@@ -57,14 +57,14 @@ def _of_values(values: pa.Array, kind: pa.DataType) -> _Hashes:
 _INTEGERS = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 
-def _hashed(values: Iterable[bytes]) -> _Hashes:
+def _digests(values: Iterable[bytes]) -> _Hashes:
     digests = b"".join(blake2b(value, digest_size=8).digest() for value in values)
     return np.frombuffer(digests, dtype=np.uint64)
 
 
-def _mixed(values: _Hashes) -> _Hashes:
+def _mix(values: _Hashes) -> _Hashes:
     """Return the finaliser of splitmix64 of each value."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: _Hashes = values ^ (values >> np.uint64(31))
-    return mixed
+    finalised: _Hashes = values ^ (values >> np.uint64(31))
+    return finalised

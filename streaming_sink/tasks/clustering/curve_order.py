@@ -1,4 +1,4 @@
-"""Orders along space-filling curves, over columns of any type: ranks among quantiles that a sample shows."""
+"""Orders along space-filling curves over columns of any type, by ranks among the quantiles of a sample."""
 
 from __future__ import annotations
 
@@ -10,43 +10,44 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from planners.clustering import curves
-from streaming_sink.tasks.clustering.ordering import Key, Order, sortable, top_names, values_of
+from streaming_sink.tasks.clustering.ordering import Key, Order, sort_column, top_level_names
 from streaming_sink.tasks.clustering.rows import GroupRows
+from streaming_sink.tasks.leaves import leaf_values
 
 _RANKED_ROWS = 1024
-"""Text is ranked so many rows at a time, which bounds the copies that this takes."""
+"""Text is ranked so many rows at a time, which bounds the copies that ranking makes."""
 _BUCKETS = 1024
-"""Quantiles of a column. A group makes tens of files: finer ranks would not change what is in which."""
+"""Quantiles of a column. A group makes tens of files: finer ranks would hardly change their rows."""
 _EVEN_BITS = 16
-"""Bits of a column where the key has room, so that few ranks of one weigh as much as many of another."""
+"""Bits of a column if the key has room, so that few ranks of one column weigh as much as many of another."""
 
 _CURVES = {"zorder": curves.zorder, "hilbert": curves.hilbert}
 
 
-def along_curve(group: GroupRows, curve: str) -> Order:
+def order_along_curve(group: GroupRows, curve: str) -> Order:
     """Return the order along "zorder" or "hilbert" through the group's columns.
 
-    Reads these columns once for a sample of rows, the same in every attempt. A curve has no direction, so
-    that only the place of nulls counts of a `SortField`. ValueError for more columns than a key has room for.
+    Reads these columns once for a sample of rows, the same in every attempt. A curve has no direction: of a
+    `SortField` only the null order counts. ValueError for more columns than a key has room for.
     """
-    columns = [sortable(group.schema, field.column) for field in group.sort_by]
+    columns = [sort_column(group.schema, field.column) for field in group.sort_by]
     nulls_first = [field.nulls_first for field in group.sort_by]
     bits = bits_per_column(len(columns))
-    tops = top_names(group.schema, columns)
+    tops = top_level_names(group.schema, columns)
     sample = group.sample(tops)
     boundaries = [
-        curves.quantile_boundaries(_comparable(values_of(sample.column(top), leaf).drop_null()), _BUCKETS)
+        curves.quantile_boundaries(_comparable(leaf_values(sample.column(top), leaf).drop_null()), _BUCKETS)
         for top, leaf in zip(tops, columns, strict=True)
     ]
 
-    def keys(rows: pa.Table) -> list[Key]:
+    def order(rows: pa.Table) -> list[Key]:
         ranks = [
-            curves.spread(_ranks(values_of(rows.column(top), leaf), known, first), len(known), bits)
+            curves.spread(_ranks(leaf_values(rows.column(top), leaf), known, first), len(known), bits)
             for top, leaf, known, first in zip(tops, columns, boundaries, nulls_first, strict=True)
         ]
         return [Key(pa.chunked_array([pa.array(_CURVES[curve](ranks, bits))]))]
 
-    return keys
+    return order
 
 
 def bits_per_column(columns: int) -> int:
@@ -62,27 +63,27 @@ def bits_per_column(columns: int) -> int:
 
 def _ranks(values: pa.ChunkedArray, boundaries: npt.NDArray[Any], nulls_first: bool) -> curves.Ranks:
     nulls = values.is_null().to_numpy() if values.null_count else np.zeros(len(values), dtype=np.bool_)
-    found = np.zeros(len(values), dtype=np.uint64)
+    ranks = np.zeros(len(values), dtype=np.uint64)
     present = values.drop_null()
     if boundaries.dtype == object and len(present):
-        found[~nulls] = np.concatenate(
+        ranks[~nulls] = np.concatenate(
             [
-                _ranks_of_different(present.slice(start, _RANKED_ROWS), boundaries)
+                _rank_distinct(present.slice(start, _RANKED_ROWS), boundaries)
                 for start in range(0, len(present), _RANKED_ROWS)
             ]
         )
     elif len(present):
-        found[~nulls] = curves.ranks(_comparable(present), boundaries)
+        ranks[~nulls] = curves.ranks(_comparable(present), boundaries)
     if nulls_first:
-        found += np.uint64(1)
-        found[nulls] = 0
+        ranks += np.uint64(1)
+        ranks[nulls] = 0
     else:
-        found[nulls] = len(boundaries) + 1
-    return found
+        ranks[nulls] = len(boundaries) + 1
+    return ranks
 
 
-def _ranks_of_different(values: pa.ChunkedArray, boundaries: npt.NDArray[Any]) -> curves.Ranks:
-    """Rank each different value once: Python compares objects one by one."""
+def _rank_distinct(values: pa.ChunkedArray, boundaries: npt.NDArray[Any]) -> curves.Ranks:
+    """Return ranks, computed once for each distinct value: Python compares objects one by one."""
     encoded = pc.dictionary_encode(values.combine_chunks())
     ranked: curves.Ranks = curves.ranks(_comparable(encoded.dictionary), boundaries)
     of_rows: curves.Ranks = ranked[encoded.indices.to_numpy()]

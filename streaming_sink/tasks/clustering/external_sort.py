@@ -1,29 +1,30 @@
-"""Sorting more rows than memory holds: sorted runs on the worker's disk, merged a piece of each at a time."""
+"""External merge sort of more rows than memory holds: sorted runs on disk, merged piece by piece."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from streaming_sink.tasks.clustering.ordering import Order, sorting
+from streaming_sink.tasks.clustering.ordering import Order, sort_indices
+from streaming_sink.tasks.held_rows import HeldRows
+from streaming_sink.tasks.spill import SpillFile
 
 _RUN_SHARE = 6
-"""A run takes this part of the memory: sorting it needs a copy in one piece, and keys as large again."""
+"""A run takes this part of the memory: sorting needs a copy of it in one piece, and keys as large again."""
 _MERGE_SHARE = 8
 """The pieces of all runs together take this part: at most half as much again, and copies of that."""
 _PIECE_SHARE = 1024
 """A piece of a run on disk. A merge of up to 100 runs (16 times the memory) stays within its part."""
 _SLICE_SHARE = 32
-"""What is handed on at a time."""
+"""A batch that is yielded."""
 
 
 @dataclass
 class SortCounts:
-    """What sorting cost so far."""
+    """What sorting has cost."""
 
     spilled_bytes: int = 0
     runs: int = 0
@@ -34,69 +35,65 @@ def sort(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `batches` in order; rows with equal keys stay in the order in which they came.
 
-    Holds about `memory_bytes` of Arrow at most, whatever comes; a batch should be a small part of that.
+    Holds about `memory_bytes` of Arrow at most, however many rows come; a batch should be a small part of it.
     """
     runs: list[_Run] = []
-    held: list[pa.RecordBatch] = []
-    held_bytes = 0
+    held = HeldRows()
     try:
         for batch in batches:
-            if held and held_bytes + batch.nbytes > run_bytes(memory_bytes):
-                runs.append(_spilled(held, schema, order, memory_bytes, counts))
-                held_bytes = 0
-            held.append(batch)
-            held_bytes += batch.nbytes
+            if held.exceed_with(batch, run_bytes(memory_bytes)):
+                runs.append(_spill_run(held, schema, order, memory_bytes, counts))
+            held.add(batch)
         if not runs:
-            yield from _in_order(_taken(held, schema), order, memory_bytes // _SLICE_SHARE)
+            yield from _sort_in_memory(_take_rows(held, schema), order, memory_bytes // _SLICE_SHARE)
             return
-        if held:
-            runs.append(_spilled(held, schema, order, memory_bytes, counts))
-        yield from _merged(runs, order, memory_bytes)
+        if held.rows:
+            runs.append(_spill_run(held, schema, order, memory_bytes, counts))
+        yield from _merge_runs(runs, order, memory_bytes)
     finally:
         for run in runs:
             run.close()
 
 
 def run_bytes(memory_bytes: int) -> int:
-    """Return how much is sorted in memory."""
+    """Return the Arrow bytes that are sorted in memory."""
     return memory_bytes // _RUN_SHARE
 
 
-def _taken(held: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return the rows in one piece, and empty the list, so that they are not held twice."""
-    rows = pa.Table.from_batches(held, schema)
-    held.clear()
-    return rows.combine_chunks()
+def _take_rows(held: HeldRows, schema: pa.Schema) -> pa.Table:
+    """Return the held rows in one piece. `held` is empty before the copy is made, and the batches are not
+    held twice after it."""
+    return pa.Table.from_batches(held.take(), schema).combine_chunks()
 
 
-def _in_order(rows: pa.Table, order: Order, slice_bytes: int) -> Iterator[pa.RecordBatch]:
+def _sort_in_memory(rows: pa.Table, order: Order, slice_bytes: int) -> Iterator[pa.RecordBatch]:
     if rows.num_rows:
-        yield from _slices(rows, sorting(order(rows)), slice_bytes)
+        yield from _slices(rows, sort_indices(order(rows)), slice_bytes)
 
 
-def _slices(rows: pa.Table, places: pa.Array, slice_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows at these places, in batches of about so many bytes."""
+def _slices(rows: pa.Table, indices: pa.Array, slice_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows at these indices, in batches of about so many bytes."""
     count = max(1, rows.num_rows * slice_bytes // max(1, rows.nbytes))
-    for start in range(0, len(places), count):
-        yield from rows.take(places.slice(start, count)).combine_chunks().to_batches()
+    for start in range(0, len(indices), count):
+        yield from rows.take(indices.slice(start, count)).combine_chunks().to_batches()
 
 
-def _spilled(
-    held: list[pa.RecordBatch], schema: pa.Schema, order: Order, memory_bytes: int, counts: SortCounts
+def _spill_run(
+    held: HeldRows, schema: pa.Schema, order: Order, memory_bytes: int, counts: SortCounts
 ) -> _Run:
     run = _Run(schema)
-    for batch in _in_order(_taken(held, schema), order, memory_bytes // _PIECE_SHARE):
-        run.append(batch)
+    for batch in _sort_in_memory(_take_rows(held, schema), order, memory_bytes // _PIECE_SHARE):
+        run.write(batch)
     counts.runs += 1
     counts.spilled_bytes += run.finish()
     return run
 
 
-def _merged(runs: list[_Run], order: Order, memory_bytes: int) -> Iterator[pa.RecordBatch]:
+def _merge_runs(runs: list[_Run], order: Order, memory_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all runs in order.
 
-    Each round sorts what is held of the runs, and hands on the rows up to the first place where a run's next
-    piece might belong: the last row that is held of a run that has more on disk.
+    Each round sorts the held rows of all runs, and yields them up to the first position where a run's next
+    piece might belong: the last held row of a run that has more on disk.
     """
     enough = memory_bytes // _MERGE_SHARE // len(runs)
     while True:
@@ -107,42 +104,39 @@ def _merged(runs: list[_Run], order: Order, memory_bytes: int) -> Iterator[pa.Re
             return
         ends = np.cumsum([run.held.num_rows for run in runs])
         rows = pa.concat_tables([run.held for run in runs]).combine_chunks()
-        places = sorting(order(rows))
+        indices = sort_indices(order(rows))
         unfinished = [end - 1 for end, run in zip(ends, runs, strict=True) if run.has_more]
-        numbers = places.to_numpy(zero_copy_only=False)
+        numbers = indices.to_numpy(zero_copy_only=False)
         safe = int(np.isin(numbers, unfinished).argmax()) + 1 if unfinished else len(numbers)
-        handed = np.bincount(np.searchsorted(ends, numbers[:safe], side="right"), minlength=len(runs))
-        for run, count in zip(runs, handed, strict=True):
+        yielded = np.bincount(np.searchsorted(ends, numbers[:safe], side="right"), minlength=len(runs))
+        for run, count in zip(runs, yielded, strict=True):
             run.held = run.held.slice(int(count))
-        yield from _slices(rows, places.slice(0, safe), memory_bytes // _SLICE_SHARE)
+        yield from _slices(rows, indices.slice(0, safe), memory_bytes // _SLICE_SHARE)
 
 
 class _Run:
-    """Sorted rows in a temporary file, read back from the front. The file vanishes with the process."""
+    """Sorted rows on the worker's disk, read back from the front."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._file = tempfile.TemporaryFile(prefix="streaming-sink-")  # noqa: SIM115 - open until `close`
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), schema, options=options)
+        self._file = SpillFile(schema)
         self._next = 0
         self.held = schema.empty_table()
-        """The rows that are read back and not handed on."""
+        """The rows that are read back and not yet yielded."""
 
-    def append(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._file.write(batch)
 
     def finish(self) -> int:
-        """Return the bytes on disk. Nothing is appended after."""
-        self._writer.close()
-        self._file.flush()
-        size = self._file.tell()
-        self._reader = pa.ipc.open_file(pa.PythonFile(self._file, mode="r"))
+        """End writing, and return the bytes on disk."""
+        self._file.finish()
+        size = self._file.bytes
+        self._reader = self._file.open_reader()
         return size
 
     @property
     def has_more(self) -> bool:
-        """Whether rows of it are still on disk alone."""
-        return self._next < int(self._reader.num_record_batches)
+        """Whether some of its rows are on disk only."""
+        return self._next < self._file.count
 
     def refill(self, enough: int) -> None:
         """Read on until `enough` bytes are held, if fewer than half of that are left."""

@@ -1,17 +1,18 @@
-"""What the driver tells the task of one group and what it answers: plain values that pickle."""
+"""What the driver sends to the task of one clustering group, and what the task reports: plain values that
+pickle."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from planners.clustering.policy import SortField
 from planners.model import PartitionKey
-from streaming_sink.tasks.job import SortedBy, WorkerJob, WrittenFile
+from streaming_sink.tasks.job import SortedBy, WorkerJob
+from streaming_sink.tasks.results import WrittenFile
 
 if TYPE_CHECKING:
     from streaming_sink.tasks.clustering.rows import GroupRows
@@ -39,7 +40,7 @@ class Input:
     rows: int
     encrypted: bool = False
     sorted_by: tuple[SortedBy, ...] = ()
-    """The order of its rows that the table tells of."""
+    """The order of its rows by its entry in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +57,23 @@ class GroupJob:
     strategy: RowStrategy
     rows_per_file: int
     memory_bytes: int
-    """Arrow bytes that the task may hold; rows beyond it wait on the worker's disk."""
+    """Arrow bytes that the task may hold; further rows are spilled to the worker's disk."""
     checksum: bool
-    """Whether to read what was written, and compare it with the inputs as multisets of rows."""
+    """Whether to read the new files, and compare them with the inputs as multisets of rows."""
     order: str | None = None
-    """The order of the rows, for the names of the files to tell; None where they are only joined."""
+    """The order of the rows, which the files' names state; None if files are only joined."""
     level: int = 0
     has_remainder: bool = False
-    """The last file of the group stays small; without, files come out equal."""
-    cuts: tuple[float, ...] = ()
-    """Parts of the group's rows, ascending, behind which further tasks take over; () for one task alone."""
+    """The last file of the group takes the remaining rows; otherwise files are of equal size."""
+    range_ends: tuple[float, ...] = ()
+    """The parts of the group's rows, ascending, at which the ranges of its tasks end, except the last range;
+    () for a single task."""
     part: int = 0
-    """Which of the `len(cuts) + 1` ranges of the order this task takes."""
+    """The number of this task's range of the order, of `len(range_ends) + 1`."""
     sorted_by: tuple[SortedBy, ...] = ()
-    """The order of the rows, for the footers to tell."""
+    """The order of the rows, which the footers state."""
     file_by_file: bool = False
-    """Each input becomes one file, with its order: by its footer, and by its name."""
+    """Each input becomes one file of the same order, by its footer and its name."""
 
     @property
     def rows(self) -> int:
@@ -80,15 +82,15 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class GroupWritten:
-    """What one task wrote of a group, closed and durable: exactly as many rows as it took of the inputs."""
+    """What one task wrote of a group: closed and durable files, of as many rows as it took of the inputs."""
 
     files: tuple[WrittenFile, ...]
     seconds: float
     cpu_seconds: float
-    """Of the whole Python worker process, all its threads, while the group was rewritten."""
+    """Processor time of the Python worker process, all its threads, while it rewrote the group."""
     spilled_bytes: int
     ranges: bytes = b""
-    """A digest of where the ranges of the group meet: its tasks must agree."""
+    """A digest of the rows where the ranges of the group meet: its tasks must agree."""
 
     @property
     def rows(self) -> int:
@@ -97,19 +99,9 @@ class GroupWritten:
 
 @dataclass(frozen=True, slots=True)
 class GroupFailed:
-    """Why a group has no new files. What was written of it is deleted."""
+    """Why a group has no new files. Those that it had are deleted."""
 
     reason: str
 
 
 GroupResult = GroupWritten | GroupFailed
-
-
-def encode(result: GroupResult) -> bytes:
-    """Return the bytes in which a task hands `result` to the driver."""
-    return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
-
-
-def decode(data: bytes) -> GroupResult:
-    """Return the result that `encode` made. The bytes come from our own tasks, over Spark's own channel."""
-    return cast(GroupResult, pickle.loads(data))

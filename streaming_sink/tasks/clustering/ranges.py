@@ -1,4 +1,4 @@
-"""A group cut into ranges of its order: several tasks sort one each, and agree where each of them ends."""
+"""Ranges of a group's order: several tasks sort one each, and agree where each range ends."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_sink.tasks.clustering.ordering import Key, Order, sorting
+from streaming_sink.tasks.clustering.ordering import Key, Order, sort_indices
 
 
-def first_rows(sample: pa.Table, order: Order, cuts: Sequence[float]) -> pa.Table:
+def boundary_rows(sample: pa.Table, order: Order, range_ends: Sequence[float]) -> pa.Table:
     """Return the rows of the sample at which the second and later ranges begin.
 
-    `cuts`: the parts of all rows, ascending, below 1, that come before each. The same sample gives the same
-    rows. A sample without rows gives none: the first range then takes everything.
+    `range_ends`: the parts of all rows, ascending, below 1, at which the ranges before them end. The same
+    sample gives the same rows. A sample without rows gives none: the first range then takes all rows.
     """
     if not sample.num_rows:
         return sample
-    places = sorting(order(sample))
-    return sample.take(places.take([int(len(places) * cut) for cut in cuts]))
+    indices = sort_indices(order(sample))
+    return sample.take(indices.take([int(len(indices) * end) for end in range_ends]))
 
 
 def range_numbers(rows: pa.Table, firsts: pa.Table, order: Order) -> npt.NDArray[np.intp]:
-    """Return for each row the number of the range that it is in: how many of `firsts` it is not before.
+    """Return for each row the number of its range: how many of `firsts` do not come after it.
 
-    So each row is in exactly one range, whatever the order makes of its values.
+    So each row is in exactly one range, for any order.
     """
     together = pa.concat_tables([rows.select(firsts.column_names), firsts])
     keys = order(together)
@@ -38,18 +38,18 @@ def range_numbers(rows: pa.Table, firsts: pa.Table, order: Order) -> npt.NDArray
     return numbers
 
 
-def digest(firsts: pa.Table) -> bytes:
-    """Return what tells whether two tasks cut their group at the same rows."""
+def boundary_digest(firsts: pa.Table) -> bytes:
+    """Return a digest that is equal if two tasks have the same boundary rows."""
     return blake2b(repr(firsts.to_pylist()).encode(), digest_size=16).digest()
 
 
 def _is_before(keys: Sequence[Key], place: int) -> npt.NDArray[np.bool_]:
-    """Return which rows come before the one at `place`."""
+    """Return which rows come before the one at index `place`."""
     before = np.zeros(len(keys[0].values), dtype=np.bool_)
     alike = ~before
     for key in keys:
         value = key.values[place]
-        if not value.is_valid:  # an earlier key has set apart the rows that have a value here
+        if not value.is_valid:  # an earlier key separates the rows that have a value here
             continue
         compare = pc.greater if key.descending else pc.less
         before |= alike & _flags(compare(key.values, value))
@@ -57,6 +57,6 @@ def _is_before(keys: Sequence[Key], place: int) -> npt.NDArray[np.bool_]:
     return before
 
 
-def _flags(found: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    flags: npt.NDArray[np.bool_] = pc.fill_null(found, False).to_numpy()
+def _flags(compared: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    flags: npt.NDArray[np.bool_] = pc.fill_null(compared, False).to_numpy()
     return flags

@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from planners.clustering.plan import Strategy
 from planners.clustering.policy import nearest
-from streaming_sink.tasks.clustering.curve_order import along_curve
+from streaming_sink.tasks.clustering.curve_order import order_along_curve
 from streaming_sink.tasks.clustering.encrypting import Encrypt
 from streaming_sink.tasks.clustering.job import RowStrategy
-from streaming_sink.tasks.clustering.ordering import by_columns
+from streaming_sink.tasks.clustering.ordering import order_by_columns
 from streaming_sink.tasks.clustering.rows import GroupRows
 
 Factory = Callable[[Mapping[str, str]], RowStrategy]
@@ -44,7 +44,7 @@ class Sort:
     in_ranges = True
 
     def rewrite(self, group: GroupRows, /) -> Iterable[pa.RecordBatch]:
-        return group.sorted(by_columns(group.schema, group.sort_by), group.sort_columns)
+        return group.sorted(order_by_columns(group.schema, group.sort_by), group.sort_columns)
 
 
 class AlongCurve:
@@ -56,7 +56,7 @@ class AlongCurve:
         self._curve = curve
 
     def rewrite(self, group: GroupRows, /) -> Iterable[pa.RecordBatch]:
-        return group.sorted(along_curve(group, self._curve), group.sort_columns)
+        return group.sorted(order_along_curve(group, self._curve), group.sort_columns)
 
 
 def _plain(name: str, make: Callable[[], RowStrategy]) -> Factory:

@@ -1,5 +1,5 @@
-"""Sorting text by its first bytes as a number: where few texts share them, four to five times as fast as
-comparing texts (0.2 s instead of 0.9 s for 1.7 million of 16 characters).
+"""Sorts text by its first bytes as a number: if few texts share them, four to five times as fast as comparing
+texts (0.2 s instead of 0.9 s for 1.7 million of 16 characters).
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_sink.tasks.clustering.number_sort import sorting_numbers
+from streaming_sink.tasks.clustering.number_sort import sort_number_indices
 
 _NUMBER_BYTES = 8
 _MOST_ALIKE = 0.1
-"""Beyond this part of texts whose numbers are alike, comparing texts at once is faster."""
+"""If more than this part of the texts have equal numbers, comparing texts from the start is faster."""
 
 
-def sorting_text(texts: pa.StringArray | pa.BinaryArray, direction: str) -> pa.Array | None:
-    """Return the row numbers in the order of the texts' bytes; rows that are alike stay in theirs.
+def sort_text_indices(texts: pa.StringArray | pa.BinaryArray, direction: str) -> pa.Array | None:
+    """Return the row numbers in the order of the texts' bytes; the sort is stable.
 
-    None where there is a null, or where so many texts begin alike that this would be slower than Arrow.
+    None if there is a null, or if so many texts begin alike that this would be slower than Arrow.
     """
     if texts.null_count or not len(texts):
         return None
     numbers = _numbers(texts)
-    rows = sorting_numbers(numbers, direction == "descending")
+    rows = sort_number_indices(numbers, direction == "descending")
     in_order = numbers[rows]
     alike = in_order[1:] == in_order[:-1]
     if np.count_nonzero(alike) > _MOST_ALIKE * len(rows):
         return None
     unsettled = np.flatnonzero(np.append(alike, False) | np.append(False, alike))
     if len(unsettled):
-        rows[unsettled] = _settled(texts, numbers, rows[unsettled], direction)
+        rows[unsettled] = _settle_ties(texts, numbers, rows[unsettled], direction)
     return pa.array(rows)
 
 
 def _numbers(texts: pa.Array) -> npt.NDArray[np.uint64]:
-    """Return the first eight bytes behind what all texts begin with, as numbers in the same order."""
+    """Return the eight bytes after the common prefix of all texts, as numbers in the same order."""
     skipped = _common_prefix(texts)
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     begin, end = int(offsets[0]), int(offsets[-1])
@@ -50,7 +50,7 @@ def _numbers(texts: pa.Array) -> npt.NDArray[np.uint64]:
     numbers: npt.NDArray[np.uint64] = windows[offsets[:-1] - begin + skipped].astype(np.uint64)
     left = np.diff(offsets) - skipped
     short = np.flatnonzero(left < _NUMBER_BYTES)
-    # What follows a short text is another one's. A shift by all 64 bits is not defined: two do it.
+    # The bytes after a short text are the next text's. A shift by all 64 bits is undefined: shift twice.
     beyond = (8 * (_NUMBER_BYTES - left[short])).astype(np.uint64)
     half = beyond // np.uint64(2)
     rest = beyond - half
@@ -59,18 +59,18 @@ def _numbers(texts: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _common_prefix(texts: pa.Array) -> int:
-    """Return how many bytes all texts begin with: those that the first and the last in order share."""
+    """Return the length of the common prefix: that of the first and the last text in order."""
     ends = pc.min_max(texts)
     first, last = (pc.cast(ends[place], pa.binary()).as_py() for place in ("min", "max"))
     differ = (place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
     return next(differ, min(len(first), len(last)))
 
 
-def _settled(
+def _settle_ties(
     texts: pa.Array, numbers: npt.NDArray[np.uint64], rows: npt.NDArray[Any], direction: str
 ) -> npt.NDArray[Any]:
-    """Return the rows, whose numbers are in order, by their texts where numbers are alike."""
+    """Return the rows, whose numbers are in order, sorted by text among equal numbers."""
     taken = pa.table({"number": numbers[rows], "text": texts.take(pa.array(rows)), "row": rows})
     keys = [("number", direction), ("text", direction), ("row", "ascending")]
-    settled: npt.NDArray[Any] = rows[pc.sort_indices(taken, sort_keys=keys).to_numpy()]
-    return settled
+    ordered: npt.NDArray[Any] = rows[pc.sort_indices(taken, sort_keys=keys).to_numpy()]
+    return ordered

@@ -18,6 +18,14 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
     importlib.import_module(module.name)
 """
 
+TASKS_ALONE = """
+import importlib, pkgutil, sys
+package = importlib.import_module("streaming_sink.tasks")
+for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    importlib.import_module(module.name)
+print(*sorted({"obstore", "pandas", "py4j", "pyiceberg", "pyspark"} & sys.modules.keys()))
+"""
+
 
 def test_planners_import_nothing_but_the_standard_library_and_numpy_for_curves() -> None:
     allowed = sys.stdlib_module_names | {"planners"}
@@ -32,9 +40,17 @@ def test_planners_import_nothing_but_the_standard_library_and_numpy_for_curves()
 
 @pytest.mark.parametrize("package", ["planners", "timeline"])
 def test_every_module_imports_where_pyspark_is_not_installed(package: str) -> None:
-    code = WITHOUT_PYSPARK.format(package=package)
+    _output(WITHOUT_PYSPARK.format(package=package))
+
+
+def test_what_a_task_loads_is_free_of_spark_pandas_pyiceberg_and_object_store_clients() -> None:
+    assert _output(TASKS_ALONE) == "\n"
+
+
+def _output(code: str) -> str:
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+    return run.stdout
 
 
 def _imported_packages(path: Path) -> set[str]:

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 
 from planners.clustering.plan import Strategy
 from planners.clustering.policy import SortField
+from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.clustering.job import GroupJob, GroupWritten, Input
 from streaming_sink.tasks.clustering.strategies import strategy_of
-from streaming_sink.tasks.clustering.task import rewrite
+from streaming_sink.tasks.data_file_writer import DataFileWriter
 from streaming_sink.tasks.dictionaries import DictionaryChoice
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
-from streaming_sink.tasks.metrics import leaves
-from streaming_sink.tasks.parquet_file import ParquetFile
+from streaming_sink.tasks.leaves import leaves
 
 MIB = 1024 * 1024
 
@@ -85,7 +85,7 @@ def group_job(store, files, *, sort_by=(), strategy="sort", schema=SCHEMA, **mor
     for number, rows in enumerate(files):
         columns = leaves(rows.schema)
         made = replace(worker, schema=rows.schema)
-        file = ParquetFile(made, columns, DictionaryChoice(columns), f"data/in-{number}.parquet")
+        file = DataFileWriter(made, columns, DictionaryChoice(columns), f"data/in-{number}.parquet")
         file.write(pa.Table.from_batches([rows]))
         inputs.append(Input(file.close((), 0).path, rows.num_rows))
     job = GroupJob(
@@ -105,7 +105,7 @@ def group_job(store, files, *, sort_by=(), strategy="sort", schema=SCHEMA, **mor
 
 def written(job):
     """Return the tables that a group's new files hold, as they stand in the store."""
-    result = rewrite(job, attempt=5)
+    result = rewrite_group(job, attempt=5)
     assert isinstance(result, GroupWritten), result
     return result, [read_file(job.worker.store, file.path) for file in result.files]
 

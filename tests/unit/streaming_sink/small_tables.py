@@ -22,9 +22,10 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.batches import conform
-from streaming_sink.tasks.clustering.task import rewrite
-from streaming_sink.tasks.job import FileIds, WrittenFile
-from streaming_sink.tasks.worker import TaskWriter
+from streaming_sink.tasks.clustering.group_task import rewrite_group
+from streaming_sink.tasks.job import FileIds
+from streaming_sink.tasks.results import WrittenFile
+from streaming_sink.tasks.write_task import TaskWriter
 from tests.unit.timeline.world import change_metadata
 from timeline.commit.changes import Append
 from timeline.stores import LocalStore
@@ -113,7 +114,7 @@ def carry_out(table, plan, **how):
     def inline(_session, _store, groups, _plan, made, _is_wanted, _unwanted):
         for group in groups:
             job = None if group.dropped else pickle.loads(pickle.dumps(made[0](group, (), 0)))
-            yield replace(group, results=() if job is None else (rewrite(job, 0),))
+            yield replace(group, results=() if job is None else (rewrite_group(job, 0),))
 
     with mock.patch.object(execution, "rewritten", inline):
         asked = execution_of(**{"checksum": True, **how})

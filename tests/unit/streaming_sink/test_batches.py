@@ -7,7 +7,8 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from streaming_sink.tasks.batches import RowsDoNotFitError, by_field_id, conform
+from streaming_sink.tasks.batches import conform, match_field_id
+from streaming_sink.tasks.errors import RowsDoNotFitError
 
 
 def _field(name, kind, number, nullable=True):
@@ -58,10 +59,10 @@ def test_a_column_that_is_missing_at_any_depth_is_null():
     assert conform(batch, NESTED).to_pylist() == [{"s": {"x": 1, "y": None}, "l": None, "m": None}]
 
 
-def test_columns_of_a_file_are_matched_by_field_id():
+def test_columns_of_a_file_are_matched_match_field_id():
     old = pa.schema([_field("was", pa.struct([_field("old", pa.int32(), 2)]), 1)])
     batch = pa.RecordBatch.from_pylist([{"was": {"old": 7}}], schema=old)
-    assert conform(batch, NESTED, by_field_id).column("s").to_pylist() == [{"x": 7, "y": None}]
+    assert conform(batch, NESTED, match_field_id).column("s").to_pylist() == [{"x": 7, "y": None}]
 
 
 def test_a_column_that_fits_already_is_not_copied():

@@ -14,11 +14,11 @@ from planners.clustering.plan import ClusteringGroup, Strategy
 from planners.clustering.policy import SortField
 from streaming_sink.clustering.dispatch import cuts, tasks_of
 from streaming_sink.clustering.groups import Group
-from streaming_sink.tasks.clustering.ordering import by_columns, sorting
-from streaming_sink.tasks.clustering.ranges import first_rows, range_numbers
+from streaming_sink.tasks.clustering.group_task import rewrite_group
+from streaming_sink.tasks.clustering.ordering import order_by_columns, sort_indices
+from streaming_sink.tasks.clustering.ranges import boundary_rows, range_numbers
 from streaming_sink.tasks.clustering.rows import GroupRows
 from streaming_sink.tasks.clustering.strategies import AlongCurve, BinPack, Sort
-from streaming_sink.tasks.clustering.task import rewrite
 from tests.unit.streaming_sink.group_jobs import (
     MIB,
     SCHEMA,
@@ -36,7 +36,7 @@ _COLUMNS = ["id", "score", "text", "at", "day", "price", "ok", "place.town"]
 
 def _parts(job, ends):
     """Return what each task of the group wrote, and its tables."""
-    return [written(replace(job, cuts=ends, part=part)) for part in range(len(ends) + 1)]
+    return [written(replace(job, range_ends=ends, part=part)) for part in range(len(ends) + 1)]
 
 
 @settings(max_examples=30, deadline=None)
@@ -52,13 +52,15 @@ def _parts(job, ends):
 )
 def test_the_ranges_one_after_the_other_are_the_whole_in_order(sort_by, seed, ends):
     """For any columns, directions, nulls and NaN, and for any rows, those of the sample or not."""
-    order = by_columns(SCHEMA, sort_by)
+    order = order_by_columns(SCHEMA, sort_by)
     sampled, others = (pa.Table.from_batches([random_rows(90, seed + each)]) for each in range(2))
     rows = pa.concat_tables([sampled, others])
-    numbers = range_numbers(rows, first_rows(sampled, order, ends), order)
+    numbers = range_numbers(rows, boundary_rows(sampled, order, ends), order)
     ranges = [rows.take(np.flatnonzero(numbers == number)) for number in range(len(ends) + 1)]
-    in_order = [each.take(sorting(order(each))) for each in ranges]
-    assert repr(pa.concat_tables(in_order).to_pylist()) == repr(rows.take(sorting(order(rows))).to_pylist())
+    in_order = [each.take(sort_indices(order(each))) for each in ranges]
+    assert repr(pa.concat_tables(in_order).to_pylist()) == repr(
+        rows.take(sort_indices(order(rows))).to_pylist()
+    )
     assert sum(each.num_rows > 0 for each in ranges) > 1 or len(set(map(str, sort_by))) == 1
 
 
@@ -106,7 +108,7 @@ def test_a_group_that_fits_is_read_once_for_its_sample_and_its_rows(strategy, en
     opened = _opened(store)
     for part in range(len(ends) + 1):
         opened.clear()
-        rewrite(replace(job, cuts=ends, part=part), attempt=5)
+        rewrite_group(replace(job, range_ends=ends, part=part), attempt=5)
         assert opened == ["data/in-0.parquet", "data/in-1.parquet", "data/in-2.parquet"]
 
 
@@ -187,15 +189,15 @@ class Reads:
     in_ranges = True
 
     def rewrite(self, group):
-        yield from group.sorted(by_columns(SCHEMA, group.sort_by))
+        yield from group.sorted(order_by_columns(SCHEMA, group.sort_by))
         yield from group.read()
 
 
 def test_a_strategy_that_does_not_keep_to_its_range_is_caught():
     files = [random_rows(100, seed) for seed in range(2)]
     job = group_job(MemoryStore(), files, sort_by=["id"], rows_per_file=50, strategy_name="mine")
-    result = rewrite(replace(job, strategy=Reads(), cuts=(0.5,), part=1), attempt=1)
-    assert "strategy 'mine' returned other rows than it was given" in result.reason
+    result = rewrite_group(replace(job, strategy=Reads(), range_ends=(0.5,), part=1), attempt=1)
+    assert "strategy 'mine' returned other rows than it received" in result.reason
 
 
 def _group(rows=900, size=90 * MIB, files=9, remainder=False, inputs=1):

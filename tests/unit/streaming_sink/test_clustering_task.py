@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from planners.clustering.policy import SortField
 from streaming_sink.tasks.clustering import external_sort
 from streaming_sink.tasks.clustering.checksum import checksum
+from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.clustering.job import GroupFailed
-from streaming_sink.tasks.clustering.ordering import by_columns, sortable
-from streaming_sink.tasks.clustering.task import rewrite
+from streaming_sink.tasks.clustering.ordering import order_by_columns, sort_column
 from tests.unit.streaming_sink.group_jobs import (
     MIB,
     SCHEMA,
@@ -84,7 +84,7 @@ _SORT_BY = st.lists(
 def test_sorting_agrees_with_python_for_any_columns_directions_nulls_and_memory(sort_by, seed, memory_bytes):
     batches = [random_rows(60, seed + each) for each in range(4)]
     names = [str(field) for field in sort_by]
-    order, counts = by_columns(SCHEMA, sort_by), external_sort.SortCounts()
+    order, counts = order_by_columns(SCHEMA, sort_by), external_sort.SortCounts()
     found = list(external_sort.sort(batches, SCHEMA, order, memory_bytes, counts))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert repr([row for batch in found for row in batch.to_pylist()]) == repr(_sorted_by_python(rows, names))
@@ -175,7 +175,7 @@ def test_other_rows_than_were_given_are_caught_and_leave_nothing_behind(change, 
     job = group_job(
         store, [random_rows(100, seed) for seed in range(3)], strategy="bin_pack", strategy_name="mine"
     )
-    result = rewrite(replace(job, strategy=Returns(change), rows_per_file=50), attempt=5)
+    result = rewrite_group(replace(job, strategy=Returns(change), rows_per_file=50), attempt=5)
     assert isinstance(result, GroupFailed)
     assert "'mine' returned other rows" in result.reason
     assert said in result.reason
@@ -197,7 +197,7 @@ def test_a_strategy_that_raises_leaves_nothing_behind():
         store, [random_rows(100, seed) for seed in range(2)], strategy="bin_pack", rows_per_file=40
     )
     with pytest.raises(RuntimeError, match="out of ideas"):
-        rewrite(replace(job, strategy=Returns(half)), attempt=5)
+        rewrite_group(replace(job, strategy=Returns(half)), attempt=5)
     assert _data_files(store) == {"data/in-0.parquet", "data/in-1.parquet"}
 
 
@@ -215,7 +215,7 @@ def _damage(store, job, what):
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("gone", "an input is gone: "),
+        ("gone", "an input is missing: "),
         ("damaged", "an input cannot be read: "),
         ("other", "an input holds more or fewer rows than the table says: 100 != 99"),
     ],
@@ -225,7 +225,7 @@ def test_an_input_that_is_not_what_the_table_says_fails_the_group_and_leaves_not
     job = group_job(store, [random_rows(100, seed) for seed in range(2)], sort_by=["id"], strategy="sort")
     job = _damage(store, job, what)
     before = _data_files(store)
-    result = rewrite(job, attempt=5)
+    result = rewrite_group(job, attempt=5)
     assert isinstance(result, GroupFailed)
     assert said in result.reason
     assert _data_files(store) == before
@@ -245,9 +245,9 @@ def test_columns_are_matched_by_field_id_and_those_that_a_file_lacks_are_null():
 
 def test_a_column_that_has_no_order_is_refused_by_name():
     with pytest.raises(ValueError, match="'tags' has no order to sort by"):
-        sortable(SCHEMA, "tags")
+        sort_column(SCHEMA, "tags")
     with pytest.raises(ValueError, match=r"did you mean 'place\.town'"):
-        sortable(SCHEMA, "place.twon")
+        sort_column(SCHEMA, "place.twon")
 
 
 def test_a_checksum_is_that_of_a_multiset_of_rows():
@@ -264,9 +264,9 @@ def test_a_checksum_is_that_of_a_multiset_of_rows():
 _MEASURED = """
 import pickle, sys
 import pyarrow as pa
-from streaming_sink.tasks.clustering.task import rewrite
+from streaming_sink.tasks.clustering.group_task import rewrite_group
 
-result = rewrite(pickle.loads(open(sys.argv[1], "rb").read()), attempt=0)
+result = rewrite_group(pickle.loads(open(sys.argv[1], "rb").read()), attempt=0)
 print(sum(file.rows for file in result.files), result.spilled_bytes, pa.default_memory_pool().max_memory())
 """
 
@@ -348,7 +348,7 @@ def test_a_range_of_a_group_is_sorted_within_the_memory(tmp_path, wide, count, s
         rows_per_file=4 * count,
         checksum=False,
     )
-    rows, spilled, held = _measured(replace(job, cuts=(0.1,), part=1), tmp_path)
+    rows, spilled, held = _measured(replace(job, range_ends=(0.1,), part=1), tmp_path)
     assert 7 * count < rows < 7.5 * count
     assert bool(spilled) == spills
     assert held <= memory_bytes, f"{held / memory_bytes:.2f} of the bound"

@@ -7,8 +7,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from streaming_sink.tasks.dictionaries import different_among, worth_a_dictionary
-from streaming_sink.tasks.metrics import leaves
+from streaming_sink.tasks.dictionaries import choose_dictionaries, distinct_fraction
+from streaming_sink.tasks.leaves import leaves
 
 
 def _chosen(rows=20_000, **columns):
@@ -16,7 +16,7 @@ def _chosen(rows=20_000, **columns):
         pa.field(name, column.type, metadata={"PARQUET:field_id": str(number)})
         for number, (name, column) in enumerate(columns.items())
     )
-    return worth_a_dictionary(pa.table(list(columns.values()), schema=schema), leaves(schema))
+    return choose_dictionaries(pa.table(list(columns.values()), schema=schema), leaves(schema))
 
 
 def test_repetitive_columns_get_one_and_columns_of_different_values_do_not():
@@ -41,7 +41,7 @@ def test_values_that_repeat_only_over_a_large_row_group_get_one_there():
 def test_the_estimate_is_near_the_truth(rows, different):
     dice = Random(2)
     values = [dice.randrange(different) for _ in range(rows)]
-    estimate = different_among(rows, 4096, len(set(values[:4096])))
+    estimate = distinct_fraction(rows, 4096, len(set(values[:4096])))
     assert estimate == pytest.approx(len(set(values)) / rows, abs=0.05)
 
 

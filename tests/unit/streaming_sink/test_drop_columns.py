@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from planners import All, BySize, ClusteringPolicy
+from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.clustering.job import GroupFailed
-from streaming_sink.tasks.clustering.task import rewrite
 from tests.unit.streaming_sink.group_jobs import group_job, random_rows
 from tests.unit.streaming_sink.small_tables import (
     append,
@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_read_fails_its_group_and_leaves_nothing_behind():
     job = group_job(store, [random_rows(50, seed) for seed in range(3)], strategy="drop_columns")
     job = replace(job, file_by_file=True, inputs=(*job.inputs[:2], replace(job.inputs[2], rows=49)))
     before = {each.path for each in store.list_below("data")}
-    result = rewrite(job, attempt=5)
+    result = rewrite_group(job, attempt=5)
     assert isinstance(result, GroupFailed)
     assert "more or fewer rows than the table says: 50 != 49" in result.reason
     assert {each.path for each in store.list_below("data")} == before

@@ -20,8 +20,9 @@ from streaming_sink.commands.terminal import CANNOT, DONE
 from streaming_sink.options import sink_options
 from streaming_sink.table.parquet_properties import leaf_names
 from streaming_sink.tasks.clustering.encrypting import Encrypt
-from streaming_sink.tasks.encryption import Cipher, KeyNames, KeysError
-from streaming_sink.tasks.metrics import Leaf
+from streaming_sink.tasks.encryption import Cipher, KeyNames
+from streaming_sink.tasks.errors import KeysError
+from streaming_sink.tasks.leaves import Leaf
 from tests.unit.streaming_sink.small_tables import (
     ROWS,
     SCHEMA,

@@ -18,7 +18,7 @@ def archive(tmp_path):
     path = tmp_path / "archive.zip"
     _write(path, "first_module")
     yield path
-    fast_workers.switch(False)
+    fast_workers.set_enabled(False)
 
 
 def _write(path, *modules):
@@ -36,7 +36,7 @@ def _count_reads(monkeypatch):
 
 def test_an_unchanged_archive_is_read_once(archive, monkeypatch):
     importer = zipimport.zipimporter(str(archive))
-    fast_workers.switch(True)
+    fast_workers.set_enabled(True)
     importer.invalidate_caches()
     assert importer.find_spec("first_module")
     reads = _count_reads(monkeypatch)
@@ -48,7 +48,7 @@ def test_an_unchanged_archive_is_read_once(archive, monkeypatch):
 
 def test_an_archive_that_changed_is_read_again_by_each_importer(archive):
     importers = [zipimport.zipimporter(str(archive)) for _ in range(2)]
-    fast_workers.switch(True)
+    fast_workers.set_enabled(True)
     for importer in importers:
         importer.invalidate_caches()
     _write(archive, "first_module", "second_module")
@@ -59,7 +59,7 @@ def test_an_archive_that_changed_is_read_again_by_each_importer(archive):
 
 def test_an_archive_replaced_by_one_of_equal_size_is_read_again(archive, tmp_path):
     importer = zipimport.zipimporter(str(archive))
-    fast_workers.switch(True)
+    fast_workers.set_enabled(True)
     importer.invalidate_caches()
     times = os.stat(archive)
     _write(tmp_path / "new.zip", "other_module")
@@ -71,7 +71,7 @@ def test_an_archive_replaced_by_one_of_equal_size_is_read_again(archive, tmp_pat
 
 def test_an_archive_that_vanished_is_treated_as_python_does(archive):
     importer = zipimport.zipimporter(str(archive))
-    fast_workers.switch(True)
+    fast_workers.set_enabled(True)
     importer.invalidate_caches()
     archive.unlink()
     importer.invalidate_caches()
@@ -83,12 +83,12 @@ def test_importlib_goes_through_it_and_switching_off_restores_the_original(archi
     importlib.import_module("first_module")
     sys.modules.pop("first_module")
     original = zipimport.zipimporter.invalidate_caches
-    fast_workers.switch(True)
+    fast_workers.set_enabled(True)
     importlib.invalidate_caches()
     reads = _count_reads(monkeypatch)
     importlib.invalidate_caches()
     assert reads == []
-    fast_workers.switch(False)
+    fast_workers.set_enabled(False)
     assert zipimport.zipimporter.invalidate_caches is original
     importlib.invalidate_caches()
     importlib.util.find_spec("first_module")
@@ -96,5 +96,5 @@ def test_importlib_goes_through_it_and_switching_off_restores_the_original(archi
 
 
 def test_the_environment_switches_it_off():
-    assert fast_workers.wanted({})
-    assert not fast_workers.wanted({"STREAMING_SINK_FAST_WORKERS": "0"})
+    assert fast_workers.is_enabled({})
+    assert not fast_workers.is_enabled({"STREAMING_SINK_FAST_WORKERS": "0"})

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_sink.tasks.clustering.number_sort import sorting_numbers
-from streaming_sink.tasks.clustering.ordering import Key, sorting
+from streaming_sink.tasks.clustering.number_sort import sort_number_indices
+from streaming_sink.tasks.clustering.ordering import Key, sort_indices
 
 _FEW = st.integers(-3, 3)
 _ANY = st.integers(-(2**63), 2**63 - 1)
@@ -19,7 +19,7 @@ _ANY = st.integers(-(2**63), 2**63 - 1)
 @given(numbers=st.lists(_FEW | _ANY, max_size=60), descending=st.booleans())
 def test_numbers_are_sorted_and_alike_ones_stay_as_they_came(kind, numbers, descending):
     given_numbers = np.array(numbers, np.int64).view(kind)
-    found = sorting_numbers(given_numbers, descending).tolist()
+    found = sort_number_indices(given_numbers, descending).tolist()
     sign = -1 if descending else 1
     assert found == sorted(range(len(numbers)), key=lambda row: sign * int(given_numbers[row]))
 
@@ -50,4 +50,4 @@ def test_an_earlier_key_comes_before_a_later_one_and_nulls_behind_all_values(key
         # Python keeps rows that are alike in place with `reverse` too.
         in_order = sorted(present, key=values.__getitem__, reverse=key.descending)
         rows = in_order + [row for row in rows if values[row] is None]
-    assert sorting(keys).to_pylist() == rows
+    assert sort_indices(keys).to_pylist() == rows

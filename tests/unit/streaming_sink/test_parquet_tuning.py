@@ -18,21 +18,13 @@ from streaming_sink.batch.target import Destination
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import ignored_properties, parquet_settings
-from streaming_sink.tasks import buckets
+from streaming_sink.tasks import partition_files
+from streaming_sink.tasks.data_file_writer import DataFileWriter
 from streaming_sink.tasks.dictionaries import DictionaryChoice
-from streaming_sink.tasks.job import (
-    BloomFilter,
-    FileIds,
-    Merge,
-    ParquetSettings,
-    SortedBy,
-    TaskBuckets,
-    WorkerJob,
-    WrittenFile,
-)
-from streaming_sink.tasks.metrics import leaves
-from streaming_sink.tasks.parquet_file import ParquetFile
-from streaming_sink.tasks.worker import TaskWriter
+from streaming_sink.tasks.job import BloomFilter, FileIds, ParquetSettings, SortedBy, TaskBuckets, WorkerJob
+from streaming_sink.tasks.leaves import leaves
+from streaming_sink.tasks.results import Merge, WrittenFile
+from streaming_sink.tasks.write_task import TaskWriter
 from timeline.stores import LocalStore
 from timeline.table import Table
 
@@ -93,7 +85,7 @@ def _written(folder, settings, tables, sorted_by=()):
     """Return the path of a file that holds each of these tables as one row group."""
     columns = leaves(ARROW)
     job = _job(LocalStore(str(folder)), settings)
-    file = ParquetFile(job, columns, DictionaryChoice(columns), "data/file.parquet", sorted_by)
+    file = DataFileWriter(job, columns, DictionaryChoice(columns), "data/file.parquet", sorted_by)
     for table in tables:
         file.write(table)
     file.close((), 0)
@@ -238,7 +230,9 @@ def test_a_sinks_own_file_has_its_filters_in_every_row_group(tmp_path):
     settings = parquet_settings({f"{BLOOM}enabled.column.id": "true"}, SCHEMA)
     store = LocalStore(str(tmp_path))
     task = TaskWriter(_job(store, settings), 0, 0)
-    for batch in _rows(0, buckets.EARLY_ROWS * 2).to_batches(max_chunksize=buckets.EARLY_ROWS):
+    for batch in _rows(0, partition_files.EARLY_ROWS * 2).to_batches(
+        max_chunksize=partition_files.EARLY_ROWS
+    ):
         task.write(batch)
     (file,) = [each for each in task.finish() if isinstance(each, WrittenFile)]
     path = f"{tmp_path}/{store.relative(file.path)}"

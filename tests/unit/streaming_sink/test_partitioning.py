@@ -27,9 +27,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from streaming_sink.tasks.batches import RowsDoNotFitError
+from streaming_sink.tasks.data_paths import partition_path
+from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.job import PartitionSource
-from streaming_sink.tasks.partitioning import key_text, key_texts, partition_path, split, transformed
+from streaming_sink.tasks.partitioning import apply_transform, key_text, key_texts, split
 
 _EPOCH = datetime(1970, 1, 1)
 _TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
@@ -80,18 +81,18 @@ def test_every_transform_is_the_one_that_pyiceberg_computes(name, kind, iceberg,
     array = pa.array(data.draw(st.lists(st.none() | values, max_size=20)), kind)
     for transform in transforms:
         expected = list(map(parse_transform(transform).transform(iceberg), _internal(array)))
-        assert _internal(transformed(array, transform)) == expected, transform
+        assert _internal(apply_transform(array, transform)) == expected, transform
 
 
 def test_a_uuid_is_bucketed_by_its_bytes():
     value = UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
     array = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([value.bytes, None], pa.binary(16)))
     expected = list(map(parse_transform("bucket[16]").transform(UUIDType()), [value, None]))
-    assert transformed(array, "bucket[16]").to_pylist() == expected
+    assert apply_transform(array, "bucket[16]").to_pylist() == expected
 
 
 def test_an_hour_before_1970_is_below_zero():
-    assert transformed(pa.array([datetime(1969, 12, 31, 23, 59)]), "hour").to_pylist() == [-1]
+    assert apply_transform(pa.array([datetime(1969, 12, 31, 23, 59)]), "hour").to_pylist() == [-1]
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(-3, 3), st.none() | st.sampled_from("ab")), max_size=60))
@@ -231,7 +232,7 @@ def test_decimals_need_not_be_aligned_as_rust_wants_them(transform, rows):
     shifted = pa.py_buffer(b"\0" * 8 + usual.buffers()[1].to_pybytes()).slice(8)
     array = pa.Array.from_buffers(usual.type, rows, [None, shifted])
     assert array.buffers()[1].address % 16 == 8
-    assert transformed(array, transform).equals(transformed(usual, transform))
+    assert apply_transform(array, transform).equals(apply_transform(usual, transform))
 
 
 _FAR = 1_700_000_000_000_000 * 1000  # milliseconds taken for microseconds: the year 55,840
@@ -264,4 +265,4 @@ def test_a_value_that_a_transform_cannot_express_is_refused_not_misplaced(value,
     storage = kind if pa.types.is_decimal(kind) else storage
     array = pa.array([value], storage).cast(kind) if kind != storage else pa.array([value], kind)
     with pytest.raises(RowsDoNotFitError, match=r"too far out for the partition transform"):
-        transformed(array, transform)
+        apply_transform(array, transform)

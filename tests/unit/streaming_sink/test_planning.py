@@ -23,7 +23,7 @@ from streaming_sink.batch.planning import (
 from streaming_sink.batch.profile import Profile
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import sink_options
-from streaming_sink.tasks.job import TaskReport, WrittenFile
+from streaming_sink.tasks.results import TaskReport, WrittenFile
 from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.stores import MemoryStore
 from timeline.table import Table

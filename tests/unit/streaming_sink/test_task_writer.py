@@ -14,18 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planners.model import Bucket
-from streaming_sink.tasks import buckets, worker
-from streaming_sink.tasks.job import (
-    FileIds,
-    Merge,
-    MergeSkipped,
-    ParquetSettings,
-    PartitionSource,
-    TaskBuckets,
-    WorkerJob,
-    WrittenFile,
-)
-from streaming_sink.tasks.worker import TaskWriter
+from streaming_sink.tasks import partition_files, write_task
+from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
+from streaming_sink.tasks.results import Merge, MergeSkipped, WrittenFile
+from streaming_sink.tasks.write_task import TaskWriter
 from timeline.stores.memory import MemoryStore
 
 
@@ -254,10 +247,31 @@ def test_a_fill_whose_input_is_gone_keeps_the_new_rows_and_leaves_nothing_half_w
     store.delete([store.relative(gone.path)])
     new, skipped = _run(_job(store, [_fill(kept, gone)]), [_rows(20, 40)])
     assert isinstance(skipped, MergeSkipped)
-    assert "gone" in skipped.reason
+    assert skipped.reason == f"a file to fill is missing: {gone.path}"
     assert {item.path for item in store.list_folder("data")} == {
         store.relative(file.path) for file in (kept, new)
     }
+
+
+def test_a_task_that_cannot_read_its_own_file_back_fails_and_leaves_nothing(store, monkeypatch):
+    """The file is among the results already: to skip the fill would commit a file that is not there."""
+    small = _small_file(store, 0, 10)
+    inputs = {store.relative(small.path)}
+    opened = store.open_input
+
+    def open_input(path):
+        if path not in inputs:
+            raise FileNotFoundError(path)
+        return opened(path)
+
+    monkeypatch.setattr(store, "open_input", open_input)
+    job = _job(store, [_fill(small, rows=10**6)], parquet=ParquetSettings(row_group_bytes=20_000))
+    writer = TaskWriter(job, 0, attempt=5)
+    writer.write(_rows(10, 5000))
+    with pytest.raises(DataFileError, match="that this task has just written is missing"):
+        writer.finish()
+    writer.abort()
+    assert {item.path for item in store.list_folder("data")} == inputs
 
 
 def test_a_fill_whose_input_holds_other_rows_than_the_table_says_is_skipped(store):
@@ -301,9 +315,9 @@ def test_the_rest_of_a_fill_that_outgrew_the_maximum_is_a_new_file(store):
 
 
 def test_thousands_of_partitions_stay_within_the_bound_and_spill(store, monkeypatch):
-    monkeypatch.setattr(buckets, "BUFFER_BYTES", 200_000)
-    monkeypatch.setattr(worker, "BUFFER_BYTES", 200_000)
-    monkeypatch.setattr(worker, "MAX_OPEN_FILES", 4)
+    monkeypatch.setattr(partition_files, "BUFFER_BYTES", 200_000)
+    monkeypatch.setattr(write_task, "BUFFER_BYTES", 200_000)
+    monkeypatch.setattr(write_task, "MAX_OPEN_FILES", 4)
     job = _job(store, [Bucket((7,), 5)], partition_by=BY_P, rows_per_new_file=10**6)
     writer = TaskWriter(job, 0, attempt=0)
     most = 0

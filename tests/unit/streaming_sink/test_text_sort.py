@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming_sink.tasks.clustering import text_sort
-from streaming_sink.tasks.clustering.ordering import Key, sorting
+from streaming_sink.tasks.clustering.ordering import Key, sort_indices
 
 TEXTS = st.one_of(
     st.text(max_size=20),
@@ -26,27 +26,27 @@ def test_the_order_is_arrows(direction: str, texts: list[str], cut: int, binary:
     values = values.cast(pa.binary()) if binary else values
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_sort, "_MOST_ALIKE", 1.0)
-        found = text_sort.sorting_text(values, direction)
+        found = text_sort.sort_text_indices(values, direction)
     assert (found is None) == (not len(values))
     if found is not None:
         assert found.to_pylist() == _stable(values.to_pylist(), direction)
     if len(values):
         key = Key(pa.chunked_array([values]), direction == "descending")
-        assert sorting([key]).to_pylist() == _stable(values.to_pylist(), direction)
+        assert sort_indices([key]).to_pylist() == _stable(values.to_pylist(), direction)
 
 
 def test_texts_that_differ_late_only_are_left_to_arrow() -> None:
     alike = pa.array([f"{'a' * (number % 2)}{'b' * 30}{number:03d}" for number in range(100)])
-    assert text_sort.sorting_text(alike, "ascending") is None
+    assert text_sort.sort_text_indices(alike, "ascending") is None
     apart = pa.array([f"{'b' * 30}{number:03d}" for number in range(99, -1, -1)])
-    assert text_sort.sorting_text(apart, "ascending") == pa.array(range(99, -1, -1), pa.uint64())
-    assert text_sort.sorting_text(pa.array(["a", None]), "ascending") is None
+    assert text_sort.sort_text_indices(apart, "ascending") == pa.array(range(99, -1, -1), pa.uint64())
+    assert text_sort.sort_text_indices(pa.array(["a", None]), "ascending") is None
 
 
 def test_most_texts_are_sorted_without_comparing_them(monkeypatch: pytest.MonkeyPatch) -> None:
     values = pa.array([f"{number * 2654435761 % 2**32:08x}-tail" for number in range(2_000)] * 1)
-    monkeypatch.setattr(text_sort, "_settled", None)
-    found = text_sort.sorting_text(values, "ascending")
+    monkeypatch.setattr(text_sort, "_settle_ties", None)
+    found = text_sort.sort_text_indices(values, "ascending")
     assert found == pc.array_sort_indices(values)
 
 

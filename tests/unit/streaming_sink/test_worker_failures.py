@@ -24,7 +24,7 @@ def test_another_python_version_is_named_with_what_to_set():
 
 @pytest.mark.parametrize(
     ("module", "package"),
-    [("pyarrow", "pyarrow"), ("streaming_sink.tasks.worker", "streaming_sink"), ("timeline", "timeline")],
+    [("pyarrow", "pyarrow"), ("streaming_sink.tasks.write_task", "streaming_sink"), ("timeline", "timeline")],
 )
 def test_a_package_that_workers_lack_is_named_with_what_to_set(module, package):
     failure = RuntimeError(f"Traceback ...\nModuleNotFoundError: No module named '{module}'\n\tat org.apache")
@@ -38,7 +38,7 @@ def test_a_package_of_the_users_own_function_is_left_alone():
 
 def test_rows_that_do_not_fit_are_a_schema_mismatch():
     reason = "column is required by the table but holds nulls: a (3)"
-    text = f"streaming_sink.tasks.batches.RowsDoNotFitError: {reason}\n"
+    text = f"streaming_sink.tasks.errors.RowsDoNotFitError: {reason}\n"
     explained = explain_worker_failure(RuntimeError(text))
     assert isinstance(explained, SchemaMismatchError)
     assert str(explained) == reason

@@ -1,44 +1,40 @@
-"""Runs inside Spark tasks: Arrow batches in, data files out, one row per result.
-
-A new Python worker pays for every import on its first batch: nothing here imports pyiceberg.
-"""
+"""The write task: Arrow batches of a micro-batch in, closed data files out, one row for each result."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
 
 from planners.model import Bucket, PartitionKey
 from planners.partitions import comparable
-from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.batches import conform
-from streaming_sink.tasks.buckets import BUFFER_BYTES, MAX_OPEN_FILES, PartitionFiles, Ratio, TaskContents
+from streaming_sink.tasks.data_paths import new_data_path
 from streaming_sink.tasks.dictionaries import DictionaryChoice
-from streaming_sink.tasks.job import (
-    RESULT_COLUMN,
+from streaming_sink.tasks.fingerprints import fingerprint_of
+from streaming_sink.tasks.job import TaskBuckets, WorkerJob
+from streaming_sink.tasks.leaves import leaves
+from streaming_sink.tasks.partition_files import BUFFER_BYTES, MAX_OPEN_FILES, PartitionFiles
+from streaming_sink.tasks.partitioning import split
+from streaming_sink.tasks.results import (
     Merge,
-    TaskBuckets,
     TaskReport,
     TaskResult,
-    WorkerJob,
     WrittenFile,
-    encode,
-    fingerprint_of,
+    delete_files,
+    encode_results,
 )
-from streaming_sink.tasks.metrics import leaves
-from streaming_sink.tasks.partitioning import partition_path, split
-from streaming_sink.tasks.spill import Spill
-from timeline.errors import StoreUnavailableError
-from timeline.names import DATA_FOLDER, data_file_name, ulid
+from streaming_sink.tasks.spark_task import start_task
+from streaming_sink.tasks.spill import PartitionSpill
+from streaming_sink.tasks.task_state import TaskState
+from timeline.names import data_file_name
 
 
 class TaskWriter:
-    """Writes the rows of one task. Holds at most BUFFER_BYTES and one incoming batch as Arrow, and
-    MAX_OPEN_FILES."""
+    """Writes the rows of one task. Holds at most BUFFER_BYTES and one incoming batch as Arrow, and at most
+    MAX_OPEN_FILES files open."""
 
     def __init__(self, job: WorkerJob, task: int, attempt: int) -> None:
         self._job = job
@@ -48,28 +44,23 @@ class TaskWriter:
             for index, bucket in planned.buckets:
                 self._planned.setdefault(comparable(bucket.partition), []).append((index, bucket))
         columns = leaves(job.schema)
-        self._task = TaskContents(
+        self._task = TaskState(
             job=job,
             columns=columns,
             dictionaries=DictionaryChoice(columns),
             new_path=self._new_path,
-            results=[],
-            ratio=Ratio(),
             next_free_bucket=job.first_free_bucket,
-            open_files=set(),
         )
         self._partitions: dict[PartitionKey, PartitionFiles] = {}
-        self._spill: Spill | None = None
+        self._spill: PartitionSpill | None = None
         self.rows = 0
         self.fingerprint = 0
         self.spilled_bytes = 0
 
     def _new_path(self, partition: PartitionKey, bucket: int) -> str:
-        ids = self._job.ids
-        folder = partition_path(partition, self._job.partition_by, self._job.schema)
-        file_id = ulid(ids.time_ms, int.from_bytes(os.urandom(10), "big"))
-        name = data_file_name(file_id, ids.app_id, ids.batch, bucket, self._attempt)
-        return "/".join(part for part in (DATA_FOLDER, folder, name) if part)
+        app_id, batch = self._job.ids.app_id, self._job.ids.batch
+        name = partial(data_file_name, app_id=app_id, batch=batch, bucket=bucket, attempt=self._attempt)
+        return new_data_path(self._job, partition, name)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one batch of rows, as Spark sends it."""
@@ -93,7 +84,7 @@ class TaskWriter:
             largest.flush()
             return
         if self._spill is None:
-            self._spill = Spill(self._job.schema)
+            self._spill = PartitionSpill(self._job.schema)
         for key, files in self._partitions.items():
             if not files.is_open and files.held_bytes:
                 self._spill.append(key, files.take_back())
@@ -101,11 +92,11 @@ class TaskWriter:
 
     @property
     def held_bytes(self) -> int:
-        """Arrow bytes of the rows that are neither encoded nor spilled yet."""
+        """Arrow bytes of the rows that are neither encoded nor spilled."""
         return self._task.held_bytes
 
     def finish(self) -> list[TaskResult]:
-        """Write everything that is left, and return the results."""
+        """Write the remaining rows, and return the results."""
         if self._spill is None:
             for files in self._partitions.values():
                 files.finish()
@@ -122,16 +113,14 @@ class TaskWriter:
         return self._task.results
 
     def abort(self) -> None:
-        """Delete what the task wrote, half or whole, best effort: no result of a failing task reaches the
+        """Delete all files of the task, finished or not, best effort: no result of a failing task reaches the
         driver."""
         for file in list(self._task.open_files):
             file.abort()
-        store = self._job.store
-        with suppress(StoreUnavailableError):
-            store.delete([store.relative(file.path) for file in _files(self._task.results)])
+        delete_files(self._job.store, _written_files(self._task.results))
 
 
-def _files(results: list[TaskResult]) -> Iterator[WrittenFile]:
+def _written_files(results: list[TaskResult]) -> Iterator[WrittenFile]:
     for result in results:
         if isinstance(result, WrittenFile):
             yield result
@@ -140,20 +129,16 @@ def _files(results: list[TaskResult]) -> Iterator[WrittenFile]:
 
 
 class WriteTask:
-    """What `DataFrame.mapInArrow` is given."""
+    """The function that `DataFrame.mapInArrow` runs in each task of a batch."""
 
     def __init__(self, job: WorkerJob) -> None:
         self._job = job
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        fast_workers.switch(self._job.fast_workers)
-        context = TaskContext.get()
-        assert context is not None
+        task, attempt = start_task(self._job.fast_workers)
         started = time.perf_counter()
         reading = 0.0
-        writer = TaskWriter(self._job, context.partitionId(), context.taskAttemptId())
+        writer = TaskWriter(self._job, task, attempt)
         try:
             pulled = started
             for batch in batches:
@@ -167,13 +152,12 @@ class WriteTask:
             raise
         seconds = time.perf_counter() - started
         report = TaskReport(
-            task=context.partitionId(),
-            attempt=context.taskAttemptId(),
+            task=task,
+            attempt=attempt,
             rows=writer.rows,
             seconds=seconds,
             read_seconds=reading,
             spilled_bytes=writer.spilled_bytes,
             fingerprint=writer.fingerprint,
         )
-        encoded = [encode(result) for result in (*results, report)]
-        yield pa.RecordBatch.from_arrays([pa.array(encoded, pa.binary())], names=[RESULT_COLUMN])
+        yield encode_results((*results, report))

@@ -1,5 +1,4 @@
-"""One data file on its way: rows are buffered as Arrow batches, encoded one row group at a time, and measured
-at close."""
+"""Writes one data file: encodes Arrow tables as row groups, and measures its columns when it closes."""
 
 from __future__ import annotations
 
@@ -13,16 +12,18 @@ import pyarrow.parquet as pq
 
 from planners.model import PartitionKey
 from streaming_sink.tasks.dictionaries import DictionaryChoice
-from streaming_sink.tasks.job import ParquetSettings, SortedBy, WorkerJob, WrittenFile
-from streaming_sink.tasks.metrics import Leaf, column_metrics, nan_counts
+from streaming_sink.tasks.held_rows import HeldRows
+from streaming_sink.tasks.job import ParquetSettings, SortedBy, WorkerJob
+from streaming_sink.tasks.leaves import Leaf
+from streaming_sink.tasks.metrics import column_metrics, nan_counts
+from streaming_sink.tasks.results import WrittenFile
 from timeline.errors import StoreUnavailableError
 
 
-class ParquetFile:
-    """Encodes tables into one new object. `close` makes it durable; `abort` deletes what there is, best
-    effort.
+class DataFileWriter:
+    """Encodes tables into one new object. `close` makes it durable; `abort` deletes it, best effort.
 
-    `sorted_by`: the order of all rows that will be written, for the footer to tell.
+    `sorted_by`: the order of all rows that will be written, which the footer states.
     """
 
     def __init__(
@@ -50,13 +51,13 @@ class ParquetFile:
         """Encode `table` as one row group."""
         if not table.num_rows:
             return
-        self._opened(table).write_table(table, row_group_size=table.num_rows)
+        self._open_writer(table).write_table(table, row_group_size=table.num_rows)
         self._rows += table.num_rows
         self.groups += 1
         for leaf, count in nan_counts(table, self._columns).items():
             self._nans[leaf] = self._nans.get(leaf, 0) + count
 
-    def _opened(self, first: pa.Table) -> pq.ParquetWriter:
+    def _open_writer(self, first: pa.Table) -> pq.ParquetWriter:
         if self._writer is None:
             settings = self._job.parquet
             self._writer = pq.ParquetWriter(
@@ -68,11 +69,11 @@ class ParquetFile:
                 data_page_size=settings.page_bytes,
                 max_rows_per_page=settings.page_rows,
                 dictionary_pagesize_limit=settings.dictionary_page_bytes,
-                store_schema=False,  # a second copy of the schema, for Arrow alone
+                store_schema=False,  # would be a second copy of the schema, that only Arrow reads
                 store_decimal_as_integer=True,  # as the Iceberg specification has it
                 metadata_collector=self._footers,
-                # For readers that skip pages. It costs some 30 bytes a column and row group, and no time: it
-                # takes the place of the statistics in page headers.
+                # Lets readers skip pages. It costs about 30 bytes a column and row group, and no time: it
+                # replaces the statistics in page headers.
                 write_page_index=True,
                 sorting_columns=_sorting_columns(self._sorted_by, self._columns),
                 bloom_filter_options=self._bloom_filters(),
@@ -81,7 +82,7 @@ class ParquetFile:
         return self._writer
 
     def _bloom_filters(self) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return pyarrow's options, which cannot encrypt filters."""
+        """Return pyarrow's options; none for encrypted files, since pyarrow cannot encrypt filters."""
         encrypted = self._job.key_names is not None
         return None if encrypted else _bloom_filters(self._job.parquet, self._columns)
 
@@ -94,12 +95,12 @@ class ParquetFile:
 
     @property
     def encoded_bytes(self) -> int:
-        """Bytes of the row groups that were written so far."""
+        """Bytes of the row groups written so far."""
         return self._sink.written
 
     def close(self, partition: PartitionKey, bucket: int) -> WrittenFile:
-        """Write the footer, wait until the object is durable (R14), and return what it is."""
-        self._opened(self._job.schema.empty_table()).close()
+        """Write the footer, wait until the object is durable (R14), and return its descriptor."""
+        self._open_writer(self._job.schema.empty_table()).close()
         size = self._sink.written  # exact: the footer is the last thing written (R23)
         self._output.close()
         footer = self._footer()
@@ -123,7 +124,7 @@ class ParquetFile:
     def _footer(self) -> pq.FileMetaData:
         if self._job.key_names is None:
             return self._footers[0]
-        # The writer's own copy is encrypted in part, and pyarrow ends the process when that is looked at.
+        # The writer's own copy is partly encrypted, and pyarrow ends the process on access to it.
         assert self._job.cipher is not None
         with closing(self._job.store.open_input(self.path)) as source:
             return pq.read_metadata(
@@ -131,25 +132,54 @@ class ParquetFile:
             )
 
     def _modes(self) -> Mapping[int, str]:
-        """The bounds of an encrypted column would stand in the table for all to read."""
+        """Return the metrics modes, without bounds of encrypted columns, which manifests hold in plain."""
         names, modes = self._job.key_names, self._job.metrics
         if names is None:
             return modes
         return {it: "counts" if mode != "none" and names.hides(it) else mode for it, mode in modes.items()}
 
     def abort(self) -> None:
-        """Give the file up after a failure. The store discards what is half written; what it raises gives
-        way."""
+        """Delete the file after a failure, best effort: what the store raises is suppressed."""
         self._sink.discards = True
-        error = RuntimeError("the file is given up")
+        error = RuntimeError("the file is aborted")
         with suppress(StoreUnavailableError, OSError):
             self._output.__exit__(type(error), error, None)
         if self._writer is not None:
-            self._writer.close()  # into nowhere: pyarrow would do it on collection, and print a failure
+            self._writer.close()  # discarded; pyarrow would do it on collection, and print a failure
+
+
+class GroupedFile:
+    """Collects batches of any size for a `DataFileWriter`, into row groups of at most `group_bytes` of Arrow,
+    or one batch.
+    """
+
+    def __init__(self, file: DataFileWriter, group_bytes: int) -> None:
+        self._file = file
+        self._group_bytes = group_bytes
+        self._held = HeldRows()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._held.exceed_with(batch, self._group_bytes):
+            self._flush()
+        self._held.add(batch)
+
+    def _flush(self) -> None:
+        if self._held.rows:
+            self._file.write(pa.Table.from_batches(self._held.copy()))
+        self._held.take()
+
+    def close(self, partition: PartitionKey, bucket: int) -> WrittenFile:
+        """Encode the held rows, and close the file; see `DataFileWriter.close`."""
+        self._flush()
+        return self._file.close(partition, bucket)
+
+    def abort(self) -> None:
+        """Delete the file; see `DataFileWriter.abort`."""
+        self._file.abort()
 
 
 class _Sink:
-    """Where pyarrow writes: counts the bytes, and forwards them until the file is given up."""
+    """The file object that pyarrow writes to: counts bytes, and forwards them until the file is aborted."""
 
     closed = False
 
@@ -175,8 +205,8 @@ class _Sink:
 
 
 def _sorting_columns(sorted_by: Sequence[SortedBy], columns: tuple[Leaf, ...]) -> list[pq.SortingColumn]:
-    """Return as much of an order as Parquet has a word for: up to the first column whose values its readers
-    put in another order (NaN and the two zeros of floats, the signs of a uuid's bytes), or that is gone.
+    """Return the part of an order that Parquet can express: up to the first column that the schema lacks, or
+    that readers of Parquet order otherwise (NaN and the two zeros of floats, the signs of a UUID's bytes).
     """
     places = {leaf.field_id: place for place, leaf in enumerate(columns)}
     found = []
@@ -192,10 +222,10 @@ def _sorting_columns(sorted_by: Sequence[SortedBy], columns: tuple[Leaf, ...]) -
 
 
 def _bloom_filters(settings: ParquetSettings, columns: tuple[Leaf, ...]) -> Mapping[str, Mapping[str, Any]]:
-    """Return pyarrow's options for filters that may grow up to the bound.
+    """Return pyarrow's options for filters of at most `bloom_filter_bytes`.
 
-    pyarrow takes the next power of two of the bits that `ndv` values ask for (Parquet's split block filter),
-    and folds the filter to what the values of its row group need.
+    pyarrow allocates the next power of two of the bits that `ndv` values need (Parquet's split block filter),
+    and folds the filter to the size that the values of its row group need.
     """
     options = {}
     for leaf in columns:

@@ -1,0 +1,22 @@
+"""Runs a task over a DataFrame's partitions, and collects what its tasks report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from streaming_sink.tasks.results import RESULT_COLUMN, decode_result
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Called in each Spark task with its rows; yields `encode_results`."""
+
+_RESULT = StructType([StructField(RESULT_COLUMN, BinaryType())])
+
+
+def collect_results(rows: DataFrame, task: Task) -> list[Any]:
+    """Run `task` in one Spark action, and return the results of the attempts that Spark accepted."""
+    return [decode_result(bytes(row[0])) for row in rows.mapInArrow(task, _RESULT).collect()]

@@ -1,0 +1,28 @@
+"""Errors that tasks raise on purpose. The driver reads their names and texts out of the failure of a task."""
+
+from __future__ import annotations
+
+
+class RowsDoNotFitError(ValueError):
+    """Rows contradict the table's schema in a way that only their values show."""
+
+
+class KeysError(Exception):
+    """A key is not available. The text names the key, and repeats nothing that the client said: that may be a
+    secret.
+    """
+
+
+class DataFileError(Exception):
+    """A data file is missing, damaged, or not what the table describes. `path` is its name in manifests."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message, path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class GroupUnfitError(Exception):
+    """A clustering group cannot be rewritten; its files stay as they are."""

@@ -1,0 +1,96 @@
+"""What tasks report to the driver: descriptors of the files that they wrote, as plain values that pickle."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from planners.model import PartitionKey
+from timeline.errors import StoreUnavailableError
+from timeline.stores.base import Store
+
+Raw = bytes
+"""Bytes of a bound; `WrittenFile.bytes` hides the builtin's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """One closed, durable data file. Counts are keyed by the field id of a leaf; bounds hold Iceberg's raw
+    bytes."""
+
+    path: str
+    """Its absolute name, as manifests spell it."""
+    partition: PartitionKey
+    bucket: int
+    rows: int
+    bytes: int
+    column_sizes: Mapping[int, int]
+    value_counts: Mapping[int, int]
+    null_counts: Mapping[int, int]
+    nan_counts: Mapping[int, int]
+    lower_bounds: Mapping[int, Raw]
+    upper_bounds: Mapping[int, Raw]
+    split_offsets: tuple[int, ...]
+    key_metadata: Raw | None = None
+    """The names of its keys, as the manifest holds them; None for a file that is not encrypted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A fill: `merged` holds exactly the rows of `inputs` and of the new file `new`."""
+
+    inputs: tuple[str, ...]
+    new: str
+    merged: WrittenFile
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSkipped:
+    """A fill that wrote only its new rows, and why."""
+
+    inputs: tuple[str, ...]
+    new: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What one task did. Seconds run from its first pull of a batch to its last file's close."""
+
+    task: int
+    attempt: int
+    rows: int
+    seconds: float
+    read_seconds: float
+    """Waiting for rows from upstream; the rest of `seconds` is writing."""
+    spilled_bytes: int = 0
+    fingerprint: int = 0
+    """The fingerprint of its rows, see `fingerprint_of`; 0 if they carry none."""
+
+
+TaskResult = WrittenFile | Merge | MergeSkipped | TaskReport
+RESULT_COLUMN = "result"
+
+
+def encode_results(results: Iterable[object]) -> pa.RecordBatch:
+    """Return the rows by which a task reports `results` to the driver, one each."""
+    pickled = [pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL) for result in results]
+    return pa.RecordBatch.from_arrays([pa.array(pickled, pa.binary())], names=[RESULT_COLUMN])
+
+
+def decode_result(data: bytes) -> Any:
+    """Return one of the results that `encode_results` pickled; the bytes come from this application's own
+    tasks, over Spark's own channel.
+    """
+    return pickle.loads(data)
+
+
+def delete_files(store: Store, files: Iterable[WrittenFile]) -> None:
+    """Delete files that will never be published, best effort: what remains is an orphan."""
+    with suppress(StoreUnavailableError):
+        store.delete([store.relative(file.path) for file in files])
