@@ -6,7 +6,7 @@ an executor, and a row that then went elsewhere would be written twice or not at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,9 +15,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from planners.routing import SLOTS, HotRoute, Routing
-from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.job import PartitionSource
-from streaming_sink.tasks.partitioning import key_text, key_texts, source_type
+from streaming_sink.tasks.key_task import KeyTask
+from streaming_sink.tasks.partitioning import key_text, source_type
 
 _DAY_MICROS = 86_400_000_000
 _HOUR_MICROS = 3_600_000_000
@@ -107,7 +107,7 @@ def _keys(
     missing = tuple(field for field, column in zip(fields, columns, strict=True) if column is None)
     if not missing:
         return [_Key(column, is_text=False) for column in columns if column is not None], batch
-    stage = AddKeys(table, missing)
+    stage = KeyTask(table, missing)
     added = [spark.StructField(name, spark.StringType()) for name in stage.names]
     rows = batch.mapInArrow(stage, spark.StructType([*batch.schema.fields, *added]))
     names = iter(stage.names)
@@ -183,22 +183,3 @@ def _time_part(column: Column, kind: pa.DataType, name: str) -> Column | None:
 def _floor(number: Column, divisor: int) -> Column:
     by = sf.lit(divisor).cast("long")
     return sf.call_function("div", number - sf.pmod(number, by), by)
-
-
-class AddKeys:
-    """An Arrow stage that appends partition key fields as text, for `DataFrame.mapInArrow`."""
-
-    def __init__(self, table: pa.Schema, fields: tuple[PartitionSource, ...]) -> None:
-        self.names = [f"__streaming_sink_key_{index}" for index in range(len(fields))]
-        self._fields = fields
-        self._sources = pa.schema(
-            [table.field(name) for name in dict.fromkeys(field.source[0] for field in fields)]
-        )
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            sources = conform(batch, self._sources)
-            keys = [key_texts(sources, field) for field in self._fields]
-            yield pa.RecordBatch.from_arrays(
-                [*batch.columns, *keys], names=[*batch.schema.names, *self.names]
-            )

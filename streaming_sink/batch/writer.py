@@ -13,7 +13,6 @@ from planners.model import InsertPlan
 from planners.routing import Routing
 from streaming_sink.batch.routes import routed
 from streaming_sink.spark.task_results import collect_results
-from streaming_sink.spark.worker_failures import explain_worker_failure
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.table.spec import partition_sources
@@ -66,18 +65,12 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     report.
 
     Files come only from the descriptors of this action (R10): of a task that ran twice, one attempt counts.
-    Nothing is committed. A failing task fails the call, with the error of `explain_worker_failure`; the files
+    Nothing is committed. A failing task fails the call, as `collect_results` does; the files
     of other tasks stay unreferenced.
     """
     task_job = worker_job(job)
     rows = routed(batch, job.routing, task_job.schema, task_job.partition_by)
-    try:
-        results: list[TaskResult] = collect_results(rows, WriteTask(task_job))
-    except Exception as failure:
-        explained = explain_worker_failure(failure)
-        if explained is None:
-            raise
-        raise explained from failure
+    results: list[TaskResult] = collect_results(rows, WriteTask(task_job))
     return WriteResult(
         new=tuple(each for each in results if isinstance(each, WrittenFile)),
         merges=tuple(each for each in results if isinstance(each, Merge)),

@@ -16,7 +16,6 @@ from streaming_sink.clustering.options import Execution, check_keys
 from streaming_sink.clustering.sort_orders import sorted_as, sorted_by
 from streaming_sink.spark.run import described, parallelism
 from streaming_sink.spark.task_results import collect_results
-from streaming_sink.spark.worker_failures import explain_worker_failure
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import leaf_names, metrics_modes, parquet_settings
 from streaming_sink.table.spec import partition_sources
@@ -189,8 +188,7 @@ def _result(future: Future[GroupResult]) -> GroupResult:
         return future.result()
     if not isinstance(failure, Exception):
         raise failure
-    said = explain_worker_failure(failure) or failure
-    return GroupFailed(f"its task failed, nothing of it is published: {_told(str(said))}")
+    return GroupFailed(f"its task failed, nothing of it is published: {_told(str(failure))}")
 
 
 def _told(text: str) -> str:

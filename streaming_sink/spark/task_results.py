@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from streaming_sink.spark.worker_failures import explain_worker_failure
 from streaming_sink.tasks.results import RESULT_COLUMN, decode_result
 
 Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -18,5 +19,15 @@ _RESULT = StructType([StructField(RESULT_COLUMN, BinaryType())])
 
 
 def collect_results(rows: DataFrame, task: Task) -> list[Any]:
-    """Run `task` in one Spark action, and return the results of the attempts that Spark accepted."""
-    return [decode_result(bytes(row[0])) for row in rows.mapInArrow(task, _RESULT).collect()]
+    """Run `task` in one Spark action, and return the results of the attempts that Spark accepted.
+
+    Raises the error of a failing task, translated by `explain_worker_failure`.
+    """
+    try:
+        reported = rows.mapInArrow(task, _RESULT).collect()
+    except Exception as failure:
+        explained = explain_worker_failure(failure)
+        if explained is None:
+            raise
+        raise explained from failure
+    return [decode_result(bytes(row[0])) for row in reported]

@@ -61,3 +61,12 @@ def leaf_values(column: pa.ChunkedArray, leaf: Leaf) -> pa.ChunkedArray:
     if isinstance(leaf.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], leaf.type.storage_type)
     return column
+
+
+def as_integers(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return dates, times and timestamps as the integers that Iceberg stores; other values as they are."""
+    if pa.types.is_date32(values.type):
+        return values.cast(pa.int32())
+    if pa.types.is_time64(values.type) or pa.types.is_timestamp(values.type):
+        return values.cast(pa.int64())
+    return values

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from planners.model import PartitionKey
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.job import PartitionSource
+from streaming_sink.tasks.leaves import as_integers
 
 _HOUR_MICROS = 3_600_000_000
 _MOST_HOURS = 2**31 - 2
@@ -59,9 +60,7 @@ def _check_range(array: pa.Array, values: pa.Array, transform: str) -> None:
         most = Decimal(10**array.type.precision - 1).scaleb(-array.type.scale, _WIDE)
         wrong = bool(pc.any(pc.greater(pc.abs(values), pa.scalar(most, array.type))).as_py())
     if wrong:
-        # Python has no such dates: as their integers they print.
-        bits = pa.int32() if pa.types.is_date32(array.type) else pa.int64()
-        numbers = array.cast(bits) if pa.types.is_temporal(array.type) else array
+        numbers = as_integers(array)  # Python cannot print such dates
         raise RowsDoNotFitError(
             f"a value is too far out for the partition transform {transform}, often a wrong unit of time; "
             f"filter such rows out before the sink: smallest {pc.min(numbers)}, largest {pc.max(numbers)}"
@@ -156,14 +155,9 @@ _NO_SIGN = 0.0
 
 
 def _internal_values(array: pa.Array, is_uuid: bool) -> list[Hashable]:
-    kind = array.type
-    if pa.types.is_date32(kind):
-        array = array.cast(pa.int32())
-    elif pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
-        array = array.cast(pa.int64())
-    values: list[Any] = array.to_pylist()
+    values: list[Any] = as_integers(array).to_pylist()
     if is_uuid:
         return [None if value is None else UUID(bytes=value) for value in values]
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(array.type):
         return [None if value is None else _NAN if isnan(value) else value + _NO_SIGN for value in values]
     return values

@@ -247,7 +247,7 @@ def test_a_batch_that_must_be_counted_first_also_says_what_workers_lack(spark, l
     def fails(batches):
         raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
 
-    monkeypatch.setattr("streaming_sink.batch.profile._CountTask", lambda *arguments: fails)
+    monkeypatch.setattr("streaming_sink.batch.profile.CountTask", lambda *arguments: fails)
     with pytest.raises(WorkerEnvironmentError, match=r"lacks pyarrow.*PYSPARK_PYTHON"):
         _sink(location)(spark.range(3), 0)
 

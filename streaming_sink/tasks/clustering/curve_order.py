@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from planners.clustering import curves
 from streaming_sink.tasks.clustering.ordering import Key, Order, sort_column, top_level_names
 from streaming_sink.tasks.clustering.rows import GroupRows
-from streaming_sink.tasks.leaves import leaf_values
+from streaming_sink.tasks.leaves import as_integers, leaf_values
 
 _RANKED_ROWS = 1024
 """Text is ranked so many rows at a time, which bounds the copies that ranking makes."""
@@ -92,14 +92,10 @@ def _rank_distinct(values: pa.ChunkedArray, boundaries: npt.NDArray[Any]) -> cur
 
 def _comparable(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return values without nulls as numpy compares them, in the order of their type."""
-    kind = values.type
-    if pa.types.is_date32(kind):
-        values = values.cast(pa.int32())
-    elif pa.types.is_time64(kind) or pa.types.is_timestamp(kind):
-        values = values.cast(pa.int64())
-    elif pa.types.is_decimal(kind):
+    values = as_integers(values)
+    if pa.types.is_decimal(values.type):
         values = values.cast(pa.float64())
-    elif pa.types.is_string(kind):
+    elif pa.types.is_string(values.type):
         values = values.cast(pa.binary())  # text is ordered by its bytes
     if pa.types.is_binary(values.type) or pa.types.is_fixed_size_binary(values.type):
         return np.array(values.to_pylist(), dtype=object)

@@ -1,0 +1,45 @@
+"""The count task: the rows of each table partition among its rows, without writing any."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from planners.model import PartitionKey
+from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.fingerprints import fingerprint_of
+from streaming_sink.tasks.job import PartitionSource
+from streaming_sink.tasks.partitioning import split
+from streaming_sink.tasks.results import encode_results
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """The rows of each partition in one task, and the time that reading and counting them took."""
+
+    rows: Mapping[PartitionKey, int]
+    seconds: float
+    fingerprint: int = 0
+    """The fingerprint of all its rows, see `fingerprint_of`; 0 if they carry none."""
+
+
+class CountTask:
+    """The function that `DataFrame.mapInArrow` runs in each task to count a batch."""
+
+    def __init__(self, schema: pa.Schema, partition_by: tuple[PartitionSource, ...]) -> None:
+        self._schema = schema
+        self._partition_by = partition_by
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        started = time.perf_counter()
+        rows: Counter[PartitionKey] = Counter()
+        fingerprint = 0
+        for batch in batches:
+            fingerprint = fingerprint_of(batch, fingerprint)
+            for key, part in split(conform(batch, self._schema), self._partition_by):
+                rows[key] += part.num_rows
+        yield encode_results([RowCounts(dict(rows), time.perf_counter() - started, fingerprint)])
