@@ -36,7 +36,8 @@ BANNED = (
     r"meanwhile|by hand",
 )
 _BANNED = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
-_QUOTED = re.compile(r"`[^`\n]*`")
+_QUOTED = re.compile(r"`[^`\n]*`|\btell\(")
+"""Names: between backticks, and the method of files."""
 
 LONGEST_LINE = 120
 LONGEST_FILE = 300
