@@ -1,41 +1,90 @@
 """Pure functions from what is known of a table and a batch to frozen plans. Standard library only.
 
-`planners.clustering.curves`, which needs numpy, is imported by its own name.
+`planners.clustering.curves`, which needs numpy, is imported by its own name. Names are loaded on first use:
+Spark's Python workers import parts of this package, and need few of them.
 """
 
-from planners.clustering.plan import ClusteringGroup, ClusteringPlan, Strategy
-from planners.clustering.planner import plan_clustering
-from planners.clustering.policy import ClusteringPolicy, SortField, plan_strategy
-from planners.clustering.strategies import (
-    All,
-    ByOverlap,
-    BySize,
-    PlanStrategy,
-    RecentPartitions,
-    SelectedPartitions,
-)
-from planners.forecast import HISTORY_BATCHES, forecast, forecast_error
-from planners.inserts import SMALL_FILES_AT_MOST, FillPolicy, plan_inserts
-from planners.model import (
-    Arrival,
-    Bucket,
-    ColumnBounds,
-    Decision,
-    InsertPlan,
-    PartitionKey,
-    TableFile,
-    Verdict,
-)
-from planners.partitions import comparable
-from planners.routing import SLOTS, HotRoute, Routing, route_shuffled, route_single
-from planners.sizing import (
-    DEFAULT_BYTES_PER_ROW,
-    HISTORY_COMMITS,
-    CommitSize,
-    FileSizing,
-    bytes_per_row,
-    parse_bytes,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planners.clustering.plan import ClusteringGroup, ClusteringPlan, Strategy
+    from planners.clustering.planner import plan_clustering
+    from planners.clustering.policy import ClusteringPolicy, SortField, plan_strategy
+    from planners.clustering.strategies import (
+        All,
+        ByOverlap,
+        BySize,
+        PlanStrategy,
+        RecentPartitions,
+        SelectedPartitions,
+    )
+    from planners.forecast import HISTORY_BATCHES, forecast_error
+    from planners.inserts import SMALL_FILES_AT_MOST, FillPolicy, plan_inserts
+    from planners.model import (
+        Arrival,
+        Bucket,
+        ColumnBounds,
+        Decision,
+        InsertPlan,
+        PartitionKey,
+        TableFile,
+        Verdict,
+    )
+    from planners.partitions import comparable
+    from planners.routing import SLOTS, HotRoute, Routing, route_shuffled, route_single
+    from planners.sizing import (
+        DEFAULT_BYTES_PER_ROW,
+        HISTORY_COMMITS,
+        CommitSize,
+        FileSizing,
+        bytes_per_row,
+        parse_bytes,
+    )
+
+# No name may also be a module's: importing the module would put it in the name's place.
+_WHERE = {
+    "DEFAULT_BYTES_PER_ROW": "planners.sizing",
+    "HISTORY_BATCHES": "planners.forecast",
+    "HISTORY_COMMITS": "planners.sizing",
+    "SLOTS": "planners.routing",
+    "SMALL_FILES_AT_MOST": "planners.inserts",
+    "All": "planners.clustering.strategies",
+    "Arrival": "planners.model",
+    "Bucket": "planners.model",
+    "ByOverlap": "planners.clustering.strategies",
+    "BySize": "planners.clustering.strategies",
+    "ClusteringGroup": "planners.clustering.plan",
+    "ClusteringPlan": "planners.clustering.plan",
+    "ClusteringPolicy": "planners.clustering.policy",
+    "ColumnBounds": "planners.model",
+    "CommitSize": "planners.sizing",
+    "Decision": "planners.model",
+    "FileSizing": "planners.sizing",
+    "FillPolicy": "planners.inserts",
+    "HotRoute": "planners.routing",
+    "InsertPlan": "planners.model",
+    "PartitionKey": "planners.model",
+    "PlanStrategy": "planners.clustering.strategies",
+    "RecentPartitions": "planners.clustering.strategies",
+    "Routing": "planners.routing",
+    "SelectedPartitions": "planners.clustering.strategies",
+    "SortField": "planners.clustering.policy",
+    "Strategy": "planners.clustering.plan",
+    "TableFile": "planners.model",
+    "Verdict": "planners.model",
+    "bytes_per_row": "planners.sizing",
+    "comparable": "planners.partitions",
+    "forecast_error": "planners.forecast",
+    "parse_bytes": "planners.sizing",
+    "plan_clustering": "planners.clustering.planner",
+    "plan_inserts": "planners.inserts",
+    "plan_strategy": "planners.clustering.policy",
+    "route_shuffled": "planners.routing",
+    "route_single": "planners.routing",
+}
 
 __all__ = [
     "DEFAULT_BYTES_PER_ROW",
@@ -69,7 +118,6 @@ __all__ = [
     "Verdict",
     "bytes_per_row",
     "comparable",
-    "forecast",
     "forecast_error",
     "parse_bytes",
     "plan_clustering",
@@ -78,3 +126,9 @@ __all__ = [
     "route_shuffled",
     "route_single",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'planners' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)

@@ -21,11 +21,11 @@ from planners import (
     TableFile,
     bytes_per_row,
     comparable,
-    forecast,
     plan_inserts,
     route_shuffled,
     route_single,
 )
+from planners.forecast import forecast
 from streaming_sink.batch.profile import Profile
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import SinkOptions

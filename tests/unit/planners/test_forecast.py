@@ -7,7 +7,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners import Arrival, forecast, forecast_error
+from planners import Arrival, forecast_error
+from planners.forecast import forecast
 
 A, B, NEW = ("a",), ("b",), ("new",)
 NAN = float("nan")
