@@ -3,17 +3,17 @@
 `planners.clustering.curves`, which needs numpy, is imported by its own name.
 """
 
-from planners.clustering.plan import ClusteringGroup, ClusteringPlan, Strategy
+from planners.clustering.plan import ClusteringGroup, ClusteringPlan
 from planners.clustering.planner import plan_clustering
-from planners.clustering.policy import ClusteringPolicy, SortField, plan_strategy
-from planners.clustering.strategies import (
-    All,
+from planners.clustering.policy import All, BySize, ClusteringPolicy, PlanStrategy
+from planners.clustering.selection import (
     ByOverlap,
-    BySize,
-    PlanStrategy,
     RecentPartitions,
     SelectedPartitions,
+    plan_strategy,
 )
+from planners.clustering.sort_fields import SortField
+from planners.clustering.strategies import Strategy
 from planners.forecast import HISTORY_BATCHES, forecast, forecast_error
 from planners.inserts import SMALL_FILES_AT_MOST, FillPolicy, plan_inserts
 from planners.model import (

@@ -12,12 +12,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from planners.clustering.sort_fields import SortField
 from planners.model import TableFile
-
-if TYPE_CHECKING:
-    from planners.clustering.policy import SortField
 
 Range = tuple[int, int]
 

@@ -1,30 +1,19 @@
-"""A clustering plan: which files are rewritten together, in what order of rows, and why; all plain data.
+"""A clustering plan: which files are rewritten together, in which order of rows, and why; plain data.
 
-A plan is saved and carried out elsewhere, so it holds strings, integers and tuples only, and names a strategy
-by its name and its parameters, which are strings.
+A plan is saved, and another process may execute it. So it holds strings, integers and tuples only, and
+records a strategy as its name and its parameters, which are strings.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planners.clustering.strategies import Strategy, order_name
 from planners.model import Decision, PartitionKey, Verdict
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
-
-
-@dataclass(frozen=True, slots=True)
-class Strategy:
-    """What rewrites a group's rows, or what chose its files: a name, and parameters in the order of names."""
-
-    name: str
-    parameters: tuple[tuple[str, str], ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(f'{name}={value}' for name, value in self.parameters)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +42,6 @@ class ClusteringGroup:
     def order(self) -> str | None:
         """What is to be known of the files it writes, as `TableFile.clustered_by`."""
         return order_name(self.strategy, self.sort_by)
-
-
-FILE_BY_FILE = ("drop_columns", "encrypt")
-"""Strategies that rewrite each file by itself, and leave its rows and their order as they are."""
-
-
-def order_name(strategy: Strategy, sort_by: tuple[str, ...]) -> str | None:
-    """Return the name of the order that a strategy, with its parameters, puts rows in; None for one that
-    leaves them in theirs.
-    """
-    if strategy.name in ("bin_pack", *FILE_BY_FILE):
-        return None
-    parameters = [json.dumps(dict(strategy.parameters))] if strategy.parameters else []
-    return f"{strategy.name}({', '.join([*sort_by, *parameters])})"
 
 
 @dataclass(frozen=True, slots=True)

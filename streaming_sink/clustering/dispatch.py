@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.util import inheritable_thread_target
 
-from planners.clustering.plan import FILE_BY_FILE, ClusteringPlan
-from planners.clustering.policy import SortField
+from planners.clustering.plan import ClusteringPlan
+from planners.clustering.sort_fields import SortField
+from planners.clustering.strategies import traits
 from streaming_sink.clustering.groups import Group
 from streaming_sink.clustering.options import Execution, check_keys
 from streaming_sink.clustering.sort_orders import sorted_as, sorted_by
@@ -22,10 +24,10 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import leaf_names, metrics_modes, parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
-from streaming_sink.tasks.clustering.encrypting import Encrypt
-from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, Input, RowStrategy, decode
+from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, Input, decode
 from streaming_sink.tasks.clustering.ordering import sortable
-from streaming_sink.tasks.clustering.strategies import strategy_of
+from streaming_sink.tasks.clustering.row_strategy import KeySettingStrategy, RowStrategy
+from streaming_sink.tasks.clustering.strategies import make_strategy
 from streaming_sink.tasks.clustering.task import ClusterTask
 from streaming_sink.tasks.encryption import Cipher
 from streaming_sink.tasks.job import RESULT_COLUMN, FileIds, TaskBuckets, WorkerJob
@@ -79,19 +81,19 @@ def rewrites(
         for text in group.sort_by:
             sortable(schema, SortField.parse(text).column)
         if group.strategy not in made:
-            made[group.strategy] = strategy_of(group.strategy, how.strategies)
+            made[group.strategy] = make_strategy(group.strategy, how.strategies)
         check_keys(group.strategy, how.keys)
-    encrypting = {
-        strategy: it.key_names(leaf_names(head.schema))
+    own_keys = {
+        strategy: cast(KeySettingStrategy, it).key_names(leaf_names(head.schema))
         for strategy, it in made.items()
-        if isinstance(it, Encrypt)
+        if traits(strategy.name).sets_keys
     }
 
     def rewrite(group: Group, cuts: Sequence[float], part: int) -> GroupJob:
         planned = group.planned
         return GroupJob(
             index=group.index,
-            worker=replace(worker, key_names=encrypting.get(planned.strategy, group.key_names)),
+            worker=replace(worker, key_names=own_keys.get(planned.strategy, group.key_names)),
             inputs=tuple(
                 Input(
                     file.location,
@@ -114,7 +116,7 @@ def rewrites(
             cuts=tuple(cuts),
             part=part,
             sorted_by=sorted_by(head.schema, planned),
-            file_by_file=planned.strategy.name in FILE_BY_FILE,
+            file_by_file=traits(planned.strategy.name).file_by_file,
         )
 
     return rewrite, {index: made[group.strategy] for index, group in enumerate(plan.groups)}

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from planners.clustering.plan import FILE_BY_FILE, ClusteringPlan
+from planners.clustering.plan import ClusteringPlan
+from planners.clustering.strategies import traits
 from streaming_sink.clustering.dispatch import rewrites, rewritten
 from streaming_sink.clustering.groups import Group, found
 from streaming_sink.clustering.options import Execution
@@ -131,10 +132,12 @@ class _Commits:
 
     def _replace(self, group: Group) -> Replace:
         planned = group.planned
-        order_id = self._order_ids.get(planned.sort_by, 0) if planned.strategy.name == "sort" else 0
-        ids = [order_id] * len(group.files)
-        if planned.strategy.name in FILE_BY_FILE:
+        needs = traits(planned.strategy.name)
+        if needs.file_by_file:
             ids = [group.inputs[file.bucket].sort_order_id for file in group.files]
+        else:
+            order_id = self._order_ids.get(planned.sort_by, 0) if needs.is_iceberg_order else 0
+            ids = [order_id] * len(group.files)
         files = [data_file(file, self._head.spec, it) for file, it in zip(group.files, ids, strict=True)]
         return Replace(frozenset(planned.inputs), tuple(files))
 

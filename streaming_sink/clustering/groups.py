@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planners.clustering.plan import ClusteringGroup, ClusteringPlan
+from planners.clustering.strategies import traits
 from streaming_sink.clustering.report import GroupReport
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupResult, GroupWritten
 from streaming_sink.tasks.encryption import KeyNames
@@ -131,7 +132,7 @@ def _why_locked(planned: ClusteringGroup, inputs: Sequence[LiveFile], has_keys: 
             return f"an input is encrypted, and no keys are given: {file.location}"
         if KeyNames.from_bytes(file.key_metadata) is None:
             return f"an input is encrypted by another writer, whose keys are not known: {file.location}"
-    if planned.strategy.name != "encrypt" and len({file.key_metadata for file in inputs}) > 1:
+    if not traits(planned.strategy.name).sets_keys and len({file.key_metadata for file in inputs}) > 1:
         return (
             "the inputs are under different keys; bring them under the same ones with the strategy 'encrypt'"
         )

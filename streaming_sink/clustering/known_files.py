@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import cast
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
@@ -12,7 +13,9 @@ from pyiceberg.types import PrimitiveType
 
 from planners.clustering.policy import ClusteringPolicy
 from planners.model import ColumnBounds, TableFile
-from streaming_sink.clustering.outdated import outdated
+from streaming_sink.table.parquet_properties import leaf_names
+from streaming_sink.tasks.clustering.row_strategy import FileByFileStrategy, StaleReason
+from streaming_sink.tasks.clustering.strategies import make_strategy
 from timeline import names
 from timeline.versions.head import Head
 from timeline.versions.manifests import LiveFile, is_data
@@ -30,18 +33,25 @@ def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str
     ValueError for a column to encrypt that the table lacks.
     """
     columns = _columns(head.schema, policy)
-    to_change = outdated(policy.strategy, head.schema) if policy.file_by_file else None
+    stale_reason = _stale_reason(policy, head.schema)
     for manifest in head.manifests:
         if not is_data(manifest):
             continue
         bounds, changes = {}, {}
-        if columns or to_change:
+        if columns or stale_reason:
             for it in head.manifest_files.entries(manifest):
                 bounds[it.data_file.file_path] = _bounds(it.data_file, columns)
-                changes[it.data_file.file_path] = to_change(it.data_file) if to_change else None
+                changes[it.data_file.file_path] = stale_reason(it.data_file) if stale_reason else None
         for file in head.manifest_files.contents(manifest).files.values():
             known = _known(head, policy, file, bounds.get(file.location, ()), reserved.get(file.location))
             yield replace(known, outdated=changes.get(file.location))
+
+
+def _stale_reason(policy: ClusteringPolicy, schema: Schema) -> StaleReason | None:
+    if not policy.file_by_file:
+        return None
+    strategy = cast(FileByFileStrategy, make_strategy(policy.strategy, {}))
+    return strategy.stale_reason(schema.field_ids, leaf_names(schema))
 
 
 def _known(

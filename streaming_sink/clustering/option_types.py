@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from planners.clustering.plan import Strategy
-from planners.clustering.policy import SortField
+from planners.clustering.sort_fields import SortField
+from planners.clustering.strategies import Strategy
 
 _Check = tuple[Callable[[object], bool], str]
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pyarrow as pa
 
-from planners.clustering.plan import Strategy
-from planners.clustering.policy import ClusteringPolicy, SortField, nearest
-from planners.clustering.strategies import PlanStrategy
+from planners.clustering.policy import ClusteringPolicy, PlanStrategy
+from planners.clustering.sort_fields import SortField
+from planners.clustering.strategies import Strategy, choose_strategy, traits
 from planners.sizing import parse_bytes
+from planners.suggestions import nearest_name
 from streaming_sink.clustering.option_types import check_types
 from streaming_sink.tasks.clustering.curve_order import bits_per_column
 from streaming_sink.tasks.clustering.ordering import sortable
-from streaming_sink.tasks.clustering.strategies import STRATEGIES, Factory, strategy_of
+from streaming_sink.tasks.clustering.strategies import Factory, make_strategy
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -119,15 +119,20 @@ def pass_of(**options: Unpack[PassOptions]) -> Pass:
             f" lower the target: max_bytes_per_pass={max_bytes:,}, target_file_bytes={target:,}"
         )
     given.setdefault("max_group_bytes", min(_GROUP_BYTES, max_bytes))
-    given["strategy"] = _strategy(given.get("strategy"), given.pop("parameters", {}), given, execution)
+    given["strategy"] = choose_strategy(
+        given.get("strategy"),
+        given.pop("parameters", {}),
+        sorts=bool(given.get("sort_by")),
+        custom=execution.strategies,
+    )
     policy = ClusteringPolicy(**given)
     if policy.max_group_bytes > max_bytes:
         raise ValueError(
             "max_bytes_per_pass must hold a group, or no pass could take one; raise it, or lower"
             f" max_group_bytes: max_bytes_per_pass={max_bytes:,}, max_group_bytes={policy.max_group_bytes:,}"
         )
-    strategy_of(policy.strategy, execution.strategies)
-    if policy.along_a_curve:
+    make_strategy(policy.strategy, execution.strategies)
+    if policy.along_curve:
         bits_per_column(len(policy.sort_by))
     return Pass(policy, max_bytes, execution)
 
@@ -149,10 +154,10 @@ def check_keys(strategy: Strategy, keys: Keys | None) -> None:
     """Raise ValueError for a strategy that encrypts where there are no keys, and for keys that make none."""
     if keys is not None and not callable(keys):
         raise ValueError("keys must be a callable without arguments that makes a KmsClient of pyarrow")
-    if strategy.name == "encrypt" and keys is None:
+    if traits(strategy.name).sets_keys and keys is None:
         raise ValueError(
-            "strategy 'encrypt' needs keys=...: a callable that makes a client of the key management service"
-            " where files are written; nothing is done without"
+            f"strategy {strategy.name!r} needs keys=...: a callable that makes a client of the key management"
+            " service where files are written; without it nothing is done"
         )
 
 
@@ -169,23 +174,6 @@ def check_names(what: str, given: Iterable[str], more: Sequence[str]) -> None:
     known = [*more, *PassOptions.__annotations__]
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            near = nearest_name(name, known)
+            hint = f"; did you mean {near!r}?" if near else ""
             raise TypeError(f"{what} has no option {name!r}{hint}; it has {', '.join(known)}")
-
-
-def _strategy(
-    asked: str | Strategy | None,
-    parameters: Mapping[str, str],
-    policy: Mapping[str, Any],
-    execution: Execution,
-) -> Strategy:
-    if isinstance(asked, Strategy):
-        if parameters:
-            raise ValueError(f"parameters belong into the strategy that is given: {asked}")
-        return asked
-    name = asked if asked is not None else "sort" if policy.get("sort_by") else "bin_pack"
-    known = {**STRATEGIES, **execution.strategies}
-    if name not in known:
-        raise nearest("clustering strategy", name, known)
-    return Strategy(name, tuple(sorted(parameters.items())))

@@ -9,14 +9,12 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import IdentityTransform
 
 from planners.clustering.plan import ClusteringGroup
-from planners.clustering.policy import SortField as PlannedField
+from planners.clustering.sort_fields import SortField as PlannedField
+from planners.clustering.strategies import traits
 from streaming_sink.tasks.job import SortedBy
 from timeline.commit.changes import AddSortOrder
 from timeline.table import Table
 from timeline.versions.head import Head
-
-_SORTED = "sort"
-"""The strategy whose files are sorted as Iceberg means it; it has no word for curves, or for a user's own."""
 
 
 def sort_order_ids(table: Table, groups: Iterable[ClusteringGroup]) -> Mapping[tuple[str, ...], int]:
@@ -25,7 +23,8 @@ def sort_order_ids(table: Table, groups: Iterable[ClusteringGroup]) -> Mapping[t
     An order once added stays, so that a plan by the same columns needs no such commit again.
     """
     schema = table.head.schema
-    wanted = {it.sort_by: iceberg_order(schema, it.sort_by) for it in groups if it.strategy.name == _SORTED}
+    sorting = [it.sort_by for it in groups if traits(it.strategy.name).is_iceberg_order]
+    wanted = {sort_by: iceberg_order(schema, sort_by) for sort_by in sorting}
     missing = [order for order in wanted.values() if table.head.sort_order_id(order) is None]
     if missing:
         table.commit([AddSortOrder(order) for order in missing])
@@ -35,7 +34,9 @@ def sort_order_ids(table: Table, groups: Iterable[ClusteringGroup]) -> Mapping[t
 
 def sorted_by(schema: Schema, group: ClusteringGroup) -> tuple[SortedBy, ...]:
     """Return the order that a group's files come out in, for footers; () where Iceberg has no word for it."""
-    return _sorted_by(iceberg_order(schema, group.sort_by)) if group.strategy.name == _SORTED else ()
+    if not traits(group.strategy.name).is_iceberg_order:
+        return ()
+    return _sorted_by(iceberg_order(schema, group.sort_by))
 
 
 def sorted_as(head: Head, order_id: int) -> tuple[SortedBy, ...]:

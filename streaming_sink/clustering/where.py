@@ -6,7 +6,7 @@ from collections import defaultdict
 from urllib.parse import unquote_plus
 
 from planners import PartitionKey, SelectedPartitions, comparable
-from planners.clustering.policy import nearest
+from planners.suggestions import unknown_name
 from streaming_sink.table.partition_names import spelled
 from timeline.versions.head import Head
 
@@ -31,7 +31,7 @@ def partitions_where(head: Head, text: str) -> SelectedPartitions:
         if not equals:
             raise ValueError(f"a filter is NAME=VALUE, several between commas: {term!r}")
         if name not in fields:
-            raise nearest("partition field", name, fields)
+            raise unknown_name("partition field", name, fields)
         wanted[name].add(f"{name}={value}")
 
     def matches(partition: PartitionKey) -> bool:

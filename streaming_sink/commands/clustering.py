@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from planners.clustering.policy import STRATEGIES, plan_strategy
-from planners.clustering.strategies import PlanStrategy
+from planners.clustering.policy import PlanStrategy
+from planners.clustering.selection import plan_strategy
+from planners.clustering.strategies import BUILT_IN
 from streaming_sink import clustering
 from streaming_sink.clustering.options import PassOptions, execution_of, pass_of
 from streaming_sink.clustering.scheduling import why_nothing
@@ -33,7 +34,7 @@ def add_commands(add: Add) -> None:
     command = add("cluster", _cluster, "put rows that are asked for together into the same files")
     asked = command.add_argument_group("what a pass does", "As in docs/clustering.md.")
     asked.add_argument("--sort-by", metavar="COLUMN,...", help='such as "session_id,time desc nulls last"')
-    asked.add_argument("--strategy", metavar="NAME", help=f"one of {', '.join(STRATEGIES)}")
+    asked.add_argument("--strategy", metavar="NAME", help=f"one of {', '.join(BUILT_IN)}")
     asked.add_argument(
         "--parameter",
         dest="parameters",

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from planners.clustering import curves
 from streaming_sink.tasks.clustering.ordering import Key, Order, sortable, top_names, values_of
-from streaming_sink.tasks.clustering.rows import GroupRows
+from streaming_sink.tasks.clustering.row_strategy import Group
 
 _RANKED_ROWS = 1024
 """Text is ranked so many rows at a time, which bounds the copies that this takes."""
@@ -23,7 +23,7 @@ _EVEN_BITS = 16
 _CURVES = {"zorder": curves.zorder, "hilbert": curves.hilbert}
 
 
-def along_curve(group: GroupRows, curve: str) -> Order:
+def along_curve(group: Group, curve: str) -> Order:
     """Return the order along "zorder" or "hilbert" through the group's columns.
 
     Reads these columns once for a sample of rows, the same in every attempt. A curve has no direction, so

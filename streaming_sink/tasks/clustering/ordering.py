@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planners.clustering.policy import SortField, nearest
+from planners.clustering.sort_fields import SortField
+from planners.suggestions import unknown_name
 from streaming_sink.tasks.clustering.number_sort import sorting_numbers
 from streaming_sink.tasks.clustering.text_sort import sorting_text
 from streaming_sink.tasks.metrics import Leaf, leaves
@@ -65,7 +66,7 @@ def sortable(schema: pa.Schema, name: str) -> Leaf:
             f"column {name!r} has no order to sort by: {schema.field(name).type}; sort by a column of single"
             " values, or by one field of a struct"
         )
-    raise nearest("sort column", name, known)
+    raise unknown_name("sort column", name, known)
 
 
 def _name(schema: pa.Schema, leaf: Leaf) -> str:

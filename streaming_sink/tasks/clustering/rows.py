@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from planners.clustering.policy import SortField
+from planners.clustering.sort_fields import SortField
 from streaming_sink.tasks.batches import by_field_id, conform
 from streaming_sink.tasks.clustering import external_sort
 from streaming_sink.tasks.clustering.job import GroupJob, Input

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners.clustering.plan import ClusteringGroup, Strategy
-from planners.clustering.policy import SortField
+from planners.clustering.plan import ClusteringGroup
+from planners.clustering.sort_fields import SortField
+from planners.clustering.strategies import Strategy
 from streaming_sink.clustering.dispatch import cuts, tasks_of
 from streaming_sink.clustering.groups import Group
 from streaming_sink.tasks.clustering.ordering import by_columns, sorting
 from streaming_sink.tasks.clustering.ranges import first_rows, range_numbers
 from streaming_sink.tasks.clustering.rows import GroupRows
-from streaming_sink.tasks.clustering.strategies import AlongCurve, BinPack, Sort
+from streaming_sink.tasks.clustering.strategies import BinPack, Sort, ZOrder
 from streaming_sink.tasks.clustering.task import rewrite
 from tests.unit.streaming_sink.group_jobs import (
     MIB,
@@ -254,7 +255,7 @@ def test_a_group_of_very_small_files_is_not_shared(files, tasks):
         (Sort(), 90 * MIB, 1, 2, 2),
         (Sort(), 90 * MIB, 2, 2, 1),
         (Sort(), 90 * MIB, 1, 64, 4),
-        (AlongCurve("zorder"), 90 * MIB, 1, 2, 2),
+        (ZOrder(), 90 * MIB, 1, 2, 2),
         (BinPack(), 90 * MIB, 1, 2, 1),
         (Sort(), 20 * 1024 * MIB, 9, 2, 5),
     ],
