@@ -26,7 +26,6 @@ MANIFEST_FOLDER = "metadata/m"
 DATA_FOLDER = "data"
 PROBE_FOLDER = "_timeline/probe"
 EXPIRED_FOLDER = "_timeline/expired"
-CLUSTERING_FOLDER = "_timeline/clustering"
 HINT_PATH = "metadata/version-hint.text"
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -40,8 +39,12 @@ _WRITTEN = re.compile(
     r"-[0-9]+-[0-9]+-[0-9]+\.parquet"
     rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro)$"
 )
+_KIND = "[a-z][a-z0-9-]*"
+_FIRST_KIND = "clustering"
+_PLAN_ID = re.compile(rf"(?:(?!{_FIRST_KIND}/)({_KIND})/)?({_ULID})")
 _INSTANT = re.compile(
-    rf"^{CLUSTERING_FOLDER}/({_ULID})-(?:(requested)\.avro|(inflight)-([1-9][0-9]*)\.json|(completed|cancelled)\.json)$"
+    rf"^_timeline/({_KIND})/({_ULID})"
+    r"-(?:(requested)\.avro|(inflight)-([1-9][0-9]*)\.json|(completed|cancelled)\.json)$"
 )
 _EXPIRED = re.compile(rf"^{EXPIRED_FOLDER}/v([1-9][0-9]*)-({_ULID})\.json$")
 
@@ -165,35 +168,71 @@ def expired_version(path: str) -> tuple[int, str] | None:
     return (int(match.group(1)), match.group(2)) if match else None
 
 
+def plan_folder(kind: str) -> str:
+    """Return the folder of the plans of one kind."""
+    return f"_timeline/{kind}"
+
+
+def plan_id(kind: str, ulid: str) -> str:
+    """Return the id of a plan: its kind and a ULID, such as "consolidation/01JXVG…".
+
+    Clustering plans are the ULID alone: they were the first kind, and tables in use name them so.
+    """
+    return ulid if kind == _FIRST_KIND else f"{kind}/{ulid}"
+
+
+def plan_kind(plan_id: str) -> str:
+    """Return the kind that a plan's id names. ValueError for a text that is no such id."""
+    return _plan_parts(plan_id)[0]
+
+
+def plan_ulid(plan_id: str) -> str:
+    """Return the ULID of a plan's id. ValueError for a text that is no such id."""
+    return _plan_parts(plan_id)[1]
+
+
+def is_plan_id(text: str) -> bool:
+    return _PLAN_ID.fullmatch(text) is not None
+
+
 def requested_path(plan_id: str) -> str:
-    """Return the path of a clustering plan."""
-    return f"{CLUSTERING_FOLDER}/{plan_id}-requested.avro"
+    """Return the path of a plan."""
+    return f"{_plan_path(plan_id)}-requested.avro"
 
 
 def inflight_path(plan_id: str, claim: int) -> str:
-    """Return the path of an executor's claim on a plan; claims count from 1, and the highest holds."""
-    return f"{CLUSTERING_FOLDER}/{plan_id}-inflight-{claim}.json"
+    """Return the path of an executor's claim on a plan; claims count from 1, and the highest is in force."""
+    return f"{_plan_path(plan_id)}-inflight-{claim}.json"
 
 
 def completed_path(plan_id: str) -> str:
-    """Return the path of the note that a plan was carried out."""
-    return f"{CLUSTERING_FOLDER}/{plan_id}-completed.json"
+    """Return the path of the note that a plan was executed."""
+    return f"{_plan_path(plan_id)}-completed.json"
 
 
 def cancelled_path(plan_id: str) -> str:
-    """Return the path of the note that a plan was given up."""
-    return f"{CLUSTERING_FOLDER}/{plan_id}-cancelled.json"
+    """Return the path of the note that a plan was cancelled."""
+    return f"{_plan_path(plan_id)}-cancelled.json"
 
 
 def instant_of(path: str) -> tuple[str, str, int] | None:
-    """Return the plan id, the kind (requested, inflight, completed, cancelled) and the claim (0 but for
+    """Return the plan id, the state (requested, inflight, completed, cancelled) and the claim (0 except for
     inflight) of an instant's path, or None if it is none.
     """
     match = _INSTANT.match(path)
     if match is None:
         return None
-    return match.group(1), match.group(2) or match.group(3) or match.group(5), int(match.group(4) or 0)
+    kind, ulid, requested, inflight, claim, ended = match.groups()
+    return plan_id(kind, ulid), requested or inflight or ended, int(claim or 0)
 
 
-def is_plan_id(text: str) -> bool:
-    return re.fullmatch(_ULID, text) is not None
+def _plan_path(plan_id: str) -> str:
+    kind, ulid = _plan_parts(plan_id)
+    return f"{plan_folder(kind)}/{ulid}"
+
+
+def _plan_parts(plan_id: str) -> tuple[str, str]:
+    match = _PLAN_ID.fullmatch(plan_id)
+    if match is None:
+        raise ValueError(f"not the id of a plan: {plan_id!r}")
+    return match.group(1) or _FIRST_KIND, match.group(2)

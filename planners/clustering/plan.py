@@ -40,8 +40,41 @@ class ClusteringGroup:
 
     @property
     def order(self) -> str | None:
-        """What is to be known of the files it writes, as `TableFile.clustered_by`."""
+        """The order of the files that it writes, as `TableFile.clustered_by` has it."""
         return order_name(self.strategy, self.sort_by)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the group as a plan saves it; see `from_dict`."""
+        return {
+            "inputs": list(self.inputs),
+            "partition": list(self.partition),
+            "bytes": self.bytes,
+            "rows": self.rows,
+            "output_files": self.output_files,
+            "sort_by": list(self.sort_by),
+            "strategy": _strategy_to_dict(self.strategy),
+            "remainder": self.remainder,
+            "level": self.level,
+            "files_saved": self.files_saved,
+            "reasons": list(self.reasons),
+        }
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> ClusteringGroup:
+        """Return the group that `to_dict` gave."""
+        return cls(
+            inputs=tuple(saved["inputs"]),
+            partition=tuple(saved["partition"]),
+            bytes=saved["bytes"],
+            rows=saved["rows"],
+            output_files=saved["output_files"],
+            sort_by=tuple(saved["sort_by"]),
+            strategy=_strategy_from_dict(saved["strategy"]),
+            remainder=saved["remainder"],
+            level=saved["level"],
+            files_saved=saved["files_saved"],
+            reasons=tuple(saved["reasons"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +138,7 @@ class ClusteringPlan:
             "planned_at": self.planned_at,
             "target_file_bytes": self.target_file_bytes,
             "selected_by": [_strategy_to_dict(it) for it in self.selected_by],
-            "groups": [_group_to_dict(group) for group in self.groups],
+            "groups": [group.to_dict() for group in self.groups],
             "left_out": [
                 {"path": it.path, "partition": list(it.partition), "bytes": it.bytes, "reason": it.reason}
                 for it in self.left_out
@@ -122,7 +155,7 @@ class ClusteringPlan:
             planned_at=saved["planned_at"],
             target_file_bytes=saved["target_file_bytes"],
             selected_by=tuple(_strategy_from_dict(it) for it in saved["selected_by"]),
-            groups=tuple(_group_from_dict(it) for it in saved["groups"]),
+            groups=tuple(ClusteringGroup.from_dict(it) for it in saved["groups"]),
             left_out=tuple(
                 Decision(it["path"], tuple(it["partition"]), it["bytes"], Verdict.KEPT, it["reason"])
                 for it in saved.get("left_out", ())
@@ -133,38 +166,6 @@ class ClusteringPlan:
 def partition_text(partition: PartitionKey) -> tuple[str, ...]:
     """Return a partition's values as a plan spells them."""
     return tuple("null" if value is None else str(value) for value in partition)
-
-
-def _group_to_dict(group: ClusteringGroup) -> dict[str, Any]:
-    return {
-        "inputs": list(group.inputs),
-        "partition": list(group.partition),
-        "bytes": group.bytes,
-        "rows": group.rows,
-        "output_files": group.output_files,
-        "sort_by": list(group.sort_by),
-        "strategy": _strategy_to_dict(group.strategy),
-        "remainder": group.remainder,
-        "level": group.level,
-        "files_saved": group.files_saved,
-        "reasons": list(group.reasons),
-    }
-
-
-def _group_from_dict(saved: Mapping[str, Any]) -> ClusteringGroup:
-    return ClusteringGroup(
-        inputs=tuple(saved["inputs"]),
-        partition=tuple(saved["partition"]),
-        bytes=saved["bytes"],
-        rows=saved["rows"],
-        output_files=saved["output_files"],
-        sort_by=tuple(saved["sort_by"]),
-        strategy=_strategy_from_dict(saved["strategy"]),
-        remainder=saved["remainder"],
-        level=saved["level"],
-        files_saved=saved["files_saved"],
-        reasons=tuple(saved["reasons"]),
-    )
 
 
 def _strategy_to_dict(strategy: Strategy) -> dict[str, Any]:

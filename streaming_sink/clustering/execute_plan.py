@@ -14,12 +14,13 @@ from streaming_sink.clustering.dispatch import rewrites
 from streaming_sink.clustering.execution import execute
 from streaming_sink.clustering.options import Execution
 from streaming_sink.clustering.report import ClusterReport
+from timeline import names
 from timeline.commit.changes import Withdraw
 from timeline.plans import instants
 from timeline.plans.claims import PATIENCE_SECONDS, Claim, Watch, all_instants
+from timeline.plans.clustering import CLUSTERING
 from timeline.plans.plan_file import Plan
 from timeline.table import Table
-from timeline.versions.pending import pending_plans
 
 _LOG = logging.getLogger("streaming_sink")
 BEAT_SECONDS = PATIENCE_SECONDS / 5
@@ -34,6 +35,9 @@ def carry_out(
 
     Raises as `execute`; the plan then stays pending, free for another executor or for `cancel`.
     """
+
+    if names.plan_kind(plan_id) != CLUSTERING.name:
+        raise ValueError(f"not a clustering plan, but of kind {names.plan_kind(plan_id)!r}: {plan_id}")
 
     def check(plan: Plan) -> None:
         rewrites(table.head, table, ClusteringPlan.from_dict(plan), how)
@@ -51,7 +55,7 @@ def carry_out(
     if report.version is not None:
         done = len(report.committed)
         dropped = len(report.groups) - done
-        instants.note_completed(table, plan_id, version=report.version, groups=done, dropped=dropped)
+        instants.note_completed(table, plan_id, version=report.version, done=done, dropped=dropped)
     return report
 
 
@@ -61,8 +65,8 @@ def take_over(session: SparkSession, table: Table, how: Execution, watch: Watch)
     One that nobody has claimed is left to whom it was scheduled for, and one that asks for what this process
     lacks to others. No request where no plan is pending.
     """
-    pending = [each.plan_id for each in pending_plans(table.head.properties)]
-    known = all_instants(table.store) if pending else {}
+    pending = [each.plan_id for each in instants.pending_of(table.head, CLUSTERING)]
+    known = all_instants(table.store, CLUSTERING.name) if pending else {}
     claimed = [plan_id for plan_id in pending if "inflight" in known.get(plan_id, {})]
     reports = []
     for plan_id in claimed:

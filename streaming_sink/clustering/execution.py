@@ -16,8 +16,9 @@ from streaming_sink.clustering.options import Execution
 from streaming_sink.clustering.report import ClusterReport, GroupReport, summary
 from streaming_sink.clustering.sort_orders import sort_order_ids
 from streaming_sink.table.data_files import data_file
-from timeline.commit.changes import Change, Replace
+from timeline.commit.changes import Change
 from timeline.errors import CommitConflictError
+from timeline.plans.clustering import CLUSTERING
 from timeline.table import Committed, Table
 from timeline.versions.head import Head
 
@@ -108,7 +109,7 @@ class _Commits:
 
     def commit(self, groups: Sequence[Group], also: Sequence[Change]) -> list[GroupReport]:
         """Commit the groups that succeeded and `also`, if there is anything, and report all groups."""
-        replaces = {group.index: self._replace(group) for group in groups if group.succeeded}
+        replaces = {group.index: self._change(group) for group in groups if group.succeeded}
         reports = [group.report() for group in groups]
         if not replaces and not also:
             return reports
@@ -125,12 +126,12 @@ class _Commits:
         assert isinstance(committed, Committed)
         self.version = committed.version
         self.snapshot_id = committed.replaced_snapshot_id or self.snapshot_id
-        lost = {dropped.replace: dropped.reason for dropped in committed.dropped}
+        lost: dict[Change, str] = {dropped.replace: dropped.reason for dropped in committed.dropped}
         return [
             _dropped(it, lost[replaces[it.index]]) if replaces.get(it.index) in lost else it for it in reports
         ]
 
-    def _replace(self, group: Group) -> Replace:
+    def _change(self, group: Group) -> Change:
         planned = group.planned
         needs = traits(planned.strategy.name)
         if needs.file_by_file:
@@ -139,7 +140,7 @@ class _Commits:
             order_id = self._order_ids.get(planned.sort_by, 0) if needs.is_iceberg_order else 0
             ids = [order_id] * len(group.files)
         files = [data_file(file, self._head.spec, it) for file, it in zip(group.files, ids, strict=True)]
-        return Replace(frozenset(planned.inputs), tuple(files))
+        return CLUSTERING.change(planned.to_dict(), files)
 
 
 def _dropped(report: GroupReport, why: str) -> GroupReport:

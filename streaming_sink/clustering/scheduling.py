@@ -14,6 +14,7 @@ from streaming_sink.clustering.options import Pass
 from streaming_sink.table.arrow_types import arrow_schema
 from timeline.errors import CommitConflictError
 from timeline.plans import instants
+from timeline.plans.clustering import CLUSTERING
 from timeline.plans.reservations import Reservations
 from timeline.table import Table
 from timeline.versions.head import Head
@@ -57,7 +58,7 @@ def schedule_pass(table: Table, reservations: Reservations, asked: Pass) -> Sche
         # Every sink reads the plan, to know what it reserves: what it leaves alone is not worth the bytes.
         saved = replace(plan, left_out=()).to_dict()
         try:
-            return Scheduled(instants.schedule(table, saved), plan)
+            return Scheduled(instants.schedule(table, saved, CLUSTERING), plan)
         except CommitConflictError:
             if tries == _TRIES:
                 raise

@@ -12,6 +12,7 @@ from streaming_sink.clustering.scheduling import Scheduled, plan_pass, schedule_
 from streaming_sink.tasks.clustering.strategies import Factory
 from timeline.plans import instants
 from timeline.plans.claims import Watch
+from timeline.plans.clustering import CLUSTERING
 from timeline.plans.instants import Instant
 from timeline.plans.reservations import Reservations
 from timeline.stores import StorageOptions
@@ -96,7 +97,7 @@ def schedule_and_execute(
 
 def show(location: str, *, storage_options: StorageOptions | None = None) -> tuple[Instant, ...]:
     """Return the plans that are pending, and those that ended in the last week, oldest first."""
-    return instants.show(open_table(location, storage_options))
+    return instants.show(open_table(location, storage_options), CLUSTERING)
 
 
 def cancel(location: str, plan_id: str, *, storage_options: StorageOptions | None = None) -> bool:
