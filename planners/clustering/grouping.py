@@ -12,10 +12,10 @@ from planners.clustering.policy import ClusteringPolicy
 from planners.model import TableFile
 
 _SPARE_ROUNDS = 2
-"""Rounds of full files beyond those that sort them: groups may hold fewer files than planned with."""
+"""Rounds of full files beyond those that sort them: groups may hold fewer files than assumed."""
 
 _FITTING = 4
-"""A file may outgrow the target by one part in so many where that leaves no small file behind."""
+"""A file may exceed the target by this fraction (one part in so many) where that avoids a small file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,11 @@ class _Keyed:
 
 
 def file_by_file_groups(files: Sequence[TableFile], policy: ClusteringPolicy) -> Iterator[ClusteringGroup]:
-    """Groups of about a target file's bytes: nothing is joined, and more of them keep more tasks busy."""
+    """Return groups of about a target file's bytes: no files are joined, and more groups keep more tasks
+    busy.
+    """
     keyed = [_Keyed(file, ()) for file in files]
-    for members in _bounded(keyed, policy.target_file_bytes, policy.max_group_files):
+    for members in _bounded_runs(keyed, policy.target_file_bytes, policy.max_group_files):
         reasons = Counter(it.file.outdated for it in members)
         yield ClusteringGroup(
             inputs=tuple(it.file.path for it in members),
@@ -47,7 +49,7 @@ def file_by_file_groups(files: Sequence[TableFile], policy: ClusteringPolicy) ->
 
 
 class PartitionGroups:
-    """The files of one partition that may be rewritten; `reasons` fills with those that are not."""
+    """The groups of one partition's files. `reasons` has, by path, why files are in no group."""
 
     def __init__(self, files: Sequence[TableFile], policy: ClusteringPolicy) -> None:
         self.policy = policy
@@ -61,25 +63,25 @@ class PartitionGroups:
         self.full = [it for it in known if it.file.bytes >= policy.small_file_bytes]
 
     def groups(self) -> Iterator[ClusteringGroup]:
-        yield from self._joined()
-        yield from self._sorted_again()
+        yield from self._join_small_files()
+        yield from self._sort_full_files()
 
-    def _joined(self) -> Iterator[ClusteringGroup]:
-        """New files, and the small ones that repay being rewritten with them."""
-        joining = self._repaid()
+    def _join_small_files(self) -> Iterator[ClusteringGroup]:
+        """Group the new files with the small ones that repay their rewriting."""
+        joining = self._select_small_files()
         new = {it.file.path for it in self.new}
         together = sorted((*self.new, *joining), key=_key_order)
-        cut = list(_cut(together, self.policy))
-        for members in cut:
+        runs = list(_divide(together, self.policy))
+        for members in runs:
             fresh = sum(it.file.path in new for it in members)
-            group = self._group(members, level=0, fresh=fresh, beside=len(cut) - 1)
+            group = self._group(members, level=0, fresh=fresh, beside=len(runs) - 1)
             if fresh or group.output_files < len(members):
                 yield group
             else:
                 self._leave(members, "alone: nothing to join it with")
 
-    def _repaid(self) -> list[_Keyed]:
-        """Return the small files that join, and say of the others why they wait."""
+    def _select_small_files(self) -> list[_Keyed]:
+        """Return the small files that join, and record why the others wait."""
         policy = self.policy
         small = sorted(self.small, key=lambda it: (it.file.bytes, it.file.path))
         below = sum(it.file.bytes for it in self.new)
@@ -98,8 +100,8 @@ class PartitionGroups:
         self._leave(small[repaid:], "joining it would not be repaid")
         return small[:repaid]
 
-    def _sorted_again(self) -> Iterator[ClusteringGroup]:
-        """Full files of the order that overlap enough, level by level."""
+    def _sort_full_files(self) -> Iterator[ClusteringGroup]:
+        """Group the full files of the order that overlap enough, level by level."""
         policy = self.policy
         if not policy.order:
             self._leave(self.full, "large enough")
@@ -107,13 +109,13 @@ class PartitionGroups:
         fan = max(2, min(policy.max_group_bytes // policy.target_file_bytes, policy.max_group_files))
         rounds = _SPARE_ROUNDS + next(r for r in range(64) if fan**r >= len(self.full))
         enough = min(policy.overlap_at_least, fan)
-        if policy.along_curve:  # stretches of a curve overlap in every column, however well they are sorted
+        if policy.along_curve:  # files along a curve overlap in every column, even where they are well sorted
             enough *= len(policy.sort_by)
         taken: set[str] = set()
         for level in sorted({it.file.level for it in self.full if it.file.level < rounds}):
             peers = [it for it in self.full if it.file.level == level]
             for places in cliques([it.extent for it in peers], enough):
-                for members in self._fans([peers[at] for at in places], min(enough, fan)):
+                for members in self._fan_groups([peers[at] for at in places], min(enough, fan)):
                     taken.update(it.file.path for it in members)
                     yield self._group(members, level=level + 1, fresh=0)
         left = [it for it in self.full if it.file.path not in taken]
@@ -123,9 +125,11 @@ class PartitionGroups:
             f"sorted {rounds:,} times against its neighbours, as often as {len(self.full):,} files need",
         )
 
-    def _fans(self, members: Sequence[_Keyed], enough: int) -> Iterator[list[_Keyed]]:
-        """Cut files that share a key into groups that are as large as they may be, or large enough."""
-        pieces = list(_bounded(members, self.policy.max_group_bytes, self.policy.max_group_files))
+    def _fan_groups(self, members: Sequence[_Keyed], enough: int) -> Iterator[list[_Keyed]]:
+        """Divide files that share a key into groups of the largest size; keep a smaller last one if it is
+        large enough.
+        """
+        pieces = list(_bounded_runs(members, self.policy.max_group_bytes, self.policy.max_group_files))
         for place, piece in enumerate(pieces, start=1):
             if len(piece) >= (2 if place < len(pieces) else enough):
                 yield piece
@@ -169,8 +173,8 @@ class PartitionGroups:
 
 
 def _key_order(it: _Keyed) -> tuple[object, ...]:
-    """Keys in order, unknown ones last; a path comes last so that no two files are alike."""
-    known = tuple(found or (2**63, 2**63) for found in it.extent)
+    """Return what orders files by key, unknown keys last. The path makes the order total."""
+    known = tuple(each or (2**63, 2**63) for each in it.extent)
     return known, it.file.committed_at, it.file.path
 
 
@@ -185,25 +189,25 @@ def _output_files(size: int, policy: ClusteringPolicy) -> tuple[int, bool]:
     return files, True
 
 
-def _cut(members: Sequence[_Keyed], policy: ClusteringPolicy) -> Iterator[list[_Keyed]]:
-    """Cut files into groups of a whole number of target files, where files end there, and a remainder."""
+def _divide(members: Sequence[_Keyed], policy: ClusteringPolicy) -> Iterator[list[_Keyed]]:
+    """Divide files into groups of a whole number of target files, where files end there, and a remainder."""
     whole = policy.max_group_bytes // policy.target_file_bytes * policy.target_file_bytes
     start = 0
     while start < len(members):
         ahead = members[start : start + policy.max_group_files]
-        run = next(_bounded(ahead, whole, policy.max_group_files))
+        run = next(_bounded_runs(ahead, whole, policy.max_group_files))
         files, remainder = _output_files(sum(it.file.bytes for it in run), policy)
         if remainder and files > 1:
             multiple = (files - 1) * policy.target_file_bytes
-            shorter = next(_bounded(run, multiple, policy.max_group_files))
+            shorter = next(_bounded_runs(run, multiple, policy.max_group_files))
             if sum(it.file.bytes for it in shorter) * 8 >= multiple * 7:
                 run = shorter
         yield run
         start += len(run)
 
 
-def _bounded(members: Sequence[_Keyed], most_bytes: int, most_files: int) -> Iterator[list[_Keyed]]:
-    """Cut into runs of at most so many bytes and files; a file above the bytes is a run of its own."""
+def _bounded_runs(members: Sequence[_Keyed], most_bytes: int, most_files: int) -> Iterator[list[_Keyed]]:
+    """Divide files into runs of at most so many bytes and files; a larger file is a run by itself."""
     run: list[_Keyed] = []
     size = 0
     for it in members:

@@ -22,20 +22,21 @@ class ClusteringGroup:
 
     inputs: tuple[str, ...]
     partition: tuple[str, ...]
-    """The partition's values as text, to be read by people; the input files know them exactly."""
+    """The partition's values as text, for people; the input files have the exact ones."""
     bytes: int
     rows: int
     output_files: int
-    """How many files of about equal size the rows are expected to make."""
+    """The expected number of files, of about equal size."""
     sort_by: tuple[str, ...]
-    """What the rows are ordered by, as `SortField` spells it; () where files are only joined."""
+    """The sort columns, as `SortField` spells them; () where files are only joined."""
     strategy: Strategy
     remainder: bool
-    """The bytes are less than a whole number of target files: the last file stays small."""
+    """The bytes are no whole number of target files: the last file stays small."""
     level: int
-    """To be known of the files it writes, as `TableFile.level`."""
+    """The level of the files that it writes, as `TableFile.level` has it."""
     files_saved: int
-    """The benefit: how many files fewer a scan of the partition opens, and a search for one key, added up."""
+    """The benefit: files that a scan of the partition, plus those that a search for one key, no longer open.
+    """
     reasons: tuple[str, ...]
 
     @property
@@ -149,7 +150,7 @@ class ClusteringPlan:
     def from_dict(cls, saved: Mapping[str, Any]) -> ClusteringPlan:
         """Return the plan that `to_dict` gave, equal to the first; keys that are not known are ignored.
 
-        The files left out may be missing, if they were not worth saving; any other missing key is a KeyError.
+        The files left out may be missing; any other missing key is a KeyError.
         """
         return cls(
             planned_at=saved["planned_at"],

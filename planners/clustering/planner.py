@@ -1,31 +1,35 @@
-"""The clustering planner: which files are rewritten together so that rows asked for together lie together.
+"""The clustering planner: chooses the files to rewrite together, so that rows that are queried together share
+files.
 
 Per partition, with T the target, S the small limit, K `overlap_at_least`, G `max_group_bytes`:
 
-* *New* files, not in the order wanted yet, are all taken, in the order of their keys.
-* *Small* files of the order, as earlier passes left them, join when that is repaid: when all together
-  reach S, and so leave full files and one remainder at most; or, K or more being there, in the order of their
-  size as far as each is no larger than what joined before it. So whatever is rewritten at least doubles.
-* *Full* files of the order are sorted again where K (or as many as a group holds, if fewer) of one level
-  share a range of keys; what they make is one level up and that many times narrower. n full files are
-  sorted after log n rounds to the base G / T; two more are allowed, and none after that, so bounds too
-  coarse to show the order (long common prefixes, say) cannot keep clustering busy for ever.
+* *New* files, which are not in the wanted order yet, are all taken, in the order of their keys.
+* *Small* files of the order, which earlier passes left, join when that is repaid: when all together reach S,
+and
+  so leave full files and one remainder at most; or, where there are at least K of them, in ascending size,
+  each that is no larger than everything that joined before it. So a file that is rewritten at least doubles.
+* *Full* files of the order are sorted again where K of one level (or as many as a group holds, if fewer)
+share a
+  range of keys; the files that result are one level up and that many times narrower. n full files are sorted
+  after log n rounds to the base G / T. Two more rounds are allowed, and no others, so bounds too coarse to
+  show the order (long common prefixes, for example) cannot keep clustering busy for ever.
 
-Without an order (bin-packing) there are small files only, and full ones are left alone. All of this is about
-the files that the plan strategies let through: `BySize`, say, keeps full files from being sorted again.
-Files under different keys of encryption are never joined.
+Without an order (bin-packing) only small files are joined; full files are left alone. All of this applies to
+the files that the plan strategies let through: `BySize`, for example, keeps full files from being sorted
+again. Files that different keys encrypt are never joined.
 
 A strategy that rewrites file by file takes the files in which it has something to change, and joins none.
 
-What that bounds, for files that come out as planned:
+The bounds that follow, for files that come out as planned:
 
 * Bytes written per byte ingested, for passes that find x or more new bytes in a partition: at most
 
       3 + log2(S / x) + log(n) / log(G / T) + 2
 
-  1 for coming into order; log2 for doubling; 2 for becoming part of a full file, since a pass that makes full
+  1 for the first sort; log2 for doubling; 2 for becoming part of a full file, since a pass that makes full
   files rewrites at most as much again that stays small; the rest for the rounds of full files.
-* Small files in a partition, when a pass has taken all new ones: below K, or log2(S / x) + 2, since then
+* Small files in a partition, after a pass that has taken all new ones: below K, or log2(S / x) + 2, since
+then
   each is larger than all smaller ones together.
 * Without new files, passes come to an end: each leaves fewer files, or files one level up, and levels end.
 """
@@ -47,9 +51,9 @@ def plan_clustering(files: Iterable[TableFile], now: int, policy: ClusteringPoli
     """Return which of these live files are rewritten together, and why each other one is left alone.
 
     `files` are all of the table, or of the partitions in question; `now` is of the same kind as their
-    `committed_at`. Each file is in one group at most, and all files of a group are of one partition. No group
-    is above the policy's limits. Files that are reserved, with deletes or of another partition spec are
-    left alone. The same files in any order give the same plan.
+    `committed_at`. Each file is in at most one group, and all files of a group are of one partition. No group
+    exceeds the policy's limits. Files that are reserved, have deletes or another partition spec are left
+    alone. The plan does not depend on the order of the files.
 
     ValueError: bounds of one column that cannot be compared with each other.
     """
@@ -91,7 +95,7 @@ def plan_clustering(files: Iterable[TableFile], now: int, policy: ClusteringPoli
 def _refusal(file: TableFile, policy: ClusteringPolicy) -> str | None:
     """Return why this file is never rewritten, or None if it may be."""
     if file.reserved_by is not None:
-        return f"reserved by clustering plan {file.reserved_by}"
+        return f"reserved by plan {file.reserved_by}"
     if file.has_deletes:
         return "carries deletes"
     if file.other_spec:
