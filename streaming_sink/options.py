@@ -82,7 +82,7 @@ class SinkOptions:
         fill.
         """
         if self.clustering is not None and not self.fills:
-            return self.clustering.asked.policy.small_file_bytes
+            return self.clustering.settings.policy.small_file_bytes
         return self.sizing.small_file_bytes
 
 

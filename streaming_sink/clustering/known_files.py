@@ -1,4 +1,4 @@
-"""What the clustering planner is told of a table's files: from the head to the planner's values."""
+"""The planner's view of a table's files: translates the live files of a head to `TableFile` values."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _ANOTHER_ORDER = "another order"
 
 
 def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str]) -> Iterator[TableFile]:
-    """Yield every live data file of the head, with the bounds of the columns that the policy sorts by, and
-    what a policy that rewrites file by file has to change in it.
+    """Yield every live data file of the head, with its bounds on the policy's sort columns and, for a policy
+    that rewrites file by file, what there is to change in it.
 
     `reserved`: location → the plan that has it. `committed_at` is the time that begins the file's id, in
     milliseconds (0 for a name that is not ours). Reads the manifests that are not in memory.
@@ -81,21 +81,23 @@ def _known(
 
 
 def _order(location: str, policy: ClusteringPolicy) -> tuple[str | None, int]:
-    """Return the order and level of a file. A name tells only whether it is the policy's order."""
-    found = names.clustering_of(location)
-    if found is None:
+    """Return the order and level of a file. A name has a digest: it shows only whether it is the policy's
+    order.
+    """
+    recorded = names.clustering_of(location)
+    if recorded is None:
         return None, 0
-    digest, level = found
+    digest, level = recorded
     wanted = policy.order
     is_wanted = wanted is not None and digest == names.order_digest(wanted)
     return (wanted if is_wanted else _ANOTHER_ORDER), level
 
 
 def _columns(schema: Schema, policy: ClusteringPolicy) -> list[tuple[str, int, PrimitiveType]]:
-    found = [(it.column, schema.find_field(it.column)) for it in policy.sort_by]
+    fields = [(it.column, schema.find_field(it.column)) for it in policy.sort_by]
     return [
         (name, field.field_id, field.field_type)
-        for name, field in found
+        for name, field in fields
         if isinstance(field.field_type, PrimitiveType)
     ]
 

@@ -213,7 +213,7 @@ def test_to_encrypt_without_keys_is_an_error_before_anything_is_written(table):
 def test_a_plan_can_be_scheduled_where_no_keys_are(table):
     scheduled = clustering.schedule(table.store.location, **_encrypt())
     assert scheduled.plan.groups
-    assert InlineClustering(schedule_only=True, **_encrypt()).asked.policy.strategy.name == "encrypt"
+    assert InlineClustering(schedule_only=True, **_encrypt()).settings.policy.strategy.name == "encrypt"
 
 
 @pytest.mark.parametrize(
