@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ _BUCKETS = 1024
 _EVEN_BITS = 16
 """Bits of a column where the key has room, so that few ranks of one weigh as much as many of another."""
 
-_CURVES = {"zorder": curves.zorder, "hilbert": curves.hilbert}
+Curve = Callable[[Sequence[curves.Ranks], int], curves.Ranks]
+"""Positions on a curve from the ranks of each column, such as `curves.zorder`."""
 
 
-def along_curve(group: Group, curve: str) -> Order:
-    """Return the order along "zorder" or "hilbert" through the group's columns.
+def along_curve(group: Group, curve: Curve) -> Order:
+    """Return the order along a curve through the group's columns.
 
     Reads these columns once for a sample of rows, the same in every attempt. A curve has no direction, so
     that only the place of nulls counts of a `SortField`. ValueError for more columns than a key has room for.
@@ -44,7 +46,7 @@ def along_curve(group: Group, curve: str) -> Order:
             curves.spread(_ranks(values_of(rows.column(top), leaf), known, first), len(known), bits)
             for top, leaf, known, first in zip(tops, columns, boundaries, nulls_first, strict=True)
         ]
-        return [Key(pa.chunked_array([pa.array(_CURVES[curve](ranks, bits))]))]
+        return [Key(pa.chunked_array([pa.array(curve(ranks, bits))]))]
 
     return keys
 

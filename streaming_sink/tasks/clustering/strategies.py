@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pkgutil import resolve_name
-from typing import ClassVar
 
 import pyarrow as pa
 
+from planners.clustering import curves
 from planners.clustering.strategies import BUILT_IN, Strategy, check_parameters, traits
 from planners.suggestions import unknown_name
-from streaming_sink.tasks.clustering.curve_order import along_curve
+from streaming_sink.tasks.clustering.curve_order import Curve, along_curve
 from streaming_sink.tasks.clustering.ordering import by_columns
 from streaming_sink.tasks.clustering.row_strategy import (
     FileStatistics,
@@ -64,7 +64,7 @@ class ZOrder(_WithoutParameters):
     """Sorts by the position on a space-filling curve through the group's columns."""
 
     in_ranges = True
-    curve: ClassVar[str] = "zorder"
+    curve: Curve = staticmethod(curves.zorder)
 
     def rewrite(self, group: Group, /) -> Iterable[pa.RecordBatch]:
         return group.sorted(along_curve(group, self.curve), group.sort_columns)
@@ -73,7 +73,7 @@ class ZOrder(_WithoutParameters):
 class Hilbert(ZOrder):
     """As `ZOrder`, along a curve without jumps: ranges of it fall into fewer pieces."""
 
-    curve = "hilbert"
+    curve: Curve = staticmethod(curves.hilbert)
 
 
 class DropColumns(_WithoutParameters):
