@@ -9,7 +9,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.table import StaticTable
 
 from planners.clustering.overlap import depth, extents
-from planners.clustering.policy import SortField
+from planners.clustering.sort_fields import SortField
 from planners.model import ColumnBounds, TableFile
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from planners.clustering.plan import ClusteringGroup, ClusteringPlan, Strategy
+    from planners.clustering.plan import ClusteringGroup, ClusteringPlan
     from planners.clustering.planner import plan_clustering
-    from planners.clustering.policy import ClusteringPolicy, SortField, plan_strategy
-    from planners.clustering.strategies import (
-        All,
+    from planners.clustering.policy import All, BySize, ClusteringPolicy, PlanStrategy
+    from planners.clustering.selection import (
         ByOverlap,
-        BySize,
-        PlanStrategy,
         RecentPartitions,
         SelectedPartitions,
+        plan_strategy,
     )
+    from planners.clustering.sort_fields import SortField
+    from planners.clustering.strategies import Strategy
     from planners.forecast import HISTORY_BATCHES, forecast_error
     from planners.inserts import SMALL_FILES_AT_MOST, FillPolicy, plan_inserts
     from planners.model import (
@@ -51,11 +51,11 @@ _WHERE = {
     "HISTORY_COMMITS": "planners.sizing",
     "SLOTS": "planners.routing",
     "SMALL_FILES_AT_MOST": "planners.inserts",
-    "All": "planners.clustering.strategies",
+    "All": "planners.clustering.policy",
     "Arrival": "planners.model",
     "Bucket": "planners.model",
-    "ByOverlap": "planners.clustering.strategies",
-    "BySize": "planners.clustering.strategies",
+    "ByOverlap": "planners.clustering.selection",
+    "BySize": "planners.clustering.policy",
     "ClusteringGroup": "planners.clustering.plan",
     "ClusteringPlan": "planners.clustering.plan",
     "ClusteringPolicy": "planners.clustering.policy",
@@ -67,12 +67,12 @@ _WHERE = {
     "HotRoute": "planners.routing",
     "InsertPlan": "planners.model",
     "PartitionKey": "planners.model",
-    "PlanStrategy": "planners.clustering.strategies",
-    "RecentPartitions": "planners.clustering.strategies",
+    "PlanStrategy": "planners.clustering.policy",
+    "RecentPartitions": "planners.clustering.selection",
     "Routing": "planners.routing",
-    "SelectedPartitions": "planners.clustering.strategies",
-    "SortField": "planners.clustering.policy",
-    "Strategy": "planners.clustering.plan",
+    "SelectedPartitions": "planners.clustering.selection",
+    "SortField": "planners.clustering.sort_fields",
+    "Strategy": "planners.clustering.strategies",
     "TableFile": "planners.model",
     "Verdict": "planners.model",
     "bytes_per_row": "planners.sizing",
@@ -81,7 +81,7 @@ _WHERE = {
     "parse_bytes": "planners.sizing",
     "plan_clustering": "planners.clustering.planner",
     "plan_inserts": "planners.inserts",
-    "plan_strategy": "planners.clustering.policy",
+    "plan_strategy": "planners.clustering.selection",
     "route_shuffled": "planners.routing",
     "route_single": "planners.routing",
 }

@@ -1,7 +1,8 @@
-"""What the next batch will bring, from what the last ones brought.
+"""The forecast of a batch: its rows per partition, from those of the last batches.
 
-Streams are alike from batch to batch, and a plan survives a wrong forecast (see `planners.inserts`); what a
-bad one costs is uneven tasks. So a forecast is simple, and gives up only where it is worth nothing.
+Streams are similar from batch to batch, and a plan survives a wrong forecast (see `planners.inserts`); the
+cost of a bad one is uneven tasks. So a forecast is simple, and there is none only where it would be
+worthless.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FORECAST_BATCHES = 5
 """A forecast looks at this many latest batches."""
 
 HISTORY_BATCHES = FORECAST_BATCHES + 2
-"""The number of latest batches worth keeping: those that `forecast` looks at, and two to try itself on."""
+"""The number of latest batches to keep: those that `forecast` looks at, and two to test itself on."""
 
 _LEAST_BATCHES = 2
 _WORTHLESS = Fraction(3, 4)
@@ -34,8 +35,8 @@ def forecast(history: Sequence[Batch]) -> tuple[Arrival, ...] | None:
     that lacks it; so a new partition is expected from its first batch on, and one that stays away is
     dropped by the third.
 
-    None means: fewer than two batches are known, or the forecasts of both of the last two batches, made
-    again from what was known before each, were worthless: `forecast_error` above 3/4.
+    None means: fewer than two batches are known, or the forecasts of both of the last two batches, computed
+    from the batches before each, were worthless: `forecast_error` above 3/4.
     """
     batches = [_canonical(batch) for batch in history[-HISTORY_BATCHES:]]
     if len(batches) < _LEAST_BATCHES:

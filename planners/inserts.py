@@ -130,7 +130,7 @@ def plan_inserts(
     `arrivals` are the rows per partition, several for one partition being added up; `files` the live files
     that may matter (files at or above the small limit change nothing but the plan's list of decisions, and
     may be left out); `exact` says that the rows were counted, not forecast. A forecast plan also has
-    buckets that stand by, whose `min_rows` is above their `rows`, or whose `rows` is 0.
+    reserve buckets, whose `min_rows` is above their `rows`, or whose `rows` is 0.
 
     Each arriving row is in exactly one bucket, each file in at most one. No bucket is planned above
     `max_file_bytes` but by what `bytes_per_row` is wrong; a single row wider than that gets a file of its
@@ -190,7 +190,7 @@ def _refusal(file: TableFile, cuts: _Cuts) -> str | None:
     if file.bytes >= cuts.small_bytes:
         return f"at or above the small limit of {cuts.small_bytes:,} bytes"
     if file.reserved_by is not None:
-        return f"reserved by clustering plan {file.reserved_by}"
+        return f"reserved by plan {file.reserved_by}"
     if file.sorted:
         return "carries a sort order"
     if file.encryption is not None:
@@ -233,7 +233,7 @@ def _amortized(small: Sequence[TableFile], rows: int, cuts: _Cuts) -> tuple[list
     crowded = len(small) >= SMALL_FILES_AT_MOST
     if not small or not (rows or (crowded and not cuts.exact)):
         return [], "no rows arrive in its partition"
-    reason = "the rows make full files of their own" if rows else "stands by: no rows are expected to join it"
+    reason = "the rows make full files of their own" if rows else "in reserve: no rows are expected"
     if cuts.splits_evenly(rows) and (cuts.exact or not crowded):
         return [], reason
     tail = rows % cuts.rows_per_file

@@ -1,4 +1,4 @@
-"""What planners are told, and the plans that they answer: frozen values; bytes and rows are integers.
+"""The values that planners take and return: table files, arrivals, insert plans. Bytes and rows are integers.
 
 A planner never sees Spark, a store, a clock or a log: `streaming_sink` translates between these values and
 the table.
@@ -45,13 +45,13 @@ class TableFile:
     other_spec: bool = False
     """It was written under another partition spec than the table's current one."""
     encryption: str | None = None
-    """What tells its keys apart from those of other files; None for a file that is not encrypted."""
+    """Identifies the keys that encrypt it; None for a file that is not encrypted."""
     reserved_by: str | None = None
-    """The id of the clustering plan that reserves it."""
+    """The id of the pending plan that reserves it."""
     bounds: tuple[ColumnBounds, ...] = ()
     """Bounds of the columns that clustering sorts by; a column may be missing, and is then unknown."""
     clustered_by: str | None = None
-    """The order that clustering wrote it in, as `ClusteringPolicy.order` spells it."""
+    """The order in which clustering wrote it, as `ClusteringPolicy.order` spells it."""
     level: int = 0
     """The `ClusteringGroup.level` of the group that wrote it: how often its rows, in full files already, were
     sorted again against their neighbours."""
@@ -73,26 +73,26 @@ class Arrival:
 class Bucket:
     """Rows of one partition that become one new file, or that join existing small files in one merged file.
 
-    With no `inputs` the rows become a new file. With `inputs` the writer writes `d` (the new rows alone)
-    and `m` (the rows of the inputs and the new rows), unless fewer than `min_rows` rows came, when it
-    writes only `d`. A bucket to which no row comes writes nothing.
+    Without `inputs` the rows become a new file. With `inputs` the writer writes `d` (the new rows alone) and
+    `m` (the rows of the inputs and the new rows); where fewer than `min_rows` rows arrive, it writes only
+    `d`. A bucket that gets no row writes nothing.
     """
 
     partition: PartitionKey
     rows: int
-    """Rows planned for it. Where a task has another bucket of the same partition after this one, it cuts
-    exactly here and goes on with that. 0 in a bucket that stands by for rows that were not foreseen."""
+    """Rows planned for it. Where a task has another bucket of the same partition after this one, the file
+    ends exactly here. 0 in a reserve bucket, which waits for rows that were not forecast."""
     inputs: tuple[str, ...] = ()
     """Paths of the small files that it fills."""
     input_bytes: int = 0
     input_rows: int = 0
     min_rows: int = 1
-    """The least number of joining rows for which the merge is worth its bytes; more than `rows` in a bucket
-    that only stands by."""
+    """The least number of joining rows for which the merge is worth its bytes; more than `rows` in a reserve
+    bucket."""
     max_rows: int | None = None
-    """Where a task cuts the last bucket that it has of a partition; None means at `rows`. What fits into the
-    file, or a little more than `rows` where they all but fill it, so that the scatter of a hash leaves no
-    sliver behind."""
+    """The rows after which a task ends the last bucket that it has of a partition; None means `rows`. As many
+    as fit into the file, or a little more than `rows` where these almost fill it, so that the scatter of a
+    hash leaves no tiny file."""
 
     @property
     def fills(self) -> bool:
@@ -124,7 +124,7 @@ class InsertPlan:
     decisions: tuple[Decision, ...]
     bytes_per_row: int
     rows_per_new_file: int
-    """What a partition that was not foreseen, or rows beyond the last bucket, are cut by."""
+    """The rows of a file in a partition that was not forecast, or beyond the last bucket."""
     max_file_bytes: int
 
     def explain(self) -> str:

@@ -1,4 +1,4 @@
-"""How plans print: aligned columns, and no more lines than a person reads."""
+"""The printing of plans: aligned columns, and a bounded number of lines."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> lis
 
 
 def uncounted(what: str, count: int) -> list[str]:
-    """Return the line that tells how many are not listed, if some are not."""
+    """Return the line with the number of those that are not listed, if there are any."""
     left = count - EXPLAINED_LINES
     return [f"  ... and {left:,} {what} more, not listed"] if left > 0 else []

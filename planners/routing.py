@@ -1,21 +1,23 @@
-"""How a plan's buckets are spread over the tasks that write them.
+"""Routing: which task writes which bucket of an insert plan.
 
-A row's task must be a function of its values: a task that is tried again sees the same rows, and every row
-of a partition meets the buckets that wait for it. Two routes: one task for all, or a shuffle in which
+A row's task must be a function of its values: then a task that Spark retries sees the same rows, and every
+row of a partition reaches the task that has the partition's buckets. Two routes: one task for all, or a
+shuffle in which
 
 * a **hot** partition (more than a quarter of a task's share) names its tasks. Where it has several, a row's
   slot (`pmod(xxhash64(all columns), SLOTS)`) chooses among them, in proportion to the rows planned for
   each. There are fewer than four hot partitions a task, so an expression can list them;
-* every other partition, foreseen or not, goes to task `pmod(hash(partition), cold_tasks)`. All of these
-  tasks know all cold buckets, so nothing lists 10,000 cold partitions.
+* every other partition, forecast or not, goes to task `pmod(hash(partition), cold_tasks)`. Each of these
+tasks
+  has all cold buckets, so no expression lists 10,000 cold partitions.
 
-A bucket belongs to exactly one task. Rows that are alike in all columns share a slot: a hot partition of
-one repeated row is written by one of its tasks.
+A bucket belongs to exactly one task. Rows that are equal in all columns share a slot: one task writes a hot
+partition of one repeated row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
@@ -29,8 +31,8 @@ SLOTS = 65_536
 class HotRoute:
     """One hot partition.
 
-    `slots` are pairs (upto_slot_exclusive, task), rising, the last one up to `SLOTS`; a task is in one of
-    them at most.
+    `slots` are pairs (upto_slot_exclusive, task), ascending, the last one up to `SLOTS`; a task is in at most
+    one of them.
     """
 
     partition: PartitionKey
@@ -50,20 +52,6 @@ class Routing:
     """The places in the plan of the buckets of all partitions that are not hot."""
     shuffled: bool
 
-    def buckets_of(self, task: int) -> tuple[int, ...]:
-        """Return the places in the plan of all buckets that this task may have to write, rising.
-
-        A cold task is told all cold buckets; which of them it gets rows for, the hash decides.
-        """
-        cold = self.cold_buckets if task < self.cold_tasks else ()
-        return tuple(sorted((*cold, *self._hot_buckets_of(task))))
-
-    def _hot_buckets_of(self, task: int) -> Iterator[int]:
-        for route in self.hot:
-            for (_, owner), buckets in zip(route.slots, route.buckets, strict=True):
-                if owner == task:
-                    yield from buckets
-
 
 def route_single(plan: InsertPlan) -> Routing:
     """Route all buckets to one task: rows are only coalesced, and no expression is needed."""
@@ -75,11 +63,10 @@ def route_single(plan: InsertPlan) -> Routing:
 def route_shuffled(plan: InsertPlan, *, parallelism: int, rows_per_task: int) -> Routing:
     """Route the buckets by the rows' values to as many tasks as their rows need.
 
-    Tasks are as many as `rows_per_task` asks for, rounded up to full waves of `parallelism` where that is
-    more than one wave, and never more than buckets. With r the rows a task would have if all had the same,
-    no task is planned more than 2 r rows or r and its largest bucket, whichever is more, but for how evenly
-    the hash spreads the cold partitions. One task takes all
-    buckets, as in `route_single`, but after a shuffle.
+    There are as many tasks as `rows_per_task` asks for, rounded up to full waves of `parallelism` where that
+    is more than one wave, and never more than buckets. Let r be the rows of a task if all had the same
+    number: no task is planned more than max(2 r, r + its largest bucket) rows, as far as the hash spreads the
+    cold partitions evenly. A single task takes all buckets, as in `route_single`, but after a shuffle.
     """
     if parallelism < 1 or rows_per_task < 1:
         raise ValueError(
@@ -121,7 +108,7 @@ def route_shuffled(plan: InsertPlan, *, parallelism: int, rows_per_task: int) ->
 
 
 def _runs(buckets: Sequence[Bucket], places: Sequence[int], share: int) -> list[list[int]]:
-    """Cut a partition's buckets into runs of at most a task's share, or of one bucket."""
+    """Divide a partition's buckets into runs of at most a task's share, or of one bucket."""
     runs: list[list[int]] = []
     rows = 0
     for place in places:

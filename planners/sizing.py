@@ -1,4 +1,4 @@
-"""How large files should be, and how many bytes a row takes in this table; all of them integers."""
+"""File sizes: the limits of files, and the estimate of bytes per row; all integers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fractions import Fraction
 from statistics import median_low
 
 DEFAULT_BYTES_PER_ROW = 128
-"""What a row is taken for while the table has no history. On the low side on purpose: an estimate that is too
-low makes files that outgrow the maximum, which a writer sees and ends; one that is too high makes many small
-files, which nobody sees until readers are slow."""
+"""The estimate while the table has no history, low on purpose: an estimate that is too low makes files that
+outgrow the maximum, which a writer notices and ends; one that is too high makes many small files, which go
+unnoticed until readers are slow."""
 
 TINY_FILE_BYTES = 256 * 1024
 """Below this a Parquet file says little about its rows: footer, dictionaries and page headers dominate it."""
@@ -102,8 +102,8 @@ class FileSizing:
 class CommitSize:
     """What one commit put on disk: the rows and bytes of the data files that it added.
 
-    A merged file may be told as a commit of its own; a clustered one (`clustered`) is told or left out, it
-    never counts.
+    A merged file may be given as a commit of its own. A clustered one (`clustered`) never counts, and may be
+    left out.
     """
 
     rows: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any
 
 from planners import FileSizing, FillPolicy
+from planners.suggestions import nearest_name
 from streaming_sink.clustering.inline import InlineClustering
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.retention import Retention
@@ -82,7 +82,7 @@ class SinkOptions:
         fill.
         """
         if self.clustering is not None and not self.fills:
-            return self.clustering.asked.policy.small_file_bytes
+            return self.clustering.settings.policy.small_file_bytes
         return self.sizing.small_file_bytes
 
 
@@ -217,5 +217,5 @@ def _fill_policy(value: object) -> FillPolicy:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = nearest_name(name, known)
+    return f"; did you mean {close!r}?" if close else ""

@@ -1,5 +1,4 @@
-"""How the files of a table are named, and what their names say. One fact, one owner: each spelling beside its
-inverse.
+"""The names of a table's files, and what they record: each spelling next to its inverse.
 
 Standard library only: Spark workers import this.
 
@@ -8,12 +7,12 @@ Layout::
     metadata/v<N>.metadata.json      the versions, and nothing else but version-hint.text at that level
     metadata/m/<id>-<kind>.avro      manifests and manifest lists (apart, so that listing versions stays one
     page)
-    data/<partition>/<id>-...        data files; those that clustering sorted say by which order
-    _timeline/...                    probes, and the instants of clustering
+    data/<partition>/<id>-...        data files; those that clustering sorted record the order
+    _timeline/...                    probes, notes of expiry, and a folder of instants for each kind of plans
 
 Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's
-base 32, so that ids sort as text by time. The garbage fence (R6) compares these ids, so their time comes from
-the driver and runs with the table (`commit_time`), never from an executor's clock.
+base 32, so that ids sort as text by time. The garbage fence (R6) compares these ids, so their time is the
+driver's and follows the table's (`commit_time`); it is never an executor's clock.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ MANIFEST_FOLDER = "metadata/m"
 DATA_FOLDER = "data"
 PROBE_FOLDER = "_timeline/probe"
 EXPIRED_FOLDER = "_timeline/expired"
-CLUSTERING_FOLDER = "_timeline/clustering"
 HINT_PATH = "metadata/version-hint.text"
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -40,8 +38,12 @@ _WRITTEN = re.compile(
     r"-[0-9]+-[0-9]+-[0-9]+\.parquet"
     rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro)$"
 )
+_KIND = "[a-z][a-z0-9-]*"
+_FIRST_KIND = "clustering"
+_PLAN_ID = re.compile(rf"(?:(?!{_FIRST_KIND}/)({_KIND})/)?({_ULID})")
 _INSTANT = re.compile(
-    rf"^{CLUSTERING_FOLDER}/({_ULID})-(?:(requested)\.avro|(inflight)-([1-9][0-9]*)\.json|(completed|cancelled)\.json)$"
+    rf"^_timeline/({_KIND})/({_ULID})"
+    r"-(?:(requested)\.avro|(inflight)-([1-9][0-9]*)\.json|(completed|cancelled)\.json)$"
 )
 _EXPIRED = re.compile(rf"^{EXPIRED_FOLDER}/v([1-9][0-9]*)-({_ULID})\.json$")
 
@@ -71,12 +73,12 @@ def ulid(time_ms: int, random_bits: int) -> str:
 
 
 def ulid_floor(time_ms: int) -> str:
-    """Return the least ULID of a time: every id of an earlier millisecond is below it."""
+    """Return the smallest ULID of a time: every id of an earlier millisecond is below it."""
     return ulid(time_ms, 0)
 
 
 def ulid_time_ms(file_id: str) -> int:
-    """Return the milliseconds that an id begins with; the inverse of `ulid_floor`."""
+    """Return the milliseconds at the start of an id; the inverse of `ulid_floor`."""
     value = 0
     for letter in file_id[:10]:
         value = value * 32 + _ALPHABET.index(letter)
@@ -94,26 +96,26 @@ def manifest_list_path(file_id: str) -> str:
 def data_file_name(file_id: str, app_id: str, batch: int, bucket: int, attempt: int) -> str:
     """Return the last part of a data file's path.
 
-    `app_id` is shortened to what a file name can hold: its first eight letters and digits. The name is for
-    people and for the fence; nothing but its id is ever parsed.
+    `app_id` is shortened to its first eight letters and digits. The name is for people and for the fence;
+    only its id is ever parsed.
     """
     app = re.sub(r"[^A-Za-z0-9]", "", app_id)[:8] or "app"
     return f"{file_id}-{app}-{batch}-{bucket}-{attempt}.parquet"
 
 
 def clustered_file_name(file_id: str, order: str, level: int, group: int, number: int, attempt: int) -> str:
-    """Return the last part of the path of a file that clustering wrote in an order, and at which level.
+    """Return the last part of the path of a file that clustering wrote, with its order and level.
 
-    This is the home of both facts, since Iceberg has no word for curves, or for how often rows were sorted:
-    they live and go with the file, whatever happens to properties and snapshots. They are advice: a name that
-    says something else costs rewriting, never a row. No `data_file_name` looks like it, whatever its app.
+    Only the name records both, since Iceberg has no field for curves, or for how often rows were sorted: they
+    live as long as the file, independent of properties and snapshots. They are advice: a wrong name costs a
+    rewrite, never a row. No `data_file_name` has this form, for any app.
     """
     return f"{file_id}-clustered-{order_digest(order)}-{level}-{group}-{number}-{attempt}.parquet"
 
 
 def rewritten_file_name(path: str, file_id: str, app_id: str, group: int, number: int, attempt: int) -> str:
-    """Return the last part of the path of a file that holds the rows of `path` in the same order: it tells of
-    that order what the first name told.
+    """Return the last part of the path of a file that holds the rows of `path` in the same order, and so
+    records the same order and level.
     """
     match = _CLUSTERED.match(path.rpartition("/")[2])
     if match is None:
@@ -122,20 +124,20 @@ def rewritten_file_name(path: str, file_id: str, app_id: str, group: int, number
 
 
 def clustering_of(path: str) -> tuple[str, int] | None:
-    """Return the digest of its order and the level that a file's name tells; None for a file that clustering
-    did not put in order. The inverse of `clustered_file_name`.
+    """Return the digest of the order and the level that a file's name records; None for a file that
+    clustering did not sort. The inverse of `clustered_file_name`.
     """
     match = _CLUSTERED.match(path.rpartition("/")[2])
     return (match.group(1), int(match.group(2))) if match else None
 
 
 def order_digest(order: str) -> str:
-    """Return what stands for an order's name, which may be long, in the names of files."""
+    """Return the digest of an order's name, which may be long, for the names of files."""
     return blake2b(order.encode(), digest_size=6).hexdigest()
 
 
 def file_id(path: str) -> str | None:
-    """Return the id in a file's name, or None if the name is not one of ours (another engine's file)."""
+    """Return the id in a file's name, or None for a name of another form (another engine's file)."""
     match = _ID.match(path.rpartition("/")[2])
     return match.group(1) if match else None
 
@@ -143,8 +145,8 @@ def file_id(path: str) -> str | None:
 def written_id(path: str) -> str | None:
     """Return the id of a data file, manifest or list that this protocol wrote, by its path below the table.
 
-    None for everything else, which no cleaner may touch: versions, the hint, `_timeline`, what other engines
-    wrote.
+    None for everything else, which no cleaner may touch: versions, the hint, `_timeline`, other engines'
+    files.
     """
     match = _WRITTEN.match(path)
     return (match.group(1) or match.group(2)) if match else None
@@ -155,7 +157,7 @@ def is_manifest_list(path: str) -> bool:
 
 
 def expired_path(version: int, commit_id: str) -> str:
-    """Return the path of the note on the snapshots that a version's commit took out of the metadata."""
+    """Return the path of the note on the snapshots that a version's commit removed from the metadata."""
     return f"{EXPIRED_FOLDER}/v{version}-{commit_id}.json"
 
 
@@ -165,35 +167,71 @@ def expired_version(path: str) -> tuple[int, str] | None:
     return (int(match.group(1)), match.group(2)) if match else None
 
 
+def plan_folder(kind: str) -> str:
+    """Return the folder of the plans of one kind."""
+    return f"_timeline/{kind}"
+
+
+def plan_id(kind: str, ulid: str) -> str:
+    """Return the id of a plan: its kind and a ULID, such as "consolidation/01JXVG…".
+
+    Clustering plans are the ULID alone: they were the first kind, and tables in use name them so.
+    """
+    return ulid if kind == _FIRST_KIND else f"{kind}/{ulid}"
+
+
+def plan_kind(plan_id: str) -> str:
+    """Return the kind that a plan's id names. ValueError for a text that is no such id."""
+    return _plan_parts(plan_id)[0]
+
+
+def plan_ulid(plan_id: str) -> str:
+    """Return the ULID of a plan's id. ValueError for a text that is no such id."""
+    return _plan_parts(plan_id)[1]
+
+
+def is_plan_id(text: str) -> bool:
+    return _PLAN_ID.fullmatch(text) is not None
+
+
 def requested_path(plan_id: str) -> str:
-    """Return the path of a clustering plan."""
-    return f"{CLUSTERING_FOLDER}/{plan_id}-requested.avro"
+    """Return the path of a plan."""
+    return f"{_plan_path(plan_id)}-requested.avro"
 
 
 def inflight_path(plan_id: str, claim: int) -> str:
-    """Return the path of an executor's claim on a plan; claims count from 1, and the highest holds."""
-    return f"{CLUSTERING_FOLDER}/{plan_id}-inflight-{claim}.json"
+    """Return the path of an executor's claim on a plan; claims count from 1, and the highest is in force."""
+    return f"{_plan_path(plan_id)}-inflight-{claim}.json"
 
 
 def completed_path(plan_id: str) -> str:
-    """Return the path of the note that a plan was carried out."""
-    return f"{CLUSTERING_FOLDER}/{plan_id}-completed.json"
+    """Return the path of the note that a plan was executed."""
+    return f"{_plan_path(plan_id)}-completed.json"
 
 
 def cancelled_path(plan_id: str) -> str:
-    """Return the path of the note that a plan was given up."""
-    return f"{CLUSTERING_FOLDER}/{plan_id}-cancelled.json"
+    """Return the path of the note that a plan was cancelled."""
+    return f"{_plan_path(plan_id)}-cancelled.json"
 
 
 def instant_of(path: str) -> tuple[str, str, int] | None:
-    """Return the plan id, the kind (requested, inflight, completed, cancelled) and the claim (0 but for
+    """Return the plan id, the state (requested, inflight, completed, cancelled) and the claim (0 except for
     inflight) of an instant's path, or None if it is none.
     """
     match = _INSTANT.match(path)
     if match is None:
         return None
-    return match.group(1), match.group(2) or match.group(3) or match.group(5), int(match.group(4) or 0)
+    kind, ulid, requested, inflight, claim, ended = match.groups()
+    return plan_id(kind, ulid), requested or inflight or ended, int(claim or 0)
 
 
-def is_plan_id(text: str) -> bool:
-    return re.fullmatch(_ULID, text) is not None
+def _plan_path(plan_id: str) -> str:
+    kind, ulid = _plan_parts(plan_id)
+    return f"{plan_folder(kind)}/{ulid}"
+
+
+def _plan_parts(plan_id: str) -> tuple[str, str]:
+    match = _PLAN_ID.fullmatch(plan_id)
+    if match is None:
+        raise ValueError(f"not the id of a plan: {plan_id!r}")
+    return match.group(1) or _FIRST_KIND, match.group(2)

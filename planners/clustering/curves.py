@@ -1,14 +1,15 @@
-"""Space-filling curves: one sort key per row from several columns, so that rows near in all columns lie near.
+"""Space-filling curves: one sort key per row from several columns, which keeps rows that are near in all
+columns near each other.
 
-Rows are first normalised: each column's values become ranks among boundaries sampled from the column. Ranks
-keep the order, bring any type to unsigned integers, and give a skewed column as many distinct ranks as an
-even one. Then the ranks of a row, spread over the same number of bits, are joined to its place on a curve:
+Values are first normalised: each column's values become ranks among boundaries sampled from the column. Ranks
+keep the order, map any type to unsigned integers, and give a skewed column as many distinct ranks as an even
+one. Then the ranks of a row, spread over the same number of bits, are combined into its position on a curve:
 
-* **z-order** interleaves their bits: cheap, with jumps between far cells;
-* **Hilbert** visits neighbour after neighbour, each one step from the last, so ranges fall apart less.
+* **z-order** interleaves their bits: cheap, with jumps between distant cells;
+* **Hilbert** visits cell after neighbouring cell, so that a range falls into fewer pieces.
 
-The one planner module that needs numpy, which is why `planners` itself does not import it. It draws no
-samples: where sampled values come from is the caller's business.
+The only planner module that needs numpy; `planners` itself does not import it. It draws no samples: the
+caller supplies them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ Ranks = npt.NDArray[np.uint64]
 KEY_BITS = 64
 """The bits of a key, shared by the columns."""
 
-_PREFIX_BYTES = 8
 _BLOCK_ROWS = 16_384
 
 
@@ -40,7 +40,7 @@ def bits_for(columns: int, boundaries: int) -> int:
 
 
 def quantile_boundaries(sample: npt.ArrayLike, buckets: int) -> npt.NDArray[Any]:
-    """Return at most `buckets` - 1 distinct values, rising, that cut the sample into parts of equal size.
+    """Return at most `buckets` - 1 distinct values, ascending, that divide the sample into equal parts.
 
     A value that fills several buckets is one boundary. The sample holds no nulls; numbers, times, strings and
     `bytes` (in an object array) are all ordered as numpy orders them, NaN after all numbers.
@@ -62,59 +62,49 @@ def ranks(
 ) -> Ranks:
     """Return each value's rank: the number of boundaries at or below it, from 0 to `len(boundaries)`.
 
-    Never falling where values rise. With `nulls`, a mask, these rows get a rank of their own, whatever
-    value stands there: 0, all other ranks moving up by one, or the one after the last.
+    Ranks are monotonic in the values. With `nulls`, a mask, these rows get a rank of their own and their
+    values are ignored: rank 0, with all other ranks one higher, or the rank after the last.
     """
-    given = np.asarray(values)
+    array = np.asarray(values)
     if nulls is None:
-        return np.searchsorted(boundaries, given, side="right").astype(np.uint64)
-    found = np.full(len(given), 0 if nulls_first else len(boundaries) + 1, dtype=np.uint64)
+        return np.searchsorted(boundaries, array, side="right").astype(np.uint64)
+    ranked = np.full(len(array), 0 if nulls_first else len(boundaries) + 1, dtype=np.uint64)
     present = ~nulls
-    found[present] = np.searchsorted(boundaries, given[present], side="right").astype(np.uint64)
+    ranked[present] = np.searchsorted(boundaries, array[present], side="right").astype(np.uint64)
     if nulls_first:
-        found[present] += np.uint64(1)
-    return found
+        ranked[present] += np.uint64(1)
+    return ranked
 
 
-def prefix_keys(values: Sequence[str] | Sequence[bytes]) -> Ranks:
-    """Return the first eight bytes of each string (in UTF-8) or binary value as an integer of the same order.
-
-    Values that agree in their first eight bytes, zeros filled in, get the same integer, so sample and rank
-    the values themselves where long prefixes are shared.
-    """
-    encoded = [value.encode() if isinstance(value, str) else value for value in values]
-    return np.array(encoded, dtype=f"S{_PREFIX_BYTES}").view(">u8").astype(np.uint64)
-
-
-def spread(found: Ranks, boundaries: int, bits: int) -> Ranks:
+def spread(ranked: Ranks, boundaries: int, bits: int) -> Ranks:
     """Return ranks (of so many boundaries, nulls among them) spread over the 2 ** `bits` cells of a column.
 
-    Curves go by the highest bits first: a column of few distinct values, left at its low ranks, would have
-    no say beside one of many. More bits than `bits_for` asks for spread columns more evenly.
+    Curves compare the highest bits first: a column of few distinct values, left at its low ranks, would not
+    count beside a column of many. More bits than `bits_for` asks for spread columns more evenly.
     """
-    cells: Ranks = found * np.uint64((2**bits - 1) // (boundaries + 1))
+    cells: Ranks = ranked * np.uint64((2**bits - 1) // (boundaries + 1))
     return cells
 
 
 def zorder(columns: Sequence[Ranks], bits: int) -> Ranks:
-    """Return each row's place on the z-order curve: the bits of its ranks in turn, the highest first.
+    """Return each row's position on the z-order curve: the bits of its ranks in turn, the highest first.
 
     `columns` are one array of ranks per column, all below 2 ** `bits`; the first column has the highest bit.
     """
-    return _in_blocks(_interleaved, columns, bits)
+    return _in_blocks(_interleave, columns, bits)
 
 
 def hilbert(columns: Sequence[Ranks], bits: int) -> Ranks:
-    """Return each row's place on the Hilbert curve through the grid of 2 ** `bits` cells a column.
+    """Return each row's position on the Hilbert curve through the grid of 2 ** `bits` cells a column.
 
-    Cells at consecutive places differ by one in exactly one column. The algorithm is Skilling's
+    Cells at consecutive positions differ by one in exactly one column. The algorithm is Skilling's
     ("Programming the Hilbert curve", AIP Conference Proceedings 707, 2004), over whole columns at once.
     """
-    return _in_blocks(_along_hilbert, columns, bits)
+    return _in_blocks(_hilbert_block, columns, bits)
 
 
 def _in_blocks(curve: Callable[[Sequence[Ranks], int], Ranks], columns: Sequence[Ranks], bits: int) -> Ranks:
-    """Apply a curve to a few thousand rows at a time, which the processor's cache holds."""
+    """Apply a curve to a few thousand rows at a time, which fit into the processor's cache."""
     _check(columns, bits)
     keys = np.empty_like(columns[0])
     for start in range(0, len(keys), _BLOCK_ROWS):
@@ -123,13 +113,13 @@ def _in_blocks(curve: Callable[[Sequence[Ranks], int], Ranks], columns: Sequence
     return keys
 
 
-def _along_hilbert(columns: Sequence[Ranks], bits: int) -> Ranks:
+def _hilbert_block(columns: Sequence[Ranks], bits: int) -> Ranks:
     first, *others = (column.copy() for column in columns)
     for bit in range(bits - 1, 0, -1):
         low = np.uint64((1 << bit) - 1)
-        first ^= _where_set(first, bit, low)
+        first ^= _mask_where_set(first, bit, low)
         for axis in others:
-            inverted = _where_set(axis, bit, low)
+            inverted = _mask_where_set(axis, bit, low)
             swapped = (first ^ axis) & (inverted ^ low)
             first ^= inverted | swapped
             axis ^= swapped
@@ -138,17 +128,17 @@ def _along_hilbert(columns: Sequence[Ranks], bits: int) -> Ranks:
         axis ^= before
     gray = np.zeros_like(first)
     for bit in range(bits - 1, 0, -1):
-        gray ^= _where_set(axes[-1], bit, np.uint64((1 << bit) - 1))
-    return _interleaved([axis ^ gray for axis in axes], bits)
+        gray ^= _mask_where_set(axes[-1], bit, np.uint64((1 << bit) - 1))
+    return _interleave([axis ^ gray for axis in axes], bits)
 
 
-def _where_set(values: Ranks, bit: int, mask: np.uint64) -> Ranks:
-    """Return the mask where this bit is set, 0 elsewhere."""
+def _mask_where_set(values: Ranks, bit: int, mask: np.uint64) -> Ranks:
+    """Return the mask for values that have this bit set, 0 for the others."""
     masked: Ranks = ((values >> np.uint64(bit)) & np.uint64(1)) * mask
     return masked
 
 
-def _interleaved(columns: Sequence[Ranks], bits: int) -> Ranks:
+def _interleave(columns: Sequence[Ranks], bits: int) -> Ranks:
     keys = np.zeros_like(columns[0])
     one = np.uint64(1)
     for bit in range(bits - 1, -1, -1):

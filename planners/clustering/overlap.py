@@ -1,9 +1,9 @@
-"""Which files share sort keys, judged by their bounds alone.
+"""Overlap: which files share sort keys, judged by their bounds alone.
 
-A file's extent is the range of keys it may hold, as integers that keep the order of the values. Where rows
-are sorted by one column after the other there is one range, of whole keys; along a curve one per column.
-Ranges that only touch share nothing: rows with the same key may well stand at the end of one sorted file
-and at the start of the next.
+A file's extent is the range of keys that it may hold, as integers that keep the order of the values. Where
+rows are sorted by one column after the other, there is one range, of whole keys; along a curve, one per
+column. Ranges that only touch share nothing: the end of one sorted file and the start of the next may have
+the same key.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from planners.clustering.sort_fields import SortField
 from planners.model import TableFile
-
-if TYPE_CHECKING:
-    from planners.clustering.policy import SortField
 
 Range = tuple[int, int]
 
 Extent = tuple[Range | None, ...]
-"""One range per dimension; None where it is unknown, and so may be any."""
+"""One range per dimension; None where it is unknown."""
 
 
 def extents(files: Sequence[TableFile], sort_by: Sequence[SortField], *, curve: bool) -> list[Extent]:
@@ -38,14 +36,14 @@ def extents(files: Sequence[TableFile], sort_by: Sequence[SortField], *, curve: 
     leading = list(takewhile(lambda field: field.descending == sort_by[0].descending, sort_by))
     columns = [_column_ranges(files, field.column) for field in leading]
     if len(columns) == 1:
-        return [(found,) for found in columns[0]]
+        return [(each,) for each in columns[0]]
     keys = [_key_range(ranges) for ranges in zip(*columns, strict=True)]
     places = _places(it for key in keys if key for it in key)
     return [((places[key[0]], places[key[1]]) if key else None,) for key in keys]
 
 
 def neighbours(extents: Sequence[Extent]) -> list[int]:
-    """Return with how many others each shares keys; in several dimensions at most so many."""
+    """Return for each file how many others share keys with it; in several dimensions an upper bound."""
     counts = [len(extents) - 1] * len(extents)
     for ranges in zip(*extents, strict=True):
         known = [it for it in ranges if it]
@@ -53,9 +51,9 @@ def neighbours(extents: Sequence[Extent]) -> list[int]:
         ends = sorted(high for low, high in known if low < high)
         points = sorted(low for low, high in known if low == high)
         unknown = len(ranges) - len(known)
-        for at, found in enumerate(ranges):
-            if found:
-                low, high = found
+        for at, each in enumerate(ranges):
+            if each:
+                low, high = each
                 wide = bisect_left(starts, high) - bisect_right(ends, low) - (low < high)
                 inside = max(0, bisect_left(points, high) - bisect_right(points, low))
                 counts[at] = min(counts[at], wide + inside + unknown)
@@ -67,49 +65,46 @@ def depth(extents: Sequence[Extent]) -> int:
     deepest = len(extents)
     for ranges in zip(*extents, strict=True):
         events = sorted(
-            event
-            for found in ranges
-            if found and found[0] < found[1]
-            for event in ((found[0], 1), (found[1], -1))
+            event for each in ranges if each and each[0] < each[1] for event in ((each[0], 1), (each[1], -1))
         )
         reached = most = 0
         for _, change in events:
             reached += change
             most = max(most, reached)
-        deepest = min(deepest, max(1, most) + sum(found is None for found in ranges))
+        deepest = min(deepest, max(1, most) + sum(each is None for each in ranges))
     return deepest
 
 
 def cliques(extents: Sequence[Extent], at_least: int) -> list[list[int]]:
-    """Return disjoint sets of places, each of at least so many files that all share some key.
+    """Return disjoint sets of indices, each of at least so many files that all share some key.
 
-    A sweep that takes every set where the files are locally deepest; unknown extents are in none. None is
-    left over in one dimension; in several, a second call after the first are gone may find more.
+    A sweep that takes each set where the files are locally deepest; files of unknown extent are in none. In
+    one dimension no set remains; in several, a second call without the files of the first may find more.
     """
     known = [at for at, extent in enumerate(extents) if extent and None not in extent]
     sets = [known]
     for dimension in range(len(extents[0]) if known else 0):
         sets = [
-            found
+            clique
             for places in sets
-            for found in _cliques([(extents[at][dimension] or (0, 0), at) for at in places], at_least)
+            for clique in _cliques([(extents[at][dimension] or (0, 0), at) for at in places], at_least)
         ]
     return [places for places in sets if len(places) >= at_least]
 
 
 def _cliques(ranges: Iterable[tuple[Range, int]], at_least: int) -> list[list[int]]:
-    found: list[list[int]] = []
+    sets: list[list[int]] = []
     active: list[tuple[int, int]] = []
     for (low, high), at in sorted(ranges):
         if active and active[0][0] <= low and len(active) >= at_least:
-            found.append(sorted(place for _, place in active))
+            sets.append(sorted(place for _, place in active))
             active.clear()
         while active and active[0][0] <= low:
             heappop(active)
         heappush(active, (high, at))
     if len(active) >= at_least:
-        found.append(sorted(place for _, place in active))
-    return found
+        sets.append(sorted(place for _, place in active))
+    return sets
 
 
 def _column_ranges(files: Sequence[TableFile], column: str) -> list[Range | None]:

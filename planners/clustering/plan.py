@@ -1,30 +1,19 @@
-"""A clustering plan: which files are rewritten together, in what order of rows, and why; all plain data.
+"""A clustering plan: which files are rewritten together, in which order of rows, and why; plain data.
 
-A plan is saved and carried out elsewhere, so it holds strings, integers and tuples only, and names a strategy
-by its name and its parameters, which are strings.
+A plan is saved, and another process may execute it. So it holds strings, integers and tuples only, and
+records a strategy as its name and its parameters, which are strings.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planners.clustering.strategies import Strategy, order_name
 from planners.model import Decision, PartitionKey, Verdict
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
-
-
-@dataclass(frozen=True, slots=True)
-class Strategy:
-    """What rewrites a group's rows, or what chose its files: a name, and parameters in the order of names."""
-
-    name: str
-    parameters: tuple[tuple[str, str], ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(f'{name}={value}' for name, value in self.parameters)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,40 +22,60 @@ class ClusteringGroup:
 
     inputs: tuple[str, ...]
     partition: tuple[str, ...]
-    """The partition's values as text, to be read by people; the input files know them exactly."""
+    """The partition's values as text, for people; the input files have the exact ones."""
     bytes: int
     rows: int
     output_files: int
-    """How many files of about equal size the rows are expected to make."""
+    """The expected number of files, of about equal size."""
     sort_by: tuple[str, ...]
-    """What the rows are ordered by, as `SortField` spells it; () where files are only joined."""
+    """The sort columns, as `SortField` spells them; () where files are only joined."""
     strategy: Strategy
     remainder: bool
-    """The bytes are less than a whole number of target files: the last file stays small."""
+    """The bytes are no whole number of target files: the last file stays small."""
     level: int
-    """To be known of the files it writes, as `TableFile.level`."""
+    """The level of the files that it writes, as `TableFile.level` has it."""
     files_saved: int
-    """The benefit: how many files fewer a scan of the partition opens, and a search for one key, added up."""
+    """The benefit: files that a scan of the partition, plus those that a search for one key, no longer open.
+    """
     reasons: tuple[str, ...]
 
     @property
     def order(self) -> str | None:
-        """What is to be known of the files it writes, as `TableFile.clustered_by`."""
+        """The order of the files that it writes, as `TableFile.clustered_by` has it."""
         return order_name(self.strategy, self.sort_by)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the group as a plan saves it; see `from_dict`."""
+        return {
+            "inputs": list(self.inputs),
+            "partition": list(self.partition),
+            "bytes": self.bytes,
+            "rows": self.rows,
+            "output_files": self.output_files,
+            "sort_by": list(self.sort_by),
+            "strategy": _strategy_to_dict(self.strategy),
+            "remainder": self.remainder,
+            "level": self.level,
+            "files_saved": self.files_saved,
+            "reasons": list(self.reasons),
+        }
 
-FILE_BY_FILE = ("drop_columns", "encrypt")
-"""Strategies that rewrite each file by itself, and leave its rows and their order as they are."""
-
-
-def order_name(strategy: Strategy, sort_by: tuple[str, ...]) -> str | None:
-    """Return the name of the order that a strategy, with its parameters, puts rows in; None for one that
-    leaves them in theirs.
-    """
-    if strategy.name in ("bin_pack", *FILE_BY_FILE):
-        return None
-    parameters = [json.dumps(dict(strategy.parameters))] if strategy.parameters else []
-    return f"{strategy.name}({', '.join([*sort_by, *parameters])})"
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> ClusteringGroup:
+        """Return the group that `to_dict` gave."""
+        return cls(
+            inputs=tuple(saved["inputs"]),
+            partition=tuple(saved["partition"]),
+            bytes=saved["bytes"],
+            rows=saved["rows"],
+            output_files=saved["output_files"],
+            sort_by=tuple(saved["sort_by"]),
+            strategy=_strategy_from_dict(saved["strategy"]),
+            remainder=saved["remainder"],
+            level=saved["level"],
+            files_saved=saved["files_saved"],
+            reasons=tuple(saved["reasons"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +139,7 @@ class ClusteringPlan:
             "planned_at": self.planned_at,
             "target_file_bytes": self.target_file_bytes,
             "selected_by": [_strategy_to_dict(it) for it in self.selected_by],
-            "groups": [_group_to_dict(group) for group in self.groups],
+            "groups": [group.to_dict() for group in self.groups],
             "left_out": [
                 {"path": it.path, "partition": list(it.partition), "bytes": it.bytes, "reason": it.reason}
                 for it in self.left_out
@@ -141,13 +150,13 @@ class ClusteringPlan:
     def from_dict(cls, saved: Mapping[str, Any]) -> ClusteringPlan:
         """Return the plan that `to_dict` gave, equal to the first; keys that are not known are ignored.
 
-        The files left out may be missing, if they were not worth saving; any other missing key is a KeyError.
+        The files left out may be missing; any other missing key is a KeyError.
         """
         return cls(
             planned_at=saved["planned_at"],
             target_file_bytes=saved["target_file_bytes"],
             selected_by=tuple(_strategy_from_dict(it) for it in saved["selected_by"]),
-            groups=tuple(_group_from_dict(it) for it in saved["groups"]),
+            groups=tuple(ClusteringGroup.from_dict(it) for it in saved["groups"]),
             left_out=tuple(
                 Decision(it["path"], tuple(it["partition"]), it["bytes"], Verdict.KEPT, it["reason"])
                 for it in saved.get("left_out", ())
@@ -158,38 +167,6 @@ class ClusteringPlan:
 def partition_text(partition: PartitionKey) -> tuple[str, ...]:
     """Return a partition's values as a plan spells them."""
     return tuple("null" if value is None else str(value) for value in partition)
-
-
-def _group_to_dict(group: ClusteringGroup) -> dict[str, Any]:
-    return {
-        "inputs": list(group.inputs),
-        "partition": list(group.partition),
-        "bytes": group.bytes,
-        "rows": group.rows,
-        "output_files": group.output_files,
-        "sort_by": list(group.sort_by),
-        "strategy": _strategy_to_dict(group.strategy),
-        "remainder": group.remainder,
-        "level": group.level,
-        "files_saved": group.files_saved,
-        "reasons": list(group.reasons),
-    }
-
-
-def _group_from_dict(saved: Mapping[str, Any]) -> ClusteringGroup:
-    return ClusteringGroup(
-        inputs=tuple(saved["inputs"]),
-        partition=tuple(saved["partition"]),
-        bytes=saved["bytes"],
-        rows=saved["rows"],
-        output_files=saved["output_files"],
-        sort_by=tuple(saved["sort_by"]),
-        strategy=_strategy_from_dict(saved["strategy"]),
-        remainder=saved["remainder"],
-        level=saved["level"],
-        files_saved=saved["files_saved"],
-        reasons=tuple(saved["reasons"]),
-    )
 
 
 def _strategy_to_dict(strategy: Strategy) -> dict[str, Any]:

@@ -1,174 +1,165 @@
-"""Plan strategies: which files a clustering plan may take. Values behind one small protocol.
+"""The registry of execution strategies: each name, the class behind it, and what the class needs.
 
-Several together take the files that all of them let through: `(RecentPartitions(look_back=3), BySize())`.
-One's own needs the three members of `PlanStrategy`, for instance
-
-    class WrittenBefore:
-        name = "written_before"
-
-        def __init__(self, time: int) -> None:
-            self.time = time
-            self.parameters = {"time": str(time)}
-
-        def refused(self, files, policy, now):
-            return {it.path: "too young" for it in files if it.committed_at >= self.time}
+To add a strategy, write its class and add one row to `BUILT_IN`. The planner, the checks of options, the
+driver and the tasks read the row; none of them compares names. The custom strategies of users are in no
+registry: `traits` returns what holds for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from enum import Enum
 
-from planners.clustering.overlap import extents, neighbours
-from planners.model import PartitionKey, TableFile
-from planners.partitions import comparable, sort_key
-
-if TYPE_CHECKING:
-    from planners.clustering.policy import ClusteringPolicy
-
-
-class PlanStrategy(Protocol):
-    """Chooses files. Pure: the same files in any order give the same answer."""
-
-    @property
-    def name(self) -> str:
-        """What the plan calls it."""
-
-    @property
-    def parameters(self) -> Mapping[str, str]:
-        """What it was made with, for the plan to record."""
-
-    def refused(self, files: Sequence[TableFile], policy: ClusteringPolicy, now: int, /) -> Mapping[str, str]:
-        """Return, by path, why files are left alone; all others may be rewritten.
-
-        `files` are all that can be rewritten at all: not reserved, without deletes, of the current partition
-        spec. `now` is of the same kind as their `committed_at`.
-        """
+from planners.suggestions import unknown_name
 
 
 @dataclass(frozen=True, slots=True)
-class All:
-    """Every file. Those in the order wanted wait until they overlap enough, so a stream can run with it."""
+class Strategy:
+    """What rewrites a group's rows, or what chose its files: a name, and parameters in the order of names."""
 
-    name: ClassVar[str] = "all"
-    parameters: ClassVar[Mapping[str, str]] = {}
+    name: str
+    parameters: tuple[tuple[str, str], ...] = ()
 
-    def refused(
-        self, _files: Sequence[TableFile], _policy: ClusteringPolicy, _now: int, /
-    ) -> Mapping[str, str]:
-        return {}
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{name}={value}' for name, value in self.parameters)})"
 
 
-@dataclass(frozen=True, slots=True)
-class BySize:
-    """Files below the policy's small limit; so what clustering made full is not sorted again (see `All`)."""
+class SortColumns(Enum):
+    """Whether a strategy takes `sort_by`."""
 
-    name: ClassVar[str] = "by_size"
-    parameters: ClassVar[Mapping[str, str]] = {}
-
-    def refused(
-        self, files: Sequence[TableFile], policy: ClusteringPolicy, _now: int, /
-    ) -> Mapping[str, str]:
-        reason = f"at or above the small limit of {policy.small_file_bytes:,} bytes"
-        return {file.path: reason for file in files if file.bytes >= policy.small_file_bytes}
+    REQUIRED = "required"
+    OPTIONAL = "optional"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
-class ByOverlap:
-    """Files that share keys with so many other files of their partition, by their bounds on the sort columns.
+class Traits:
+    """What a strategy needs, and what it does to rows and files."""
 
-    Unknown bounds count as sharing keys with all. Along a curve the number is an upper bound.
+    implementation: str | None = None
+    """The class, as the entry point "module:name": `streaming_sink` loads it, the planners never do. None for
+    a custom strategy, whose class the user gives."""
+    sort_columns: SortColumns = SortColumns.OPTIONAL
+    makes_order: bool = True
+    """It puts rows into an order of its own; the files record that order in their names."""
+    along_curve: bool = False
+    """The order is a space-filling curve through the columns: sorted files still overlap in each column."""
+    is_iceberg_order: bool = False
+    """The order is a sort order of Iceberg, which the table and the Parquet footers record. Iceberg has none
+    for curves, or for a custom order."""
+    file_by_file: bool = False
+    """Each file becomes one file, with its rows in their order. Takes only files in which it has something to
+    change."""
+    sets_keys: bool = False
+    """It names the keys that encrypt its files; all others keep the keys of their inputs. Needs `keys`."""
+    parameters: frozenset[str] | None = frozenset()
+    """The names of its parameters; None where the class checks them."""
+
+
+BUILT_IN: Mapping[str, Traits] = {
+    "bin_pack": Traits(
+        "streaming_sink.tasks.clustering.strategies:BinPack",
+        SortColumns.REFUSED,
+        makes_order=False,
+    ),
+    "sort": Traits(
+        "streaming_sink.tasks.clustering.strategies:Sort",
+        SortColumns.REQUIRED,
+        is_iceberg_order=True,
+    ),
+    "zorder": Traits(
+        "streaming_sink.tasks.clustering.strategies:ZOrder",
+        SortColumns.REQUIRED,
+        along_curve=True,
+    ),
+    "hilbert": Traits(
+        "streaming_sink.tasks.clustering.strategies:Hilbert",
+        SortColumns.REQUIRED,
+        along_curve=True,
+    ),
+    "drop_columns": Traits(
+        "streaming_sink.tasks.clustering.strategies:DropColumns",
+        SortColumns.REFUSED,
+        makes_order=False,
+        file_by_file=True,
+    ),
+    "encrypt": Traits(
+        "streaming_sink.tasks.clustering.encrypting:Encrypt",
+        SortColumns.REFUSED,
+        makes_order=False,
+        file_by_file=True,
+        sets_keys=True,
+        parameters=frozenset({"footer_key", "column_keys"}),
+    ),
+}
+"""The registry. Names and orders are in the names of data files and in saved plans: never rename one."""
+
+_CUSTOM = Traits(parameters=None)
+
+
+def traits(name: str) -> Traits:
+    """Return what the strategy of this name needs; a name that is not built in is a custom strategy."""
+    return BUILT_IN.get(name, _CUSTOM)
+
+
+def sorting_names() -> list[str]:
+    """Return the names of the built-in strategies that sort by columns."""
+    return [name for name, it in BUILT_IN.items() if it.sort_columns is SortColumns.REQUIRED]
+
+
+def choose_strategy(
+    given: str | Strategy | None,
+    parameters: Mapping[str, str],
+    *,
+    sorts: bool,
+    custom: Collection[str] = (),
+) -> Strategy:
+    """Return the strategy that options ask for: by default "sort" with sort columns, "bin_pack" without.
+
+    ValueError for a name that is neither built in nor among the `custom` ones, with the nearest; and for
+    parameters beside a `Strategy`, which has its own.
     """
-
-    name: ClassVar[str] = "by_overlap"
-    others: int = 1
-
-    def __post_init__(self) -> None:
-        if self.others < 1:
-            raise ValueError(f"others must be at least 1: others={self.others}")
-
-    @property
-    def parameters(self) -> Mapping[str, str]:
-        return {"others": str(self.others)}
-
-    def refused(
-        self, files: Sequence[TableFile], policy: ClusteringPolicy, _now: int, /
-    ) -> Mapping[str, str]:
-        partitions: dict[PartitionKey, list[TableFile]] = {}
-        for file in files:
-            partitions.setdefault(comparable(file.partition), []).append(file)
-        answer = {}
-        for members in partitions.values():
-            counts = neighbours(extents(members, policy.sort_by, curve=policy.along_a_curve))
-            for file, count in zip(members, counts, strict=True):
-                if count < self.others:
-                    answer[file.path] = f"shares keys with {count:,} other files, below {self.others:,}"
-        return answer
+    if isinstance(given, Strategy):
+        if parameters:
+            raise ValueError(f"parameters belong in the Strategy that is given: {given}")
+        return given
+    name = given if given is not None else "sort" if sorts else "bin_pack"
+    if name not in BUILT_IN and name not in custom:
+        raise unknown_name("clustering strategy", name, {*BUILT_IN, *custom})
+    return Strategy(name, tuple(sorted(parameters.items())))
 
 
-@dataclass(frozen=True, slots=True)
-class RecentPartitions:
-    """The `look_back` partitions that were written last, after the `skip_latest` that are written right now.
+def check_sort_columns(strategy: Strategy, columns: Collection[str]) -> None:
+    """Raise ValueError where a strategy lacks the columns that it needs, or has some that it cannot use."""
+    wanted = traits(strategy.name).sort_columns
+    if wanted is SortColumns.REQUIRED and not columns:
+        raise ValueError(f"strategy {strategy.name!r} needs columns to sort by; give sort_by")
+    if wanted is SortColumns.REFUSED and columns:
+        raise ValueError(
+            f"strategy {strategy.name!r} does not sort; drop sort_by or choose one of "
+            f"{', '.join(sorting_names())}: sort_by={list(columns)}"
+        )
 
-    Partitions are ordered by the last commit that brought them rows, not by their values, so that late data
-    counts; files that clustering wrote bring no rows, and a partition that has only these comes last.
+
+def check_parameters(strategy: Strategy) -> None:
+    """Raise ValueError for a parameter that the strategy does not have, with the nearest that it has."""
+    known = traits(strategy.name).parameters
+    if known is None:
+        return
+    if strategy.parameters and not known:
+        raise ValueError(f"strategy {strategy.name!r} takes no parameters: {dict(strategy.parameters)}")
+    for name, _ in strategy.parameters:
+        if name not in known:
+            raise unknown_name(f"parameter of strategy {strategy.name!r}", name, known)
+
+
+def order_name(strategy: Strategy, sort_by: tuple[str, ...]) -> str | None:
+    """Return the name of the order that a strategy, with its parameters, puts rows in; None for one that
+    keeps their order.
     """
-
-    name: ClassVar[str] = "recent_partitions"
-    look_back: int
-    skip_latest: int = 0
-
-    def __post_init__(self) -> None:
-        if self.look_back < 1 or self.skip_latest < 0:
-            raise ValueError(
-                "look_back must be at least 1 and skip_latest at least 0: "
-                f"look_back={self.look_back}, skip_latest={self.skip_latest}"
-            )
-
-    @property
-    def parameters(self) -> Mapping[str, str]:
-        return {"look_back": str(self.look_back), "skip_latest": str(self.skip_latest)}
-
-    def refused(
-        self, files: Sequence[TableFile], _policy: ClusteringPolicy, _now: int, /
-    ) -> Mapping[str, str]:
-        latest: dict[PartitionKey, tuple[bool, int]] = {}
-        for file in files:
-            key = comparable(file.partition)
-            brought = (file.clustered_by is None, file.committed_at)
-            latest[key] = max(brought, latest.get(key, brought))
-        by_values = sorted(latest, key=sort_key)
-        recent = sorted(by_values, key=latest.__getitem__, reverse=True)
-        reasons = {
-            key: f"its partition is one of the {self.skip_latest:,} written last"
-            if place < self.skip_latest
-            else f"its partition was written before the {self.look_back:,} that are looked back on"
-            for place, key in enumerate(recent)
-            if not self.skip_latest <= place < self.skip_latest + self.look_back
-        }
-        return {file.path: reasons[key] for file in files if (key := comparable(file.partition)) in reasons}
-
-
-@dataclass(frozen=True, slots=True)
-class SelectedPartitions:
-    """The partitions that a predicate on their values holds for; `described` is how the plan records it."""
-
-    name: ClassVar[str] = "selected_partitions"
-    keep: Callable[[PartitionKey], bool]
-    described: str
-
-    @property
-    def parameters(self) -> Mapping[str, str]:
-        return {"filter": self.described}
-
-    def refused(
-        self, files: Sequence[TableFile], _policy: ClusteringPolicy, _now: int, /
-    ) -> Mapping[str, str]:
-        partitions = {comparable(file.partition) for file in files}
-        refused = {key for key in partitions if not self.keep(key)}
-        if partitions and refused == partitions:
-            reason = f"the filter {self.described} matches no partition at all"
-        else:
-            reason = f"its partition does not match {self.described}"
-        return {file.path: reason for file in files if comparable(file.partition) in refused}
+    if not traits(strategy.name).makes_order:
+        return None
+    parameters = [json.dumps(dict(strategy.parameters))] if strategy.parameters else []
+    return f"{strategy.name}({', '.join([*sort_by, *parameters])})"

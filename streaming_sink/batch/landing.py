@@ -247,7 +247,7 @@ class Landing:
     def _check_clustering(self, target: Target, state: _RunState) -> None:
         """Raise ValueError at a run's first batch for a sort column that the table does not have."""
         if self.options.clustering is not None and state.last_landed is None:
-            self.options.clustering.asked.check_columns(arrow_schema(target.schema))
+            self.options.clustering.settings.check_columns(arrow_schema(target.schema))
 
     def _state_of(self, run: Run) -> _RunState:
         """Return the state of a run. A new run starts with the experience of the last one of its application.

@@ -1,10 +1,10 @@
-"""Clustering: rows that are asked for together come to lie in the same files.
+"""Clustering: rewrites files so that rows that are queried together share files.
 
 `plan`, `schedule`, `execute`, `schedule_and_execute`, `show` and `cancel` work on a table's location;
-`InlineClustering` and `AsyncClustering` let a sink do it. `execution` runs on the driver; `task` runs inside
-Spark tasks, where a strategy of `strategies` puts a group's rows in order within bounded memory.
+`InlineClustering` and `AsyncClustering` let a sink do it. This package runs on the driver; the tasks are in
+`streaming_sink.tasks.clustering`.
 
-Names are loaded when they are asked for: a new Python worker pays for imports.
+Names are loaded on first use: imports cost a new Python process time.
 """
 
 from __future__ import annotations

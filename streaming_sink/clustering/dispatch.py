@@ -1,30 +1,32 @@
-"""From groups to Spark tasks: who rewrites what, how many of them at once, and what each one answered."""
+"""Dispatch of groups to Spark tasks: the job of each task, how many run at once, and their results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import cast
 
 from pyspark.sql import SparkSession
 from pyspark.util import inheritable_thread_target
 
-from planners.clustering.plan import FILE_BY_FILE, ClusteringPlan
-from planners.clustering.policy import SortField
+from planners.clustering.plan import ClusteringPlan
+from planners.clustering.sort_fields import SortField
+from planners.clustering.strategies import traits
 from streaming_sink.clustering.groups import Group
 from streaming_sink.clustering.options import Execution, check_keys
-from streaming_sink.clustering.sort_orders import sorted_as, sorted_by
+from streaming_sink.clustering.sort_orders import planned_sort_order, recorded_sort_order
 from streaming_sink.spark.run import described, parallelism
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import leaf_names, metrics_modes, parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
-from streaming_sink.tasks.clustering.encrypting import Encrypt
 from streaming_sink.tasks.clustering.group_task import GroupTask
-from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, Input, RowStrategy
+from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, Input
 from streaming_sink.tasks.clustering.ordering import sort_column
-from streaming_sink.tasks.clustering.strategies import strategy_of
+from streaming_sink.tasks.clustering.row_strategy import KeySettingStrategy, RowStrategy
+from streaming_sink.tasks.clustering.strategies import make_strategy
 from streaming_sink.tasks.encryption import Cipher
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import delete_files
@@ -35,25 +37,28 @@ from timeline.versions.head import Head
 
 _APP_ID = "cluster"
 _IDLE_TASKS = 4
-"""Idle cores that one group takes at most: each of its tasks reads all of its files, and keeps its range."""
+"""The most idle cores that one group takes: each of its tasks reads all of its files, and keeps its range."""
 _TASK_BYTES = 4 * 1024**3
-"""A larger group is cut into ranges even where no core is idle: sorting it takes one worker's disk."""
+"""A larger group is divided into ranges even where no core is idle: one task would sort it on one worker's
+disk.
+"""
 
 _FILE_BYTES = 256 * 1024
 _LITTLE_BYTES = 16 * 1024**2
-"""To open a file takes as long as to sort and write so many bytes. Where that is most of the work, tasks that
-share a group would each do it, twice over for the sample. Below the second figure nobody notices."""
+"""Opening a file takes as long as sorting and writing so many bytes. Where that is most of the work, sharing
+a group multiplies it: each task opens all files, twice with the sample. Below the second figure it is
+negligible."""
 
-Rewrite = Callable[[Group, Sequence[float], int], GroupJob]
-"""Makes the job of one task: of a group, cut at these parts of its rows, the range of that number."""
+JobFactory = Callable[[Group, Sequence[float], int], GroupJob]
+"""Makes the job of one task: the group, the boundaries of its ranges, and the number of the task's range."""
 
 
-def rewrites(
+def prepare_jobs(
     head: Head, table: Table, plan: ClusteringPlan, how: Execution
-) -> tuple[Rewrite, Mapping[int, RowStrategy]]:
-    """Return what makes a task's job, and the strategy of each group by its index.
+) -> tuple[JobFactory, Mapping[int, RowStrategy]]:
+    """Return the factory of the tasks' jobs, and the strategy of each group by its index.
 
-    ValueError if the plan asks for what there is not.
+    ValueError for a plan with a column, strategy or parameter that does not exist, or that needs keys.
     """
     schema = arrow_schema(head.schema)
     worker = WorkerJob(
@@ -71,70 +76,74 @@ def rewrites(
         fast_workers=fast_workers.is_enabled(),
         cipher=None if how.keys is None else Cipher(how.keys),
     )
-    made = {}
+    strategies = {}
     for group in plan.groups:
         for text in group.sort_by:
             sort_column(schema, SortField.parse(text).column)
-        if group.strategy not in made:
-            made[group.strategy] = strategy_of(group.strategy, how.strategies)
+        if group.strategy not in strategies:
+            strategies[group.strategy] = make_strategy(group.strategy, how.strategies)
         check_keys(group.strategy, how.keys)
-    encrypting = {
-        strategy: it.key_names(leaf_names(head.schema))
-        for strategy, it in made.items()
-        if isinstance(it, Encrypt)
+    own_keys = {
+        strategy: cast(KeySettingStrategy, it).key_names(leaf_names(head.schema))
+        for strategy, it in strategies.items()
+        if traits(strategy.name).sets_keys
     }
 
-    def rewrite(group: Group, cuts: Sequence[float], part: int) -> GroupJob:
+    def job(group: Group, boundaries: Sequence[float], part: int) -> GroupJob:
         planned = group.planned
         return GroupJob(
             index=group.index,
-            worker=replace(worker, key_names=encrypting.get(planned.strategy, group.key_names)),
+            worker=replace(worker, key_names=own_keys.get(planned.strategy, group.key_names)),
             inputs=tuple(
                 Input(
                     file.location,
                     file.rows,
                     file.key_metadata is not None,
-                    sorted_as(head, file.sort_order_id),
+                    recorded_sort_order(head, file.sort_order_id),
                 )
                 for file in group.inputs
             ),
             partition=group.inputs[0].partition,
             sort_by=tuple(SortField.parse(text) for text in planned.sort_by),
             strategy_name=planned.strategy.name,
-            strategy=made[planned.strategy],
+            strategy=strategies[planned.strategy],
             rows_per_file=rows_per_file(group, plan.target_file_bytes),
             memory_bytes=how.memory_bytes,
             checksum=how.checksum,
             order=planned.order,
             level=planned.level,
             has_remainder=planned.remainder,
-            range_ends=tuple(cuts),
+            range_ends=tuple(boundaries),
             part=part,
-            sorted_by=sorted_by(head.schema, planned),
-            file_by_file=planned.strategy.name in FILE_BY_FILE,
+            sorted_by=planned_sort_order(head.schema, planned),
+            file_by_file=traits(planned.strategy.name).file_by_file,
         )
 
-    return rewrite, {index: made[group.strategy] for index, group in enumerate(plan.groups)}
+    return job, {index: strategies[group.strategy] for index, group in enumerate(plan.groups)}
 
 
 def rows_per_file(group: Group, target_bytes: int) -> int:
-    """Files of equal size; where the plan names a remainder, full files and a last one that stays small."""
+    """Return the rows of a file: all files equal or, where the plan has a remainder, full files and a small
+    last one.
+    """
     files = group.planned.output_files
     if group.planned.remainder and files > 1:
         return max(1, -(-group.rows * target_bytes // group.bytes))
     return max(1, -(-group.rows // files))
 
 
-def cuts(group: Group, tasks: int, target_bytes: int) -> tuple[float, ...]:
-    """Return behind which parts of its rows a group is cut for at most so many tasks: where files end."""
+def range_boundaries(group: Group, tasks: int, target_bytes: int) -> tuple[float, ...]:
+    """Return the fractions of its rows at which a group is divided for at most so many tasks. Files end
+    there.
+    """
     a_file = rows_per_file(group, target_bytes)
     files = -(-group.rows // a_file)
     tasks = min(tasks, files)
     return tuple(files * task // tasks * a_file / group.rows for task in range(1, tasks))
 
 
-def tasks_of(group: Group, strategy: RowStrategy, running: int, cores: int) -> int:
-    """Return how many tasks a group is worth, when so many groups run on so many cores."""
+def task_count(group: Group, strategy: RowStrategy, running: int, cores: int) -> int:
+    """Return how many tasks share a group, when so many groups run on so many cores."""
     if not getattr(strategy, "in_ranges", False):
         return 1
     if len(group.inputs) * _FILE_BYTES > group.bytes + _LITTLE_BYTES:
@@ -142,38 +151,38 @@ def tasks_of(group: Group, strategy: RowStrategy, running: int, cores: int) -> i
     return max(1, min(cores // running, _IDLE_TASKS), -(-group.bytes // _TASK_BYTES))
 
 
-def rewritten(
+def rewrite_groups(
     session: SparkSession,
     store: Store,
     groups: Sequence[Group],
     plan: ClusteringPlan,
-    made: tuple[Rewrite, Mapping[int, RowStrategy]],
+    jobs: tuple[JobFactory, Mapping[int, RowStrategy]],
     is_wanted: Callable[[], bool],
     unwanted: str,
 ) -> Iterator[Group]:
-    """Rewrite every group that has its files; yield all in the order of the plan, as they end.
+    """Rewrite every group that has its files; yield all groups in the order of the plan, as they end.
 
-    Each task is a Spark job of its own, so that one that fails takes no other group with it.
+    Each task is a Spark job of its own, so that a failure affects one group only.
     """
-    rewrite, strategies = made
+    make_job, strategies = jobs
     cores = parallelism(session)
 
     def run(group: Group, ends: tuple[float, ...], part: int) -> GroupResult:
         if not is_wanted():
             return GroupFailed(unwanted)
         with described(session, f"{store.location}: clustering group {group.index}"):
-            task = GroupTask(rewrite(group, ends, part))
+            task = GroupTask(make_job(group, ends, part))
             results: list[GroupResult] = collect_results(session.range(0, 1, 1, 1), task)
         return results[0]
 
-    # A streaming query that is stopped cancels the jobs of its threads, and of theirs.
+    # Stopping a streaming query cancels the jobs of its threads, and of the threads that they start.
     running = inheritable_thread_target(session)(run)
     runnable = [group for group in groups if not group.dropped]
     with ThreadPoolExecutor(max_workers=cores, thread_name_prefix="clustering") as pool:
         futures = {}
         for group in runnable:
-            tasks = tasks_of(group, strategies[group.index], len(runnable), cores)
-            ends = cuts(group, tasks, plan.target_file_bytes)
+            tasks = task_count(group, strategies[group.index], len(runnable), cores)
+            ends = range_boundaries(group, tasks, plan.target_file_bytes)
             futures[group.index] = [pool.submit(running, group, ends, part) for part in range(len(ends) + 1)]
         for group in groups:
             done = replace(group, results=tuple(_result(each) for each in futures.get(group.index, ())))
@@ -188,11 +197,11 @@ def _result(future: Future[GroupResult]) -> GroupResult:
         return future.result()
     if not isinstance(failure, Exception):
         raise failure
-    return GroupFailed(f"its task failed, nothing of it is published: {_told(str(failure))}")
+    return GroupFailed(f"its task failed, nothing of it is published: {_error_line(str(failure))}")
 
 
-def _told(text: str) -> str:
-    """Return the line of a failure that says what it was: the last one of a Python worker's traceback."""
+def _error_line(text: str) -> str:
+    """Return the line of a failure that names the error: the last one of a Python worker's traceback."""
     lines = [line.strip() for line in text.partition("\n\n\tat ")[0].splitlines()]
     raised = [line for line in lines if line and not line.startswith(("at ", "File ", "Driver stacktrace"))]
     errors = [line for line in raised if "Error: " in line or "Exception: " in line]

@@ -1,4 +1,4 @@
-"""From a plan on the timeline to its REPLACE: claimed, kept alive by signs of life, rewritten, completed."""
+"""The execution of a clustering plan on the timeline: claim, heartbeat, rewrite, REPLACE, completion."""
 
 from __future__ import annotations
 
@@ -10,40 +10,44 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from planners.clustering.plan import ClusteringPlan
-from streaming_sink.clustering.dispatch import rewrites
+from streaming_sink.clustering.dispatch import prepare_jobs
 from streaming_sink.clustering.execution import execute
 from streaming_sink.clustering.options import Execution
 from streaming_sink.clustering.report import ClusterReport
+from timeline import names
 from timeline.commit.changes import Withdraw
 from timeline.plans import instants
 from timeline.plans.claims import PATIENCE_SECONDS, Claim, Watch, all_instants
+from timeline.plans.clustering import CLUSTERING
 from timeline.plans.plan_file import Plan
 from timeline.table import Table
-from timeline.versions.pending import pending_plans
 
 _LOG = logging.getLogger("streaming_sink")
 BEAT_SECONDS = PATIENCE_SECONDS / 5
-"""An executor is given up after `PATIENCE_SECONDS` of silence: a store that fails twice does not matter."""
+"""A claim is abandoned after `PATIENCE_SECONDS` without a heartbeat: two failures of the store do no harm."""
 
 
-def carry_out(
+def execute_plan(
     session: SparkSession, table: Table, plan_id: str, how: Execution, watch: Watch | None = None
 ) -> ClusterReport | None:
-    """Claim a pending plan, rewrite its groups and complete it with the last version that carries some; None
-    where there is nothing to do: it is not pending, or another executor has it (see `instants.claim`).
+    """Claim a pending plan, rewrite its groups, and complete it in the last version that has some of them;
+    None where there is nothing to do: it is not pending, or another executor has it (see `instants.claim`).
 
-    Raises as `execute`; the plan then stays pending, free for another executor or for `cancel`.
+    Raises as `execute`; the plan then stays pending, and other executors, or `cancel`, may take it.
     """
 
+    if names.plan_kind(plan_id) != CLUSTERING.name:
+        raise ValueError(f"not a clustering plan, but of kind {names.plan_kind(plan_id)!r}: {plan_id}")
+
     def check(plan: Plan) -> None:
-        rewrites(table.head, table, ClusteringPlan.from_dict(plan), how)
+        prepare_jobs(table.head, table, ClusteringPlan.from_dict(plan), how)
 
     claim = instants.claim(table, plan_id, watch, check)
     if claim is None:
         return None
     plan, also = ClusteringPlan.from_dict(claim.plan), [Withdraw(plan_id)]
     try:
-        with _beating(claim) as is_ours:
+        with _heartbeat(claim) as is_ours:
             report = execute(session, table, plan, how, plan_id=plan_id, also=also, is_wanted=is_ours)
     except BaseException:
         claim.release()
@@ -51,31 +55,33 @@ def carry_out(
     if report.version is not None:
         done = len(report.committed)
         dropped = len(report.groups) - done
-        instants.note_completed(table, plan_id, version=report.version, groups=done, dropped=dropped)
+        instants.note_completed(table, plan_id, version=report.version, done=done, dropped=dropped)
     return report
 
 
 def take_over(session: SparkSession, table: Table, how: Execution, watch: Watch) -> list[ClusterReport]:
-    """Carry out the pending plans whose executors have died, as far as `watch` has seen that they have.
+    """Execute the pending plans whose claims `watch` has found abandoned.
 
-    One that nobody has claimed is left to whom it was scheduled for, and one that asks for what this process
-    lacks to others. No request where no plan is pending.
+    Plans without a claim are left to the executor that they were scheduled for; plans that need a strategy or
+    keys that this process lacks, to other executors. No request where no plan is pending.
     """
-    pending = [each.plan_id for each in pending_plans(table.head.properties)]
-    known = all_instants(table.store) if pending else {}
+    pending = [each.plan_id for each in instants.pending_of(table.head, CLUSTERING)]
+    known = all_instants(table.store, CLUSTERING.name) if pending else {}
     claimed = [plan_id for plan_id in pending if "inflight" in known.get(plan_id, {})]
     reports = []
     for plan_id in claimed:
         try:
-            reports.append(carry_out(session, table, plan_id, how, watch))
+            reports.append(execute_plan(session, table, plan_id, how, watch))
         except ValueError as unfit:
             _LOG.warning("clustering plan %s is left to others: %s", plan_id, unfit)
     return [report for report in reports if report is not None]
 
 
 @contextmanager
-def _beating(claim: Claim) -> Iterator[Callable[[], bool]]:
-    """Give signs of life from a thread during the block. Yields what says whether the claim still holds."""
+def _heartbeat(claim: Claim) -> Iterator[Callable[[], bool]]:
+    """Write heartbeats from a thread during the block. Yields a function that returns whether the claim
+    holds.
+    """
     ended, lost = threading.Event(), threading.Event()
 
     def beat() -> None:

@@ -1,4 +1,4 @@
-"""The groups of a plan on their way: found in the head, rewritten, reported."""
+"""The groups of a plan during a pass: their live inputs, the results of their tasks, their reports."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planners.clustering.plan import ClusteringGroup, ClusteringPlan
+from planners.clustering.strategies import traits
 from streaming_sink.clustering.report import GroupReport
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupResult, GroupWritten
 from streaming_sink.tasks.encryption import KeyNames
@@ -17,15 +18,15 @@ from timeline.versions.manifests import LiveFile
 
 @dataclass(frozen=True)
 class Group:
-    """A group of the plan with what the head knows of its files, and what came of it so far."""
+    """A group of the plan, its live files, and the results of its tasks so far."""
 
     index: int
     planned: ClusteringGroup
     inputs: tuple[LiveFile, ...] = ()
     dropped: str = ""
-    """Why it is left out without any work."""
+    """Why it is dropped without any work; "" if it is not."""
     results: tuple[GroupResult, ...] = ()
-    """One of each of its tasks, in the order of their ranges."""
+    """One per task, in the order of their ranges."""
 
     @property
     def rows(self) -> int:
@@ -37,13 +38,13 @@ class Group:
 
     @property
     def key_names(self) -> KeyNames | None:
-        """What its files are encrypted under, and so what is made of them; see `found`."""
-        said = self.inputs[0].key_metadata
-        return None if said is None else KeyNames.from_bytes(said)
+        """The keys that encrypt its files, and so the files that result; see `match_groups`."""
+        metadata = self.inputs[0].key_metadata
+        return None if metadata is None else KeyNames.from_bytes(metadata)
 
     @property
     def written(self) -> tuple[GroupWritten, ...]:
-        """What its tasks wrote; not all of it is worth anything where `failure` says why."""
+        """The results of the tasks that wrote files; complete only where `failure` is ""."""
         return tuple(result for result in self.results if isinstance(result, GroupWritten))
 
     @property
@@ -52,7 +53,7 @@ class Group:
 
     @property
     def failure(self) -> str:
-        """Why it cannot be published, if it was rewritten at all: each row has to be there once."""
+        """Why it cannot be published: each row must be in it exactly once. "" if it can."""
         reasons = [result.reason for result in self.results if isinstance(result, GroupFailed)]
         rows = sum(each.rows for each in self.written)
         if reasons or not self.results:
@@ -68,7 +69,7 @@ class Group:
         return bool(self.results) and not self.failure
 
     def report(self) -> GroupReport:
-        """Return what came of it, if what it wrote is committed."""
+        """Return its report, on the assumption that its files are committed."""
         known = GroupReport(
             index=self.index,
             partition=self.planned.partition,
@@ -92,8 +93,8 @@ class Group:
         )
 
 
-def found(head: Head, plan: ClusteringPlan, has_keys: bool) -> list[Group]:
-    """Return the groups with their live files, or why they must be left out before any work."""
+def match_groups(head: Head, plan: ClusteringPlan, has_keys: bool) -> list[Group]:
+    """Return the groups with their live files, or with the reason why they are dropped before any work."""
     wanted = {path for group in plan.groups for path in group.inputs}
     live = {file.location: file for file in head.live_files() if file.location in wanted}
     groups, seen = [], Counter(path for group in plan.groups for path in group.inputs)
@@ -103,7 +104,7 @@ def found(head: Head, plan: ClusteringPlan, has_keys: bool) -> list[Group]:
             continue
         gone = next((path for path in planned.inputs if path not in live), None)
         if gone is not None:
-            groups.append(Group(index, planned, dropped=f"an input is gone: {gone}"))
+            groups.append(Group(index, planned, dropped=f"an input is not live: {gone}"))
             continue
         inputs = tuple(live[path] for path in planned.inputs)
         unfit = _why_unfit(head, inputs) or _why_locked(planned, inputs, has_keys)
@@ -123,7 +124,7 @@ def _why_unfit(head: Head, inputs: Sequence[LiveFile]) -> str:
 
 
 def _why_locked(planned: ClusteringGroup, inputs: Sequence[LiveFile], has_keys: bool) -> str:
-    """Return why the keys of the inputs stand in the way. What is encrypted must not come out plain."""
+    """Return why the keys of the inputs prevent a rewrite. Rows of encrypted files must not become plain."""
     for file in inputs:
         if file.key_metadata is None:
             continue
@@ -131,7 +132,7 @@ def _why_locked(planned: ClusteringGroup, inputs: Sequence[LiveFile], has_keys: 
             return f"an input is encrypted, and no keys are given: {file.location}"
         if KeyNames.from_bytes(file.key_metadata) is None:
             return f"an input is encrypted by another writer, whose keys are not known: {file.location}"
-    if planned.strategy.name != "encrypt" and len({file.key_metadata for file in inputs}) > 1:
+    if not traits(planned.strategy.name).sets_keys and len({file.key_metadata for file in inputs}) > 1:
         return (
             "the inputs are under different keys; bring them under the same ones with the strategy 'encrypt'"
         )

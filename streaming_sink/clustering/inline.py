@@ -1,4 +1,4 @@
-"""Clustering by the stream itself: a pass after every so many commits, as the head counts them."""
+"""Inline clustering: the stream itself runs a pass after every so many commits, which the head counts."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class InlineClustering:
     `python -m streaming_sink cluster LOCATION --pending` carries it out elsewhere.
 
     `when_small_files`: back-pressure. A batch after which one of its partitions holds more small files than
-    this runs a pass at once, due or not, and waits for it. Small is what is below the limit of filling, or,
-    in a sink that does not fill, below that of clustering. Some hundreds are a sound bound.
+    this runs a pass at once, due or not, and waits for it. A file is small below the limit of filling or, in
+    a sink that does not fill, below that of clustering. A bound of some hundreds is sound.
 
-    A pass that fails is told in the batch's report and in the log, and never raised: the batch is in the
-    table. The next due commit tries again. For the other options see `PassOptions`.
+    A failed pass is in the batch's report and in the log, and is never raised: the batch is in the table. The
+    next due commit tries again. For the other options see `PassOptions`.
 
-    TypeError for an unknown option, ValueError for values that cannot be. Columns are checked at the first
-    batch, where the table is known: a ValueError then ends the stream before anything is written.
+    TypeError for an unknown option, ValueError for impossible values. Columns are checked at the first batch,
+    where the table is known: a ValueError then ends the stream before anything is written.
     """
 
     every_commits: int
     schedule_only: bool
     when_small_files: int | None
-    asked: Pass
+    settings: Pass
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class InlineClustering:
         object.__setattr__(self, "every_commits", every_commits)
         object.__setattr__(self, "schedule_only", schedule_only)
         object.__setattr__(self, "when_small_files", when_small_files)
-        object.__setattr__(self, "asked", pass_of(**options))
+        object.__setattr__(self, "settings", pass_of(**options))
         if not schedule_only:
-            self.asked.check_keys()
+            self.settings.check_keys()
 
     def is_due(self, head: Head) -> bool:
         """Return whether the commit that made this head is the one after which a pass runs."""
@@ -74,12 +74,12 @@ class InlineClustering:
 
 
 class AsyncClustering(InlineClustering):
-    """`InlineClustering` whose passes run in a thread beside the stream: no batch waits for one, but where
-    there are more than `when_small_files`: for the pass under way, and for one more in the batch itself.
+    """`InlineClustering` whose passes run in a thread beside the stream. A batch waits only where there are
+    more than `when_small_files`: for the running pass, and for one more in the batch itself.
 
-    One pass at a time; a commit that is due meanwhile starts none. What came of a pass is told in the report
-    of the next batch. Its tasks share the session's cores with the stream's: for passes that take none of
-    them, run `python -m streaming_sink cluster LOCATION` elsewhere.
+    One pass runs at a time; a commit that is due during a pass starts none. The report of the next batch has
+    the result of a pass. Its tasks share the session's cores with the stream's: to use other cores, run
+    `python -m streaming_sink cluster LOCATION` elsewhere.
     """
 
 
@@ -93,42 +93,48 @@ def _check_bound(when_small_files: object, schedule_only: bool) -> None:
         )
     if schedule_only:
         raise ValueError(
-            "when_small_files lets the sink do the work itself, and schedule_only leaves all of it to another"
-            f" job; give one of them: when_small_files={when_small_files}, schedule_only=True"
+            "when_small_files makes the sink run passes, and schedule_only leaves all of them to another job;"
+            f" give one of them: when_small_files={when_small_files}, schedule_only=True"
         )
 
 
 def run_pass(
-    asked: InlineClustering, session: SparkSession, table: Table, reservations: Reservations, watch: Watch
+    clustering: InlineClustering,
+    session: SparkSession,
+    table: Table,
+    reservations: Reservations,
+    watch: Watch,
 ) -> str:
-    """Finish what dead executors left, run a pass, and return what came of it as one line.
+    """Take over abandoned plans, run a pass, and return the results as one line.
 
-    Never raises for a pass that fails: that is told, logged, and its plan cancelled.
+    Never raises for a pass that fails: the line and the log have the failure, and its plan is cancelled.
     """
-    from streaming_sink.clustering.execute_plan import carry_out, take_over  # need pyspark; options do not
+    from streaming_sink.clustering.execute_plan import execute_plan, take_over  # need pyspark; options do not
+
+    settings = clustering.settings
 
     plan_id = None
     try:
         table.refresh()
-        told = [report.line() for report in take_over(session, table, asked.asked.execution, watch)]
-        scheduled = schedule_pass(table, reservations, asked.asked)
+        lines = [report.line() for report in take_over(session, table, settings.execution, watch)]
+        scheduled = schedule_pass(table, reservations, settings)
         if not isinstance(scheduled, Scheduled):
-            return "; ".join([*told, f"clustering: {why_nothing(scheduled)}"])
+            return "; ".join([*lines, f"clustering: {why_nothing(scheduled)}"])
         plan_id = scheduled.plan_id
-        if asked.schedule_only:
-            return "; ".join([*told, f"clustering {plan_id}: scheduled {len(scheduled.plan.groups)} groups"])
-        report = carry_out(session, table, plan_id, asked.asked.execution)
+        if clustering.schedule_only:
+            return "; ".join([*lines, f"clustering {plan_id}: scheduled {len(scheduled.plan.groups)} groups"])
+        report = execute_plan(session, table, plan_id, settings.execution)
         last = f"clustering {plan_id}: another executor has it" if report is None else report.line()
-        return "; ".join([*told, last])
+        return "; ".join([*lines, last])
     except Exception as failure:  # noqa: BLE001 - the batch is committed: no failure here is the stream's
-        said = f"clustering failed, and is tried again when it is due: {type(failure).__name__}: {failure}"
-        _LOG.warning("%s", said, exc_info=failure)
+        line = f"clustering failed, and is tried again when it is due: {type(failure).__name__}: {failure}"
+        _LOG.warning("%s", line, exc_info=failure)
     if plan_id is not None:
-        _give_up(table, plan_id)
-    return said
+        _cancel(table, plan_id)
+    return line
 
 
-def _give_up(table: Table, plan_id: str) -> None:
+def _cancel(table: Table, plan_id: str) -> None:
     try:
         instants.cancel(table, plan_id, reason="its executor failed")
     except Exception as failure:  # noqa: BLE001 - as above; a plan that stays pending times out

@@ -1,9 +1,10 @@
-"""What the clustering planner is told of a table's files: from the head to the planner's values."""
+"""The planner's view of a table's files: translates the live files of a head to `TableFile` values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import cast
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
@@ -12,7 +13,9 @@ from pyiceberg.types import PrimitiveType
 
 from planners.clustering.policy import ClusteringPolicy
 from planners.model import ColumnBounds, TableFile
-from streaming_sink.clustering.outdated import outdated
+from streaming_sink.table.parquet_properties import leaf_names
+from streaming_sink.tasks.clustering.row_strategy import FileByFileStrategy, StaleReason
+from streaming_sink.tasks.clustering.strategies import make_strategy
 from timeline import names
 from timeline.versions.head import Head
 from timeline.versions.manifests import LiveFile, is_data
@@ -21,8 +24,8 @@ _ANOTHER_ORDER = "another order"
 
 
 def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str]) -> Iterator[TableFile]:
-    """Yield every live data file of the head, with the bounds of the columns that the policy sorts by, and
-    what a policy that rewrites file by file has to change in it.
+    """Yield every live data file of the head, with its bounds on the policy's sort columns and, for a policy
+    that rewrites file by file, what there is to change in it.
 
     `reserved`: location → the plan that has it. `committed_at` is the time that begins the file's id, in
     milliseconds (0 for a name that is not ours). Reads the manifests that are not in memory.
@@ -30,18 +33,25 @@ def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str
     ValueError for a column to encrypt that the table lacks.
     """
     columns = _columns(head.schema, policy)
-    to_change = outdated(policy.strategy, head.schema) if policy.file_by_file else None
+    stale_reason = _stale_reason(policy, head.schema)
     for manifest in head.manifests:
         if not is_data(manifest):
             continue
         bounds, changes = {}, {}
-        if columns or to_change:
+        if columns or stale_reason:
             for it in head.manifest_files.entries(manifest):
                 bounds[it.data_file.file_path] = _bounds(it.data_file, columns)
-                changes[it.data_file.file_path] = to_change(it.data_file) if to_change else None
+                changes[it.data_file.file_path] = stale_reason(it.data_file) if stale_reason else None
         for file in head.manifest_files.contents(manifest).files.values():
             known = _known(head, policy, file, bounds.get(file.location, ()), reserved.get(file.location))
             yield replace(known, outdated=changes.get(file.location))
+
+
+def _stale_reason(policy: ClusteringPolicy, schema: Schema) -> StaleReason | None:
+    if not policy.file_by_file:
+        return None
+    strategy = cast(FileByFileStrategy, make_strategy(policy.strategy, {}))
+    return strategy.stale_reason(schema.field_ids, leaf_names(schema))
 
 
 def _known(
@@ -71,21 +81,23 @@ def _known(
 
 
 def _order(location: str, policy: ClusteringPolicy) -> tuple[str | None, int]:
-    """Return the order and level of a file. A name tells only whether it is the policy's order."""
-    found = names.clustering_of(location)
-    if found is None:
+    """Return the order and level of a file. A name has a digest: it shows only whether it is the policy's
+    order.
+    """
+    recorded = names.clustering_of(location)
+    if recorded is None:
         return None, 0
-    digest, level = found
+    digest, level = recorded
     wanted = policy.order
     is_wanted = wanted is not None and digest == names.order_digest(wanted)
     return (wanted if is_wanted else _ANOTHER_ORDER), level
 
 
 def _columns(schema: Schema, policy: ClusteringPolicy) -> list[tuple[str, int, PrimitiveType]]:
-    found = [(it.column, schema.find_field(it.column)) for it in policy.sort_by]
+    fields = [(it.column, schema.find_field(it.column)) for it in policy.sort_by]
     return [
         (name, field.field_id, field.field_type)
-        for name, field in found
+        for name, field in fields
         if isinstance(field.field_type, PrimitiveType)
     ]
 

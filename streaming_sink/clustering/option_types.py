@@ -1,17 +1,17 @@
-"""Of what kind each option of clustering has to be, so that a wrong one is told where it was written."""
+"""The types of clustering's options, checked at construction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from planners.clustering.plan import Strategy
-from planners.clustering.policy import SortField
+from planners.clustering.sort_fields import SortField
+from planners.clustering.strategies import Strategy
 
 _Check = tuple[Callable[[object], bool], str]
 
 
 def check_types(options: Mapping[str, object]) -> None:
-    """Raise TypeError for the first option of another kind than it has to be."""
+    """Raise TypeError for the first option of a wrong type."""
     for name, value in options.items():
         check, kind = _KINDS.get(name, (_anything, ""))
         if not check(value):

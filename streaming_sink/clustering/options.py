@@ -1,22 +1,22 @@
-"""What a user asks of clustering: checked together where it is said, long before a pass runs."""
+"""Clustering options, validated together at construction, before a pass runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pyarrow as pa
 
-from planners.clustering.plan import Strategy
-from planners.clustering.policy import ClusteringPolicy, SortField, nearest
-from planners.clustering.strategies import PlanStrategy
+from planners.clustering.policy import ClusteringPolicy, PlanStrategy
+from planners.clustering.sort_fields import SortField
+from planners.clustering.strategies import Strategy, choose_strategy, traits
 from planners.sizing import parse_bytes
+from planners.suggestions import nearest_name
 from streaming_sink.clustering.option_types import check_types
 from streaming_sink.tasks.clustering.curve_order import bits_per_column
 from streaming_sink.tasks.clustering.ordering import sort_column
-from streaming_sink.tasks.clustering.strategies import STRATEGIES, Factory, strategy_of
+from streaming_sink.tasks.clustering.strategies import Factory, make_strategy
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -31,15 +31,15 @@ _TARGET_BYTES = 1024**3
 class PassOptions(TypedDict, total=False):
     """The keywords of a pass. All have defaults; sizes are integers or texts such as "1GiB".
 
-    `sort_by`: columns, as names ("session_id", "time desc nulls last") or `SortField`; none only joins files.
-    `strategy`: "sort" (by default), "zorder", "hilbert", "bin_pack", or a name in `strategies`: the user's
-    own, each made from `parameters`. `select`: the plan strategies that a file has to pass; by default
-    `BySize()`. `max_bytes_per_pass`: what one pass reads at most; the rest waits for the next one.
-    `memory_bytes`: Arrow bytes that one task holds; more is spilled. `checksum`: read back what was written,
-    and compare. `max_commits`: in how many versions the groups of a pass may land, by default in one; with
-    more, the first are readable, and safe from what happens to the rest, while others are still rewritten.
-    `keys`: for encrypted files, see `streaming_sink.tasks.encryption.Keys`.
-    The others are those of `planners.ClusteringPolicy`.
+    `sort_by`: columns, as names ("session_id", "time desc nulls last") or `SortField`; without any, files are
+    only joined. `strategy`: a built-in name, by default "sort", or a name in `strategies`: custom strategies,
+    made from `parameters`. `select`: the plan strategies that a file must pass; by default `BySize()`.
+    `max_bytes_per_pass`: the most that one pass reads; the rest waits for the next one. `memory_bytes`: Arrow
+    bytes that one task holds; more is spilled. `checksum`: read the written files back, and compare the rows.
+    `max_commits`: the most versions that commit the groups of a pass, by default one; with more, the first
+    groups are readable, and safe from later failures, while others are still being rewritten. `keys`: for
+    encrypted files, see `streaming_sink.tasks.encryption.Keys`. The others are those of
+    `planners.ClusteringPolicy`.
     """
 
     sort_by: Sequence[str | SortField]
@@ -65,21 +65,21 @@ _OF_THE_PASS = ("strategies", "max_bytes_per_pass", "memory_bytes", "checksum", 
 
 @dataclass(frozen=True)
 class Execution:
-    """How a plan's groups are rewritten, whoever planned them. See `execution_of`."""
+    """How the groups of any plan are rewritten. See `execution_of`."""
 
     memory_bytes: int
     """Arrow bytes that one task may hold."""
     checksum: bool
     strategies: Mapping[str, Factory]
-    """The user's own, by name, beside the built-in ones."""
+    """The custom ones, by name."""
     max_commits: int = 1
     keys: Keys | None = field(default=None, repr=False)
-    """For encrypted files: what is made of these is encrypted under the same ones."""
+    """For encrypted files: the files that replace them are encrypted under the same keys."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass of clustering: what it plans by, how much at once, and how it rewrites. See `pass_of`."""
+    """One pass of clustering: its policy, its limit, and how it rewrites. See `pass_of`."""
 
     policy: ClusteringPolicy
     max_bytes: int
@@ -91,15 +91,15 @@ class Pass:
             sort_column(schema, it.column)
 
     def check_keys(self) -> None:
-        """Raise ValueError for a strategy that this process could plan but, without keys, not carry out."""
+        """Raise ValueError for a strategy that this process could plan but, without keys, not execute."""
         check_keys(self.policy.strategy, self.execution.keys)
 
 
 def pass_of(**options: Unpack[PassOptions]) -> Pass:
-    """Return the pass that these options ask for.
+    """Return the pass that these options describe.
 
-    TypeError for an unknown option or one of another kind, ValueError for a value that cannot be; the nearest
-    that is known is named.
+    TypeError for an unknown option or one of a wrong type, ValueError for an impossible value; the error
+    suggests the nearest known name.
     """
     check_names("clustering", options, ())
     check_types(options)
@@ -119,15 +119,20 @@ def pass_of(**options: Unpack[PassOptions]) -> Pass:
             f" lower the target: max_bytes_per_pass={max_bytes:,}, target_file_bytes={target:,}"
         )
     given.setdefault("max_group_bytes", min(_GROUP_BYTES, max_bytes))
-    given["strategy"] = _strategy(given.get("strategy"), given.pop("parameters", {}), given, execution)
+    given["strategy"] = choose_strategy(
+        given.get("strategy"),
+        given.pop("parameters", {}),
+        sorts=bool(given.get("sort_by")),
+        custom=execution.strategies,
+    )
     policy = ClusteringPolicy(**given)
     if policy.max_group_bytes > max_bytes:
         raise ValueError(
             "max_bytes_per_pass must hold a group, or no pass could take one; raise it, or lower"
             f" max_group_bytes: max_bytes_per_pass={max_bytes:,}, max_group_bytes={policy.max_group_bytes:,}"
         )
-    strategy_of(policy.strategy, execution.strategies)
-    if policy.along_a_curve:
+    make_strategy(policy.strategy, execution.strategies)
+    if policy.along_curve:
         bits_per_column(len(policy.sort_by))
     return Pass(policy, max_bytes, execution)
 
@@ -139,20 +144,20 @@ def execution_of(
     max_commits: int = 1,
     keys: Keys | None = None,
 ) -> Execution:
-    """Return how plans are carried out. ValueError for a memory bound that holds nothing, or no commit."""
+    """Return how plans are executed. ValueError for too small a memory bound, or for no commit."""
     if type(max_commits) is not int or max_commits < 1:
         raise ValueError(f"max_commits must be a whole number of at least 1: max_commits={max_commits!r}")
     return Execution(memory_bound(memory_bytes), checksum, dict(strategies or {}), max_commits, keys)
 
 
 def check_keys(strategy: Strategy, keys: Keys | None) -> None:
-    """Raise ValueError for a strategy that encrypts where there are no keys, and for keys that make none."""
+    """Raise ValueError for a strategy that sets keys where there are none, and for uncallable keys."""
     if keys is not None and not callable(keys):
         raise ValueError("keys must be a callable without arguments that makes a KmsClient of pyarrow")
-    if strategy.name == "encrypt" and keys is None:
+    if traits(strategy.name).sets_keys and keys is None:
         raise ValueError(
-            "strategy 'encrypt' needs keys=...: a callable that makes a client of the key management service"
-            " where files are written; nothing is done without"
+            f"strategy {strategy.name!r} needs keys=...: a callable that makes a client of the key management"
+            " service where files are written; without it nothing is done"
         )
 
 
@@ -165,27 +170,10 @@ def memory_bound(memory_bytes: int | str) -> int:
 
 
 def check_names(what: str, given: Iterable[str], more: Sequence[str]) -> None:
-    """Raise TypeError for an option that neither a pass has nor `more` names, with the nearest."""
+    """Raise TypeError for an option that is neither one of a pass nor in `more`, with the nearest."""
     known = [*more, *PassOptions.__annotations__]
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            near = nearest_name(name, known)
+            hint = f"; did you mean {near!r}?" if near else ""
             raise TypeError(f"{what} has no option {name!r}{hint}; it has {', '.join(known)}")
-
-
-def _strategy(
-    asked: str | Strategy | None,
-    parameters: Mapping[str, str],
-    policy: Mapping[str, Any],
-    execution: Execution,
-) -> Strategy:
-    if isinstance(asked, Strategy):
-        if parameters:
-            raise ValueError(f"parameters belong into the strategy that is given: {asked}")
-        return asked
-    name = asked if asked is not None else "sort" if policy.get("sort_by") else "bin_pack"
-    known = {**STRATEGIES, **execution.strategies}
-    if name not in known:
-        raise nearest("clustering strategy", name, known)
-    return Strategy(name, tuple(sorted(parameters.items())))

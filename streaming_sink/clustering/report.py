@@ -1,4 +1,4 @@
-"""What a pass of clustering did, group by group, and what it says of itself in the table."""
+"""The report of a clustering pass, group by group, and its entries in the snapshot's summary."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from planners.clustering.plan import ClusteringGroup
 
 _PREFIX = "streaming-sink.clustering."
 PLAN_ID = _PREFIX + "plan-id"
-"""The key of a snapshot's summary that tells a clustering's REPLACE from that of fills."""
+"""The summary key that only clustering's REPLACE snapshots have, and not those of fills."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class GroupReport:
     """Its place in the plan."""
     partition: tuple[str, ...]
     outcome: str
-    """"committed"; "dropped" (its inputs were gone, or changed: plan it again); or "failed"."""
+    """"committed"; "dropped" (its inputs were not live, or changed: plan it again); or "failed"."""
     why: str = ""
     input_files: int = 0
     input_bytes: int = 0
@@ -29,7 +29,7 @@ class GroupReport:
     output_files: int = 0
     output_bytes: int = 0
     tasks: int = 0
-    """How many tasks shared it, each with a range of its order."""
+    """The number of tasks that shared it, each with a range of its order."""
     seconds: float = 0.0
     """Of its slowest task."""
     cpu_seconds: float = 0.0
@@ -37,7 +37,7 @@ class GroupReport:
 
     @property
     def saved_bytes(self) -> int:
-        """How many bytes fewer its files have than before, if it was committed; below 0 for more."""
+        """The bytes that its files have fewer than before, if it was committed; negative for more."""
         return self.input_bytes - self.output_bytes if self.outcome == "committed" else 0
 
 
@@ -47,7 +47,7 @@ class ClusterReport:
 
     plan_id: str
     version: int | None
-    """The version that carries the pass, the last of them where there are several; None where no group was
+    """The version that committed the pass, the last one where there are several; None where no group was
     committed.
     """
     snapshot_id: int | None
@@ -60,7 +60,7 @@ class ClusterReport:
 
     @property
     def saved_bytes(self) -> int:
-        """How many bytes fewer the table's files have than before; below 0 for more."""
+        """The bytes that the table's files have fewer than before; negative for more."""
         return sum(group.saved_bytes for group in self.groups)
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class ClusterReport:
         return asdict(self)
 
     def line(self) -> str:
-        """Return the report as one line of a log; what went wrong comes last."""
+        """Return the report as one log line; groups that were not committed come last."""
         done = self.committed
         text = (
             f"clustering {self.plan_id}: {len(done)} of {len(self.groups)} groups,"
@@ -83,7 +83,7 @@ class ClusterReport:
 
 
 def summary(plan_id: str, planned: int, groups: list[ClusteringGroup]) -> dict[str, str]:
-    """Return what the snapshot says beside Iceberg's own counts of files and rows, which are exact.
+    """Return the summary's entries beside Iceberg's own counts of files and rows, which are exact.
 
     `groups` are those that were rewritten; the commit may still drop one whose inputs another commit took.
     """

@@ -1,4 +1,4 @@
-"""One pass of clustering, planned on an open table's head and saved on its timeline. Without Spark."""
+"""Scheduling: plans a pass on an open table's head, and saves the plan on its timeline. Without Spark."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from streaming_sink.clustering.options import Pass
 from streaming_sink.table.arrow_types import arrow_schema
 from timeline.errors import CommitConflictError
 from timeline.plans import instants
+from timeline.plans.clustering import CLUSTERING
 from timeline.plans.reservations import Reservations
 from timeline.table import Table
 from timeline.versions.head import Head
@@ -24,14 +25,14 @@ _REASONS = 3
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A plan that is saved on the timeline, and announced: its files are reserved."""
+    """A plan that is saved and announced: its files are reserved."""
 
     plan_id: str
     plan: ClusteringPlan
 
 
 def plan_pass(table: Table, reservations: Reservations, asked: Pass) -> ClusteringPlan:
-    """Return what a pass would do now, by the newest head that this process has seen.
+    """Return the plan of a pass on the newest head that this process has seen.
 
     ValueError for a column that the table lacks.
     """
@@ -46,7 +47,7 @@ def plan_pass(table: Table, reservations: Reservations, asked: Pass) -> Clusteri
 
 
 def schedule_pass(table: Table, reservations: Reservations, asked: Pass) -> Scheduled | ClusteringPlan:
-    """Plan a pass and save it. A plan without groups comes back as it is: it says why there is nothing to do.
+    """Plan a pass and save the plan. A plan without groups is returned unsaved: it has the reasons.
 
     Plans again where another scheduler was first with some of the files. Raises as `Table.commit`.
     """
@@ -54,10 +55,11 @@ def schedule_pass(table: Table, reservations: Reservations, asked: Pass) -> Sche
         plan = plan_pass(table, reservations, asked)
         if not plan.groups:
             return plan
-        # Every sink reads the plan, to know what it reserves: what it leaves alone is not worth the bytes.
+        # Every sink reads the plan for its reservations: the files that it leaves alone are not worth the
+        # bytes.
         saved = replace(plan, left_out=()).to_dict()
         try:
-            return Scheduled(instants.schedule(table, saved), plan)
+            return Scheduled(instants.schedule(table, saved, CLUSTERING), plan)
         except CommitConflictError:
             if tries == _TRIES:
                 raise
@@ -67,12 +69,12 @@ def schedule_pass(table: Table, reservations: Reservations, asked: Pass) -> Sche
 def why_nothing(plan: ClusteringPlan) -> str:
     """Return why a plan has no groups: the reasons that most files have."""
     reasons = Counter(it.reason for it in plan.left_out).most_common(_REASONS)
-    told = "; ".join(f"{count:,} files: {reason}" for reason, count in reasons)
-    return f"nothing to do: {told or 'the table has no files'}"
+    listed = "; ".join(f"{count:,} files: {reason}" for reason, count in reasons)
+    return f"nothing to do: {listed or 'the table has no files'}"
 
 
 def _bounded(plan: ClusteringPlan, max_bytes: int, files: Sequence[TableFile]) -> ClusteringPlan:
-    """Return the best part of a plan that a pass may read; the files of the rest are left out."""
+    """Return the best groups of a plan, as many as a pass may read; the files of the others are left out."""
     groups, beyond, room = [], set[str](), max_bytes
     for group in plan.groups:
         if group.bytes <= room:

@@ -1,4 +1,4 @@
-"""Clustering as a user calls it, on a table's location. Streams and other calls may go on meanwhile."""
+"""The clustering API, on a table's location. Streams and other calls may run at the same time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from streaming_sink.clustering.scheduling import Scheduled, plan_pass, schedule_
 from streaming_sink.tasks.clustering.strategies import Factory
 from timeline.plans import instants
 from timeline.plans.claims import Watch
+from timeline.plans.clustering import CLUSTERING
 from timeline.plans.instants import Instant
 from timeline.plans.reservations import Reservations
 from timeline.stores import StorageOptions
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 def plan(
     location: str, *, storage_options: StorageOptions | None = None, **options: Unpack[PassOptions]
 ) -> ClusteringPlan:
-    """Return what a pass would do now, and change nothing. Print its `explain()`.
+    """Return the plan of a pass, and change nothing. Print its `explain()`.
 
-    For the options see `PassOptions`: TypeError and ValueError for those that cannot be, with the nearest
-    name. TableNotFoundError where there is no table.
+    For the options see `PassOptions`: TypeError and ValueError for impossible ones, with the nearest name.
+    TableNotFoundError where there is no table.
     """
     asked, table = pass_of(**options), open_table(location, storage_options)
     return plan_pass(table, Reservations(table.store), asked)
@@ -40,7 +41,7 @@ def schedule(
     location: str, *, storage_options: StorageOptions | None = None, **options: Unpack[PassOptions]
 ) -> Scheduled | None:
     """Plan a pass, and save the plan on the table's timeline, for `execute` here or elsewhere; None where
-    there is nothing to do. From then on its files are reserved: no fill and no other plan takes them.
+    there is nothing to do. Its files are reserved: no fill and no other plan takes them.
 
     Raises as `plan`, and as a commit does.
     """
@@ -62,17 +63,17 @@ def execute(
     watch: Watch | None = None,
     storage_options: StorageOptions | None = None,
 ) -> ClusterReport | None:
-    """Carry out a plan of the timeline, as one version with one REPLACE, or as up to `max_commits` of them;
-    None where there is nothing to do: it is not pending any more, or another executor has it.
+    """Execute a plan of the timeline, as one version with one REPLACE, or as up to `max_commits` of them;
+    None where there is nothing to do: it is no longer pending, or another executor has it.
 
-    A process that calls this again and again with one `watch` takes over what a dead executor has left. See
-    the report for groups that were dropped (their files had gone) or failed; what else goes wrong is raised,
-    and the plan stays pending.
+    A process that calls this repeatedly with one `watch` takes over the plan of a dead executor. The report
+    has the groups that were dropped (their files were not live) or failed; any other error is raised, and the
+    plan stays pending.
     """
-    from streaming_sink.clustering.execute_plan import carry_out  # needs pyspark, which planning does not
+    from streaming_sink.clustering.execute_plan import execute_plan  # needs pyspark, which planning does not
 
     how = execution_of(memory_bytes, checksum, strategies, max_commits, keys)
-    return carry_out(session, open_table(location, storage_options), plan_id, how, watch)
+    return execute_plan(session, open_table(location, storage_options), plan_id, how, watch)
 
 
 def schedule_and_execute(
@@ -82,8 +83,8 @@ def schedule_and_execute(
     storage_options: StorageOptions | None = None,
     **options: Unpack[PassOptions],
 ) -> ClusterReport | None:
-    """Plan a pass, save the plan and carry it out; None where there is nothing to do."""
-    from streaming_sink.clustering.execute_plan import carry_out
+    """Plan a pass, save the plan and execute it; None where there is nothing to do."""
+    from streaming_sink.clustering.execute_plan import execute_plan
 
     asked = pass_of(**options)
     asked.check_keys()
@@ -91,16 +92,16 @@ def schedule_and_execute(
     scheduled = schedule_pass(table, Reservations(table.store), asked)
     if not isinstance(scheduled, Scheduled):
         return None
-    return carry_out(session, table, scheduled.plan_id, asked.execution)
+    return execute_plan(session, table, scheduled.plan_id, asked.execution)
 
 
 def show(location: str, *, storage_options: StorageOptions | None = None) -> tuple[Instant, ...]:
     """Return the plans that are pending, and those that ended in the last week, oldest first."""
-    return instants.show(open_table(location, storage_options))
+    return instants.show(open_table(location, storage_options), CLUSTERING)
 
 
 def cancel(location: str, plan_id: str, *, storage_options: StorageOptions | None = None) -> bool:
-    """Withdraw a pending plan and free its files; False where it is not pending. Its executor, if it has one,
-    stops at its next sign of life.
+    """Withdraw a pending plan and free its files; False where it is not pending. Its executor, if there is
+    one, stops at its next heartbeat.
     """
     return instants.cancel(open_table(location, storage_options), plan_id)

@@ -1,4 +1,4 @@
-"""Iceberg's sort orders of a plan's groups: known to the table before a file names them."""
+"""Iceberg's sort orders of a plan's groups: the table has an order before a file refers to it."""
 
 from __future__ import annotations
 
@@ -9,58 +9,60 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import IdentityTransform
 
 from planners.clustering.plan import ClusteringGroup
-from planners.clustering.policy import SortField as PlannedField
+from planners.clustering.sort_fields import SortField as PlannedField
+from planners.clustering.strategies import traits
 from streaming_sink.tasks.job import SortedBy
 from timeline.commit.changes import AddSortOrder
 from timeline.table import Table
 from timeline.versions.head import Head
 
-_SORTED = "sort"
-"""The strategy whose files are sorted as Iceberg means it; it has no word for curves, or for a user's own."""
-
 
 def sort_order_ids(table: Table, groups: Iterable[ClusteringGroup]) -> Mapping[tuple[str, ...], int]:
     """Return the id of each order that groups are sorted by; one commit adds those that the table lacks.
 
-    An order once added stays, so that a plan by the same columns needs no such commit again.
+    Orders stay in the table, so a later plan with the same columns needs no such commit.
     """
     schema = table.head.schema
-    wanted = {it.sort_by: iceberg_order(schema, it.sort_by) for it in groups if it.strategy.name == _SORTED}
+    sorting = [it.sort_by for it in groups if traits(it.strategy.name).is_iceberg_order]
+    wanted = {sort_by: iceberg_order(schema, sort_by) for sort_by in sorting}
     missing = [order for order in wanted.values() if table.head.sort_order_id(order) is None]
     if missing:
         table.commit([AddSortOrder(order) for order in missing])
-    found = {sort_by: table.head.sort_order_id(order) for sort_by, order in wanted.items()}
-    return {sort_by: order_id for sort_by, order_id in found.items() if order_id is not None}
+    ids = {sort_by: table.head.sort_order_id(order) for sort_by, order in wanted.items()}
+    return {sort_by: order_id for sort_by, order_id in ids.items() if order_id is not None}
 
 
-def sorted_by(schema: Schema, group: ClusteringGroup) -> tuple[SortedBy, ...]:
-    """Return the order that a group's files come out in, for footers; () where Iceberg has no word for it."""
-    return _sorted_by(iceberg_order(schema, group.sort_by)) if group.strategy.name == _SORTED else ()
+def planned_sort_order(schema: Schema, group: ClusteringGroup) -> tuple[SortedBy, ...]:
+    """Return the order of the files that a group makes, for footers; () where Iceberg has no such order."""
+    if not traits(group.strategy.name).is_iceberg_order:
+        return ()
+    return _identity_fields(iceberg_order(schema, group.sort_by))
 
 
-def sorted_as(head: Head, order_id: int) -> tuple[SortedBy, ...]:
-    """Return the order that the table knows by this id, for footers."""
-    found = head.metadata.sort_order_by_id(order_id)
-    return () if found is None else _sorted_by(found)
+def recorded_sort_order(head: Head, order_id: int) -> tuple[SortedBy, ...]:
+    """Return the order that the table has under this id, for footers; () for an unknown id."""
+    order = head.metadata.sort_order_by_id(order_id)
+    return () if order is None else _identity_fields(order)
 
 
-def _sorted_by(order: SortOrder) -> tuple[SortedBy, ...]:
-    found = []
+def _identity_fields(order: SortOrder) -> tuple[SortedBy, ...]:
+    """Return the leading fields of an order that sort by a column itself."""
+    fields = []
     for field in order.fields:
         if not isinstance(field.transform, IdentityTransform):
             break
-        found.append(
+        fields.append(
             SortedBy(
                 field.source_id,
                 descending=field.direction == SortDirection.DESC,
                 nulls_first=field.null_order == NullOrder.NULLS_FIRST,
             )
         )
-    return tuple(found)
+    return tuple(fields)
 
 
 def iceberg_order(schema: Schema, sort_by: Iterable[str]) -> SortOrder:
-    """Return the order that a group's `sort_by` spells, without an id of its own."""
+    """Return the order that a group's `sort_by` spells, without an id."""
     parsed = [PlannedField.parse(text) for text in sort_by]
     return SortOrder(
         *(

@@ -1,4 +1,4 @@
-"""Partitions chosen by a text, as a command line has it: "region=eu,region=us,day=2026-01-01"."""
+"""The partition filter of the command line: "region=eu,region=us,day=2026-01-01"."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from urllib.parse import unquote_plus
 
 from planners import PartitionKey, SelectedPartitions, comparable
-from planners.clustering.policy import nearest
+from planners.suggestions import unknown_name
 from streaming_sink.table.partition_names import spelled
 from timeline.versions.head import Head
 
@@ -14,13 +14,13 @@ _NAMED = 5
 
 
 def partitions_where(head: Head, text: str) -> SelectedPartitions:
-    """Return the plan strategy of the partitions that a text names, by NAME=VALUE pairs between commas.
+    """Return the plan strategy of the partitions that a filter matches: NAME=VALUE pairs between commas.
 
     Names are those of the partition fields, and values are spelled as the table's folders spell them, a comma
-    as %2C. Several values of one field are alternatives; each field that is named must have one of its own.
+    as %2C. Several values of one field are alternatives; a partition must match each field that is named.
 
-    ValueError for a text that is none such, for an unknown field, with the nearest, and for a filter that no
-    partition with files in it matches, with some that there are.
+    ValueError for a filter that does not parse; for an unknown field, with the nearest; and for a filter that
+    matches no partition with files, with some of those that exist.
     """
     wanted: dict[str, set[str]] = defaultdict(set)
     fields = [field.name for field in head.spec.fields]
@@ -31,7 +31,7 @@ def partitions_where(head: Head, text: str) -> SelectedPartitions:
         if not equals:
             raise ValueError(f"a filter is NAME=VALUE, several between commas: {term!r}")
         if name not in fields:
-            raise nearest("partition field", name, fields)
+            raise unknown_name("partition field", name, fields)
         wanted[name].add(f"{name}={value}")
 
     def matches(partition: PartitionKey) -> bool:

@@ -21,7 +21,7 @@ from timeline.errors import TimelineError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one command and return its exit code. Raises SystemExit for arguments that cannot be."""
+    """Run one command and return its exit code. Raises SystemExit for impossible arguments."""
     given = _parser().parse_args(arguments)
     try:
         code: int = given.run(given)

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from planners.clustering.policy import STRATEGIES, plan_strategy
-from planners.clustering.strategies import PlanStrategy
+from planners.clustering.policy import PlanStrategy
+from planners.clustering.selection import plan_strategy
+from planners.clustering.strategies import BUILT_IN
 from streaming_sink import clustering
 from streaming_sink.clustering.options import PassOptions, execution_of, pass_of
 from streaming_sink.clustering.scheduling import why_nothing
@@ -30,10 +31,10 @@ Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.Argumen
 
 def add_commands(add: Add) -> None:
     """Add the commands by `add`, which takes a name, what runs it and what it does."""
-    command = add("cluster", _cluster, "put rows that are asked for together into the same files")
-    asked = command.add_argument_group("what a pass does", "As in docs/clustering.md.")
+    command = add("cluster", _cluster, "rewrite files so that rows that are queried together share files")
+    asked = command.add_argument_group("options of a pass", "See docs/clustering.md.")
     asked.add_argument("--sort-by", metavar="COLUMN,...", help='such as "session_id,time desc nulls last"')
-    asked.add_argument("--strategy", metavar="NAME", help=f"one of {', '.join(STRATEGIES)}")
+    asked.add_argument("--strategy", metavar="NAME", help=f"one of {', '.join(BUILT_IN)}")
     asked.add_argument(
         "--parameter",
         dest="parameters",
@@ -57,16 +58,18 @@ def add_commands(add: Add) -> None:
         asked.add_argument(_flag(name), metavar="SIZE", help='such as "512MiB"')
     for name in NUMBERS:
         asked.add_argument(_flag(name), metavar="NUMBER", type=int)
-    asked.add_argument("--checksum", action="store_true", help="read back what was written, and compare")
+    asked.add_argument(
+        "--checksum", action="store_true", help="read the written files back, and compare the rows"
+    )
     how = command.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="only print the plan")
     how.add_argument("--schedule-only", action="store_true", help="save the plan, for --pending elsewhere")
-    how.add_argument("--pending", action="store_true", help="carry out the saved plans, and make none")
+    how.add_argument("--pending", action="store_true", help="execute the saved plans, and make none")
     command.add_argument(
         "--wait",
         metavar="TIME",
-        help='with --pending: stay for so long, such as "10 minutes", while other executors have plans, and'
-        f" take over those that give no sign of life for {PATIENCE_SECONDS / 60:.0f} minutes",
+        help='with --pending: wait for so long, such as "10 minutes", while other executors have plans, and'
+        f" take over those without a heartbeat for {PATIENCE_SECONDS / 60:.0f} minutes",
     )
     add("plans", _plans, "print a line for every clustering plan, oldest first")
     cancelling = add("cancel", _cancel, "withdraw a pending clustering plan, and free its files")
@@ -78,7 +81,7 @@ def _cluster(given: argparse.Namespace) -> int:
     if given.pending:
         return _pending(given, dict(options))
     if given.wait is not None:
-        raise ValueError("--wait is for the plans of others, with --pending")
+        raise ValueError("--wait waits for other executors; give it with --pending")
     store = given.storage_options
     if given.dry_run:
         say(clustering.plan(given.location, storage_options=store, **options).explain())
@@ -93,7 +96,7 @@ def _cluster(given: argparse.Namespace) -> int:
         say(f"{scheduled.plan_id}\n{scheduled.plan.explain()}")
         return DONE
     how = {name: value for name, value in options.items() if name in _OF_THE_EXECUTION}
-    return _carry_out(given, [scheduled.plan_id], how)
+    return _execute(given, [scheduled.plan_id], how)
 
 
 def _pass_options(given: argparse.Namespace) -> PassOptions:
@@ -125,11 +128,11 @@ def _plan_strategy(text: str) -> PlanStrategy:
 
 
 def _pending(given: argparse.Namespace, options: dict[str, Any]) -> int:
-    """Carry out the plans that nobody has claimed and, as long as --wait says, those that executors leave."""
+    """Execute the plans without a claim and, for as long as --wait, those whose claims are abandoned."""
     for name in options:
         if name not in _OF_THE_EXECUTION:
-            raise ValueError(f"--pending carries out plans as they were saved: drop {_flag(name)}")
-    execution_of(**options)  # refuses what cannot be before Spark starts
+            raise ValueError(f"--pending executes plans as they were saved: drop {_flag(name)}")
+    execution_of(**options)  # refuses impossible values before Spark starts
     store, watch, code = open_store(given.location, given.storage_options), Watch(SYSTEM), DONE
     ends = SYSTEM.monotonic() + _wait_seconds(given.wait)
     tried: set[tuple[str, int]] = set()
@@ -141,7 +144,7 @@ def _pending(given: argparse.Namespace, options: dict[str, Any]) -> int:
         ready += [it for it in pending if it.state is State.REQUESTED]
         if ready:
             tried.update((it.plan_id, it.claim) for it in ready)
-            code = max(code, _carry_out(given, [it.plan_id for it in ready], options, watch))
+            code = max(code, _execute(given, [it.plan_id for it in ready], options, watch))
         elif not claimed or SYSTEM.monotonic() >= ends:
             break
         else:
@@ -159,26 +162,22 @@ def _wait_seconds(text: str | None) -> float:
     seconds = duration("--wait", text).total_seconds()
     if seconds <= PATIENCE_SECONDS:
         raise ValueError(
-            f"an executor is given up after {PATIENCE_SECONDS:.0f} seconds without a sign of life, so --wait"
-            f" must be longer: {text}"
+            f"a claim is abandoned after {PATIENCE_SECONDS:.0f} seconds without a heartbeat, so --wait must"
+            f" be longer: {text}"
         )
     return seconds
 
 
 def _held(instant: Instant, *, waited: bool) -> str:
-    what = (
-        "gave signs of life meanwhile"
-        if waited
-        else 'may have died; --wait "10 minutes" finds out, and takes over'
-    )
+    what = "wrote heartbeats" if waited else 'may have died; --wait "10 minutes" finds out, and takes over'
     return f"clustering {instant.plan_id}: another executor has it, which {what}"
 
 
-def _carry_out(
+def _execute(
     given: argparse.Namespace, plan_ids: Sequence[str], options: dict[str, Any], watch: Watch | None = None
 ) -> int:
-    """Carry out plans; FINDINGS where a group was dropped or failed."""
-    from pyspark.sql import SparkSession  # the other commands work where it is not installed
+    """Execute plans; FINDINGS where a group was dropped or failed."""
+    from pyspark.sql import SparkSession  # the other commands work without it
 
     session = SparkSession.builder.appName("streaming_sink cluster").getOrCreate()
     code = DONE

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
+from planners.suggestions import nearest_name
 from streaming_sink.tasks.job import BloomFilter, ParquetSettings
 
 _PREFIX = "write.parquet."
@@ -136,8 +136,8 @@ def _kinds(schema: Schema) -> dict[str, tuple[int, iceberg.IcebergType]]:
 def _unfit(kinds: Mapping[str, tuple[int, iceberg.IcebergType]], column: str) -> str:
     """Return why a column has no bloom filter, or ""."""
     if column not in kinds:
-        near = get_close_matches(column, kinds, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = nearest_name(column, kinds)
+        hint = f"; did you mean {near!r}?" if near else ""
         return f"the table has no column {column!r} of single values{hint}"
     return _NO_BLOOM.get(type(kinds[column][1]), "")
 

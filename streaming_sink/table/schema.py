@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from difflib import get_close_matches
 from itertools import count
 
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
+from planners.suggestions import nearest_name
 from timeline.errors import SchemaMismatchError
 
 _PRIMITIVES: dict[str, type[iceberg.PrimitiveType]] = {
@@ -163,11 +163,11 @@ def _new_column(name: str, prefix: str, known: list[str]) -> str:
     if same:
         said = "the batch spells a column of the table in another case; rename it"
         return f"{said}: {prefix}{name} (table: {same[0]})"
-    near = get_close_matches(name, known, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    near = nearest_name(name, known)
+    hint = f" (did you mean {near}?)" if near else ""
     return (
-        "the batch has a column that the table lacks; adding columns in a running stream is an option to "
-        f"come (merge_schema), until then drop it or add it to the table: {prefix}{name}{hint}"
+        "the batch has a column that the table lacks; drop it, or add it to the table before the batch:"
+        f" {prefix}{name}{hint}"
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
+from planners.suggestions import nearest_name
 from streaming_sink.tasks.job import PartitionSource
 from timeline.errors import SchemaMismatchError
 
@@ -87,8 +87,8 @@ def _field(text: str, schema: Schema, number: int) -> PartitionField:
     if name in _SIZED:
         return _sized(text, name, arguments, schema, number)
     if name not in _SIMPLE:
-        near = get_close_matches(name, _KNOWN, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = nearest_name(name, _KNOWN)
+        hint = f"; did you mean {near}?" if near else ""
         raise ValueError(f"unknown partition transform{hint} (known: {', '.join(_KNOWN)}): {text}")
     if len(arguments) != 1:
         raise ValueError(f"partition transform {name} takes one column, as in {name}(event_time): {text}")
@@ -137,7 +137,6 @@ def _column(text: str, column: str, schema: Schema) -> NestedField:
     names = schema.column_names
     if column in names:
         return schema.find_field(column)
-    same = [name for name in names if name.lower() == column.lower()]
-    near = same or get_close_matches(column, names, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    near = nearest_name(column, names)
+    hint = f"; did you mean {near}?" if near else ""
     raise SchemaMismatchError(f"a partition field names a column that the table lacks{hint}: {text}")

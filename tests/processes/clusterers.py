@@ -16,6 +16,7 @@ from timeline.commit.changes import Replace
 from timeline.errors import CommitConflictError
 from timeline.plans import instants
 from timeline.plans.claims import Watch, all_instants
+from timeline.plans.clustering import CLUSTERING
 from timeline.plans.reservations import Reservations
 from timeline.stores import LocalStore
 from timeline.table import Table
@@ -43,7 +44,7 @@ def cluster(plan: Plan, number: int) -> None:
         try:
             groups = _groups(table.head, reservations)
             if groups:
-                _carry_out(table, instants.schedule(table, _plan(groups)), watch)
+                _carry_out(table, instants.schedule(table, _plan(groups), CLUSTERING), watch)
         except CommitConflictError:
             continue  # another process has reserved a file of it: plan again
         time.sleep(0.01)
@@ -97,5 +98,5 @@ def check(location: str) -> Counter[str]:
     told = [s.summary.additional_properties.get(_PLAN_ID) for s in snapshots if s.summary is not None]
     completed = Counter(plan_id for plan_id in told if plan_id is not None)
     assert all(times == 1 for times in completed.values()), f"completed twice: {completed}"
-    claims = [kinds.get("inflight", 0) for kinds in all_instants(store).values()]
+    claims = [kinds.get("inflight", 0) for kinds in all_instants(store, CLUSTERING.name).values()]
     return Counter(completed=len(completed), taken_over=sum(number > 1 for number in claims))

@@ -17,6 +17,7 @@ from timeline.commit.changes import Replace, SetProperties, Withdraw
 from timeline.errors import CommitConflictError, CommitStateUnknownError, StoreUnavailableError
 from timeline.plans import instants
 from timeline.plans.claims import Claim, Watch
+from timeline.plans.clustering import CLUSTERING
 from timeline.plans.reservations import Reservations
 from timeline.table import Committed, Table
 from timeline.versions.head import Head
@@ -64,7 +65,7 @@ class _Clusterer:
         plan = self._table.on_head(self._plan)
         if plan["groups"]:
             self._tell("SCHEDULE")
-            plan_id = instants.schedule(self._table, plan)
+            plan_id = instants.schedule(self._table, plan, CLUSTERING)
             self._tell(f"=> plan {plan_id}")
             if random.random() < 0.7:
                 self._carry_out(plan_id)
@@ -106,7 +107,7 @@ class _Clusterer:
             self._sim.oracle.gave_up_nothing(plan_id, done.version)
         groups = len(replaces) - len(done.dropped)
         instants.note_completed(
-            self._table, plan_id, version=done.version, groups=groups, dropped=len(done.dropped)
+            self._table, plan_id, version=done.version, done=groups, dropped=len(done.dropped)
         )
 
     def _rewritten(self, claim: Claim) -> list[Replace] | None:
@@ -142,7 +143,7 @@ def end_what_is_pending(sim: Simulation) -> None:
     if not files:
         return
     plan = {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": [joined_live(0, files[:1])]}
-    plan_id = instants.schedule(table, plan)
+    plan_id = instants.schedule(table, plan, CLUSTERING)
     if (pending := list(sim.oracle.head.pending)) != [plan_id]:
         raise ViolationError(f"plans stay pending for ever: {pending}")
     claim = instants.claim(table, plan_id)

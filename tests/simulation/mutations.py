@@ -221,7 +221,7 @@ SWITCHES = (
     Switch("R11", "the orphan cleaner deletes instants", orphans, "remove_orphan_files",
            "for folder in _FOLDERS\n        for listed in store.list_below(folder)\n"
            "        if (file_id := names.written_id(listed.path))",
-           "for folder in (*_FOLDERS, names.CLUSTERING_FOLDER)\n"
+           "for folder in (*_FOLDERS, names.plan_folder('clustering'))\n"
            "        for listed in store.list_below(folder)\n"
            "        if (file_id := names.file_id(listed.path))"),
     Switch("R12", "a plan times out before enough later versions exist", reservations, "has_timed_out",

@@ -37,6 +37,7 @@ from timeline.errors import (
     CorruptTableError,
     StoreUnavailableError,
 )
+from timeline.plans.clustering import CLUSTERING
 from timeline.stores.base import Store
 from timeline.table import Table
 from timeline.versions.head import Head
@@ -153,7 +154,7 @@ def spoil_the_timeline(sim: Simulation, times: int) -> Body:
 
 
 def _some_of_the_timeline(sim: Simulation, store: Store) -> list[str]:
-    folder = sim.random.choice([names.CLUSTERING_FOLDER, names.CLUSTERING_FOLDER, "_timeline"])
+    folder = sim.random.choice([CLUSTERING.folder, CLUSTERING.folder, "_timeline"])
     found = sorted(listed.path for listed in store.list_below(folder))
     return found if sim.random.random() < 0.5 else sim.random.sample(found, min(len(found), 2))
 

@@ -198,10 +198,10 @@ def test_a_nullable_column_that_the_batch_lacks_is_written_as_nulls(spark, table
     ]
 
 
-def test_a_new_column_is_refused_with_the_option_to_come(spark, table):
+def test_a_new_column_is_refused_with_what_to_do(spark, table):
     said = _refused(spark, table, _rows(spark, (1, "a", 2.0), schema="id bigint, p string, price double"))
     assert "a column that the table lacks" in said
-    assert "an option to come (merge_schema)" in said
+    assert "drop it, or add it to the table before the batch" in said
     assert "price" in said
 
 

@@ -443,7 +443,7 @@ def test_a_plan_that_an_executor_cannot_carry_out_is_left_to_one_that_can(spark,
 def test_a_plan_whose_executor_fails_is_free_at_once(spark, unclustered, monkeypatch):
     scheduled = clustering.schedule(unclustered, **BY_TEXT)
     with monkeypatch.context() as broken:
-        broken.setattr("streaming_sink.clustering.execution.rewritten", None)
+        broken.setattr("streaming_sink.clustering.execution.rewrite_groups", None)
         with pytest.raises(TypeError):
             clustering.execute(spark, unclustered, scheduled.plan_id)
     assert [it.state for it in clustering.show(unclustered)] == [State.REQUESTED]

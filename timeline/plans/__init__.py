@@ -1,1 +1,1 @@
-"""Plans that are saved beside the versions: their instants, claims and reservations."""
+"""Jobs on the timeline: plans of several kinds, with their instants, claims, reservations and time-outs."""

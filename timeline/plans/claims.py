@@ -1,7 +1,7 @@
-"""Who carries a plan out: a claim is a file that its executor keeps overwriting, as a sign of life.
+"""Claims on plans: which executor has a plan. A claim is a file that its executor overwrites as a heartbeat.
 
-All of it is advice (R11). Two executors of one plan cost work only: the first to commit replaces the inputs,
-and for the other they are gone.
+Claims are advice (R11). Two executors of one plan cost work only: the first to commit takes the inputs, and
+the commit of the second finds that they are not live.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from timeline.stores.base import Created, Store
 _LOG = logging.getLogger("streaming_sink.timeline")
 
 PATIENCE_SECONDS = 300.0
-"""How long an observer sees no sign of life before it takes a plan over. Beat several times in that long."""
+"""How long an observer sees no heartbeat before it takes a plan over. Executors beat several times as often.
+"""
 
 
 @dataclass
 class Claim:
-    """An executor's hold on a plan. `beat` may be called from a thread of its own, and from one only."""
+    """An executor's claim on a plan. `beat` may be called from another thread, and from one only."""
 
     plan_id: str
     plan: Plan
@@ -34,10 +35,10 @@ class Claim:
     _beats: int = 0
 
     def beat(self) -> bool:
-        """Give a sign of life. False once the plan was cancelled or taken over: stop, since the work is
-        likely lost.
+        """Write a heartbeat. Return False once the plan has ended or was taken over: stop, since the commit
+        would find nothing to do.
 
-        A store that does not answer is no reason to stop: that is logged, and True.
+        A store that does not answer is no reason to stop: that is logged, and the answer is True.
         """
         try:
             others = instants_of(self.store, self.plan_id)
@@ -49,23 +50,23 @@ class Claim:
             self._beats += 1
             self.store.overwrite(path, claim_bytes(self.executor, self._beats))
         except StoreUnavailableError as failure:
-            _LOG.warning("plan %s goes on without a sign of life: %s", self.plan_id, failure)
+            _LOG.warning("plan %s goes on without a heartbeat: %s", self.plan_id, failure)
         return True
 
     def release(self) -> None:
-        """Let the plan be claimed by others at once, if it is still ours. Best effort."""
+        """Delete the claim, if it is still this executor's, so that others may claim at once. Best effort."""
         path = names.inflight_path(self.plan_id, self.number)
         try:
             if _executor(_content(self.store, path)) == self.executor:
                 self.store.delete([path])
         except StoreUnavailableError as failure:
-            _LOG.warning("plan %s stays claimed until its executor is given up: %s", self.plan_id, failure)
+            _LOG.warning("plan %s stays claimed until its claim is abandoned: %s", self.plan_id, failure)
 
 
 @dataclass
 class Watch:
-    """Judges claims by watching their content on this process's own stopwatch: no clock of another machine
-    counts. Keep one for as long as the process lives.
+    """Judges claims by how long their content stays the same, on this process's own stopwatch; no clock of
+    another machine counts. Keep one watch for the life of the process.
     """
 
     environment: Environment
@@ -73,7 +74,7 @@ class Watch:
     _seen: dict[str, tuple[int, bytes | None, float]] = field(default_factory=dict)
 
     def is_abandoned(self, store: Store, plan_id: str, claim: int) -> bool:
-        """Look at a plan's claim. True once it has looked the same for as long as this patience lasts."""
+        """Read a plan's claim. Return True once its content has been the same for `patience_seconds`."""
         content = _content(store, names.inflight_path(plan_id, claim))
         now = self.environment.monotonic()
         seen = self._seen.get(plan_id)
@@ -84,8 +85,8 @@ class Watch:
 
 
 def take_claim(store: Store, plan_id: str, plan: Plan, number: int, executor: str) -> Claim | None:
-    """Create the claim of that number; None where another executor was first, or the store gave no clean
-    answer and holds none of ours.
+    """Create the claim of that number; return None where another executor was first, or where the store gave
+    no clean answer and does not hold this executor's claim.
     """
     path = names.inflight_path(plan_id, number)
     outcome = store.create(path, claim_bytes(executor, 0))
@@ -95,19 +96,21 @@ def take_claim(store: Store, plan_id: str, plan: Plan, number: int, executor: st
 
 
 def instants_of(store: Store, plan_id: str) -> dict[str, int]:
-    """Return the kinds of instants that a plan has; for inflight, its highest claim. One LIST."""
-    return all_instants(store).get(plan_id, {})
+    """Return the states that a plan has instants of, each with its highest claim (0 except for inflight). One
+    LIST.
+    """
+    return all_instants(store, names.plan_kind(plan_id)).get(plan_id, {})
 
 
-def all_instants(store: Store) -> dict[str, dict[str, int]]:
-    """Return plan id → its instants, as `instants_of` does, of every plan that has a file."""
-    found: dict[str, dict[str, int]] = {}
-    for listed in store.list_folder(names.CLUSTERING_FOLDER):
+def all_instants(store: Store, kind: str) -> dict[str, dict[str, int]]:
+    """Return plan id → its instants, as `instants_of` does, of every plan of a kind that has a file."""
+    plans: dict[str, dict[str, int]] = {}
+    for listed in store.list_folder(names.plan_folder(kind)):
         if (named := names.instant_of(listed.path)) is not None:
-            plan_id, kind, claim = named
-            kinds = found.setdefault(plan_id, {})
-            kinds[kind] = max(claim, kinds.get(kind, 0))
-    return found
+            plan_id, state, claim = named
+            states = plans.setdefault(plan_id, {})
+            states[state] = max(claim, states.get(state, 0))
+    return plans
 
 
 def claim_bytes(executor: str, beats: int) -> bytes:
@@ -115,7 +118,7 @@ def claim_bytes(executor: str, beats: int) -> bytes:
 
 
 def _executor(content: bytes | None) -> str | None:
-    """Return who wrote a claim; None where it has gone or is unreadable."""
+    """Return which executor wrote a claim; None where it was deleted or is unreadable."""
     try:
         stored = json.loads(content or b"")
     except ValueError:

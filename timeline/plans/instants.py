@@ -1,15 +1,15 @@
-"""The life of a clustering plan beside the versions: requested, inflight, and completed or cancelled.
+"""Instants: the life of a plan, of any kind: requested, inflight, and completed or cancelled.
 
-The versions are the only truth, and the files here a log of intentions. What counts is in the head: which
-plans are pending (so their files are reserved), and which files are live (so a plan completes at most once).
-Losing or corrupting any file of this folder costs work, never a row (R11).
+The versions are the source of truth; the files here only log intentions. The head decides which plans are
+pending, and so reserve their files, and which files are live, so that a plan completes at most once. Losing
+or corrupting any file of these folders costs work, never a row (R11).
 
 ======================================  ====================================================================
-_timeline/clustering/<plan>-…           written
+_timeline/<kind>/<plan>-…               written
 ======================================  ====================================================================
 requested.avro                          once, before the version that announces the plan
-inflight-<n>.json                       by the executor that claimed the plan, and again at each sign of
-                                        life; one that takes over creates n + 1
+inflight-<n>.json                       by the executor that claims the plan, and again at each heartbeat;
+                                        one that takes over creates n + 1
 completed.json, cancelled.json          once, after the version that withdraws the plan
 ======================================  ====================================================================
 """
@@ -24,11 +24,13 @@ from enum import Enum
 
 from timeline import names
 from timeline.commit import succession
-from timeline.commit.changes import Announce, Replace, Withdraw
+from timeline.commit.changes import Announce, Change, Withdraw
 from timeline.errors import CommitConflictError, CorruptTableError, StoreUnavailableError, TimelineError
 from timeline.plans.claims import Claim, Watch, all_instants, instants_of, take_claim
-from timeline.plans.plan_file import Plan, encode
-from timeline.plans.reservations import Reservations, has_timed_out, inputs_of, read_plan
+from timeline.plans.kinds import PlanKind
+from timeline.plans.plan_file import Plan
+from timeline.plans.registry import kind_of
+from timeline.plans.reservations import Reservations, has_timed_out, read_plan
 from timeline.stores.base import Store
 from timeline.table import Committed, Table
 from timeline.versions.head import Head
@@ -37,7 +39,7 @@ from timeline.versions.pending import PendingPlan, pending_plans
 _LOG = logging.getLogger("streaming_sink.timeline")
 
 KEPT_MS = 7 * 24 * 3600 * 1000
-"""How long the files of a finished plan are kept, for people, by the table's own time."""
+"""How long the files of an ended plan are kept, for people, by the table's own time."""
 
 
 class State(str, Enum):
@@ -48,9 +50,9 @@ class State(str, Enum):
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """Announced, but its file has gone: the next executor cancels it."""
+    """Announced, but its file is lost: the next executor cancels it."""
     ENDED = "ended"
-    """No longer announced, or never; no note says how it ended."""
+    """Not announced, and no note says how it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,47 +62,49 @@ class Instant:
     plan_id: str
     state: State
     announced: PendingPlan | None
-    """Where the head announces it."""
+    """Its announcement in the head; None where the head has none."""
     timed_out: bool
-    """It reserves nothing any more, and the next scheduler cancels it."""
+    """It no longer reserves files, and the next scheduler cancels it."""
     claim: int
     """How often it was claimed: more than once where it was taken over."""
 
 
-def schedule(table: Table, plan: Mapping[str, object]) -> str:
+def schedule(table: Table, plan: Mapping[str, object], kind: PlanKind) -> str:
     """Save a plan, announce it, and return its id. Once this returns, its files are reserved.
 
-    `plan` is what `ClusteringPlan.to_dict` gives. Plans that have timed out are cancelled by the same
-    version, and the files of plans that ended a week ago are deleted. ValueError for a plan that has no
-    groups or does not fit the schema. CommitConflictError where another pending plan has one of its files:
-    plan again, without the files that `Reservations.files` names.
+    `plan` is plain data of the kind's schema. The same version cancels the plans, of any kind, that have
+    timed out; the files of this kind's plans that ended a week ago are deleted. ValueError for a plan that
+    has no work items or does not fit the schema. CommitConflictError where another pending plan has one of
+    its files: plan again, without the files that `Reservations.files` names.
     """
     environment, head = table.log.environment, table.refresh()
-    plan_id = succession.new_id(environment, succession.commit_time(environment, head))
-    data = encode(plan_id, head.number, plan)
-    inputs = inputs_of(dict(plan))
+    ulid = succession.new_id(environment, succession.commit_time(environment, head))
+    plan_id = names.plan_id(kind.name, ulid)
+    data = kind.schema.encode(plan_id, head.number, plan)
+    inputs = kind.inputs_of(dict(plan))
     if not inputs:
-        raise ValueError("a plan without groups reserves nothing and rewrites nothing; do not schedule it")
+        raise ValueError(f"a plan without {kind.items} changes nothing; do not schedule it")
     reservations = Reservations(table.store)
-    _check_not_reserved(reservations.files(head), inputs)
+    _check_not_reserved(table, reservations.files(head), inputs)
     try:
         table.log.manifest_files.write_fresh(names.requested_path(plan_id), data)
     except CorruptTableError as damage:
         raise CommitConflictError(
-            f"somebody damaged the plan while it was saved; plan again: {damage}"
+            f"another process damaged the plan while it was saved; plan again: {damage}",
+            location=table.store.location,
         ) from None
     overdue = [each.plan_id for each in pending_plans(head.properties) if has_timed_out(each, head)]
     table.commit([Announce(plan_id), *map(Withdraw, overdue)])
     for each in overdue:
-        _LOG.warning("clustering plan %s was not carried out in time and is cancelled", each)
-        _note(table.store, names.cancelled_path(each), {"reason": "it was not carried out in time"})
+        _LOG.warning("%s plan %s was not executed in time and is cancelled", names.plan_kind(each), each)
+        _note(table.store, names.cancelled_path(each), {"reason": "it was not executed in time"})
     try:
-        # Another scheduler may have announced the same files meanwhile: the first has them.
-        _check_not_reserved(reservations.files(table.head), inputs, but=plan_id)
+        # Another scheduler may have announced the same files since the check above: the first has them.
+        _check_not_reserved(table, reservations.files(table.head), inputs, but=plan_id)
     except CommitConflictError:
         cancel(table, plan_id, reason="another plan was first")
         raise
-    _forget_old(table)
+    _delete_old_instants(table, kind)
     return plan_id
 
 
@@ -110,13 +114,15 @@ def claim(
     watch: Watch | None = None,
     check: Callable[[Plan], object] = lambda _: None,
 ) -> Claim | None:
-    """Return this executor's hold on a pending plan, or None where there is nothing to do.
+    """Claim a pending plan; return the claim, or None where there is nothing to do.
 
-    That is: the plan is not pending (any more), has timed out, or another executor has it and `watch` has not
-    seen it stand still for long enough. It was pending when the claim was made: who slept until it had ended,
-    and its files had gone, does not work for nothing. A plan whose file is lost is cancelled. What `check`
-    raises of a plan that this executor cannot carry out leaves it to others.
+    There is nothing to do where the plan is not pending, has timed out, or another executor has it and
+    `watch` has not yet found its claim abandoned. The plan is still pending after the claim was created: an
+    executor that slept until the plan had ended, and its instants were deleted, gets no claim. A plan whose
+    file is lost is cancelled. `check` raises for a plan that this executor cannot execute, and leaves it to
+    others. ValueError for a plan of an unknown kind.
     """
+    kind = kind_of(plan_id)
     head = table.refresh()
     pending = _find(head, plan_id)
     if pending is None or has_timed_out(pending, head):
@@ -132,7 +138,7 @@ def claim(
     environment = table.log.environment
     executor = succession.new_id(environment, succession.commit_time(environment, head))
     if held:
-        _LOG.warning("clustering plan %s shows no sign of life and is taken over", plan_id)
+        _LOG.warning("%s plan %s has no heartbeat and is taken over", kind.name, plan_id)
     taken = take_claim(table.store, plan_id, plan, held + 1, executor)
     if taken is None:
         return None
@@ -149,35 +155,38 @@ def claim(
 def complete(
     table: Table,
     plan_id: str,
-    replaces: Sequence[Replace],
+    changes: Sequence[Change],
     *,
     schema_id: int | None = None,
     summary: Mapping[str, str] | None = None,
 ) -> Committed:
-    """Commit what a plan's groups have written, and withdraw the plan, in one version.
+    """Commit the changes of a plan's work items, as `PlanKind.change` makes them, and withdraw the plan, in
+    one version.
 
-    Groups whose inputs are gone are dropped and told. CommitConflictError where that is all of them and the
-    plan is no longer pending: another executor has completed it, and nothing of this call is live. Else as
-    `Table.commit`.
+    Replaces whose inputs are not live are listed in `Committed.dropped`. CommitConflictError where that is
+    all of them and the plan is no longer pending: another executor has completed it, and nothing of this call
+    is live. Otherwise raises as `Table.commit`.
     """
-    committed = table.commit([*replaces, Withdraw(plan_id)], schema_id=schema_id, summary=summary)
-    assert isinstance(committed, Committed)  # without a transaction nothing was committed before
-    done = len(replaces) - len(committed.dropped)
-    note_completed(table, plan_id, version=committed.version, groups=done, dropped=len(committed.dropped))
+    committed = table.commit([*changes, Withdraw(plan_id)], schema_id=schema_id, summary=summary)
+    assert isinstance(committed, Committed)  # only a batch of a transaction can have been committed before
+    done = len(changes) - len(committed.dropped)
+    note_completed(table, plan_id, version=committed.version, done=done, dropped=len(committed.dropped))
     return committed
 
 
-def note_completed(table: Table, plan_id: str, *, version: int, groups: int, dropped: int) -> None:
-    """Leave the instant `completed` of a plan whose executor committed, and withdrew it, by itself."""
-    note = {"version": version, "groups": groups, "dropped": dropped}
+def note_completed(table: Table, plan_id: str, *, version: int, done: int, dropped: int) -> None:
+    """Write the instant `completed` for an executor that committed the plan and withdrew it by itself. `done`
+    and `dropped` count work items.
+    """
+    note = {"version": version, kind_of(plan_id).items: done, "dropped": dropped}
     _note(table.store, names.completed_path(plan_id), note)
 
 
-def cancel(table: Table, plan_id: str, *, reason: str = "somebody asked for it") -> bool:
+def cancel(table: Table, plan_id: str, *, reason: str = "a user cancelled it") -> bool:
     """Withdraw a plan and free its files; False where it is not pending.
 
-    Its executor stops at its next sign of life. One that does not see it may still complete the plan, which
-    is safe: its inputs must be live.
+    Its executor stops at its next heartbeat. One that does not see the cancellation may still complete the
+    plan, which is safe: its inputs must be live.
     """
     if _find(table.refresh(), plan_id) is None:
         return False
@@ -186,11 +195,16 @@ def cancel(table: Table, plan_id: str, *, reason: str = "somebody asked for it")
     return True
 
 
-def show(table: Table) -> tuple[Instant, ...]:
-    """Return the plans that are pending, and those that have left files, oldest first. Two LISTs."""
+def pending_of(head: Head, kind: PlanKind) -> list[PendingPlan]:
+    """Return the plans of a kind that the head announces, in the order of their announcements."""
+    return [each for each in pending_plans(head.properties) if names.plan_kind(each.plan_id) == kind.name]
+
+
+def show(table: Table, kind: PlanKind) -> tuple[Instant, ...]:
+    """Return the plans of a kind that are pending or have left files, oldest first. Two LISTs."""
     head = table.refresh()
-    files = all_instants(table.store)
-    announced = {pending.plan_id: pending for pending in pending_plans(head.properties)}
+    files = all_instants(table.store, kind.name)
+    announced = {pending.plan_id: pending for pending in pending_of(head, kind)}
     return tuple(
         Instant(
             plan_id,
@@ -203,48 +217,54 @@ def show(table: Table) -> tuple[Instant, ...]:
     )
 
 
-def _state(kinds: Mapping[str, int], pending: PendingPlan | None) -> State:
-    # The head decides whether a plan is pending; the files only tell how far it came.
+def _state(files: Mapping[str, int], pending: PendingPlan | None) -> State:
+    # The head decides whether a plan is pending; the files only show how far it came.
     if pending is None:
-        ended = (state for state in (State.COMPLETED, State.CANCELLED) if state.value in kinds)
+        ended = (state for state in (State.COMPLETED, State.CANCELLED) if state.value in files)
         return next(ended, State.ENDED)
-    if "requested" not in kinds:
+    if "requested" not in files:
         return State.LOST
-    return State.INFLIGHT if "inflight" in kinds else State.REQUESTED
+    return State.INFLIGHT if "inflight" in files else State.REQUESTED
 
 
 def _find(head: Head, plan_id: str) -> PendingPlan | None:
     return next((each for each in pending_plans(head.properties) if each.plan_id == plan_id), None)
 
 
-def _check_not_reserved(reserved: Mapping[str, str], inputs: frozenset[str], but: str = "") -> None:
-    for location in sorted(inputs & reserved.keys()):
-        if reserved[location] != but:
-            raise CommitConflictError(
-                f"a file of this plan is reserved by plan {reserved[location]}; plan again without it:"
-                f" {location}"
-            )
+def _check_not_reserved(
+    table: Table, reserved: Mapping[str, str], inputs: frozenset[str], but: str = ""
+) -> None:
+    taken = sorted(location for location in inputs & reserved.keys() if reserved[location] != but)
+    if taken:
+        holder = reserved[taken[0]]
+        raise CommitConflictError(
+            f"a file of this plan is reserved by plan {holder}; plan again without it: {taken[0]}",
+            location=table.store.location,
+            files=taken,
+        )
 
 
 def _note(store: Store, path: str, content: Mapping[str, object]) -> None:
-    """Say how a plan ended. The version has said so already: a note that fails is only logged."""
+    """Record how a plan ended. The version has recorded the end already: a note that fails is only logged."""
     try:
         store.create(path, json.dumps(content).encode())
     except StoreUnavailableError as failure:
-        _LOG.warning("the plan has ended, and no file says how; nothing is to be done: %s: %s", path, failure)
+        _LOG.warning("the plan has ended; its note failed, which needs no repair: %s: %s", path, failure)
 
 
-def _forget_old(table: Table) -> None:
+def _delete_old_instants(table: Table, kind: PlanKind) -> None:
     """Delete the files of plans that are not pending and are older than a week of the table's time."""
     head = table.head
-    pending = {each.plan_id for each in pending_plans(head.properties)}
+    pending = {each.plan_id for each in pending_of(head, kind)}
     oldest = names.ulid_floor(max(head.metadata.last_updated_ms - KEPT_MS, 0))
     try:
-        listed = [entry.path for entry in table.store.list_folder(names.CLUSTERING_FOLDER)]
+        listed = [entry.path for entry in table.store.list_folder(kind.folder)]
         table.store.delete(
             path
             for path in listed
-            if (named := names.instant_of(path)) is not None and named[0] < oldest and named[0] not in pending
+            if (named := names.instant_of(path)) is not None
+            and names.plan_ulid(named[0]) < oldest
+            and named[0] not in pending
         )
     except StoreUnavailableError as failure:
         _LOG.warning("the files of old plans stay until the next plan is scheduled: %s", failure)
@@ -260,6 +280,7 @@ __all__ = [
     "claim",
     "complete",
     "note_completed",
+    "pending_of",
     "schedule",
     "show",
 ]

@@ -1,5 +1,7 @@
-"""Which files the pending plans of a table reserve, so that fills and other plans leave them alone. Advice: a
-reservation that nobody sees costs work, since a replace of files that are gone is dropped (R11, R13).
+"""Reservations: the files that the pending plans of a table take, which fills and other plans leave alone.
+
+Advice: a reservation that a writer does not see costs work, since a replace of files that are not live is
+dropped (R11, R13).
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from dataclasses import dataclass, field
 from timeline import properties
 from timeline.errors import StoreUnavailableError
 from timeline.names import requested_path
-from timeline.plans.plan_file import Plan, UnreadablePlanError, decode
+from timeline.plans.plan_file import Plan, UnreadablePlanError
+from timeline.plans.registry import find_kind, kind_of
 from timeline.retention.policy import SAFE_DISTANCE
 from timeline.stores.base import Store
 from timeline.versions.head import Head
@@ -21,17 +24,17 @@ _LOG = logging.getLogger("streaming_sink.timeline")
 
 @dataclass
 class Reservations:
-    """Reads each pending plan once in its life. Keep one beside each open table."""
+    """The reservations of all kinds of plans. Reads each plan once: keep one beside each open table."""
 
     store: Store
     _inputs: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def files(self, head: Head) -> dict[str, str]:
-        """Return location → id of the plan that reserves the file, of those that the head announces and that
-        have not timed out. Where two plans name a file, the one announced first has it.
+        """Return location → id of the plan that reserves the file, for the plans that the head announces and
+        that have not timed out. Where two plans name a file, the one announced first has it.
 
-        No request, but one GET for each plan that was not seen before. Never raises for a plan that cannot be
-        read: a warning says so, and its files count as free.
+        One GET for each plan that was not seen before, and no other request. A plan that cannot be read
+        raises nothing: a warning names it, and its files count as free.
         """
         plans = pending_plans(head.properties)
         announced = {plan.plan_id for plan in plans}
@@ -46,29 +49,40 @@ class Reservations:
     def _read(self, plan_id: str) -> frozenset[str]:
         if plan_id not in self._inputs:
             try:
-                plan = read_plan(self.store, plan_id)
+                self._inputs[plan_id] = _read_inputs(self.store, plan_id)
             except StoreUnavailableError as failure:
                 _LOG.warning("the files of plan %s count as free until it can be read: %s", plan_id, failure)
                 return frozenset()
-            self._inputs[plan_id] = frozenset() if plan is None else inputs_of(plan)
         return self._inputs[plan_id]
+
+
+def _read_inputs(store: Store, plan_id: str) -> frozenset[str]:
+    kind = find_kind(plan_id)
+    if kind is None:
+        _LOG.warning(
+            "plan %s is of a kind that this version does not know; its files count as free here", plan_id
+        )
+        return frozenset()
+    plan = read_plan(store, plan_id)
+    return frozenset() if plan is None else kind.inputs_of(plan)
 
 
 def read_plan(store: Store, plan_id: str) -> Plan | None:
     """Return a plan as it was scheduled, or None, with a warning, where its file is lost or unreadable.
 
-    StoreUnavailableError where the store does not answer.
+    StoreUnavailableError where the store does not answer, ValueError for a plan of an unknown kind.
     """
-    path = requested_path(plan_id)
+    kind, path = kind_of(plan_id), requested_path(plan_id)
     try:
-        return decode(plan_id, store.read(path).data)
+        return kind.schema.decode(plan_id, store.read(path).data)
     except FileNotFoundError:
-        why = "its file has gone"
+        why = "its file was deleted"
     except UnreadablePlanError as failure:
         why = f"its file cannot be read: {failure}"
     _LOG.warning(
-        "clustering plan %s is lost, and no row with it: %s. Its files are free for other plans; the next"
-        " executor cancels it, or `cancel` does now: %s",
+        "%s plan %s is lost, and no row with it: %s. Its files are free for other plans; the next executor"
+        " cancels it, or `cancel` does now: %s",
+        kind.name,
         plan_id,
         why,
         store.uri(path),
@@ -76,17 +90,14 @@ def read_plan(store: Store, plan_id: str) -> Plan | None:
     return None
 
 
-def inputs_of(plan: Plan) -> frozenset[str]:
-    """Return the locations of the files that a plan rewrites."""
-    return frozenset(location for group in plan["groups"] for location in group["inputs"])
-
-
 def has_timed_out(plan: PendingPlan, head: Head) -> bool:
     """Return whether a plan has been pending for longer than the table allows, by the table's own time.
 
-    And until 100 later versions exist none has: a writer whose clock is a day ahead must not end them all
-    (R12).
+    No plan times out before 100 later versions exist: a writer whose clock is a day ahead must not end all
+    plans (R12).
     """
-    timeout_ms = properties.number(head.properties, properties.RESERVATION_TIMEOUT_MS)
+    kind = find_kind(plan.plan_id)
+    key = properties.RESERVATION_TIMEOUT_MS if kind is None else kind.timeout_property
+    timeout_ms = properties.number(head.properties, key)
     age_ms = head.metadata.last_updated_ms - plan.time_ms
     return age_ms > timeout_ms and head.number - plan.version >= SAFE_DISTANCE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from planners.clustering import curves
 from streaming_sink.tasks.clustering.ordering import Key, Order, sort_column, top_level_names
-from streaming_sink.tasks.clustering.rows import GroupRows
+from streaming_sink.tasks.clustering.row_strategy import Group
 from streaming_sink.tasks.leaves import as_integers, leaf_values
 
 _RANKED_ROWS = 1024
@@ -21,11 +22,12 @@ _BUCKETS = 1024
 _EVEN_BITS = 16
 """Bits of a column if the key has room, so that few ranks of one column weigh as much as many of another."""
 
-_CURVES = {"zorder": curves.zorder, "hilbert": curves.hilbert}
+Curve = Callable[[Sequence[curves.Ranks], int], curves.Ranks]
+"""Positions on a curve from the ranks of each column, such as `curves.zorder`."""
 
 
-def order_along_curve(group: GroupRows, curve: str) -> Order:
-    """Return the order along "zorder" or "hilbert" through the group's columns.
+def order_along_curve(group: Group, curve: Curve) -> Order:
+    """Return the order along a curve through the group's columns.
 
     Reads these columns once for a sample of rows, the same in every attempt. A curve has no direction: of a
     `SortField` only the null order counts. ValueError for more columns than a key has room for.
@@ -45,7 +47,7 @@ def order_along_curve(group: GroupRows, curve: str) -> Order:
             curves.spread(_ranks(leaf_values(rows.column(top), leaf), known, first), len(known), bits)
             for top, leaf, known, first in zip(tops, columns, boundaries, nulls_first, strict=True)
         ]
-        return [Key(pa.chunked_array([pa.array(_CURVES[curve](ranks, bits))]))]
+        return [Key(pa.chunked_array([pa.array(curve(ranks, bits))]))]
 
     return order
 

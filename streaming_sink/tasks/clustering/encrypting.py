@@ -1,31 +1,26 @@
-"""The strategy `encrypt`: files under keys that the plan names. Runs on the driver and in tasks."""
+"""The strategy `encrypt`: rewrites files under the keys that a plan names. Runs on driver and in tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import pyarrow as pa
 
-from planners.clustering.policy import nearest
-from streaming_sink.tasks.clustering.rows import GroupRows
+from planners.suggestions import unknown_name
+from streaming_sink.tasks.clustering.row_strategy import FileStatistics, Group, Leaves, StaleReason
 from streaming_sink.tasks.encryption import KeyNames
-
-_PARAMETERS = ("footer_key", "column_keys")
 
 
 class Encrypt:
-    """Encrypts files, or encrypts them anew, under keys that its parameters name.
+    """Encrypts files, or encrypts them again, with the keys that its parameters name.
 
     `footer_key`: of the footers and, without `column_keys`, of all columns. `column_keys`: the keys of some
     columns, as parquet-mr spells them: "pii: email, address.street; card: number"; others stay plain.
 
-    ValueError for parameters that do not say this.
+    ValueError for other parameters, or for values that do not parse.
     """
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
-        for name in parameters:
-            if name not in _PARAMETERS:
-                raise nearest("parameter of strategy 'encrypt'", name, _PARAMETERS)
         self._footer = parameters.get("footer_key", "").strip()
         if not self._footer:
             raise ValueError(
@@ -34,21 +29,32 @@ class Encrypt:
             )
         self._columns = _columns_by_key(parameters.get("column_keys", ""))
 
-    def rewrite(self, group: GroupRows, /) -> Iterable[pa.RecordBatch]:
+    def rewrite(self, group: Group, /) -> Iterable[pa.RecordBatch]:
         return group.read()
 
-    def key_names(self, columns: Iterable[tuple[str, int]]) -> KeyNames:
-        """Return the keys by fields; `columns` are the table's, of single values, by their names.
+    def stale_reason(self, _field_ids: Collection[int], leaves: Leaves) -> StaleReason:
+        """Compare the names of a file's keys with those wanted. ValueError as `key_names`."""
+        wanted = self.key_names(leaves).to_bytes()
+
+        def reason(file: FileStatistics) -> str | None:
+            if file.key_metadata == wanted:
+                return None
+            return "are not encrypted" if file.key_metadata is None else "are encrypted under other keys"
+
+        return reason
+
+    def key_names(self, leaves: Leaves) -> KeyNames:
+        """Return the keys by fields.
 
         ValueError for a column that the table lacks, with the nearest, or that is named twice.
         """
-        known = list(columns)
+        known = list(leaves)
         keys: dict[int, str] = {}
         for key, names in self._columns.items():
             for name in names:
                 below = [it for path, it in known if path == name or path.startswith(f"{name}.")]
                 if not below:
-                    raise nearest("column to encrypt", name, [path for path, _ in known])
+                    raise unknown_name("column to encrypt", name, [path for path, _ in known])
                 for field_id in below:
                     if keys.setdefault(field_id, key) != key:
                         raise ValueError(

@@ -3,33 +3,13 @@ pickle."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
-import pyarrow as pa
-
-from planners.clustering.policy import SortField
+from planners.clustering.sort_fields import SortField
 from planners.model import PartitionKey
+from streaming_sink.tasks.clustering.row_strategy import RowStrategy
 from streaming_sink.tasks.job import SortedBy, WorkerJob
 from streaming_sink.tasks.results import WrittenFile
-
-if TYPE_CHECKING:
-    from streaming_sink.tasks.clustering.rows import GroupRows
-
-
-class RowStrategy(Protocol):
-    """Puts the rows of a group in order. Made on the driver, pickled, and used by one task."""
-
-    def rewrite(self, group: GroupRows, /) -> Iterable[pa.RecordBatch]:
-        """Yield every row of the group exactly once, in the order in which files are to hold them.
-
-        Rows are cut into files elsewhere. `group.read` and `group.sorted` hold bounded memory, and so must
-        this. A strategy that yields more or fewer rows is caught, and nothing of its group is published.
-
-        A strategy whose class says `in_ranges = True` may be run by several tasks for one group: all its rows
-        must come out of one call of `group.sorted`, which then yields this task's range of the order.
-        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planners.clustering.policy import SortField, nearest
+from planners.clustering.sort_fields import SortField
+from planners.suggestions import unknown_name
 from streaming_sink.tasks.clustering.number_sort import sort_number_indices
 from streaming_sink.tasks.clustering.text_sort import sort_text_indices
 from streaming_sink.tasks.leaves import Leaf, leaf_values, leaves
@@ -65,7 +66,7 @@ def sort_column(schema: pa.Schema, name: str) -> Leaf:
             f"column {name!r} has no order to sort by: {schema.field(name).type}; sort by a column of single"
             " values, or by one field of a struct"
         )
-    raise nearest("sort column", name, known)
+    raise unknown_name("sort column", name, known)
 
 
 def _name(schema: pa.Schema, leaf: Leaf) -> str:

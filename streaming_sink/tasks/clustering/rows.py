@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import pyarrow as pa
 
-from planners.clustering.policy import SortField
+from planners.clustering.sort_fields import SortField
 from streaming_sink.tasks.clustering import external_sort
 from streaming_sink.tasks.clustering.job import GroupJob, Input
 from streaming_sink.tasks.clustering.ordering import Order, sort_column, top_level_names

@@ -1,91 +1,110 @@
-"""Execution strategies by name: what a plan calls them is all that a table ever says about code.
+"""The classes of the built-in strategies, and how a planned strategy becomes one.
 
-One's own is a class with one method, made from the plan's parameters and given to `execute` by its name:
+`planners.clustering.strategies` is the registry: a plan on the timeline names a strategy and its parameters,
+never code. A custom strategy is a class with one method, made from the plan's parameters and given to
+`execute` by its name:
 
     class Shortest:
         def __init__(self, parameters):
             self.column = parameters["column"]
 
         def rewrite(self, group):
-            place = group.schema.get_field_index(self.column)
-            return group.sorted(lambda rows: [Key(pc.utf8_length(rows.column(place)))])
+            index = group.schema.get_field_index(self.column)
+            return group.sorted(lambda rows: [Key(pc.utf8_length(rows.column(index)))])
 
-    execute(spark, table, plan, strategies={"shortest": Shortest})
+    execute(spark, location, plan_id, strategies={"shortest": Shortest})
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pkgutil import resolve_name
 
 import pyarrow as pa
 
-from planners.clustering.plan import Strategy
-from planners.clustering.policy import nearest
-from streaming_sink.tasks.clustering.curve_order import order_along_curve
-from streaming_sink.tasks.clustering.encrypting import Encrypt
-from streaming_sink.tasks.clustering.job import RowStrategy
+from planners.clustering import curves
+from planners.clustering.strategies import BUILT_IN, Strategy, check_parameters, traits
+from planners.suggestions import unknown_name
+from streaming_sink.tasks.clustering.curve_order import Curve, order_along_curve
 from streaming_sink.tasks.clustering.ordering import order_by_columns
-from streaming_sink.tasks.clustering.rows import GroupRows
+from streaming_sink.tasks.clustering.row_strategy import (
+    FileStatistics,
+    Group,
+    Leaves,
+    RowStrategy,
+    StaleReason,
+)
 
 Factory = Callable[[Mapping[str, str]], RowStrategy]
-"""Makes a strategy from the plan's parameters; ValueError for those that cannot be."""
+"""Makes a strategy from the plan's parameters; ValueError for impossible ones."""
 
 
-class BinPack:
-    """Joins files, and leaves their rows in order."""
+class _WithoutParameters:
+    def __init__(self, _parameters: Mapping[str, str] | None = None) -> None:
+        pass
 
-    def rewrite(self, group: GroupRows, /) -> Iterable[pa.RecordBatch]:
+
+class BinPack(_WithoutParameters):
+    """Joins files, and keeps the order of their rows."""
+
+    def rewrite(self, group: Group, /) -> Iterable[pa.RecordBatch]:
         return group.read()
 
 
-class Sort:
+class Sort(_WithoutParameters):
     """Sorts by the group's columns, the first before the second."""
 
     in_ranges = True
 
-    def rewrite(self, group: GroupRows, /) -> Iterable[pa.RecordBatch]:
+    def rewrite(self, group: Group, /) -> Iterable[pa.RecordBatch]:
         return group.sorted(order_by_columns(group.schema, group.sort_by), group.sort_columns)
 
 
-class AlongCurve:
-    """Sorts by the place on a space-filling curve through the group's columns: "zorder" or "hilbert"."""
+class ZOrder(_WithoutParameters):
+    """Sorts by the position on a space-filling curve through the group's columns."""
 
     in_ranges = True
+    curve: Curve = staticmethod(curves.zorder)
 
-    def __init__(self, curve: str) -> None:
-        self._curve = curve
-
-    def rewrite(self, group: GroupRows, /) -> Iterable[pa.RecordBatch]:
-        return group.sorted(order_along_curve(group, self._curve), group.sort_columns)
+    def rewrite(self, group: Group, /) -> Iterable[pa.RecordBatch]:
+        return group.sorted(order_along_curve(group, self.curve), group.sort_columns)
 
 
-def _plain(name: str, make: Callable[[], RowStrategy]) -> Factory:
-    def made(parameters: Mapping[str, str]) -> RowStrategy:
-        if parameters:
-            raise ValueError(f"strategy {name!r} takes no parameters: {dict(parameters)}")
-        return make()
+class Hilbert(ZOrder):
+    """As `ZOrder`, along a curve without jumps: ranges of it fall into fewer pieces."""
 
-    return made
+    curve: Curve = staticmethod(curves.hilbert)
 
 
-STRATEGIES: Mapping[str, Factory] = {
-    "bin_pack": _plain("bin_pack", BinPack),
-    "sort": _plain("sort", Sort),
-    "zorder": _plain("zorder", lambda: AlongCurve("zorder")),
-    "hilbert": _plain("hilbert", lambda: AlongCurve("hilbert")),
-    "drop_columns": _plain("drop_columns", BinPack),  # rows are read in the table's current schema anyway
-    "encrypt": Encrypt,
-}
+class DropColumns(_WithoutParameters):
+    """Frees the space of columns that the table has dropped: rows are read in the table's current schema."""
+
+    def rewrite(self, group: Group, /) -> Iterable[pa.RecordBatch]:
+        return group.read()
+
+    def stale_reason(self, field_ids: Collection[int], _leaves: Leaves) -> StaleReason:
+        """Read the columns of a file from its statistics, which list them in every metrics mode."""
+        current = frozenset(field_ids)
+
+        def reason(file: FileStatistics) -> str | None:
+            dropped = sorted({*(file.column_sizes or {}), *(file.value_counts or {})} - current)
+            if not dropped:
+                return None
+            return f"hold columns that the table dropped, fields {', '.join(map(str, dropped))}"
+
+        return reason
 
 
-def strategy_of(planned: Strategy, more: Mapping[str, Factory]) -> RowStrategy:
-    """Return what a plan names. ValueError, with the nearest name, for one that nobody registered.
+def make_strategy(planned: Strategy, custom: Mapping[str, Factory]) -> RowStrategy:
+    """Return the strategy that a plan names. ValueError, with the nearest name, for an unknown one.
 
-    ValueError too for one's own under a built-in name: what the table says of files goes by these.
+    ValueError too for a custom strategy under a built-in name, which decides what the table records.
     """
-    if taken := sorted(STRATEGIES.keys() & more.keys()):
+    if taken := sorted(BUILT_IN.keys() & custom.keys()):
         raise ValueError(f"strategies has a built-in name, choose another: {', '.join(taken)}")
-    known = {**STRATEGIES, **more}
-    if planned.name not in known:
-        raise nearest("clustering strategy", planned.name, known)
-    return known[planned.name](dict(planned.parameters))
+    if planned.name not in BUILT_IN and planned.name not in custom:
+        raise unknown_name("clustering strategy", planned.name, {*BUILT_IN, *custom})
+    check_parameters(planned)
+    entry_point = traits(planned.name).implementation
+    make: Factory = custom[planned.name] if entry_point is None else resolve_name(entry_point)
+    return make(dict(planned.parameters))

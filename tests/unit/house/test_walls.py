@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[3]
@@ -51,6 +52,20 @@ def _output(code: str) -> str:
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     return run.stdout
+
+
+@pytest.mark.parametrize("room", ["planners", "streaming_sink.tasks.clustering", "timeline.plans"])
+def test_no_modules_of_a_room_import_each_other_in_a_circle(room: str) -> None:
+    """For type checking neither, which import-linter is set to leave out."""
+    graph = grimp.build_graph("planners", "streaming_sink", "timeline", cache_dir=None)
+    modules = {module for module in graph.modules if module.startswith(f"{room}.")}
+    circles = {
+        f"{module} <-> {imported}"
+        for module in modules
+        for imported in graph.find_modules_directly_imported_by(module) & modules
+        if graph.chain_exists(imported, module)
+    }
+    assert circles == set()
 
 
 def _imported_packages(path: Path) -> set[str]:

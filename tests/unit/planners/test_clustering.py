@@ -137,7 +137,7 @@ def test_a_group_holds_so_many_files_at_most() -> None:
 @pytest.mark.parametrize(
     ("known", "why"),
     [
-        ({"reserved_by": "p7"}, "reserved by clustering plan p7"),
+        ({"reserved_by": "p7"}, "reserved by plan p7"),
         ({"has_deletes": True}, "carries deletes"),
         ({"other_spec": True}, "has another partition spec"),
     ],
@@ -409,8 +409,8 @@ def test_explain_says_what_each_group_does_and_why_each_file_was_left_out() -> N
     assert lines[1] == "selected by: all(); target 1,073,741,824 bytes a file"
     assert lines[4].split()[:4] == ["d1", "0", "2", "2"]
     assert lines[4].endswith(f"{ORDER}  2 files not in this order; a key may be in 2 files")
-    assert "  2 files: reserved by clustering plan p1" in lines
-    assert lines[-1].split(maxsplit=3) == ["-", "r1", "9,437,184", "reserved by clustering plan p1"]
+    assert "  2 files: reserved by plan p1" in lines
+    assert lines[-1].split(maxsplit=3) == ["-", "r1", "9,437,184", "reserved by plan p1"]
 
 
 def test_explain_of_thousands_of_files_stays_short_and_says_so() -> None:

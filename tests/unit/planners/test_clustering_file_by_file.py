@@ -18,7 +18,7 @@ from planners import (
     plan_clustering,
     plan_inserts,
 )
-from planners.clustering.plan import FILE_BY_FILE
+from planners.clustering.strategies import BUILT_IN
 
 SIZES = {"target_file_bytes": 1000, "small_file_bytes": 500, "max_group_bytes": 4000}
 
@@ -27,7 +27,7 @@ def _file(number, size=400, partition="p", **more):
     return TableFile(f"{number:03}", (partition,), size, 10, **more)
 
 
-@pytest.mark.parametrize("strategy", FILE_BY_FILE)
+@pytest.mark.parametrize("strategy", [name for name, it in BUILT_IN.items() if it.file_by_file])
 def test_files_with_something_to_change_are_taken_and_all_others_left(strategy):
     files = [_file(0, outdated="are old"), _file(1), _file(2, 3000, outdated="are old")]
     plan = plan_clustering(files, 0, ClusteringPolicy(strategy=strategy, **SIZES))

@@ -33,7 +33,7 @@ def test_a_plan_strategy_is_made_from_its_name() -> None:
         ({"sort_by": ["a", "b", "a desc"]}, "sort_by names a column twice: a"),
         ({"sort_by": "a"}, "must be a list of columns"),
         ({"sort_by": [" "]}, "a sort column needs a name"),
-        ({"strategy": Strategy("own"), "parameters": {"a": "b"}}, "belong into the strategy"),
+        ({"strategy": Strategy("own"), "parameters": {"a": "b"}}, "belong in the Strategy"),
         ({"target_file_bytes": "much"}, "not a size in bytes: 'much'"),
     ],
 )  # fmt: skip

@@ -16,7 +16,6 @@ from planners.clustering.curves import (
     Ranks,
     bits_for,
     hilbert,
-    prefix_keys,
     quantile_boundaries,
     ranks,
     spread,
@@ -157,21 +156,6 @@ def test_an_empty_sample_has_no_boundaries_and_one_rank() -> None:
     assert ranks([3.0, 1.0], quantile_boundaries(np.array([]), 8)).tolist() == [0, 0]
     with pytest.raises(ValueError, match="buckets must be at least 1"):
         quantile_boundaries([1], 0)
-
-
-@settings(deadline=None)
-@given(st.one_of(st.lists(st.text(max_size=12)), st.lists(st.binary(max_size=12))))
-def test_prefix_keys_keep_the_order_of_strings_and_binary_values(values: list[Any]) -> None:
-    keys = prefix_keys(sorted(values)).tolist()
-    assert keys == sorted(keys)
-    assert len(keys) == len(values)
-
-
-def test_prefix_keys_tell_the_first_eight_bytes_apart() -> None:
-    assert prefix_keys(["", "a", "abcdefgh", "abcdefghi", "b", "é"]).tolist() == [
-        int.from_bytes(text.encode()[:8].ljust(8, b"\0"), "big")
-        for text in ("", "a", "abcdefgh", "abcdefgh", "b", "é")
-    ]
 
 
 @settings(deadline=None)

@@ -11,11 +11,11 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from planners.clustering.plan import Strategy
-from planners.clustering.policy import SortField
+from planners.clustering.sort_fields import SortField
+from planners.clustering.strategies import Strategy
 from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.clustering.job import GroupJob, GroupWritten, Input
-from streaming_sink.tasks.clustering.strategies import strategy_of
+from streaming_sink.tasks.clustering.strategies import make_strategy
 from streaming_sink.tasks.data_file_writer import DataFileWriter
 from streaming_sink.tasks.dictionaries import DictionaryChoice
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
@@ -95,7 +95,7 @@ def group_job(store, files, *, sort_by=(), strategy="sort", schema=SCHEMA, **mor
         partition=(),
         sort_by=tuple(map(SortField.parse, sort_by)),
         strategy_name=strategy,
-        strategy=strategy_of(Strategy(strategy), {}),
+        strategy=make_strategy(Strategy(strategy), {}),
         rows_per_file=10**9,
         memory_bytes=512 * MIB,
         checksum=True,

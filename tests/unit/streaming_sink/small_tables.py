@@ -111,12 +111,12 @@ def plan_of(table, **policy):
 def carry_out(table, plan, **how):
     """Execute a plan with tasks that run here, one after the other, on pickled copies of their jobs."""
 
-    def inline(_session, _store, groups, _plan, made, _is_wanted, _unwanted):
+    def inline(_session, _store, groups, _plan, jobs, _is_wanted, _unwanted):
         for group in groups:
-            job = None if group.dropped else pickle.loads(pickle.dumps(made[0](group, (), 0)))
+            job = None if group.dropped else pickle.loads(pickle.dumps(jobs[0](group, (), 0)))
             yield replace(group, results=() if job is None else (rewrite_group(job, 0),))
 
-    with mock.patch.object(execution, "rewritten", inline):
+    with mock.patch.object(execution, "rewrite_groups", inline):
         asked = execution_of(**{"checksum": True, **how})
         return execution.execute(None, table, plan, asked, plan_id="plan")
 

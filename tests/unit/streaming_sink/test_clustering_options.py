@@ -7,7 +7,8 @@ import re
 import pytest
 
 from planners import All, Strategy
-from planners.clustering.policy import SortField, plan_strategy
+from planners.clustering.selection import plan_strategy
+from planners.clustering.sort_fields import SortField
 from streaming_sink import AsyncClustering, InlineClustering
 
 

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners.clustering.plan import ClusteringGroup, Strategy
-from planners.clustering.policy import SortField
-from streaming_sink.clustering.dispatch import cuts, tasks_of
+from planners.clustering.plan import ClusteringGroup
+from planners.clustering.sort_fields import SortField
+from planners.clustering.strategies import Strategy
+from streaming_sink.clustering.dispatch import range_boundaries, task_count
 from streaming_sink.clustering.groups import Group
 from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.clustering.ordering import order_by_columns, sort_indices
 from streaming_sink.tasks.clustering.ranges import boundary_rows, range_numbers
 from streaming_sink.tasks.clustering.rows import GroupRows
-from streaming_sink.tasks.clustering.strategies import AlongCurve, BinPack, Sort
+from streaming_sink.tasks.clustering.strategies import BinPack, Sort, ZOrder
 from tests.unit.streaming_sink.group_jobs import (
     MIB,
     SCHEMA,
@@ -238,16 +239,16 @@ def test_a_group_is_published_only_with_all_its_rows_and_where_its_tasks_agree()
 
 
 def test_a_group_is_cut_where_files_end():
-    assert cuts(_group(), 1, 10 * MIB) == ()
-    assert cuts(_group(), 2, 10 * MIB) == (pytest.approx(4 / 9),)
-    assert cuts(_group(), 4, 10 * MIB) == pytest.approx((2 / 9, 4 / 9, 6 / 9))
-    assert len(cuts(_group(files=2), 4, 45 * MIB)) == 1
+    assert range_boundaries(_group(), 1, 10 * MIB) == ()
+    assert range_boundaries(_group(), 2, 10 * MIB) == (pytest.approx(4 / 9),)
+    assert range_boundaries(_group(), 4, 10 * MIB) == pytest.approx((2 / 9, 4 / 9, 6 / 9))
+    assert len(range_boundaries(_group(files=2), 4, 45 * MIB)) == 1
 
 
 @pytest.mark.parametrize(("files", "tasks"), [(60, 2), (400, 2), (1000, 1)])
 def test_a_group_of_very_small_files_is_not_shared(files, tasks):
     """Each task would open each of them, and all of them once more for the sample."""
-    assert tasks_of(_group(inputs=files, rows=10_000), Sort(), 1, 2) == tasks
+    assert task_count(_group(inputs=files, rows=10_000), Sort(), 1, 2) == tasks
 
 
 @pytest.mark.parametrize(
@@ -256,11 +257,11 @@ def test_a_group_of_very_small_files_is_not_shared(files, tasks):
         (Sort(), 90 * MIB, 1, 2, 2),
         (Sort(), 90 * MIB, 2, 2, 1),
         (Sort(), 90 * MIB, 1, 64, 4),
-        (AlongCurve("zorder"), 90 * MIB, 1, 2, 2),
+        (ZOrder(), 90 * MIB, 1, 2, 2),
         (BinPack(), 90 * MIB, 1, 2, 1),
         (Sort(), 20 * 1024 * MIB, 9, 2, 5),
     ],
     ids=["alone", "as many as cores", "many cores", "a curve", "no order", "too large for one"],
 )
 def test_how_many_tasks_share_a_group(strategy, size, running, cores, tasks):
-    assert tasks_of(_group(size=size), strategy, running, cores) == tasks
+    assert task_count(_group(size=size), strategy, running, cores) == tasks

@@ -318,12 +318,12 @@ def test_the_command_line_plans_schedules_shows_and_cancels(location, two_files,
         (["--target-file-bytes", "1MiB"], "target_file_bytes must be above small_file_bytes"),
         (["--max-group-files", "1"], "max_group_files must be an integer of at least 2"),
         (["--where", "month=1"], "the table is not partitioned, so there is nothing to choose by: month=1"),
-        (["--wait", "10 minutes"], "--wait is for the plans of others, with --pending"),
+        (["--wait", "10 minutes"], "--wait waits for other executors; give it with --pending"),
         (["--pending", "--wait", "5 minutes"], "--wait must be longer: 5 minutes"),
         (["--pending", "--wait", "soon"], "--wait must be a number of seconds, minutes, hours or days"),
-        (["--pending", "--sort-by", "id"], "carries out plans as they were saved: drop --sort-by"),
-        (["--pending", "--select", "all"], "carries out plans as they were saved: drop --select and --where"),
-        (["--pending", "--parameter", "a=b"], "carries out plans as they were saved: drop --parameter"),
+        (["--pending", "--sort-by", "id"], "executes plans as they were saved: drop --sort-by"),
+        (["--pending", "--select", "all"], "executes plans as they were saved: drop --select and --where"),
+        (["--pending", "--parameter", "a=b"], "executes plans as they were saved: drop --parameter"),
         (["--pending", "--memory-bytes", "1KiB"], "memory_bytes must be at least 1,048,576"),
     ],
 )
@@ -382,7 +382,7 @@ def test_a_claimed_plan_is_told_and_with_patience_its_executor_is_watched(
     assert now == [0.0]
     assert main(["cluster", location, "--pending", "--wait", "1 hour"]) == DONE
     told = capsys.readouterr().out
-    assert told == f"clustering {plan_id}: another executor has it, which gave signs of life meanwhile\n"
+    assert told == f"clustering {plan_id}: another executor has it, which wrote heartbeats\n"
     assert now == [3600.0]
 
 

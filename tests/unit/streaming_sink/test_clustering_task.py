@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners.clustering.policy import SortField
+from planners.clustering.sort_fields import SortField
 from streaming_sink.tasks.clustering import external_sort
 from streaming_sink.tasks.clustering.checksum import checksum
 from streaming_sink.tasks.clustering.group_task import rewrite_group

@@ -41,6 +41,7 @@ from tests.unit.streaming_sink.vault import Vault
 from timeline import names
 from timeline.commit.changes import SetProperties
 from timeline.plans import instants
+from timeline.plans.clustering import CLUSTERING
 
 LAKE, PII, NEW = "lake-master-key!", "pii--master-key!", "newer-master-key"
 SORTED = {"sort_by": ["key"], "select": All()}
@@ -198,7 +199,7 @@ def test_to_encrypt_without_keys_is_an_error_before_anything_is_written(table):
 
     before = files()
     wanted = _encrypt()
-    with pytest.raises(ValueError, match=r"'encrypt' needs keys=.*nothing is done"):
+    with pytest.raises(ValueError, match=r"'encrypt' needs keys=.*without it nothing is done"):
         carry_out(table, plan_of(table, **wanted))
     with pytest.raises(ValueError, match="'encrypt' needs keys="):
         clustering.schedule_and_execute(None, table.store.location, **wanted)
@@ -213,7 +214,7 @@ def test_to_encrypt_without_keys_is_an_error_before_anything_is_written(table):
 def test_a_plan_can_be_scheduled_where_no_keys_are(table):
     scheduled = clustering.schedule(table.store.location, **_encrypt())
     assert scheduled.plan.groups
-    assert InlineClustering(schedule_only=True, **_encrypt()).asked.policy.strategy.name == "encrypt"
+    assert InlineClustering(schedule_only=True, **_encrypt()).settings.policy.strategy.name == "encrypt"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,7 @@ def test_parameters_that_name_no_keys_are_refused_where_they_are_said(parameters
 def test_columns_that_the_table_cannot_encrypt_are_refused_before_a_plan_is_saved(table, column_keys, said):
     with pytest.raises(ValueError, match=said):
         clustering.schedule(table.store.location, **_encrypt(column_keys=column_keys))
-    assert not instants.show(table)
+    assert not instants.show(table, CLUSTERING)
 
 
 def test_keys_that_make_no_client_are_refused():
@@ -305,7 +306,7 @@ def test_no_secret_is_in_plans_reports_metadata_or_files(table, vault, caplog):
     told = [report.line(), repr(report), json.dumps(report.to_dict()), caplog.text, job_options]
     table.refresh()
     told.append(scheduled.plan.explain())
-    told.append(json.dumps(instants.show(table), default=str))
+    told.append(json.dumps(instants.show(table, CLUSTERING), default=str))
     told.append(json.dumps(scheduled.plan.to_dict()))
     files = [path for path in path_of(table.store.location).rglob("*") if path.is_file()]
     told += [path.read_bytes().decode("latin-1") for path in files]

@@ -155,9 +155,10 @@ def test_a_required_column_may_not_be_missing():
         check_batch(table, _struct(b=spark.IntegerType()))
 
 
-def test_a_new_column_is_refused_with_the_option_to_come():
+def test_a_new_column_is_refused_with_what_to_do():
     with pytest.raises(
-        SchemaMismatchError, match=r"merge_schema.*drop it or add it.*: user_idd \(did you mean user_id\?\)"
+        SchemaMismatchError,
+        match=r"the table lacks; drop it, or add it to the table.*: user_idd \(did you mean user_id\?\)",
     ):
         check_batch(_table(user_id=INT), _struct(user_id=spark.IntegerType(), user_idd=spark.IntegerType()))
 

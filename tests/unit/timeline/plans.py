@@ -1,4 +1,4 @@
-"""What the suites of clustering plans share: small plans, their files, and ways to damage the timeline."""
+"""What the suites of plans share: two kinds, small plans, their files, and ways to damage the timeline."""
 
 from __future__ import annotations
 
@@ -8,15 +8,51 @@ from typing import Any
 from pyiceberg.manifest import DataFile
 
 from tests.unit.timeline.world import Lake
+from timeline import properties
 from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.plans import instants
 from timeline.plans.instants import State
+from timeline.plans.kinds import Item, PlanKind
+from timeline.plans.plan_file import STRINGS, PlanSchema, array_of, field, record
+from timeline.plans.registry import kind_of
 from timeline.plans.reservations import Reservations
 from timeline.stores import MemoryStore
 from timeline.versions.manifests import LiveFile
 
 
-def plan_of(*groups: tuple[DataFile, ...]) -> dict[str, Any]:
+def _merge(job: Item, files: Sequence[DataFile]) -> Replace:
+    return Replace(frozenset(job["sources"]), tuple(files))
+
+
+MERGING = PlanKind(
+    name="merging",
+    schema=PlanSchema(
+        "MergingPlan",
+        "A plan of the second kind.",
+        record(
+            "Merging",
+            "What is merged.",
+            field(
+                "jobs",
+                array_of(
+                    record("Job", "Files that are merged.", field("sources", STRINGS, "Their locations."))
+                ),
+                "The work items.",
+            ),
+        ),
+    ),
+    items="jobs",
+    inputs=lambda job: list(job["sources"]),
+    change=_merge,
+    timeout_property=properties.DELETION_GRACE_MS,
+)
+"""A second kind, with a folder, a schema and a time-out of its own: nothing on the timeline is clustering's.
+"""
+
+
+def plan_of(kind: PlanKind, *groups: tuple[DataFile, ...]) -> dict[str, Any]:
+    if kind is MERGING:
+        return {"jobs": [{"sources": [file.file_path for file in group]} for group in groups]}
     return {
         "planned_at": 1,
         "target_file_bytes": 1 << 30,
@@ -72,8 +108,9 @@ def reserved(lake: Lake) -> dict[str, str]:
 
 
 def state_of(lake: Lake, plan_id: str) -> State:
-    (found,) = (instant.state for instant in instants.show(lake.open()) if instant.plan_id == plan_id)
-    return found
+    shown = instants.show(lake.open(), kind_of(plan_id))
+    (state,) = (instant.state for instant in shown if instant.plan_id == plan_id)
+    return state
 
 
 def commits(lake: Lake, count: int) -> None:

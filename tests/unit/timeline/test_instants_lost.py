@@ -1,4 +1,4 @@
-"""Losing, spoiling or cleaning up the files of clustering plans costs work, never rows."""
+"""Losing, spoiling or cleaning up the files of plans, of each kind, costs work, never rows."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from timeline.maintenance.orphans import remove_orphan_files
 from timeline.plans import instants
 from timeline.plans.claims import PATIENCE_SECONDS, Watch
 from timeline.plans.instants import State
+from timeline.plans.kinds import PlanKind
 from timeline.plans.reservations import Reservations
 from timeline.stores import CreateOutcome, LocalStore, MemoryStore, Unknown
 from timeline.table import Table
@@ -44,14 +45,14 @@ class _Damaging(FaultyStore):
         return Unknown("the answer was lost")
 
 
-def test_a_plan_that_is_damaged_while_it_is_saved_is_to_be_made_again() -> None:
+def test_a_plan_that_is_damaged_while_it_is_saved_is_to_be_made_again(kind: PlanKind) -> None:
     lake = Lake()
     files = two_files(lake)
     store = _Damaging(lake.name)
     table = lake.open(store)
-    store.folder = names.CLUSTERING_FOLDER
+    store.folder = kind.folder
     with pytest.raises(CommitConflictError, match="plan again"):
-        instants.schedule(table, plan_of(files))
+        instants.schedule(table, plan_of(kind, files), kind)
     assert pending_plans(lake.open().head.properties) == ()
 
 
@@ -70,30 +71,32 @@ def test_a_note_of_expiry_that_is_damaged_while_it_is_saved_costs_nothing_but_ti
 
 @pytest.mark.parametrize("data", [None, b"", b"\xff garbage"])
 def test_a_lost_plan_is_told_frees_its_files_and_is_cancelled(
-    data: bytes | None, caplog: pytest.LogCaptureFixture
+    kind: PlanKind, data: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake = Lake()
     files = two_files(lake)
-    plan_id = instants.schedule(lake.table, plan_of(files))
+    plan_id = instants.schedule(lake.table, plan_of(kind, files), kind)
     damage(lake.store, data)
     reservations = Reservations(lake.store)
     with caplog.at_level(logging.WARNING):
         assert reservations.files(lake.table.head) == {}
         assert reservations.files(lake.table.head) == {}
-    assert caplog.text.count(f"clustering plan {plan_id} is lost, and no row with it") == 1
+    assert caplog.text.count(f"{kind.name} plan {plan_id} is lost, and no row with it") == 1
     assert instants.claim(lake.open(), plan_id) is None
     assert pending_plans(lake.open().head.properties) == ()
-    assert set(reserved_after_planning_again(lake, files).values()) != {plan_id}
+    assert set(reserved_after_planning_again(lake, files, kind).values()) != {plan_id}
 
 
-def reserved_after_planning_again(lake: Lake, files: tuple[DataFile, ...]) -> dict[str, str]:
-    instants.schedule(lake.open(), plan_of(files))
+def reserved_after_planning_again(lake: Lake, files: tuple[DataFile, ...], kind: PlanKind) -> dict[str, str]:
+    instants.schedule(lake.open(), plan_of(kind, files), kind)
     return reserved(lake)
 
 
-def test_a_store_that_refuses_the_timeline_stops_no_fill(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_refuses_the_timeline_stops_no_fill(
+    kind: PlanKind, caplog: pytest.LogCaptureFixture
+) -> None:
     lake = Lake()
-    instants.schedule(lake.table, plan_of(two_files(lake)))
+    instants.schedule(lake.table, plan_of(kind, two_files(lake)), kind)
     failing = [True]
 
     def before(verb: str, path: str) -> None:
@@ -107,9 +110,9 @@ def test_a_store_that_refuses_the_timeline_stops_no_fill(caplog: pytest.LogCaptu
     assert len(reservations.files(lake.table.head)) == 2
 
 
-def a_whole_life(table: Table, lake: Lake, files: tuple[DataFile, ...]) -> None:
+def a_whole_life(table: Table, lake: Lake, files: tuple[DataFile, ...], kind: PlanKind) -> None:
     """Schedule, claim, beat, ingest beside it, complete."""
-    plan_id = instants.schedule(table, plan_of(files))
+    plan_id = instants.schedule(table, plan_of(kind, files), kind)
     claimed = instants.claim(table, plan_id)
     Reservations(table.store).files(table.head)
     if claimed is not None:
@@ -117,7 +120,7 @@ def a_whole_life(table: Table, lake: Lake, files: tuple[DataFile, ...]) -> None:
         claimed.beat()
         lake.table.commit([Append((lake.file(),))])
         instants.complete(table, plan_id, [replace(lake, *files)])
-    instants.show(table)
+    instants.show(table, kind)
 
 
 def is_step(verb: str, path: str) -> bool:
@@ -147,22 +150,26 @@ def lives(interfere: Callable[[Lake, int], None]) -> Iterator[tuple[Lake, tuple[
 
 
 @pytest.mark.parametrize("data", [None, b"", b"[1]", b'{"executor": 1}'])
-def test_deleting_or_spoiling_the_timeline_at_any_step_leaves_a_correct_table(data: bytes | None) -> None:
+def test_deleting_or_spoiling_the_timeline_at_any_step_leaves_a_correct_table(
+    kind: PlanKind, data: bytes | None
+) -> None:
     def interfere(lake: Lake, steps: int) -> None:
         if steps == 0:
             damage(lake.store, data)
 
     for lake, files, store in lives(interfere):
-        a_whole_life(lake.open(store), lake, files)
+        a_whole_life(lake.open(store), lake, files, kind)
         assert pending_plans(lake.open().head.properties) == ()
 
 
-def test_deleting_the_folder_of_a_running_plan_on_local_disk_stops_nobody(tmp_path: Path) -> None:
+def test_deleting_the_folder_of_a_running_plan_on_local_disk_stops_nobody(
+    kind: PlanKind, tmp_path: Path
+) -> None:
     lake = Lake()
     table = Table.create(LocalStore(str(tmp_path)), SCHEMA, BY_P, environment=lake.clock.environment())
     files = tuple(on_disk(lake.file(), table) for _ in range(2))
     table.commit([Append(files)])
-    plan_id = instants.schedule(table, plan_of(files))
+    plan_id = instants.schedule(table, plan_of(kind, files), kind)
     claimed = instants.claim(table, plan_id)
     shutil.rmtree(tmp_path / "_timeline")
     assert claimed is not None
@@ -171,7 +178,7 @@ def test_deleting_the_folder_of_a_running_plan_on_local_disk_stops_nobody(tmp_pa
     merged = on_disk(lake.file(20), table)
     instants.complete(table, plan_id, [Replace(frozenset(f.file_path for f in files), (merged,))])
     shutil.rmtree(tmp_path / "_timeline")
-    assert instants.show(table) == ()
+    assert instants.show(table, kind) == ()
     assert [file.location for file in table.refresh().live_files()] == [merged.file_path]
 
 
@@ -181,14 +188,14 @@ def on_disk(file: DataFile, table: Table) -> DataFile:
     return data_file(location, file.record_count, partition=file.partition)
 
 
-def test_a_process_that_dies_at_any_step_leaves_a_plan_that_another_one_ends() -> None:
+def test_a_process_that_dies_at_any_step_leaves_a_plan_that_another_one_ends(kind: PlanKind) -> None:
     def interfere(lake: Lake, steps: int) -> None:
         if steps >= 0:
             raise ConnectionError("dead")
 
     for lake, files, store in lives(interfere):
         with suppress(TimelineError):
-            a_whole_life(lake.open(store), lake, files)
+            a_whole_life(lake.open(store), lake, files, kind)
         table = lake.open()
         watch = Watch(table.log.environment)
         for _ in range(2):
@@ -202,8 +209,8 @@ def test_a_process_that_dies_at_any_step_leaves_a_plan_that_another_one_ends() -
 # ----------------------------------------------------------------------------------------------- cleaners
 
 
-def test_names_of_instants_are_read_back_and_are_no_files_of_the_table() -> None:
-    plan_id = names.ulid(5, 7)
+def test_names_of_instants_are_read_back_and_are_no_files_of_the_table(kind: PlanKind) -> None:
+    plan_id = names.plan_id(kind.name, names.ulid(5, 7))
     paths = {
         names.requested_path(plan_id): (plan_id, "requested", 0),
         names.inflight_path(plan_id, 12): (plan_id, "inflight", 12),
@@ -218,10 +225,10 @@ def test_names_of_instants_are_read_back_and_are_no_files_of_the_table() -> None
         assert names.instant_of("data/" + path) is None
 
 
-def test_the_cleaners_leave_plans_alone_and_plans_do_not_stop_the_cleaners() -> None:
+def test_the_cleaners_leave_plans_alone_and_plans_do_not_stop_the_cleaners(kind: PlanKind) -> None:
     lake = Lake()
     files = two_files(lake)
-    plan_id = instants.schedule(lake.table, plan_of(files))
+    plan_id = instants.schedule(lake.table, plan_of(kind, files), kind)
     assert instants.claim(lake.table, plan_id) is not None
     lake.clock.now_ms += 30 * DAY_MS
     orphan = f"data/p=0/{names.ulid(1, 1)}-app-1-0-0.parquet"
@@ -235,17 +242,17 @@ def test_the_cleaners_leave_plans_alone_and_plans_do_not_stop_the_cleaners() -> 
     assert {names.requested_path(plan_id), names.inflight_path(plan_id, 1)} <= left
 
 
-def test_files_of_plans_that_ended_a_week_ago_go_and_pending_ones_stay() -> None:
+def test_files_of_plans_that_ended_a_week_ago_go_and_pending_ones_stay(kind: PlanKind) -> None:
     lake = Lake()
     a, b, c = lake.file(), lake.file(), lake.file()
     lake.table.commit([Append((a, b, c))])
-    ended = instants.schedule(lake.table, plan_of((a,)))
+    ended = instants.schedule(lake.table, plan_of(kind, (a,)), kind)
     instants.complete(lake.table, ended, [replace(lake, a)])
-    waiting = instants.schedule(lake.table, plan_of((b,)))
-    states = {instant.plan_id: instant.state for instant in instants.show(lake.table)}
+    waiting = instants.schedule(lake.table, plan_of(kind, (b,)), kind)
+    states = {instant.plan_id: instant.state for instant in instants.show(lake.table, kind)}
     assert states == {ended: State.COMPLETED, waiting: State.REQUESTED}
     lake.clock.now_ms += 8 * DAY_MS
     lake.table.commit([SetProperties({"a": "b"})])
-    new = instants.schedule(lake.table, plan_of((c,)))
-    states = {instant.plan_id: instant.state for instant in instants.show(lake.table)}
+    new = instants.schedule(lake.table, plan_of(kind, (c,)), kind)
+    states = {instant.plan_id: instant.state for instant in instants.show(lake.table, kind)}
     assert states == {waiting: State.REQUESTED, new: State.REQUESTED}

@@ -9,12 +9,15 @@ from typing import Any
 
 import fastavro
 import pytest
+from fastavro.schema import fingerprint, to_parsing_canonical_form
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planners.clustering.plan import ClusteringPlan
-from timeline.plans.plan_file import SCHEMA, UnreadablePlanError, decode, encode
+from timeline.plans.clustering import CLUSTERING
+from timeline.plans.plan_file import UnreadablePlanError
 
+SCHEMA, encode, decode = CLUSTERING.schema.avro, CLUSTERING.schema.encode, CLUSTERING.schema.decode
 PLAN_ID = "01JXVG7T00ABCDEFGHJKMNPQRS"
 
 _text = st.text(max_size=8)
@@ -97,6 +100,12 @@ def test_every_record_and_field_of_the_schema_is_documented_and_carries_what_it_
         assert record["doc"].endswith(".")
         assert all(field["doc"].endswith(".") for field in record["fields"])
         assert record["fields"][-1]["name"] == "extra"
+
+
+def test_the_names_and_types_of_the_schema_are_those_of_the_files_that_exist() -> None:
+    digest = fingerprint(to_parsing_canonical_form(SCHEMA), "SHA-256")
+    assert SCHEMA["namespace"] == "streaming_sink.timeline"
+    assert digest == "8f9d8f8e2c57f2f96f9364a3a7efd202d6226d7823e3c1670e0bfff45fd2a5ef"
 
 
 def test_the_schema_knows_every_field_that_the_planner_saves() -> None:
