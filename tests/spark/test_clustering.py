@@ -322,7 +322,7 @@ def test_with_more_commits_a_group_is_readable_while_others_are_still_to_be_rewr
 
     again = execute(spark, table, plan, plan_id="plan", max_commits=2)
     assert [group.outcome for group in again.groups] == ["dropped", "committed"]
-    assert "an input is gone" in again.groups[0].why
+    assert "an input is not live" in again.groups[0].why
     assert _rows(location) == before
 
 

@@ -320,7 +320,7 @@ def test_small_files_that_pass_the_bound_are_a_warning_in_the_report_and_in_the_
     *before, last = sink.reports
     assert [report.warning for report in before] == ["", ""]
     assert last.warning.startswith("3 small files in p=p")
-    assert "more than warn_small_files=2, and a query opens each: nothing joins them" in last.warning
+    assert "more than warn_small_files=2, and a query opens each: nothing merges them" in last.warning
     assert [each for each in caplog.messages if "small files" in each] == [last.line()]
     assert last.warning in last.line()
 
