@@ -1,4 +1,4 @@
-"""What planners are told, and the plans that they answer: frozen values; bytes and rows are integers.
+"""The input of planners, and the plans that they return: frozen values; bytes and rows are integers.
 
 A planner never sees Spark, a store, a clock or a log: `streaming_sink` translates between these values and
 the table.
@@ -31,21 +31,31 @@ class ColumnBounds:
     upper: Any
 
 
+class FileContent(Enum):
+    """What a file of the table holds, numbered as in Iceberg's manifests."""
+
+    DATA = 0
+    POSITION_DELETES = 1
+    EQUALITY_DELETES = 2
+
+
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """One live data file of the table, as the planner needs to know it. Paths are unique in a table."""
+    """One live file of the table, as the planner needs to know it. Paths are unique in a table."""
 
     path: str
     partition: PartitionKey
     bytes: int
+    """Live bytes: less than the file's size where some of its rows are deleted, and it is known how many."""
     rows: int
     sorted: bool = False
     """It carries a sort order (a clustered file)."""
     has_deletes: bool = False
+    """Delete files may apply to it."""
     other_spec: bool = False
     """It was written under another partition spec than the table's current one."""
     encryption: str | None = None
-    """What tells its keys apart from those of other files; None for a file that is not encrypted."""
+    """Identifies the keys that encrypt it; None for a file that is not encrypted."""
     reserved_by: str | None = None
     """The id of the clustering plan that reserves it."""
     bounds: tuple[ColumnBounds, ...] = ()
@@ -59,6 +69,16 @@ class TableFile:
     """When its rows were committed: a time or a sequence number, of the same kind in all files."""
     outdated: str | None = None
     """What a strategy that rewrites file by file has to change in it, in words; None for nothing."""
+    content: FileContent = FileContent.DATA
+
+
+def describe_deletes(file: TableFile) -> str | None:
+    """Return why a file cannot be rewritten because of deletes, or None where no delete is involved."""
+    if file.content is FileContent.POSITION_DELETES:
+        return "holds position deletes, not rows"
+    if file.content is FileContent.EQUALITY_DELETES:
+        return "holds equality deletes, not rows"
+    return "carries deletes" if file.has_deletes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +101,14 @@ class Bucket:
     partition: PartitionKey
     rows: int
     """Rows planned for it. Where a task has another bucket of the same partition after this one, it cuts
-    exactly here and goes on with that. 0 in a bucket that stands by for rows that were not foreseen."""
+    exactly here and goes on with that. 0 in a standby bucket, for rows that were not foreseen."""
     inputs: tuple[str, ...] = ()
     """Paths of the small files that it fills."""
     input_bytes: int = 0
     input_rows: int = 0
     min_rows: int = 1
-    """The least number of joining rows for which the merge is worth its bytes; more than `rows` in a bucket
-    that only stands by."""
+    """The least number of joining rows for which the merge is worth its bytes; more than `rows` in a
+    standby bucket."""
     max_rows: int | None = None
     """Where a task cuts the last bucket that it has of a partition; None means at `rows`. What fits into the
     file, or a little more than `rows` where they all but fill it, so that the scatter of a hash leaves no

@@ -1,11 +1,12 @@
-"""The clustering planner: which files are rewritten together so that rows asked for together lie together.
+"""The clustering planner: which files are rewritten together so that rows that are queried together are
+stored together.
 
 Per partition, with T the target, S the small limit, K `overlap_at_least`, G `max_group_bytes`:
 
 * *New* files, not in the order wanted yet, are all taken, in the order of their keys.
 * *Small* files of the order, as earlier passes left them, join when that is repaid: when all together
   reach S, and so leave full files and one remainder at most; or, K or more being there, in the order of their
-  size as far as each is no larger than what joined before it. So whatever is rewritten at least doubles.
+  size as far as each is no larger than what joined before it. So every rewrite at least doubles a file.
 * *Full* files of the order are sorted again where K (or as many as a group holds, if fewer) of one level
   share a range of keys; what they make is one level up and that many times narrower. n full files are
   sorted after log n rounds to the base G / T; two more are allowed, and none after that, so bounds too
@@ -40,7 +41,7 @@ from fractions import Fraction
 from planners.clustering.overlap import Extent, cliques, depth, extents
 from planners.clustering.plan import ClusteringGroup, ClusteringPlan, Strategy, partition_text
 from planners.clustering.policy import ClusteringPolicy
-from planners.model import Decision, PartitionKey, TableFile, Verdict
+from planners.model import Decision, PartitionKey, TableFile, Verdict, describe_deletes
 from planners.partitions import comparable, sort_key
 
 _SPARE_ROUNDS = 2
@@ -99,8 +100,8 @@ def _refusal(file: TableFile, policy: ClusteringPolicy) -> str | None:
     """Return why this file is never rewritten, or None if it may be."""
     if file.reserved_by is not None:
         return f"reserved by clustering plan {file.reserved_by}"
-    if file.has_deletes:
-        return "carries deletes"
+    if (deletes := describe_deletes(file)) is not None:
+        return deletes
     if file.other_spec:
         return "has another partition spec"
     if file.bytes > policy.max_group_bytes:

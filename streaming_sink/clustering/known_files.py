@@ -1,4 +1,4 @@
-"""What the clustering planner is told of a table's files: from the head to the planner's values."""
+"""The input of the clustering planner: a head's live files as the planner's values."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
 from planners.clustering.policy import ClusteringPolicy
-from planners.model import ColumnBounds, TableFile
+from planners.model import ColumnBounds, FileContent, TableFile
 from streaming_sink.clustering.outdated import outdated
 from timeline import names
+from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
-from timeline.versions.manifests import LiveFile, is_data
+from timeline.versions.manifests import is_data
 
 _ANOTHER_ORDER = "another order"
 
 
 def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str]) -> Iterator[TableFile]:
-    """Yield every live data file of the head, with the bounds of the columns that the policy sorts by, and
-    what a policy that rewrites file by file has to change in it.
+    """Yield every live file of the head: data files with the bounds of the columns that the policy sorts by,
+    and what a policy that rewrites file by file has to change in them; delete files, which no plan takes.
 
     `reserved`: location → the plan that has it. `committed_at` is the time that begins the file's id, in
     milliseconds (0 for a name that is not ours). Reads the manifests that are not in memory.
@@ -42,6 +43,8 @@ def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str
         for file in head.manifest_files.contents(manifest).files.values():
             known = _known(head, policy, file, bounds.get(file.location, ()), reserved.get(file.location))
             yield replace(known, outdated=changes.get(file.location))
+    for delete in head.delete_files():
+        yield _known(head, policy, delete, (), None)
 
 
 def _known(
@@ -56,8 +59,9 @@ def _known(
     return TableFile(
         path=file.location,
         partition=file.partition,
-        bytes=file.bytes,
+        bytes=head.live_bytes(file),
         rows=file.rows,
+        content=FileContent(file.content.value),
         sorted=order is not None,
         has_deletes=head.has_deletes(file),
         encryption=file.encryption,
@@ -71,21 +75,21 @@ def _known(
 
 
 def _order(location: str, policy: ClusteringPolicy) -> tuple[str | None, int]:
-    """Return the order and level of a file. A name tells only whether it is the policy's order."""
-    found = names.clustering_of(location)
-    if found is None:
+    """Return the order and level of a file. A name states only whether it is the policy's order."""
+    clustering = names.clustering_of(location)
+    if clustering is None:
         return None, 0
-    digest, level = found
+    digest, level = clustering
     wanted = policy.order
     is_wanted = wanted is not None and digest == names.order_digest(wanted)
     return (wanted if is_wanted else _ANOTHER_ORDER), level
 
 
 def _columns(schema: Schema, policy: ClusteringPolicy) -> list[tuple[str, int, PrimitiveType]]:
-    found = [(it.column, schema.find_field(it.column)) for it in policy.sort_by]
+    fields = [(it.column, schema.find_field(it.column)) for it in policy.sort_by]
     return [
         (name, field.field_id, field.field_type)
-        for name, field in found
+        for name, field in fields
         if isinstance(field.field_type, PrimitiveType)
     ]
 

@@ -29,7 +29,7 @@ from tests.simulation.simulation import (
 from tests.unit.timeline import world
 from timeline import names
 from timeline.commit import conflicts
-from timeline.commit.draft import Candidate
+from timeline.commit.attempts import Candidate
 from timeline.commit.publish import Standing, publish
 from timeline.errors import (
     CommitConflictError,
@@ -39,8 +39,8 @@ from timeline.errors import (
 )
 from timeline.stores.base import Store
 from timeline.table import Table
+from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
-from timeline.versions.manifests import LiveFile
 
 
 def tag(sim: Simulation) -> Body:
@@ -97,7 +97,7 @@ def delete_rows(sim: Simulation, times: int) -> Body:
 
             def build(head: Head | None, table: Table = table, delete: DataFile = delete) -> Candidate:
                 assert head is not None
-                conflicts.check_files_are_above_the_fence(head, [delete.file_path])
+                conflicts.check_files_are_above_the_fence(head, [delete])
                 return world._with_deletes(table, head, delete)
 
             try:

@@ -13,7 +13,7 @@ from timeline.plans import instants
 from timeline.plans.instants import State
 from timeline.plans.reservations import Reservations
 from timeline.stores import MemoryStore
-from timeline.versions.manifests import LiveFile
+from timeline.versions.entries import LiveFile
 
 
 def plan_of(*groups: tuple[DataFile, ...]) -> dict[str, Any]:

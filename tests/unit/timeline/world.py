@@ -28,12 +28,12 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from timeline import names, properties
 from timeline.clock import Environment
 from timeline.commit import succession, summaries
-from timeline.commit.draft import Candidate
+from timeline.commit.attempts import Candidate
 from timeline.commit.publish import Standing, publish
 from timeline.errors import StoreUnavailableError
 from timeline.stores import Created, CreateOutcome, Exists, Listed, MemoryStore, Store, Stored, Unknown
 from timeline.table import Table
-from timeline.versions import manifests
+from timeline.versions import entries, manifest_format, manifests
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version, encode_metadata, parse_version
 from timeline.versions.version_log import VersionLog
@@ -257,8 +257,7 @@ def version_of(store: Store, number: int) -> Version:
 def raw_entries(store: Store, manifest: ManifestFile) -> list[Any]:
     """The entries of a manifest as its file holds them, deleted ones included; sequence numbers inherited."""
     files = manifests.ManifestFiles(store)
-    source = manifests._ReadBytes(manifest.manifest_path, files._read(manifest.manifest_path, "manifest"))
-    return list(manifest.fetch_manifest_entry(manifests._OneFile(source), discard_deleted=False))
+    return list(manifest_format.decode_entries(manifest, files._read(manifest.manifest_path, "manifest")))
 
 
 class Audit:
@@ -389,7 +388,7 @@ def _next_version(
 ) -> Candidate:
     environment = table.log.environment
     now_ms = succession.commit_time(environment, head)
-    stated = succession.place(succession.new_id(environment, now_ms), head.version, None)
+    stated = succession.lineage_properties(succession.new_id(environment, now_ms), head.version, None)
     log = succession.metadata_log(
         head.metadata, table.store.uri(names.version_path(head.number)), head.properties
     )
@@ -402,7 +401,7 @@ def _next_version(
     )
 
 
-class _DeleteManifestWriter(manifests._ManifestWriter):
+class _DeleteManifestWriter(manifest_format.ManifestWriter):
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
 
@@ -416,10 +415,10 @@ def _with_deletes(table: Table, head: Head, delete: DataFile) -> Candidate:
     now_ms = succession.commit_time(environment, head)
     snapshot_id = succession.new_snapshot_id(environment)
     path = names.manifest_path(succession.new_id(environment, now_ms))
-    output = manifests._WrittenBytes(table.store.uri(path))
+    output = manifest_format.WrittenBytes(table.store.uri(path))
     spec = head.metadata.specs()[0]
     with _DeleteManifestWriter(spec, head.schema, output, snapshot_id, "deflate") as writer:
-        writer.add_entry(manifests.added_entry(snapshot_id, delete))
+        writer.add_entry(entries.added_entry(snapshot_id, delete))
     assert isinstance(table.store.create(path, output.data), Created)
     sequence_number = head.metadata.last_sequence_number + 1
     location, listed = table.log.manifest_files.write_list(
