@@ -79,7 +79,9 @@ def _change_metadata(sim: Simulation, process: Process, update: Callable[[Head],
 
 
 def delete_rows(sim: Simulation, times: int) -> Body:
-    """Another engine adds position deletes to a partition: its older files are then left alone (R13)."""
+    """Another engine adds position deletes to a partition, or to one file of it: the older files of the
+    partition, or this one, are then left alone (R13).
+    """
 
     def body(actor: Actor) -> None:
         process = sim.calm_process(actor)
@@ -94,6 +96,8 @@ def delete_rows(sim: Simulation, times: int) -> Body:
             delete = world.data_file(
                 location, 1, partition=Record(p), content=DataFileContent.POSITION_DELETES
             )
+            if live := _files_of(sim, process, table, p):
+                world.name_one_file(delete, sim.random.choice(live))
 
             def build(head: Head | None, table: Table = table, delete: DataFile = delete) -> Candidate:
                 assert head is not None
@@ -107,6 +111,18 @@ def delete_rows(sim: Simulation, times: int) -> Body:
                 sim.meet(f"deletes: {type(failure).__name__}")
 
     return body
+
+
+def _files_of(sim: Simulation, process: Process, table: Table, p: int) -> list[str]:
+    """The live files of a partition, half of the time; else none, and the deletes are the partition's."""
+    if sim.random.random() < 0.5:
+        return []
+    return (
+        patiently(
+            sim, process, lambda: sorted(f.location for f in table.head.live_files() if f.partition == (p,))
+        )
+        or []
+    )
 
 
 def make_again(sim: Simulation) -> Body:

@@ -244,6 +244,13 @@ def data_file(
     return file
 
 
+def name_one_file(delete: DataFile, location: str) -> DataFile:
+    """Let a position-delete file name one data file, by equal bounds of its paths, as Iceberg writers do."""
+    for bounds in (delete.lower_bounds, delete.upper_bounds):
+        bounds[2147483546] = location.encode()
+    return delete
+
+
 def versions_of(store: Store) -> dict[int, Version]:
     """Every version file that the store lists, parsed."""
     log = VersionLog(store, manifests.ManifestFiles(store), Clock().environment())
