@@ -97,7 +97,8 @@ def delete_rows(sim: Simulation, times: int) -> Body:
                 location, 1, partition=Record(p), content=DataFileContent.POSITION_DELETES
             )
             if live := _files_of(sim, process, table, p):
-                world.name_one_file(delete, sim.random.choice(live))
+                one = sim.random.choice(live)
+                world.bound_paths(delete, one, one)
 
             def build(head: Head | None, table: Table = table, delete: DataFile = delete) -> Candidate:
                 assert head is not None

@@ -38,8 +38,8 @@ class DeleteIndex:
         return [each for each in self._near(file) if each.sequence_number >= file.sequence_number]
 
     def live_rows(self, file: LiveFile) -> int:
-        """Return how many rows of a data file are not deleted, where position deletes that name it alone tell
-        exactly; else all of its rows, since deletes of a range or by value may match none.
+        """Return how many rows of a data file are not deleted, where all its deletes name it alone; else all
+        of its rows, since deletes of a range or by value may match none.
         """
         deletes = self.find(file)
         if any(_only_file(each) is None for each in deletes):
@@ -52,10 +52,13 @@ class DeleteIndex:
 
     def _near(self, file: LiveFile) -> Iterator[LiveFile]:
         yield from self._by_file.get(file.location, ())
-        location = file.location.encode()
-        for delete in (*self._by_partition.get((file.spec_id, file.partition), ()), *self._everywhere):
-            if delete.applies_to is None or delete.applies_to[0] <= location <= delete.applies_to[1]:
-                yield delete
+        wide = (*self._by_partition.get((file.spec_id, file.partition), ()), *self._everywhere)
+        yield from (delete for delete in wide if _may_name(delete, file.location))
+
+
+def _may_name(delete: LiveFile, location: str) -> bool:
+    """Return whether a data file is in the range of those that a delete file names."""
+    return delete.applies_to is None or delete.applies_to[0] <= location.encode() <= delete.applies_to[1]
 
 
 def _only_file(delete: LiveFile) -> str | None:

@@ -191,19 +191,31 @@ class Lake:
         """Commit a version that only changes metadata, as a later schema evolution or expiry will."""
         change_metadata(self.open(), update)
 
-    def add_delete_file(self, p: int) -> None:
-        """Commit a position-delete file for a partition, in a snapshot of its own."""
+    def add_delete_file(
+        self,
+        p: int,
+        *,
+        paths: tuple[str, str] | None = None,
+        rows: int = 1,
+        content: DataFileContent = DataFileContent.POSITION_DELETES,
+    ) -> str:
+        """Commit a delete file for a partition, in a snapshot of its own, and return its location. `paths`:
+        the bounds of the data files that it names.
+        """
         table = self.open()
         location = self.store.uri(
             f"data/p={p}/{names.ulid(self.clock.now_ms, next(self._seeds))}-deletes.parquet"
         )
-        delete = data_file(location, 1, partition=Record(p), content=DataFileContent.POSITION_DELETES)
+        delete = data_file(location, rows, partition=Record(p), content=content)
+        if paths is not None:
+            bound_paths(delete, *paths)
 
         def build(head: Head | None) -> Candidate:
             assert head is not None
             return _with_deletes(table, head, delete)
 
         publish(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
+        return location
 
 
 def change_metadata(table: Table, update: Callable[[TableMetadataV2], dict[str, Any]]) -> None:
@@ -244,11 +256,10 @@ def data_file(
     return file
 
 
-def name_one_file(delete: DataFile, location: str) -> DataFile:
-    """Let a position-delete file name one data file, by equal bounds of its paths, as Iceberg writers do."""
-    for bounds in (delete.lower_bounds, delete.upper_bounds):
-        bounds[2147483546] = location.encode()
-    return delete
+def bound_paths(delete: DataFile, lower: str, upper: str) -> None:
+    """State the bounds of the paths in a position-delete file; equal ones for deletes of one file."""
+    delete.lower_bounds[2147483546] = lower.encode()
+    delete.upper_bounds[2147483546] = upper.encode()
 
 
 def versions_of(store: Store) -> dict[int, Version]:
