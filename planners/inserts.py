@@ -43,7 +43,16 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
-from planners.model import Arrival, Bucket, Decision, InsertPlan, PartitionKey, TableFile, Verdict
+from planners.model import (
+    Arrival,
+    Bucket,
+    Decision,
+    InsertPlan,
+    PartitionKey,
+    TableFile,
+    Verdict,
+    describe_deletes,
+)
 from planners.partitions import comparable, sort_key
 from planners.sizing import FileSizing
 
@@ -130,7 +139,7 @@ def plan_inserts(
     `arrivals` are the rows per partition, several for one partition being added up; `files` the live files
     that may matter (files at or above the small limit change nothing but the plan's list of decisions, and
     may be left out); `exact` says that the rows were counted, not forecast. A forecast plan also has
-    reserve buckets, whose `min_rows` is above their `rows`, or whose `rows` is 0.
+    standby buckets, whose `min_rows` is above their `rows`, or whose `rows` is 0.
 
     Each arriving row is in exactly one bucket, each file in at most one. No bucket is planned above
     `max_file_bytes` but by what `bytes_per_row` is wrong; a single row wider than that gets a file of its
@@ -187,6 +196,8 @@ def _refusal(file: TableFile, cuts: _Cuts) -> str | None:
     """Return why this file is never filled, or None if it is small and may be."""
     if cuts.small_bytes == 0:
         return "filling is off"
+    if (deletes := describe_deletes(file)) is not None:
+        return deletes
     if file.bytes >= cuts.small_bytes:
         return f"at or above the small limit of {cuts.small_bytes:,} bytes"
     if file.reserved_by is not None:
@@ -195,8 +206,6 @@ def _refusal(file: TableFile, cuts: _Cuts) -> str | None:
         return "carries a sort order"
     if file.encryption is not None:
         return "is encrypted"
-    if file.has_deletes:
-        return "carries deletes"
     if file.other_spec:
         return "has another partition spec"
     if cuts.room(file.bytes) < 1:
@@ -233,7 +242,7 @@ def _amortized(small: Sequence[TableFile], rows: int, cuts: _Cuts) -> tuple[list
     crowded = len(small) >= SMALL_FILES_AT_MOST
     if not small or not (rows or (crowded and not cuts.exact)):
         return [], "no rows arrive in its partition"
-    reason = "the rows make full files of their own" if rows else "in reserve: no rows are expected"
+    reason = "the rows make full files of their own" if rows else "standby: no rows are expected to join it"
     if cuts.splits_evenly(rows) and (cuts.exact or not crowded):
         return [], reason
     tail = rows % cuts.rows_per_file

@@ -1,4 +1,4 @@
-"""The values that planners take and return: table files, arrivals, insert plans. Bytes and rows are integers.
+"""The input of planners, and the plans that they return: frozen values; bytes and rows are integers.
 
 A planner never sees Spark, a store, a clock or a log: `streaming_sink` translates between these values and
 the table.
@@ -31,17 +31,27 @@ class ColumnBounds:
     upper: Any
 
 
+class FileContent(Enum):
+    """What a file of the table holds, numbered as in Iceberg's manifests."""
+
+    DATA = 0
+    POSITION_DELETES = 1
+    EQUALITY_DELETES = 2
+
+
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """One live data file of the table, as the planner needs to know it. Paths are unique in a table."""
+    """One live file of the table, as the planner needs to know it. Paths are unique in a table."""
 
     path: str
     partition: PartitionKey
     bytes: int
+    """Live bytes: less than the file's size where some of its rows are deleted, and it is known how many."""
     rows: int
     sorted: bool = False
     """It carries a sort order (a clustered file)."""
     has_deletes: bool = False
+    """Delete files may apply to it."""
     other_spec: bool = False
     """It was written under another partition spec than the table's current one."""
     encryption: str | None = None
@@ -59,6 +69,16 @@ class TableFile:
     """When its rows were committed: a time or a sequence number, of the same kind in all files."""
     outdated: str | None = None
     """What a strategy that rewrites file by file has to change in it, in words; None for nothing."""
+    content: FileContent = FileContent.DATA
+
+
+def describe_deletes(file: TableFile) -> str | None:
+    """Return why a file cannot be rewritten because of deletes, or None where no delete is involved."""
+    if file.content is FileContent.POSITION_DELETES:
+        return "holds position deletes, not rows"
+    if file.content is FileContent.EQUALITY_DELETES:
+        return "holds equality deletes, not rows"
+    return "carries deletes" if file.has_deletes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +101,14 @@ class Bucket:
     partition: PartitionKey
     rows: int
     """Rows planned for it. Where a task has another bucket of the same partition after this one, the file
-    ends exactly here. 0 in a reserve bucket, which waits for rows that were not forecast."""
+    ends exactly here. 0 in a standby bucket, which waits for rows that were not forecast."""
     inputs: tuple[str, ...] = ()
     """Paths of the small files that it fills."""
     input_bytes: int = 0
     input_rows: int = 0
     min_rows: int = 1
-    """The least number of joining rows for which the merge is worth its bytes; more than `rows` in a reserve
-    bucket."""
+    """The least number of joining rows for which the merge is worth its bytes; more than `rows` in a
+    standby bucket."""
     max_rows: int | None = None
     """The rows after which a task ends the last bucket that it has of a partition; None means `rows`. As many
     as fit into the file, or a little more than `rows` where these almost fill it, so that the scatter of a

@@ -11,13 +11,12 @@ from planners.suggestions import nearest_name
 from streaming_sink.clustering.inline import InlineClustering
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.retention import Retention
-from timeline.properties import DEFAULTS, is_protocol, number
+from timeline.properties import check_properties
 from timeline.stores import StorageOptions
 
 OPERATIONS = ("insert", "bulk_insert")
 WARN_SMALL_FILES = 100
 """Filling leaves at most eight small files in a partition, so ten times as many need attention."""
-_CODEC = "write.parquet.compression-codec"
 _RESERVED = frozenset(
     {
         "current-schema",
@@ -165,14 +164,9 @@ def _check_table_properties(given: Any) -> None:
     for key, value in given.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"table_properties must map text to text; {key!r} maps to {value!r}")
-        if is_protocol(key):
-            raise ValueError(
-                f"table property {key} belongs to the commit protocol and is set by it alone; leave it out of"
-                " table_properties"
-            )
+    check_properties(given)
+    for key, value in given.items():
         _check_is_consistent(key, value)
-    for key in given.keys() & DEFAULTS.keys() - {_CODEC}:
-        number(given, key)
     parquet_settings(given)
 
 

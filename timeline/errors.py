@@ -41,8 +41,8 @@ class CommitConflictError(TimelineError):
 
 
 class CommitStateUnknownError(TimelineError):
-    """It is not known whether the commit happened. Stop and look; nothing was deleted. A restarted query
-    settles it.
+    """It is not known whether the commit happened; nothing was deleted. A query restarted on its checkpoint
+    finds out.
     """
 
 
@@ -59,7 +59,7 @@ class CheckpointRegressionError(TimelineError):
 
 
 class StoreUnavailableError(TimelineError):
-    """The store does not answer, or refuses. Try again later, or mend access; the table is as it was."""
+    """The store does not answer, or refuses. Try again later, or restore access; the table is unchanged."""
 
 
 class UnsafeStoreError(TimelineError):
@@ -71,8 +71,9 @@ class CorruptTableError(TimelineError):
 
 
 class MissingMetadataError(CorruptTableError):
-    """A manifest, or a list, that a version names does not exist. Damage, if that is still the highest
-    version; who held an older one for longer than the grace period meets it too, and takes a newer one.
+    """A manifest, or a list, that a version names does not exist. That is damage if the version is still the
+    highest. A process that held an older version for longer than the grace period gets this too, and
+    continues on a newer one.
     """
 
 
@@ -82,3 +83,16 @@ class TableNotFoundError(TimelineError):
 
 class SchemaMismatchError(TimelineError):
     """The rows do not fit the table's schema or partition spec. Nothing was written."""
+
+
+class UnknownFeatureError(TimelineError):
+    """The table requires a feature that this version's writers do not know. Upgrade; nothing was written, and
+    reading is safe.
+    """
+
+    def __init__(
+        self, message: str = "", *, location: str | None = None, features: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message, location=location)
+        self.features = tuple(features)
+        """The names of the features."""

@@ -1,10 +1,10 @@
-"""The table properties that carry the protocol, and the ones that guard the table from other engines'
-writers.
+"""The table properties: those that carry the protocol, those that guard the table from other engines'
+writers, and the checks of those that users set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import create_mapping_from_schema
@@ -19,6 +19,7 @@ RECENT_COMMITS = _OURS + "recent-commits"
 TRANSACTION_PREFIX = _OURS + "txn."
 GC_CUTOFF = _OURS + "gc-cutoff"
 PROBED_STORES = _OURS + "probed-stores"
+REQUIRED_FEATURES = _OURS + "required-features"
 APPENDED_MANIFESTS = _OURS + "appended-manifests"
 PENDING_PLANS = _OURS + "pending-plans"
 RESERVATION_TIMEOUT_MS = _OURS + "clustering.reservation-timeout-ms"
@@ -32,6 +33,7 @@ PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 NAME_MAPPING = "schema.name-mapping.default"
 MAX_SNAPSHOT_AGE_MS = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS_TO_KEEP = "history.expire.min-snapshots-to-keep"
+_COMPRESSION = "write.parquet.compression-codec"
 MANIFEST_MIN_MERGE_COUNT = "commit.manifest.min-count-to-merge"
 
 RECENT_COMMITS_KEPT = 100
@@ -45,13 +47,13 @@ DEFAULTS: Mapping[str, str] = {
     RESERVATION_TIMEOUT_MS: str(3600 * 1000),
     MANIFEST_MIN_MERGE_COUNT: "32",
     PREVIOUS_VERSIONS_MAX: "1000",
-    "write.parquet.compression-codec": "zstd",
+    _COMPRESSION: "zstd",
 }
 """What a new table is created with, unless its creator says otherwise."""
 
 
 def guards(location: str, schema: Schema) -> dict[str, str]:
-    """Return the properties that every table of ours must carry.
+    """Return the properties that every table of this protocol must carry.
 
     With `write.metadata.path` set, rename-based Java tables refuse every commit; `gc.enabled=false` makes
     their remove_orphan_files, expire_snapshots and DROP … PURGE refuse. The name mapping lets a reader that
@@ -69,6 +71,29 @@ def is_protocol(key: str) -> bool:
     return key in (METADATA_PATH, GC_ENABLED, PREVIOUS_VERSIONS_MAX) or (
         key.startswith(_OURS) and key not in (MAX_SNAPSHOTS, DELETION_GRACE_MS, RESERVATION_TIMEOUT_MS)
     )
+
+
+def check_properties(given: Mapping[str, str]) -> None:
+    """Raise ValueError or TypeError for properties that a user may not set, or whose values no writer could
+    read.
+    """
+    check_keys(given)
+    for key, value in given.items():
+        if not isinstance(value, str):
+            raise TypeError(f"table property {key} must be text, not {value!r}: no reader could open it")
+    for key in given.keys() & DEFAULTS.keys() - {_COMPRESSION}:
+        number(given, key)
+
+
+def check_keys(keys: Iterable[str]) -> None:
+    """Raise ValueError for a property of the protocol, and TypeError for a key that is no text."""
+    for key in keys:
+        if not isinstance(key, str):
+            raise TypeError(f"the key of a table property must be text, not {key!r}")
+        if is_protocol(key):
+            raise ValueError(
+                f"table property {key} belongs to the commit protocol and is set by it alone; leave it out"
+            )
 
 
 def number(properties: Mapping[str, str], key: str) -> int:

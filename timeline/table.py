@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import logging
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from timeline import properties
 from timeline.clock import SYSTEM, Environment
 from timeline.commit import conflicts
-from timeline.commit.changes import Append, Change, Replace, SetProperties, Withdraw
-from timeline.commit.draft import Attempts, Candidate, Dropped, Intent, first_version
+from timeline.commit.attempts import Attempts, Candidate
+from timeline.commit.changes import (
+    Append,
+    Change,
+    Dropped,
+    Intent,
+    Replace,
+    SetProperties,
+    check_changes,
+)
+from timeline.commit.creation import first_version, new_metadata
 from timeline.commit.publish import DEADLINE_SECONDS, Published, Standing, Unneeded, publish
+from timeline.commit.standing import judge_standing
 from timeline.commit.turns import our_turn
 from timeline.errors import (
-    CommitConflictError,
     CorruptTableError,
     MissingMetadataError,
     TableNotFoundError,
 )
+from timeline.features import check_features_are_known
 from timeline.names import version_number, version_path
 from timeline.retention.deletions import Deletion, Deletions, Kind
 from timeline.retention.garbage import sweep
-from timeline.retention.policy import MAINTAIN_EVERY, snapshot_version, versions_to_delete
+from timeline.retention.policy import MAINTAIN_EVERY, versions_to_delete
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 from timeline.stores.probe import probe
 from timeline.versions.head import Head
-from timeline.versions.manifests import ManifestFiles, check_partition_names
-from timeline.versions.pending import pending_plans
+from timeline.versions.manifests import ManifestFiles
 from timeline.versions.transactions import Transaction, check_transaction, epoch_after_skip
 from timeline.versions.version_log import Listing, VersionLog
 
@@ -118,16 +125,14 @@ class Table:
         ValueError for a property that belongs to the protocol, and for partition fields whose names manifests
         cannot spell, or spell alike.
         """
-        _check_properties(table_properties or {})
+        properties.check_properties(table_properties or {})
         manifest_files = ManifestFiles(store)
         log = VersionLog(store, manifest_files, environment)
         if log.latest() is not None:
             return cls.open(store, environment)
         if not store_is_checked:
             check_store(store, environment)
-        metadata = _new_metadata(
-            store.location, schema, spec, sort_order, table_properties or {}, environment
-        )
+        metadata = new_metadata(store.location, schema, spec, sort_order, table_properties or {}, environment)
 
         def build(head: Head | None) -> Candidate | None:
             return (
@@ -162,12 +167,13 @@ class Table:
         return cls(log, head)
 
     def ensure_store_is_safe(self) -> None:
-        """Probe the store if this endpoint and client are not recorded in the table; the next commit records
-        it (R18).
+        """Check that this process may write: it knows the features that the table requires of writers, and
+        the store was probed, through this endpoint and client, or is now; the next commit records it (R18).
 
-        A commit does this by itself. Call it earlier to be refused (UnsafeStoreError) before data files are
-        written.
+        A commit does this by itself. Call it earlier to be refused (UnknownFeatureError, UnsafeStoreError)
+        before data files are written.
         """
+        check_features_are_known(self._head.properties, self.store.location)
         if self._unrecorded_probe is None and self.store.signature not in _probed_stores(self._head):
             check_store(self.store, self.log.environment)
             self._unrecorded_probe = self.store.signature
@@ -245,11 +251,12 @@ class Table:
         Without a `transaction` only the files themselves tell a second call from the first: one that this
         process knows to be live is not appended again (CommitConflictError).
         """
-        _check_changes(changes)
+        check_changes(changes)
         self.ensure_store_is_safe()
         intent = Intent(
             tuple(changes),
             self._head.schema.schema_id if schema_id is None else schema_id,
+            self._table_uuid,
             transaction,
             summary or {},
             open_below_bytes,
@@ -266,7 +273,7 @@ class Table:
                 self.log,
                 self.refresh() if others_committed else self._head,
                 lambda head: self._build(attempts, head),
-                lambda head, candidate: _standing(intent, head, candidate),
+                lambda head, candidate: judge_standing(intent, head, candidate),
                 self.deadline_seconds,
                 self._seen_at,
             )
@@ -313,8 +320,11 @@ class Table:
         """Delete old version files (R19), and what only snapshots reached that expired before the grace
         period (R7), of at most so many expiries.
 
-        Raises StoreUnavailableError or CorruptTableError; what was not deleted is found again.
+        Raises UnknownFeatureError, StoreUnavailableError or CorruptTableError; what was not deleted is found
+        again.
         """
+        if not dry_run:
+            check_features_are_known(self._head.properties, self.store.location)
         versions = self._delete_old_versions(listing, dry_run)
         files = self.log.manifest_files
         return versions + self.on_head(
@@ -324,22 +334,12 @@ class Table:
     def _build(self, attempts: Attempts, head: Head | None) -> Candidate | None:
         if head is None:
             raise _gone(self.store)
-        conflicts.check_table_is_the_same(head, self._table_uuid)
-        transaction, epoch = attempts.intent.transaction, None
-        if transaction is not None:
-            epoch = check_transaction(head.transaction(transaction.app_id), transaction)
-            if epoch is None:
-                return None
         probed = (
             None
             if self._unrecorded_probe is None
             else ",".join([*_probed_stores(head), self._unrecorded_probe][-_PROBED_KEPT:])
         )
-        candidate = attempts.build(head, epoch, probed)
-        if candidate.dropped and not _does_something(attempts.intent, candidate):
-            reasons = "; ".join(dropped.reason for dropped in candidate.dropped)
-            raise CommitConflictError(f"nothing of this commit is live; plan it again: {reasons}")
-        return candidate
+        return attempts.build(head, probed)
 
     def _move_to(self, head: Head) -> None:
         if head is not self._head:
@@ -392,45 +392,6 @@ def _committed(published: Published, deleted: Deletions) -> Committed:
     )
 
 
-def _does_something(intent: Intent, candidate: Candidate) -> bool:
-    return len(candidate.dropped) < len(intent.replaces) or any(
-        _withdraws(change, candidate) if isinstance(change, Withdraw) else not isinstance(change, Replace)
-        for change in intent.changes
-    )
-
-
-def _withdraws(change: Withdraw, candidate: Candidate) -> bool:
-    before = {} if candidate.base is None else candidate.base.metadata.properties
-    return any(plan.plan_id == change.plan_id for plan in pending_plans(before))
-
-
-def _standing(intent: Intent, head: Head, candidate: Candidate) -> Standing:
-    """Judge a commit whose id the head no longer remembers: by its batch (R16), else by its snapshot, or its
-    files (R1).
-    """
-    if (txn := intent.transaction) is not None:
-        state = head.transaction(txn.app_id)
-        if state is None or (state.query_id == txn.query_id and state.batch < txn.batch):
-            return Standing.LOST
-        if (state.query_id, state.batch) == (txn.query_id, txn.batch):
-            ours = state.commit == candidate.head.version.commit_id
-            return Standing.COMMITTED if ours else Standing.LOST
-    added = candidate.appended_snapshot_id or candidate.replaced_snapshot_id
-    for snapshot in head.metadata.snapshots:
-        if snapshot.snapshot_id == added:  # this attempt's, or another's of the same append
-            ours = snapshot_version(snapshot) == candidate.head.number
-            return Standing.COMMITTED if ours else Standing.LOST
-    outputs = [file.file_path for file in intent.appended] + [
-        f.file_path for r in intent.replaces for f in r.added
-    ]
-    if any(head.find_live(location) for location in outputs):
-        return Standing.COMMITTED
-    removed = [location for replace in intent.replaces for location in replace.removed]
-    if removed and not intent.appended and all(head.find_live(location) for location in removed):
-        return Standing.LOST
-    return Standing.UNKNOWN
-
-
 def _gone(store: Store) -> TableNotFoundError:
     return TableNotFoundError(
         "the table has gone: no version of it is left. Nothing was written; if nobody dropped it, restore"
@@ -440,55 +401,6 @@ def _gone(store: Store) -> TableNotFoundError:
 
 def _probed_stores(head: Head) -> list[str]:
     return [text for text in head.properties.get(properties.PROBED_STORES, "").split(",") if text]
-
-
-def _check_changes(changes: Sequence[Change]) -> None:
-    appended = [file.file_path for change in changes if isinstance(change, Append) for file in change.files]
-    if len(set(appended)) < len(appended):
-        raise ValueError(
-            f"a file is appended twice, and its rows would count twice: {max(appended, key=appended.count)}"
-        )
-    for change in changes:
-        if isinstance(change, SetProperties):
-            _check_keys(change.removals)
-            _check_properties(change.updates)
-        elif isinstance(change, Replace) and not change.removed:
-            raise ValueError("a replace removes nothing; use Append for new rows")
-
-
-def _check_properties(given: Mapping[str, str]) -> None:
-    _check_keys(given)
-    for key, value in given.items():
-        if not isinstance(value, str):
-            raise TypeError(f"table property {key} must be text, not {value!r}: nobody could open the table")
-    for key in given.keys() & properties.DEFAULTS.keys() - {"write.parquet.compression-codec"}:
-        properties.number(given, key)
-
-
-def _check_keys(keys: Iterable[str]) -> None:
-    for key in keys:
-        if not isinstance(key, str):
-            raise TypeError(f"the key of a table property must be text, not {key!r}")
-        if properties.is_protocol(key):
-            raise ValueError(
-                f"table property {key} belongs to the commit protocol and is set by it alone; leave it out"
-            )
-
-
-def _new_metadata(
-    location: str,
-    schema: Schema,
-    spec: PartitionSpec,
-    sort_order: SortOrder,
-    given: Mapping[str, str],
-    environment: Environment,
-) -> TableMetadataV2:
-    table_uuid = uuid.UUID(int=environment.random.getrandbits(128), version=4)
-    metadata = new_table_metadata(schema, spec, sort_order, location, {"format-version": "2"}, table_uuid)
-    assert isinstance(metadata, TableMetadataV2)
-    check_partition_names(metadata.spec().partition_type(metadata.schema()))
-    merged = {**properties.DEFAULTS, **given, **properties.guards(location, metadata.schema())}
-    return metadata.model_copy(update={"properties": merged})
 
 
 __all__ = ["AlreadyCommitted", "Append", "Committed", "Replace", "SetProperties", "Table", "open_table"]

@@ -4,15 +4,14 @@ files.
 Per partition, with T the target, S the small limit, K `overlap_at_least`, G `max_group_bytes`:
 
 * *New* files, which are not in the wanted order yet, are all taken, in the order of their keys.
-* *Small* files of the order, which earlier passes left, join when that is repaid: when all together reach S,
-and
-  so leave full files and one remainder at most; or, where there are at least K of them, in ascending size,
-  each that is no larger than everything that joined before it. So a file that is rewritten at least doubles.
+* *Small* files of the order, which earlier passes left, join when that is repaid: when all together reach
+  S, and so leave full files and one remainder at most; or, where there are at least K of them, in ascending
+  size, each that is no larger than everything that joined before it. So a file that is rewritten at least
+  doubles.
 * *Full* files of the order are sorted again where K of one level (or as many as a group holds, if fewer)
-share a
-  range of keys; the files that result are one level up and that many times narrower. n full files are sorted
-  after log n rounds to the base G / T. Two more rounds are allowed, and no others, so bounds too coarse to
-  show the order (long common prefixes, for example) cannot keep clustering busy for ever.
+  share a range of keys; the files that result are one level up and that many times narrower. n full files
+  are sorted after log n rounds to the base G / T. Two more rounds are allowed, and no others, so bounds too
+  coarse to show the order (long common prefixes, for example) cannot keep clustering busy for ever.
 
 Without an order (bin-packing) only small files are joined; full files are left alone. All of this applies to
 the files that the plan strategies let through: `BySize`, for example, keeps full files from being sorted
@@ -29,8 +28,7 @@ The bounds that follow, for files that come out as planned:
   1 for the first sort; log2 for doubling; 2 for becoming part of a full file, since a pass that makes full
   files rewrites at most as much again that stays small; the rest for the rounds of full files.
 * Small files in a partition, after a pass that has taken all new ones: below K, or log2(S / x) + 2, since
-then
-  each is larger than all smaller ones together.
+  then each is larger than all smaller ones together.
 * Without new files, passes come to an end: each leaves fewer files, or files one level up, and levels end.
 """
 
@@ -43,7 +41,7 @@ from planners.clustering.grouping import PartitionGroups, file_by_file_groups
 from planners.clustering.plan import ClusteringGroup, ClusteringPlan, partition_text
 from planners.clustering.policy import ClusteringPolicy
 from planners.clustering.strategies import Strategy
-from planners.model import Decision, PartitionKey, TableFile, Verdict
+from planners.model import Decision, PartitionKey, TableFile, Verdict, describe_deletes
 from planners.partitions import comparable, sort_key
 
 
@@ -96,8 +94,8 @@ def _refusal(file: TableFile, policy: ClusteringPolicy) -> str | None:
     """Return why this file is never rewritten, or None if it may be."""
     if file.reserved_by is not None:
         return f"reserved by plan {file.reserved_by}"
-    if file.has_deletes:
-        return "carries deletes"
+    if (deletes := describe_deletes(file)) is not None:
+        return deletes
     if file.other_spec:
         return "has another partition spec"
     if file.bytes > policy.max_group_bytes:

@@ -1,4 +1,4 @@
-"""From what the table and the last batches tell to where this batch's rows go: translation between `timeline`
+"""Plans where a batch's rows go, from the table's head and the last batches: translates between `timeline`
 and `planners`.
 """
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from pyiceberg.table.snapshots import Operation, Snapshot
 
@@ -15,6 +16,7 @@ from planners import (
     HISTORY_COMMITS,
     Arrival,
     CommitSize,
+    FileContent,
     InsertPlan,
     PartitionKey,
     Routing,
@@ -35,7 +37,7 @@ from timeline.versions.head import Head
 
 ONE_TASK_SECONDS = 1.0
 """A batch goes to one task, without a shuffle, where the recent ones cost all tasks together no more than
-this. A coalesced stage runs everything upstream at its width too, and a batch's DataFrame tells no size, so
+this. A coalesced stage runs everything upstream at its width too, and a batch's DataFrame states no size, so
 only experience can say.
 """
 
@@ -176,7 +178,7 @@ def commit_sizes(head: Head) -> tuple[CommitSize, ...]:
 
 
 def _is_fill(snapshots: Sequence[Snapshot], position: int) -> bool:
-    """Return whether a replace stands in one version with the append before it."""
+    """Return whether a replace is in one version with the append before it."""
     version = snapshot_version(snapshots[position])
     return position > 0 and version > 0 and snapshot_version(snapshots[position - 1]) == version
 
@@ -184,13 +186,15 @@ def _is_fill(snapshots: Sequence[Snapshot], position: int) -> bool:
 def _small_files(
     head: Head, partitions: set[PartitionKey], below_bytes: int, reserved: Mapping[str, str]
 ) -> Iterator[TableFile]:
-    for file in head.files_below(below_bytes):
+    """Yield the files of these partitions that are small by their live bytes, and their delete files."""
+    for file in chain(head.files_below(below_bytes), head.shrunk_below(below_bytes), head.delete_files()):
         if comparable(file.partition) in partitions:
             yield TableFile(
                 path=file.location,
                 partition=file.partition,
-                bytes=file.bytes,
+                bytes=head.live_bytes(file),
                 rows=file.rows,
+                content=FileContent(file.content.value),
                 sorted=file.sort_order_id != 0 or clustering_of(file.location) is not None,
                 has_deletes=head.has_deletes(file),
                 encryption=file.encryption,

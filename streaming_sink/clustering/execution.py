@@ -126,7 +126,7 @@ class _Commits:
         assert isinstance(committed, Committed)
         self.version = committed.version
         self.snapshot_id = committed.replaced_snapshot_id or self.snapshot_id
-        lost: dict[Change, str] = {dropped.replace: dropped.reason for dropped in committed.dropped}
+        lost: dict[Change, str] = {dropped.change: dropped.reason for dropped in committed.dropped}
         return [
             _dropped(it, lost[replaces[it.index]]) if replaces.get(it.index) in lost else it for it in reports
         ]

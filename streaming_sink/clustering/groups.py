@@ -12,8 +12,8 @@ from streaming_sink.clustering.report import GroupReport
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupResult, GroupWritten
 from streaming_sink.tasks.encryption import KeyNames
 from streaming_sink.tasks.results import WrittenFile
+from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
-from timeline.versions.manifests import LiveFile
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,21 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
 from planners.clustering.policy import ClusteringPolicy
-from planners.model import ColumnBounds, TableFile
+from planners.model import ColumnBounds, FileContent, TableFile
 from streaming_sink.table.parquet_properties import leaf_names
 from streaming_sink.tasks.clustering.row_strategy import FileByFileStrategy, StaleReason
 from streaming_sink.tasks.clustering.strategies import make_strategy
 from timeline import names
+from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
-from timeline.versions.manifests import LiveFile, is_data
+from timeline.versions.manifests import is_data
 
 _ANOTHER_ORDER = "another order"
 
 
 def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str]) -> Iterator[TableFile]:
-    """Yield every live data file of the head, with its bounds on the policy's sort columns and, for a policy
-    that rewrites file by file, what there is to change in it.
+    """Yield every live file of the head: data files with their bounds on the policy's sort columns and, for a
+    policy that rewrites file by file, what there is to change in them; delete files, which no plan takes.
 
     `reserved`: location → the plan that has it. `committed_at` is the time that begins the file's id, in
     milliseconds (0 for a name that is not ours). Reads the manifests that are not in memory.
@@ -45,6 +46,8 @@ def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str
         for file in head.manifest_files.contents(manifest).files.values():
             known = _known(head, policy, file, bounds.get(file.location, ()), reserved.get(file.location))
             yield replace(known, outdated=changes.get(file.location))
+    for delete in head.delete_files():
+        yield _known(head, policy, delete, (), None)
 
 
 def _stale_reason(policy: ClusteringPolicy, schema: Schema) -> StaleReason | None:
@@ -66,8 +69,9 @@ def _known(
     return TableFile(
         path=file.location,
         partition=file.partition,
-        bytes=file.bytes,
+        bytes=head.live_bytes(file),
         rows=file.rows,
+        content=FileContent(file.content.value),
         sorted=order is not None,
         has_deletes=head.has_deletes(file),
         encryption=file.encryption,

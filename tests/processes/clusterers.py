@@ -25,8 +25,8 @@ from timeline.versions.pending import pending_plans
 if TYPE_CHECKING:
     from tests.processes.writers import Plan
     from timeline.plans.claims import Claim
+    from timeline.versions.entries import LiveFile
     from timeline.versions.head import Head
-    from timeline.versions.manifests import LiveFile
 
 _PATIENCE_SECONDS = 0.2
 _LEAST, _MOST = 3, 6

@@ -110,7 +110,7 @@ def commit(
     if isinstance(outcome, Committed):
         sim.met["fork or race lost, then won"] += outcome.attempts > 1
         sim.met["replace dropped"] += len(outcome.dropped)
-        dropped = [f.file_path for d in outcome.dropped for f in d.replace.added]
+        dropped = [f.file_path for d in outcome.dropped for f in d.change.added]
         if dropped:
             sim.oracle.failed(dropped, "replace dropped")
     return outcome
@@ -126,5 +126,5 @@ def _delete_what_failed(sim: Simulation, process: Process, written: Sequence[str
 
 
 def outputs(replaces: Sequence[Replace], outcome: Committed) -> list[str]:
-    dropped = {id(d.replace) for d in outcome.dropped}
+    dropped = {id(d.change) for d in outcome.dropped}
     return [file.file_path for r in replaces if id(r) not in dropped for file in r.added]

@@ -16,14 +16,17 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from timeline import table
-from timeline.commit import conflicts, draft, publish, succession
-from timeline.commit.draft import Attempts
+from timeline.commit import conflicts, publish, standing, succession
+from timeline.commit.attempts import Attempts
+from timeline.commit.changes import Intent, RaiseFence, Replace, Withdraw
+from timeline.commit.draft import Draft
+from timeline.commit.snapshots import AppendWriter
 from timeline.maintenance import orphans
 from timeline.plans import claims, instants, reservations
 from timeline.retention import garbage, policy
 from timeline.table import Table
 from timeline.versions import pending, transactions
+from timeline.versions.deletes import DeleteIndex
 from timeline.versions.version_log import VersionLog
 
 
@@ -73,32 +76,32 @@ def _rewritten(function: Callable[..., Any], words: str, instead: str) -> Any:
     return rewritten.fget if isinstance(rewritten, property) else rewritten
 
 
-def only_once(attempts: Attempts, check: Callable[..., Any]) -> Callable[..., Any]:
+def only_once(intent: Intent, check: Callable[..., Any]) -> Callable[..., Any]:
     """Return a check that looks at the first head only."""
 
     def checked(*args: Any) -> Any:
-        if "checked" not in attempts.__dict__:
-            attempts.__dict__["checked"] = check(*args)
-        return attempts.__dict__["checked"]
+        if "checked" not in intent.__dict__:
+            intent.__dict__["checked"] = check(*args)
+        return intent.__dict__["checked"]
 
     return checked
 
 
-def mixed_manifest(attempts: Attempts, state: Any) -> list[Any]:
+def mixed_manifest(writer: AppendWriter, draft: Draft) -> list[Any]:
     """Write one manifest of what the head's first one holds and of what is appended, merged."""
     from timeline import names
-    from timeline.versions.manifests import added_entry, existing_entry
+    from timeline.versions.entries import added_entry, existing_entry
 
-    carried = state.carried()
+    carried = draft.carried_manifests()
     if not carried:
-        return attempts._append_manifests
-    entries = [existing_entry(entry) for entry in attempts.manifest_files.entries(carried[0])]
-    entries += [added_entry(attempts._snapshot_id, file) for file in attempts.intent.appended]
-    path = names.manifest_path(attempts._new_id(state.now_ms))
-    spec, schema = state.head.metadata.specs()[0], state.head.schema
-    state.manifests = tuple(m for m in state.manifests if m is not carried[0])
-    written = attempts.manifest_files.write_manifest(path, spec, schema, attempts._snapshot_id, entries)
-    attempts._append_files[written.manifest_path] = list(attempts.intent.appended)
+        return writer._manifests
+    entries = [existing_entry(entry) for entry in writer.manifest_files.entries(carried[0])]
+    entries += [added_entry(writer._snapshot_id, file) for file in writer.intent.appended_files]
+    path = names.manifest_path(draft.new_id())
+    spec, schema = draft.head.metadata.specs()[0], draft.head.schema
+    draft.manifests = tuple(m for m in draft.manifests if m is not carried[0])
+    written = writer.manifest_files.write_manifest(path, spec, schema, writer._snapshot_id, entries)
+    writer._files[written.manifest_path] = list(writer.intent.appended_files)
     return [written]
 
 
@@ -114,7 +117,7 @@ SWITCHES = (
     Switch("R1", "only the base file is looked for", publish, "_confirm",
            "if _descends(head, candidate, standing, log):",
            "if ours.number - 1 in listing.versions:"),
-    Switch("R1", "a commit older than the head's memory passes for lost", table, "_standing",
+    Switch("R1", "a commit older than the head's memory passes for lost", standing, "judge_standing",
            "state = head.transaction(txn.app_id)", "return Standing.LOST", stormy=True),
     Switch("R1", "a commit older than the head's memory passes for committed", publish,
            "_descends", "verdict = standing(head, candidate)", "verdict = Standing.COMMITTED"),
@@ -165,15 +168,14 @@ SWITCHES = (
            "table.commit([RaiseFence(cutoff)])", "pass"),
     Switch("R6", "the cleaner does not look again behind its fence", orphans, "remove_orphan_files",
            "referred.add(table.refresh())", "pass"),
-    Switch("R6", "manifests from below the fence are committed", Attempts, "_add_append",
-           'if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._append_manifests):',
+    Switch("R6", "manifests from below the fence are committed", AppendWriter, "add_snapshot",
+           'if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._manifests):',
            "if False:", stormy=True),
-    Switch("R6", "a replace's files from below the fence are committed", Attempts, "_valid_replaces",
-           "conflicts.check_files_are_above_the_fence(state.head,", "(lambda *unchecked: None)(state.head,",
+    Switch("R6", "a replace's files from below the fence are committed", conflicts, "check_conflicts",
+           "check_files_are_above_the_fence(head, intent.rewritten_files)", "pass",
            stormy=True),
-    Switch("R6", "the fence sinks", Attempts, "_finish",
-           'raised = max(head.properties.get(properties.GC_CUTOFF, ""), change.cutoff)',
-           "raised = change.cutoff", stormy=True),
+    Switch("R6", "the fence sinks", RaiseFence, "apply",
+           "max(known, self.cutoff)", "self.cutoff", stormy=True),
     # ------------------------------------------------------------------------------------------ expiry
     Switch("R7", "files go as soon as their snapshots expire", garbage, "sweep",
            "elif later < SAFE_DISTANCE or age_ms < grace_ms:", "elif False:"),
@@ -204,8 +206,9 @@ SWITCHES = (
            "near = version - snapshot_version(group[-1]) < SAFE_DISTANCE", "near = False"),
     # ---------------------------------------------------------------------------------- building on a head
     Switch("R8", "a retry carries the manifests of the head that it lost on", Attempts, "build",
-           "_Building(head, head.manifests, now_ms)",
-           "_Building(head, self.__dict__.setdefault('_first', head.manifests), now_ms)"),
+           "draft = Draft.begin(head, self.manifest_files, self.environment, intent.summary)",
+           "draft = Draft.begin(head, self.manifest_files, self.environment, intent.summary)\n"
+           "    draft.manifests = self.__dict__.setdefault('_first', head.manifests)"),
     # ----------------------------------------------------------------------------------- clustering plans
     Switch("R11", "a claim takes the place of another's", claims, "take_claim",
            "outcome = store.create(path, claim_bytes(executor, 0))",
@@ -226,19 +229,20 @@ SWITCHES = (
            "        if (file_id := names.file_id(listed.path))"),
     Switch("R12", "a plan times out before enough later versions exist", reservations, "has_timed_out",
            " and head.number - plan.version >= SAFE_DISTANCE", ""),
-    Switch("R13", "a late executor's commit passes though nothing of it fits", table, "_does_something",
-           "_withdraws(change, candidate) if isinstance(change, Withdraw) else",
-           "isinstance(change, Withdraw) or", stormy=True),
+    Switch("R13", "a late executor's commit passes though nothing of it fits", Withdraw, "find_idleness",
+           'return f"the plan is not pending: {self.plan_id}"', "return None", stormy=True),
     Switch("R12", "a version carries the writer's own time", succession, "commit_time",
            "max(environment.now_ms(), head.metadata.last_updated_ms + 1)", "environment.now_ms()"),
-    Switch("R12", "append and replace carry one time", Attempts, "_add_snapshot",
-           "state.now_ms + len(state.snapshots)", "state.now_ms"),
-    Switch("R13", "a replace commits though an input is not live", conflicts, "why_replace_must_be_dropped",
+    Switch("R12", "append and replace carry one time", Draft, "add_snapshot",
+           "self.now_ms + len(self.snapshots)", "self.now_ms"),
+    Switch("R13", "a replace commits though an input is not live", Replace, "find_conflict",
            'return f"another commit has replaced an input: {location}"', "continue"),
-    Switch("R13", "a replace commits though an input has deletes", conflicts, "why_replace_must_be_dropped",
+    Switch("R13", "a replace commits though an input has deletes", Replace, "find_conflict",
            "if head.has_deletes(live):", "if False:"),
-    Switch("R13", "two groups of a commit take one file", conflicts, "why_replace_must_be_dropped",
-           "if location in taken:", "if False:"),
+    Switch("R13", "deletes that name their data file are ignored", DeleteIndex, "__init__",
+           "self._by_file[location].append(delete)", "pass"),
+    Switch("R13", "two groups of a commit take one file", Replace, "find_conflict",
+           "if location in beside.taken:", "if False:"),
     Switch("R16", "another query's checkpoint is accepted", transactions, "_is_another_query",
            "state.query_id != txn.query_id", "False"),
     Switch("R16", "a takeover names no query", transactions, "check_transaction",
@@ -250,34 +254,34 @@ SWITCHES = (
            "if txn.batch < state.batch:", "if False:"),
     Switch("R16", "a superseded run goes on", transactions, "check_transaction",
            "if (state.epoch, state.run_id) != (txn.epoch, txn.run_id):", "if False:"),
-    Switch("R16", "the state is checked once, not on every head", Table, "_build",
+    Switch("R16", "the state is checked once, not on every head", conflicts, "check_conflicts",
            "epoch = check_transaction(",
-           f"epoch = {_HERE}.only_once(attempts, check_transaction)("),
-    Switch("R16", "the state is not committed with the batch", Attempts, "_finish",
-           "table_properties[txn.key] =", "_ ="),
+           f"epoch = {_HERE}.only_once(intent, check_transaction)("),
+    Switch("R16", "the state is not committed with the batch", Draft, "record_transaction",
+           "self.properties[transaction.key] =", "_ ="),
     Switch("R17", "a new table at the location passes for the old one", conflicts, "check_table_is_the_same",
            "if str(head.metadata.table_uuid) != table_uuid:", "if False:"),
     Switch("R19", "all versions but the highest are deleted", policy, "versions_to_delete",
            "number <= highest - VERSIONS_ALWAYS_KEPT", "number < highest"),
     Switch("R19", "the hint is not refreshed before a version goes", VersionLog, "write_hint",
            "self.store.overwrite(HINT_PATH, hint_text(number))", "pass"),
-    Switch("R21", "an append merges manifests", Attempts, "_add_append",
-           "self._append_manifests,\n        state.carried(),",
-           f"{_HERE}.mixed_manifest(self, state),\n        state.carried(),"),
-    Switch("R21", "a summary counts a file too few", Attempts, "_add_snapshot",
+    Switch("R21", "an append merges manifests", AppendWriter, "add_snapshot",
+           "self._manifests,\n        draft.carried_manifests(),",
+           f"{_HERE}.mixed_manifest(self, draft),\n        draft.carried_manifests(),"),
+    Switch("R21", "a summary counts a file too few", Draft, "add_snapshot",
            "operation, added, removed,", "operation, list(added)[1:], removed,"),
-    Switch("R21", "a manifest that could not be written again is left out", Attempts, "prepare",
+    Switch("R21", "a manifest that could not be written again is left out", AppendWriter, "prepare",
            "manifests, written = [], {}",
            "manifests, written = [], {}\n"
-           "    self._append_manifests, self._append_files = manifests, written", rare=True),
-    Switch("R22", "the append is in the snapshot log", Attempts, "_finish",
+           "    self._manifests, self._files = manifests, written", rare=True),
+    Switch("R22", "the append is in the snapshot log", Draft, "finish",
            "SnapshotLogEntry(snapshot_id=current.snapshot_id, timestamp_ms=current.timestamp_ms),",
            "*(SnapshotLogEntry(snapshot_id=s.snapshot_id, timestamp_ms=s.timestamp_ms)"
-           " for s in state.snapshots),"),
-    Switch("R22", "the replace does not continue its append", draft._Building, "parent_id",
+           " for s in self.snapshots),"),
+    Switch("R22", "the replace does not continue its append", Draft, "parent_id",
            "self.snapshots[-1].snapshot_id if self.snapshots else self.head.", "self.head."),
-    Switch("R22", "sequence numbers skip", Attempts, "_add_snapshot",
-           "state.sequence_number + 1", "state.sequence_number + 2"),
+    Switch("R22", "sequence numbers skip", Draft, "add_snapshot",
+           "self.sequence_number + 1", "self.sequence_number + 2"),
 )  # fmt: skip
 
 ELSEWHERE = (
@@ -292,6 +296,11 @@ ELSEWHERE = (
     ("R18", "a store that ignores the condition", "the probe's tests in tests/unit/timeline/stores"),
     ("R19", "versions whose time the deleter does not know are deleted", "a unit test of its own"),
     ("R23", "field ids and sizes in Parquet", "the readers' tests in tests/readers"),
+    (
+        "features",
+        "a writer commits though the table requires a feature that it lacks",
+        "tests/unit/timeline/test_required_features.py",
+    ),
 )
 """Rules that a memory store cannot show broken, and what catches them."""
 

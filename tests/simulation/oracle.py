@@ -388,7 +388,10 @@ class Oracle:
     ) -> None:
         for uri in removed:
             sequence, partition = before.files.live[uri]
-            if any(at >= sequence and where == partition for at, where in before.files.deletes):
+            if any(
+                at >= sequence and (where == partition if only is None else only == uri)
+                for at, where, only in before.files.deletes
+            ):
                 raise ViolationError(f"version {member.number} rewrites a file with deletes (R13): {uri}")
 
     def _check_transactions(self, before: Member, member: Member, works: list[Work]) -> None:

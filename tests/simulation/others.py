@@ -29,7 +29,7 @@ from tests.simulation.simulation import (
 from tests.unit.timeline import world
 from timeline import names
 from timeline.commit import conflicts
-from timeline.commit.draft import Candidate
+from timeline.commit.attempts import Candidate
 from timeline.commit.publish import Standing, publish
 from timeline.errors import (
     CommitConflictError,
@@ -40,8 +40,8 @@ from timeline.errors import (
 from timeline.plans.clustering import CLUSTERING
 from timeline.stores.base import Store
 from timeline.table import Table
+from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
-from timeline.versions.manifests import LiveFile
 
 
 def tag(sim: Simulation) -> Body:
@@ -80,7 +80,9 @@ def _change_metadata(sim: Simulation, process: Process, update: Callable[[Head],
 
 
 def delete_rows(sim: Simulation, times: int) -> Body:
-    """Another engine adds position deletes to a partition: its older files are then left alone (R13)."""
+    """Another engine adds position deletes to a partition, or to one file of it: the older files of the
+    partition, or this one, are then left alone (R13).
+    """
 
     def body(actor: Actor) -> None:
         process = sim.calm_process(actor)
@@ -95,10 +97,13 @@ def delete_rows(sim: Simulation, times: int) -> Body:
             delete = world.data_file(
                 location, 1, partition=Record(p), content=DataFileContent.POSITION_DELETES
             )
+            if live := _files_of(sim, process, table, p):
+                one = sim.random.choice(live)
+                world.bound_paths(delete, one, one)
 
             def build(head: Head | None, table: Table = table, delete: DataFile = delete) -> Candidate:
                 assert head is not None
-                conflicts.check_files_are_above_the_fence(head, [delete.file_path])
+                conflicts.check_files_are_above_the_fence(head, [delete])
                 return world._with_deletes(table, head, delete)
 
             try:
@@ -108,6 +113,18 @@ def delete_rows(sim: Simulation, times: int) -> Body:
                 sim.meet(f"deletes: {type(failure).__name__}")
 
     return body
+
+
+def _files_of(sim: Simulation, process: Process, table: Table, p: int) -> list[str]:
+    """The live files of a partition, half of the time; else none, and the deletes are the partition's."""
+    if sim.random.random() < 0.5:
+        return []
+    return (
+        patiently(
+            sim, process, lambda: sorted(f.location for f in table.head.live_files() if f.partition == (p,))
+        )
+        or []
+    )
 
 
 def make_again(sim: Simulation) -> Body:

@@ -12,6 +12,8 @@ from typing import Any
 from tests.simulation.avro import read_avro
 
 OURS = "streaming-sink."
+PATH = 2147483546
+"""Field id of the path in a position-delete file."""
 ADDED, DELETED = 1, 2
 """Status of a manifest's entry; 0 is one that exists."""
 
@@ -26,8 +28,8 @@ class SnapshotFiles:
 
     live: dict[str, tuple[int, int]]
     """Data file → (sequence number, partition)."""
-    deletes: list[tuple[int, int]]
-    """(sequence number, partition) of delete files."""
+    deletes: list[tuple[int, int, str | None]]
+    """(sequence number, partition, the one data file that it names) of delete files."""
     objects: frozenset[str]
     """Everything that a reader of the snapshot may open."""
 
@@ -101,7 +103,7 @@ class RawTable:
                     at = manifest["sequence_number"] if sequence is None else sequence
                     objects.add(file["file_path"])
                     if manifest["content"] == 1:
-                        deletes.append((at, file["partition"]["p"]))
+                        deletes.append((at, file["partition"]["p"], _only_file(file)))
                     elif file["file_path"] in live:
                         raise ViolationError(f"a file is live twice: {file['file_path']}")
                     else:
@@ -117,6 +119,15 @@ class RawTable:
                 raise ViolationError(f"a version refers to metadata that does not exist: {uri}")
             self._entries[uri] = read_avro(data)
         return self._entries[uri]
+
+
+def _only_file(delete: dict[str, Any]) -> str | None:
+    """The data file that a delete file names, where its paths have one and the same value as bounds."""
+    lower, upper = (
+        {pair["key"]: pair["value"] for pair in delete[bounds] or ()}.get(PATH)
+        for bounds in ("lower_bounds", "upper_bounds")
+    )
+    return lower.decode() if lower is not None and lower == upper else None
 
 
 def _pending(text: str) -> dict[str, tuple[int, int]]:

@@ -42,8 +42,8 @@ from timeline.errors import (
 )
 from timeline.plans.reservations import Reservations
 from timeline.table import AlreadyCommitted, Committed, Table
+from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
-from timeline.versions.manifests import LiveFile
 from timeline.versions.transactions import Transaction
 
 

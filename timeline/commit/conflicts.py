@@ -1,5 +1,5 @@
-"""The checks that a commit must pass against the head, one named sentence each. The list is the
-specification.
+"""The checks that a commit must pass against the head that it is to follow. `check_conflicts` is the
+specification: each check is one named sentence, and they apply in this order.
 
 =====================  ======  ==================================  ==========================  =============
 mine over theirs       append  fill, clustering                    deletes added               schema changed
@@ -7,77 +7,93 @@ mine over theirs       append  fill, clustering                    deletes added
 append                 ok      ok                                  ok                          checked again
 replace (fill, group)  ok      dropped unless its inputs are live  dropped if one has deletes  dropped
 =====================  ======  ==================================  ==========================  =============
+
+The rows of the table are `find_conflict` of the change's class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from timeline import names, properties
-from timeline.commit.changes import Replace
+from timeline.commit.changes import Beside, Change, Dropped, Intent
 from timeline.errors import CommitConflictError, SchemaMismatchError
+from timeline.features import check_features_are_known
 from timeline.versions.head import Head
-from timeline.versions.manifests import LiveFile
+from timeline.versions.transactions import check_transaction
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a commit may do on a head."""
+
+    epoch: int | None
+    """The epoch to commit the batch under; None for a commit without a transaction."""
+    kept: tuple[Change, ...]
+    dropped: tuple[Dropped, ...]
+
+
+def check_conflicts(intent: Intent, head: Head) -> Verdict | None:
+    """Return what of a commit still fits the head, or None where its batch was committed before.
+
+    Raises CommitConflictError, SchemaMismatchError, UnknownFeatureError, CheckpointRegressionError or
+    FencedError where the commit does not fit; nothing of it is then live.
+    """
+    check_table_is_the_same(head, intent.table_uuid)
+    check_features_are_known(head.properties, head.metadata.location)
+    epoch = None
+    if (transaction := intent.transaction) is not None:
+        epoch = check_transaction(head.transaction(transaction.app_id), transaction)
+        if epoch is None:
+            return None
+    check_appended_files_fit_the_schema(head, intent)
+    check_files_have_a_known_spec(head, (*intent.appended_files, *intent.rewritten_files))
+    check_files_are_above_the_fence(head, intent.appended_files)
+    check_files_are_above_the_fence(head, intent.rewritten_files)
+    check_files_are_not_live(head, intent.appended_files)
+    kept, dropped = drop_changes_that_no_longer_fit(head, intent)
+    check_something_is_left(head, kept, dropped)
+    return Verdict(epoch, kept, dropped)
 
 
 def check_table_is_the_same(head: Head, table_uuid: str) -> None:
-    """The table was not dropped and made again under this commit."""
+    """The table was not dropped and created again under this commit."""
     if str(head.metadata.table_uuid) != table_uuid:
         raise CommitConflictError(
             "the table was dropped and created again while this commit ran, and nothing of the commit is"
             f" live; restart the query if the new table is the one that you mean: was {table_uuid}, is"
-            f" {head.metadata.table_uuid}"
+            f" {head.metadata.table_uuid}",
+            location=head.metadata.location,
+            version=head.number,
         )
 
 
-def check_files_are_above_the_fence(head: Head, locations: Iterable[str]) -> None:
-    """No added file is old enough for the garbage collection to have taken it (R6)."""
-    cutoff = head.properties.get(properties.GC_CUTOFF)
-    if cutoff is None:
-        return
-    for location in locations:
-        file_id = names.file_id(location)
-        if file_id is not None and file_id < cutoff:
-            raise CommitConflictError(
-                f"this file was written before the table's garbage cutoff {cutoff} and may be deleted"
-                f" already; nothing of the commit is live, write the batch again: {location}"
-            )
-
-
-def check_files_are_not_live(head: Head, locations: Set[str]) -> None:
-    """No appended file is in the table already, as far as the manifests in memory tell: its rows would count
-    twice. This is for callers without a transaction, who commit again after an unknown outcome.
+def check_appended_files_fit_the_schema(head: Head, intent: Intent) -> None:
+    """Rows written under another schema still mean the same under the head's: no field was dropped, narrowed
+    or made required.
     """
-    for manifest in head.manifests:
-        contents = head.manifest_files.known(manifest)
-        if contents is not None and (known := locations & contents.files.keys()):
-            raise CommitConflictError(
-                "a file of this append is in the table already, and its rows would count twice; nothing more"
-                f" of the commit is live: {min(known)}"
-            )
-
-
-def check_appended_files_fit_the_schema(head: Head, schema_id: int) -> None:
-    """Rows written under another schema still mean the same under the head's: no field gone, none narrowed,
-    none newly required.
-    """
-    if schema_id == head.schema.schema_id:
+    if not intent.appended_files or intent.schema_id == head.schema.schema_id:
         return
-    written = head.metadata.schema_by_id(schema_id)
+    written = head.metadata.schema_by_id(intent.schema_id)
     if written is None:
         raise CommitConflictError(
-            f"the files were written under schema {schema_id}, which the table no longer has; nothing of the"
-            " commit is live, write the batch again"
+            f"the files were written under schema {intent.schema_id}, which the table no longer has; nothing"
+            " of the commit is live, write the batch again",
+            location=head.metadata.location,
+            version=head.number,
         )
     if problem := _first_misfit(written, head.schema):
         raise SchemaMismatchError(
             "the table's schema changed while the batch was written, and its rows no longer fit:"
             f" {problem}. Nothing of the batch is live; change the stream, or the table back, and restart the"
-            " query on its checkpoint"
+            " query on its checkpoint",
+            location=head.metadata.location,
+            version=head.number,
         )
 
 
@@ -88,47 +104,75 @@ def check_files_have_a_known_spec(head: Head, files: Iterable[DataFile]) -> None
         if file.spec_id not in known:
             raise CommitConflictError(
                 f"the file has partition spec {file.spec_id}, which the table no longer has; nothing of the"
-                f" commit is live, write the batch again: {file.file_path}"
+                f" commit is live, write the batch again: {file.file_path}",
+                location=head.metadata.location,
+                version=head.number,
+                files=[file.file_path],
             )
 
 
-def why_replace_must_be_dropped(
-    head: Head, replace: Replace, appended: Set[str], taken: Set[str], schema_id: int
-) -> str | None:
-    """Return why a replace no longer fits the head, or None if it does (R13).
+def check_files_are_above_the_fence(head: Head, files: Iterable[DataFile]) -> None:
+    """No added file is old enough for the garbage collection to have deleted it (R6)."""
+    cutoff = head.properties.get(properties.GC_CUTOFF)
+    if cutoff is None:
+        return
+    for file in files:
+        file_id = names.file_id(file.file_path)
+        if file_id is not None and file_id < cutoff:
+            raise CommitConflictError(
+                f"this file was written before the table's garbage cutoff {cutoff} and may be deleted"
+                f" already; nothing of the commit is live, write the batch again: {file.file_path}",
+                location=head.metadata.location,
+                version=head.number,
+                files=[file.file_path],
+            )
 
-    `appended` are the files that the same commit appends; `taken` those that an earlier replace of this
-    commit removes.
+
+def check_files_are_not_live(head: Head, files: Iterable[DataFile]) -> None:
+    """No appended file is in the table already, as far as the cached manifests show: its rows would count
+    twice. This is for callers without a transaction, who commit again after an unknown outcome.
     """
-    if schema_id != head.schema.schema_id:
-        return f"the table's schema changed from {schema_id} to {head.schema.schema_id}"
-    for location in sorted(replace.removed):
-        if location in taken:
-            return f"another replace of this commit takes the same file: {location}"
-        if location in appended:
-            continue
-        live = head.find_live(location)
-        if live is None:
-            return f"another commit has replaced an input: {location}"
-        if head.has_deletes(live):
-            return f"an input has deletes: {location}"
-    return None
+    locations = {file.file_path for file in files}
+    for manifest in head.manifests:
+        contents = head.manifest_files.known(manifest)
+        if contents is not None and (known := locations & contents.files.keys()):
+            raise CommitConflictError(
+                "a file of this append is in the table already, and its rows would count twice; nothing more"
+                f" of the commit is live: {min(known)}",
+                location=head.metadata.location,
+                version=head.number,
+                files=sorted(known),
+            )
 
 
-def check_replace_keeps_rows(head: Head, replace: Replace, appended: dict[str, LiveFile]) -> None:
-    """A replace adds as many rows as it removes. ValueError if not: that is a fault of whoever planned it."""
-    removed = sum(
-        (appended.get(location) or head.find_live(location) or _GONE).rows for location in replace.removed
-    )
-    added = sum(file.record_count for file in replace.added)
-    if removed != added:
-        raise ValueError(
-            f"a replace must keep its rows: it removes {removed} and adds {added} rows; removed"
-            f" {sorted(replace.removed)}"
+def drop_changes_that_no_longer_fit(
+    head: Head, intent: Intent
+) -> tuple[tuple[Change, ...], tuple[Dropped, ...]]:
+    """A change that no longer fits the head is left out alone, with the reason; the others stay (R13)."""
+    appended = {file.file_path: file.record_count for file in intent.appended_files}
+    kept: list[Change] = []
+    dropped: list[Dropped] = []
+    taken: set[str] = set()
+    for change in intent.changes:
+        reason = change.find_conflict(head, intent.schema_id, Beside(appended, taken))
+        if reason is None:
+            kept.append(change)
+            taken |= change.inputs
+        else:
+            dropped.append(Dropped(change, reason))
+    return tuple(kept), tuple(dropped)
+
+
+def check_something_is_left(head: Head, kept: Sequence[Change], dropped: Sequence[Dropped]) -> None:
+    """A commit of which changes were dropped still does something."""
+    if dropped and not any(change.find_idleness(head) is None for change in kept):
+        reasons = "; ".join(each.reason for each in dropped)
+        raise CommitConflictError(
+            f"nothing of this commit is live; plan it again: {reasons}",
+            location=head.metadata.location,
+            version=head.number,
+            files=sorted({location for each in dropped for location in each.change.inputs}),
         )
-
-
-_GONE = LiveFile("", 0, (), 0, 0, 0, 0)
 
 
 def _first_misfit(written: Schema, current: Schema) -> str | None:

@@ -24,7 +24,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type
 
 from timeline import properties
 from timeline.clock import Environment
-from timeline.commit.draft import Candidate
+from timeline.commit.attempts import Candidate
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,

@@ -13,7 +13,7 @@ from timeline.versions.head import Head
 from timeline.versions.version_file import Version
 
 
-def place(commit_id: str, parent: Version | None, probed: str | None) -> dict[str, str]:
+def lineage_properties(commit_id: str, parent: Version | None, probed: str | None) -> dict[str, str]:
     """Return the properties that place a version after its parent."""
     recent = () if parent is None else parent.recent_commits[1 - properties.RECENT_COMMITS_KEPT :]
     stated = {
@@ -55,12 +55,12 @@ def metadata_log(
     return [*metadata.metadata_log[max(0, len(metadata.metadata_log) + 1 - most) :], entry]
 
 
-def without(snapshots: list[Snapshot], expired: frozenset[int]) -> list[Snapshot]:
+def drop_expired_snapshots(snapshots: list[Snapshot], expired: frozenset[int]) -> list[Snapshot]:
     """Return the snapshots that have not expired."""
     return [s for s in snapshots if s.snapshot_id not in expired] if expired else snapshots
 
 
-def log_without(log: list[SnapshotLogEntry], expired: frozenset[int]) -> list[SnapshotLogEntry]:
+def drop_expired_log_entries(log: list[SnapshotLogEntry], expired: frozenset[int]) -> list[SnapshotLogEntry]:
     """Return the log after the last expired snapshot: entries before it would be a history with holes."""
     if not expired:
         return log

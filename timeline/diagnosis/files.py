@@ -15,7 +15,8 @@ from timeline.diagnosis.findings import Finding, Severity, count, some
 from timeline.errors import CorruptTableError
 from timeline.stores.base import Store
 from timeline.stores.local import is_unfinished
-from timeline.versions.manifests import LiveFile, ManifestFiles
+from timeline.versions.entries import LiveFile
+from timeline.versions.manifests import ManifestFiles
 from timeline.versions.version_file import Version
 
 _T = TypeVar("_T")

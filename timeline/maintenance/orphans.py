@@ -11,6 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline import names, properties
 from timeline.commit.changes import RaiseFence
 from timeline.errors import CorruptTableError
+from timeline.features import check_features_are_known
 from timeline.retention.deletions import Deletion, Deletions, Kind
 from timeline.retention.expired import pending_notes, read_note
 from timeline.table import Table
@@ -44,6 +45,8 @@ def remove_orphan_files(
         )
     store = table.store
     head = table.refresh()
+    if not dry_run:
+        check_features_are_known(head.properties, store.location)
     age_ms = older_than // timedelta(milliseconds=1)
     cutoff = names.ulid_floor(max(head.metadata.last_updated_ms - age_ms, 0))
     referred = _Referred(table)

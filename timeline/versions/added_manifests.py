@@ -1,7 +1,8 @@
-"""What a version tells of the manifests that it appended: who lost a race to it need not read its list.
+"""The manifests that a version added, described in one of its properties: this lets the loser of a race
+rebase without reading the winner's list.
 
-That is one of the four requests, each after the other, that a lost race costs. Where a version tells nothing,
-as after a replace, or where what it tells was damaged, its list is read.
+The list is one of the four requests, each after the other, that a lost race costs. It is read where a version
+describes nothing, as after a replace, or where the description was damaged.
 """
 
 from __future__ import annotations
@@ -17,21 +18,23 @@ from timeline.versions.head import Head
 from timeline.versions.version_file import Version
 
 _SUMMARIES, _KEY_METADATA = 13, 14
-"""Places of fields in a manifest list's entry (Iceberg spec, manifest lists)."""
+"""Positions of fields in a manifest list's entry (Iceberg spec, manifest lists)."""
 
 
-def carried(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
-    """Return the manifests that still hold live files; the others have told what they deleted."""
+def carried_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
+    """Return the manifests that still hold live files; the others only list what they removed."""
     return [m for m in manifests if m.has_added_files() or m.has_existing_files()]
 
 
-def told(version: int, manifests: Sequence[ManifestFile]) -> str:
-    """Return what `version` says of the manifests that it puts before those carried from its parent."""
+def describe_manifests(version: int, manifests: Sequence[ManifestFile]) -> str:
+    """Return the property in which `version` describes the manifests that it puts before those carried from
+    its parent.
+    """
     return json.dumps({"version": version, "manifests": [_plain(each) for each in manifests]})
 
 
 def manifests_after(base: Head, winner: Version) -> tuple[ManifestFile, ...] | None:
-    """Return the manifests of the version after `base`, or None where only its list tells them."""
+    """Return the manifests of the version after `base`, or None where only its list names them."""
     stated = winner.metadata.properties
     if stated.get(properties.PARENT_COMMIT_ID) != base.version.commit_id:
         return None
@@ -39,13 +42,13 @@ def manifests_after(base: Head, winner: Version) -> tuple[ManifestFile, ...] | N
         known = json.loads(stated.get(properties.APPENDED_MANIFESTS, ""))
         if known["version"] != winner.number:
             return None
-        return (*map(_manifest, known["manifests"]), *carried(base.manifests))
+        return (*map(_manifest, known["manifests"]), *carried_manifests(base.manifests))
     except (ValueError, LookupError, TypeError):
         return None
 
 
 def _plain(manifest: ManifestFile) -> list[Any]:
-    values: list[Any] = [manifest[place] for place in range(_SUMMARIES)]
+    values: list[Any] = [manifest[position] for position in range(_SUMMARIES)]
     values[3] = int(manifest.content)
     summaries = [
         [each.contains_null, each.contains_nan, _hex(each.lower_bound), _hex(each.upper_bound)]

@@ -1,4 +1,4 @@
-"""Iceberg's metadata records as Avro files: pyiceberg says what stands in them, fastavro encodes them.
+"""Iceberg's metadata records as Avro files: pyiceberg defines their fields, fastavro encodes them.
 
 pyiceberg's own encoder is Python, and derives the Avro schema anew for every file: a short list takes it six
 times as long, and one of fifty manifests half as long again.
@@ -41,14 +41,14 @@ _Convert = Callable[[Any], Any]
 
 
 class AvroFormat:
-    """The Avro files that hold records of one schema, whose fields stand in its order.
+    """The Avro files that hold records of one schema, whose fields have its order.
 
     ValueError where two fields have one name as Avro spells them, or one has none: some readers would refuse
     the file, and others take one field for the other.
     """
 
     def __init__(self, schema: Schema, name: str) -> None:
-        avro = _named_apart(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name), set())
+        avro = _rename_doubles(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name), set())
         self._schema = fastavro.parse_schema(avro)
         self._convert = _struct(schema.as_struct(), avro)
 
@@ -68,15 +68,15 @@ class AvroFormat:
         return written.getvalue()
 
 
-def _named_apart(avro: Any, names: set[str]) -> Any:
+def _rename_doubles(avro: Any, names: set[str]) -> Any:
     """Return a schema that defines no name twice. Avro refuses that, and pyiceberg gives two decimals of one
     precision one name. Its reader knows no references to a type, so the second one gets a name of its own.
     """
     if isinstance(avro, list):
-        return [_named_apart(each, names) for each in avro]
+        return [_rename_doubles(each, names) for each in avro]
     if not isinstance(avro, dict):
         return avro
-    apart = {key: _named_apart(value, names) if key in _NESTED else value for key, value in avro.items()}
+    apart = {key: _rename_doubles(value, names) if key in _NESTED else value for key, value in avro.items()}
     if avro.get("type") == "fixed":
         if avro["name"] in names:
             apart["name"] = f"{avro['name']}_{len(names)}"

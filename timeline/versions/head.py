@@ -1,4 +1,4 @@
-"""One version of the table with its live files, and what it remembers of each application."""
+"""One version of the table with its live files, its deletes, and the state of each application."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pyiceberg.table.sorting import SortOrder
 from timeline import properties
 from timeline.errors import CorruptTableError
 from timeline.names import version_path
-from timeline.versions.manifests import LiveFile, ManifestFiles, is_data
+from timeline.versions.deletes import DeleteIndex
+from timeline.versions.entries import LiveFile
+from timeline.versions.manifests import ManifestFiles, is_data
 from timeline.versions.transactions import TransactionState, state_of
 from timeline.versions.version_file import Version
 
 
 @dataclass(frozen=True)
 class Head:
-    """A version with the manifests of its current snapshot. Immutable: what is read from it stays true of
-    that version.
-    """
+    """A version with the manifests of its current snapshot. Immutable."""
 
     version: Version
     manifests: tuple[ManifestFile, ...]
@@ -58,13 +58,15 @@ class Head:
             return None
         # The newest snapshot is the last of the list, so this looks from the end.
         current = self.metadata.current_snapshot_id
-        found = next((s for s in reversed(self.metadata.snapshots) if s.snapshot_id == current), None)
-        if found is None:
+        snapshot = next((s for s in reversed(self.metadata.snapshots) if s.snapshot_id == current), None)
+        if snapshot is None:
             raise CorruptTableError(
                 f"version {self.number} names snapshot {current} as current and does not hold it; nothing was"
-                f" changed. Restore {version_path(self.number)} from a copy: {self.metadata.location}"
+                f" changed. Restore {version_path(self.number)} from a copy: {self.metadata.location}",
+                location=self.metadata.location,
+                version=self.number,
             )
-        return found
+        return snapshot
 
     @property
     def counted_commits(self) -> int:
@@ -94,25 +96,34 @@ class Head:
 
     def find_live(self, location: str) -> LiveFile | None:
         """Return a live data file by its location, or None if it is not live."""
-        # Newest manifests come first, and the files that are looked for are new.
+        # The newest manifests come first, and callers look for new files.
         for manifest in self.manifests:
             if is_data(manifest) and (live := self.manifest_files.contents(manifest).files.get(location)):
                 return live
         return None
 
+    def delete_files(self) -> Iterator[LiveFile]:
+        """Yield every live delete file. Reads the manifests that were not read before."""
+        for manifest in self.manifests:
+            if not is_data(manifest):
+                yield from self.manifest_files.contents(manifest).files.values()
+
     def has_deletes(self, file: LiveFile) -> bool:
-        """Return whether a delete file may apply to a data file: by sequence number, spec and partition."""
-        return any(
-            delete.sequence_number >= file.sequence_number
-            and (not delete.partition or (delete.spec_id, delete.partition) == (file.spec_id, file.partition))
-            for delete in self._deletes
-        )
+        """Return whether a delete file may apply to a data file."""
+        return bool(self._deletes.find(file))
+
+    def live_bytes(self, file: LiveFile) -> int:
+        """Return a file's size, scaled by the share of its rows that are not deleted, where that is known."""
+        live = self._deletes.live_rows(file)
+        return file.bytes if live == file.rows else file.bytes * live // file.rows
+
+    def shrunk_below(self, below_bytes: int) -> Iterator[LiveFile]:
+        """Yield the live data files of at least so many bytes whose live bytes are fewer."""
+        for location in self._deletes.files_with_own_deletes():
+            file = self.find_live(location)
+            if file is not None and self.live_bytes(file) < below_bytes <= file.bytes:
+                yield file
 
     @cached_property
-    def _deletes(self) -> tuple[LiveFile, ...]:
-        return tuple(
-            delete
-            for manifest in self.manifests
-            if not is_data(manifest)
-            for delete in self.manifest_files.contents(manifest).files.values()
-        )
+    def _deletes(self) -> DeleteIndex:
+        return DeleteIndex(self.delete_files())

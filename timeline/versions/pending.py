@@ -1,4 +1,4 @@
-"""The plans that a table's head announces as pending, as one property spells them.
+"""The plans that a table's head announces as pending, encoded in one property.
 
 The property is advice (R11): an entry that cannot be read is as if it were not there, and costs work only.
 """
@@ -28,7 +28,7 @@ class PendingPlan:
 
 
 def pending_plans(table_properties: Mapping[str, str]) -> tuple[PendingPlan, ...]:
-    """Return the announced plans in the order of their announcements; the inverse of their text."""
+    """Return the announced plans, in the order of their announcements."""
     entries = table_properties.get(properties.PENDING_PLANS, "").split(",")
     return tuple(
         PendingPlan(match.group(1), int(match.group(2)), int(match.group(3)))

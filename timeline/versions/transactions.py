@@ -1,4 +1,4 @@
-"""Exactly-once: what the head remembers of each application, and the checks that a batch must pass (R16)."""
+"""Exactly-once: the last batch of each application, and the checks that its next batch must pass (R16)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Transaction:
     """The batch that a commit carries: who commits it, and as which run.
 
     `epoch` is None until the run's first commit, which is given one; later commits of the run pass it back.
-    `query_id` is None where Spark does not tell it (Connect with a named application): then only numbers
+    `query_id` is None where Spark does not expose it (Connect with a named application): then only numbers
     count.
     """
 
@@ -50,7 +50,7 @@ class Transaction:
 
 
 def state_of(properties: Mapping[str, str], app_id: str) -> TransactionState | None:
-    """Return what the table remembers of an application, or None if it never committed here."""
+    """Return the last batch of an application, or None if it never committed here."""
     text = properties.get(TRANSACTION_PREFIX + app_id)
     if text is None:
         return None
@@ -59,7 +59,8 @@ def state_of(properties: Mapping[str, str], app_id: str) -> TransactionState | N
     except (ValueError, TypeError) as failure:
         raise CorruptTableError(
             f"what the table remembers of application {app_id!r} cannot be read, so whether its batch is in"
-            f" is not known; nothing was changed. Restore the newest version from a copy: {text[:200]!r}"
+            f" is not known; nothing was changed. Restore the newest version from a copy: {text[:200]!r}",
+            app_id=app_id,
         ) from failure
 
 
@@ -83,7 +84,9 @@ def check_transaction(state: TransactionState | None, txn: Transaction) -> int |
                 f"application {txn.app_id!r} has committed to this table as query {state.query_id}, and this"
                 f" is query {txn.query_id}: a fresh or another checkpoint would ingest rows again or skip"
                 " them. Nothing was written. Restart on the old checkpoint; or choose another app_id; or, if"
-                f" this checkpoint continues where the old one ended, pass takeover_from={state.query_id!r}"
+                f" this checkpoint continues where the old one ended, pass takeover_from={state.query_id!r}",
+                app_id=txn.app_id,
+                batch=txn.batch,
             )
         return state.epoch + 1
     if txn.batch == state.batch:
@@ -92,7 +95,9 @@ def check_transaction(state: TransactionState | None, txn: Transaction) -> int |
         raise CheckpointRegressionError(
             f"application {txn.app_id!r} has committed batch {state.batch}, and this is batch {txn.batch}:"
             " the checkpoint is older than the table. Nothing was written. Restart on the checkpoint that"
-            f" wrote batch {state.batch}, or choose another app_id to ingest again"
+            f" wrote batch {state.batch}, or choose another app_id to ingest again",
+            app_id=txn.app_id,
+            batch=txn.batch,
         )
     if txn.epoch is None:
         return state.epoch + 1
@@ -102,7 +107,7 @@ def check_transaction(state: TransactionState | None, txn: Transaction) -> int |
 
 
 def epoch_after_skip(state: TransactionState | None, txn: Transaction) -> int | None:
-    """Return the epoch that a run goes on with when its batch was skipped.
+    """Return the epoch that a run continues with when its batch was skipped.
 
     A run whose answer was lost learns here that the commit is its own. Without that it would pass for a new
     run with its next batch, and supersede a newer one.
@@ -121,5 +126,7 @@ def _fenced(state: TransactionState, txn: Transaction) -> FencedError:
         f"a newer run of application {txn.app_id!r} has taken over this table: run {state.run_id} has epoch"
         f" {state.epoch}, this run {txn.run_id} had epoch {txn.epoch}. This run must stop; the rows that it"
         " committed are kept. If you did not mean to run it twice, stop the other query; two streams into"
-        " one table need distinct app_ids"
+        " one table need distinct app_ids",
+        app_id=txn.app_id,
+        batch=txn.batch,
     )

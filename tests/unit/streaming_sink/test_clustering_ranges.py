@@ -30,7 +30,7 @@ from tests.unit.streaming_sink.group_jobs import (
     written,
 )
 from timeline.stores import MemoryStore
-from timeline.versions.manifests import LiveFile
+from timeline.versions.entries import LiveFile
 
 _COLUMNS = ["id", "score", "text", "at", "day", "price", "ok", "place.town"]
 

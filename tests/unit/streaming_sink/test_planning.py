@@ -12,7 +12,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
-from planners import Arrival, FileSizing
+from planners import Arrival, ClusteringPolicy, FileSizing, Verdict, plan_clustering
 from streaming_sink.batch.planning import (
     ONE_TASK_SECONDS,
     Experience,
@@ -22,8 +22,10 @@ from streaming_sink.batch.planning import (
 )
 from streaming_sink.batch.profile import Profile
 from streaming_sink.batch.writer import WriteResult
+from streaming_sink.clustering.known_files import known_files
 from streaming_sink.options import sink_options
 from streaming_sink.tasks.results import TaskReport, WrittenFile
+from tests.unit.timeline.world import Lake
 from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.stores import MemoryStore
 from timeline.table import Table
@@ -225,3 +227,40 @@ def test_the_least_of_the_last_three_batches_counts_since_a_machine_may_be_busy_
     for seconds, fits in ((0.1, True), (9.0, True), (9.0, True), (9.0, False)):
         known.add(_result({1: [1]}, seconds), ONE_TASK, seconds=seconds, parallelism=2)
         assert known.fits_one_task() is fits
+
+
+# ------------------------------------------------------------------- files with deletes
+
+
+def test_files_with_deletes_are_decisions_of_the_plan_with_a_reason():
+    lake = Lake()
+    shrunk, other = lake.file(p=1, size=SIZING.small_file_bytes + 1), lake.file(p=1, size=1000)
+    lake.table.commit([Append((shrunk, other))])
+    deletes = lake.add_delete_file(1, paths=(shrunk.file_path, shrunk.file_path), rows=5)
+    lake.add_delete_file(2)
+    table = lake.open()
+    decided = {it.path: it for it in _plan(table, (1, 10)).plan.decisions}
+    assert {path: it.reason for path, it in decided.items() if path != other.file_path} == {
+        shrunk.file_path: "carries deletes",
+        deletes: "holds position deletes, not rows",
+    }
+    assert decided[shrunk.file_path].bytes == (SIZING.small_file_bytes + 1) * 5 // 10
+    assert {it.verdict for it in decided.values() if it.path != other.file_path} == {Verdict.KEPT}
+    assert other.file_path in decided
+
+
+def test_a_clustering_plan_says_why_files_with_deletes_are_left_out():
+    lake = Lake()
+    files = [lake.file(p=1, size=1000) for _ in range(3)]
+    lake.table.commit([Append(tuple(files))])
+    positions = lake.add_delete_file(1, paths=(files[0].file_path, files[0].file_path), rows=5)
+    values = lake.add_delete_file(2, content=DataFileContent.EQUALITY_DELETES)
+    policy = ClusteringPolicy(target_file_bytes=100_000, small_file_bytes=50_000)
+    known = {file.path: file for file in known_files(lake.open().head, policy, {})}
+    assert [known[file.file_path].bytes for file in files] == [500, 1000, 1000]
+    plan = plan_clustering(known.values(), 1, policy)
+    reasons = {it.path: it.reason for it in plan.left_out}
+    assert reasons[files[0].file_path] == "carries deletes"
+    assert reasons[positions] == "holds position deletes, not rows"
+    assert reasons[values] == "holds equality deletes, not rows"
+    assert not {positions, values, files[0].file_path} & {path for it in plan.groups for path in it.inputs}

@@ -17,7 +17,7 @@ from timeline.plans.plan_file import STRINGS, PlanSchema, array_of, field, recor
 from timeline.plans.registry import kind_of
 from timeline.plans.reservations import Reservations
 from timeline.stores import MemoryStore
-from timeline.versions.manifests import LiveFile
+from timeline.versions.entries import LiveFile
 
 
 def _merge(job: Item, files: Sequence[DataFile]) -> Replace:

@@ -49,14 +49,9 @@ from pyiceberg.types import (
 from timeline.stores import MemoryStore
 from timeline.table import Table
 from timeline.versions.avro import AvroFormat
-from timeline.versions.manifests import (
-    ManifestFiles,
-    _OneFile,
-    _ReadBytes,
-    _WrittenBytes,
-    added_entry,
-    deleted_entry,
-)
+from timeline.versions.entries import added_entry, deleted_entry
+from timeline.versions.manifest_format import OneFile, ReadBytes, WrittenBytes
+from timeline.versions.manifests import ManifestFiles
 
 UUID_VALUE = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 VALUES: list[tuple[IcebergType, Any]] = [
@@ -108,7 +103,7 @@ def both(schema: Schema, spec: PartitionSpec, entries: list[ManifestEntry]) -> t
     store = MemoryStore()
     files = ManifestFiles(store)
     files.write_manifest("metadata/m.avro", spec, schema, 77, entries)
-    output = _WrittenBytes(store.uri("metadata/m.avro"))
+    output = WrittenBytes(store.uri("metadata/m.avro"))
     with ManifestWriterV2(spec, schema, output, 77, "deflate") as writer:
         for entry in entries:
             writer.add_entry(entry)
@@ -125,7 +120,7 @@ def entries_in(data: bytes, spec: PartitionSpec) -> list[ManifestEntry]:
     manifest = ManifestFile.from_args(
         manifest_path=location, manifest_length=len(data), partition_spec_id=spec.spec_id, sequence_number=9
     )
-    source = _OneFile(_ReadBytes(location, data))
+    source = OneFile(ReadBytes(location, data))
     return manifest.fetch_manifest_entry(source, discard_deleted=False)
 
 
@@ -196,13 +191,13 @@ def test_a_list_is_what_pyiceberg_writes_and_a_retry_finds_its_own_manifest_unnu
     _, first = files.write_list("metadata/a-list.avro", 77, None, 8, [own])
     _, second = files.write_list("metadata/b-list.avro", 77, 12, 9, [own, *first])
     assert [manifest.sequence_number for manifest in second] == [9, 8]
-    output = _WrittenBytes(store.uri("metadata/b-list.avro"))
+    output = WrittenBytes(store.uri("metadata/b-list.avro"))
     with write_manifest_list(2, output, 77, 12, 9, "deflate") as writer:
         writer.add_manifests([own, *first])
     ours = store.read("metadata/b-list.avro").data
     assert headers(ours) == headers(output.data)
     assert list(fastavro.reader(io.BytesIO(ours))) == list(fastavro.reader(io.BytesIO(output.data)))
-    listed = read_manifest_list(_ReadBytes("b", ours))
+    listed = read_manifest_list(ReadBytes("b", ours))
     assert tuple(listed) == second
 
 

@@ -150,7 +150,7 @@ def test_a_fill_that_no_longer_fits_drops_its_replace_and_keeps_its_append(their
     committed = case.mine.commit(changes, open_below_bytes=SMALL)
     assert isinstance(committed, Committed)
     dropped = theirs in TAKES_A
-    assert [d.replace for d in committed.dropped] == ([changes[1]] if dropped else [])
+    assert [d.change for d in committed.dropped] == ([changes[1]] if dropped else [])
     assert case.lake.live_rows() == before + case.lake.rows_of(new)
     live = case.lake.live()
     assert (new.file_path in live) is dropped
@@ -172,7 +172,7 @@ def test_a_clustering_group_that_no_longer_fits_is_dropped_and_the_others_commit
         committed = case.mine.commit(mine, open_below_bytes=SMALL)
         assert isinstance(committed, Committed)
         lost = [group for group, gone in zip(mine, (theirs in TAKES_A, takes_c), strict=True) if gone]
-        assert [d.replace for d in committed.dropped] == lost
+        assert [d.change for d in committed.dropped] == lost
         live = case.lake.live()
         assert {g.added[0].file_path in live for g in mine if g not in lost} <= {True}
         assert {g.added[0].file_path in live for g in lost} <= {False}
@@ -199,7 +199,7 @@ def test_two_replaces_of_one_commit_that_claim_one_file_keep_the_first() -> None
     first, second = case.replace("a", "b"), case.replace("b", "a")
     committed = case.mine.commit([first, second], open_below_bytes=SMALL)
     assert isinstance(committed, Committed)
-    assert [d.replace for d in committed.dropped] == [second]
+    assert [d.change for d in committed.dropped] == [second]
     assert "takes the same file" in committed.dropped[0].reason
     Audit(case.lake.store).check()
 

@@ -353,7 +353,7 @@ def test_a_cut_off_version_says_how_to_repair_it_and_nobody_steps_back(disk: Dis
     message = told(
         caught.value,
         "version 3 of the table cannot be read; nothing was changed",
-        f"Restore {version_path(3)} from a copy, or move it away if nobody ever read it",
+        f"Restore {version_path(3)} from a copy, or move it away if no reader ever saw it",
         str(path),
     )
     assert timeline.doctor(str(disk.location)).findings[0].what == message

@@ -451,7 +451,7 @@ def test_a_group_whose_input_is_gone_is_dropped_and_the_others_complete(kind: Pl
     lake.open().commit([replace(lake, a)])
     rows = lake.live_rows()
     committed = instants.complete(lake.table, plan_id, [replace(lake, a), replace(lake, b)])
-    assert [list(dropped.replace.removed) for dropped in committed.dropped] == [[a.file_path]]
+    assert [list(dropped.change.removed) for dropped in committed.dropped] == [[a.file_path]]
     assert lake.live_rows() == rows
     assert reserved(lake) == {}
 

@@ -75,7 +75,7 @@ def test_a_commit_goes_on_with_the_newer_head(shore: Shore) -> None:
     fill = Replace(frozenset([new.file_path, small]), (merged,))
     done = sleeper.commit([Append((new,)), fill])
     assert isinstance(done, Committed)
-    assert [dropped.replace for dropped in done.dropped] == [fill]
+    assert [dropped.change for dropped in done.dropped] == [fill]
     assert new.file_path in shore.live()
 
 

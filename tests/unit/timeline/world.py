@@ -28,12 +28,12 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from timeline import names, properties
 from timeline.clock import Environment
 from timeline.commit import succession, summaries
-from timeline.commit.draft import Candidate
+from timeline.commit.attempts import Candidate
 from timeline.commit.publish import Standing, publish
 from timeline.errors import StoreUnavailableError
 from timeline.stores import Created, CreateOutcome, Exists, Listed, MemoryStore, Store, Stored, Unknown
 from timeline.table import Table
-from timeline.versions import manifests
+from timeline.versions import entries, manifest_format, manifests
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version, encode_metadata, parse_version
 from timeline.versions.version_log import VersionLog
@@ -191,19 +191,31 @@ class Lake:
         """Commit a version that only changes metadata, as a later schema evolution or expiry will."""
         change_metadata(self.open(), update)
 
-    def add_delete_file(self, p: int) -> None:
-        """Commit a position-delete file for a partition, in a snapshot of its own."""
+    def add_delete_file(
+        self,
+        p: int,
+        *,
+        paths: tuple[str, str] | None = None,
+        rows: int = 1,
+        content: DataFileContent = DataFileContent.POSITION_DELETES,
+    ) -> str:
+        """Commit a delete file for a partition, in a snapshot of its own, and return its location. `paths`:
+        the bounds of the data files that it names.
+        """
         table = self.open()
         location = self.store.uri(
             f"data/p={p}/{names.ulid(self.clock.now_ms, next(self._seeds))}-deletes.parquet"
         )
-        delete = data_file(location, 1, partition=Record(p), content=DataFileContent.POSITION_DELETES)
+        delete = data_file(location, rows, partition=Record(p), content=content)
+        if paths is not None:
+            bound_paths(delete, *paths)
 
         def build(head: Head | None) -> Candidate:
             assert head is not None
             return _with_deletes(table, head, delete)
 
         publish(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
+        return location
 
 
 def change_metadata(table: Table, update: Callable[[TableMetadataV2], dict[str, Any]]) -> None:
@@ -244,6 +256,12 @@ def data_file(
     return file
 
 
+def bound_paths(delete: DataFile, lower: str, upper: str) -> None:
+    """State the bounds of the paths in a position-delete file; equal ones for deletes of one file."""
+    delete.lower_bounds[2147483546] = lower.encode()
+    delete.upper_bounds[2147483546] = upper.encode()
+
+
 def versions_of(store: Store) -> dict[int, Version]:
     """Every version file that the store lists, parsed."""
     log = VersionLog(store, manifests.ManifestFiles(store), Clock().environment())
@@ -257,8 +275,7 @@ def version_of(store: Store, number: int) -> Version:
 def raw_entries(store: Store, manifest: ManifestFile) -> list[Any]:
     """The entries of a manifest as its file holds them, deleted ones included; sequence numbers inherited."""
     files = manifests.ManifestFiles(store)
-    source = manifests._ReadBytes(manifest.manifest_path, files._read(manifest.manifest_path, "manifest"))
-    return list(manifest.fetch_manifest_entry(manifests._OneFile(source), discard_deleted=False))
+    return list(manifest_format.decode_entries(manifest, files._read(manifest.manifest_path, "manifest")))
 
 
 class Audit:
@@ -389,7 +406,7 @@ def _next_version(
 ) -> Candidate:
     environment = table.log.environment
     now_ms = succession.commit_time(environment, head)
-    stated = succession.place(succession.new_id(environment, now_ms), head.version, None)
+    stated = succession.lineage_properties(succession.new_id(environment, now_ms), head.version, None)
     log = succession.metadata_log(
         head.metadata, table.store.uri(names.version_path(head.number)), head.properties
     )
@@ -402,7 +419,7 @@ def _next_version(
     )
 
 
-class _DeleteManifestWriter(manifests._ManifestWriter):
+class _DeleteManifestWriter(manifest_format.ManifestWriter):
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
 
@@ -416,10 +433,10 @@ def _with_deletes(table: Table, head: Head, delete: DataFile) -> Candidate:
     now_ms = succession.commit_time(environment, head)
     snapshot_id = succession.new_snapshot_id(environment)
     path = names.manifest_path(succession.new_id(environment, now_ms))
-    output = manifests._WrittenBytes(table.store.uri(path))
+    output = manifest_format.WrittenBytes(table.store.uri(path))
     spec = head.metadata.specs()[0]
     with _DeleteManifestWriter(spec, head.schema, output, snapshot_id, "deflate") as writer:
-        writer.add_entry(manifests.added_entry(snapshot_id, delete))
+        writer.add_entry(entries.added_entry(snapshot_id, delete))
     assert isinstance(table.store.create(path, output.data), Created)
     sequence_number = head.metadata.last_sequence_number + 1
     location, listed = table.log.manifest_files.write_list(

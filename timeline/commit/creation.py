@@ -1,0 +1,53 @@
+"""The first version of a new table."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
+from pyiceberg.table.sorting import SortOrder
+
+from timeline import properties
+from timeline.clock import Environment
+from timeline.commit import succession
+from timeline.commit.attempts import Candidate
+from timeline.versions.head import Head
+from timeline.versions.manifest_format import check_partition_names
+from timeline.versions.manifests import ManifestFiles
+from timeline.versions.version_file import Version, encode_metadata
+
+
+def new_metadata(
+    location: str,
+    schema: Schema,
+    spec: PartitionSpec,
+    sort_order: SortOrder,
+    given: Mapping[str, str],
+    environment: Environment,
+) -> TableMetadataV2:
+    """Return the metadata of a new, empty table, with fresh field ids. ValueError for partition fields whose
+    names manifests cannot spell, or spell alike.
+    """
+    table_uuid = uuid.UUID(int=environment.random.getrandbits(128), version=4)
+    metadata = new_table_metadata(schema, spec, sort_order, location, {"format-version": "2"}, table_uuid)
+    assert isinstance(metadata, TableMetadataV2)
+    check_partition_names(metadata.spec().partition_type(metadata.schema()))
+    merged = {**properties.DEFAULTS, **given, **properties.guards(location, metadata.schema())}
+    return metadata.model_copy(update={"properties": merged})
+
+
+def first_version(
+    metadata: TableMetadataV2, manifest_files: ManifestFiles, environment: Environment, probed: str
+) -> Candidate:
+    """Return version 1 of a new, empty table."""
+    now_ms = environment.now_ms()
+    commit_id = succession.new_id(environment, now_ms)
+    stated = succession.lineage_properties(commit_id, None, probed)
+    metadata = metadata.model_copy(
+        update={"properties": {**metadata.properties, **stated}, "last_updated_ms": now_ms}
+    )
+    data, arrays = encode_metadata(metadata)
+    return Candidate(Head(Version(1, metadata, arrays=arrays), (), manifest_files), data)

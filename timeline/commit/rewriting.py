@@ -1,0 +1,119 @@
+"""Rewriting manifests: the snapshot in which live files are replaced and manifests merged by policy."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+from pyiceberg.table.snapshots import Operation
+
+from timeline import names, properties
+from timeline.commit import succession
+from timeline.commit.draft import Draft
+from timeline.versions.entries import added_entry, deleted_entry, existing_entry, partition_of
+from timeline.versions.manifest_policy import ManifestSize, manifests_to_merge, pack
+from timeline.versions.manifests import is_data
+
+_LONG_LIST = 4
+"""A list is long that has so many times the manifests of one merge."""
+
+
+def choose_manifests(
+    draft: Draft, removed: AbstractSet[str], open_below_bytes: int, *, is_retry: bool
+) -> list[ManifestFile]:
+    """Return the manifests that hold a removed file, and those that the policy merges.
+
+    Of a list that is not long only cached manifests are considered: those of removed files were read by the
+    checks, and manifests that other writers added are merged by them. After a lost race, while others are
+    waiting, a commit that removes nothing merges only a long list.
+    """
+    files = draft.manifest_files
+    data = [manifest for manifest in draft.manifests if is_data(manifest)]
+    min_count = max(properties.number(draft.head.properties, properties.MANIFEST_MIN_MERGE_COUNT), 2)
+    is_long = len(data) >= _LONG_LIST * min_count
+    if is_retry and not removed and not is_long:
+        return []
+    sizes = []
+    touched = set()
+    for manifest in data:
+        contents = files.contents(manifest) if is_long else files.known(manifest)
+        if contents is None:
+            continue
+        path = manifest.manifest_path
+        if any(location in contents.files for location in removed):
+            touched.add(path)
+        else:
+            opened = contents.open_below(open_below_bytes)
+            sizes.append(ManifestSize(path, manifest.partition_spec_id, len(contents.files), opened))
+    chosen = touched | manifests_to_merge(sizes, min_count)
+    return [manifest for manifest in data if manifest.manifest_path in chosen]
+
+
+@dataclass
+class Rewrite:
+    """The entries of some manifests, written to new ones, with files removed and added."""
+
+    draft: Draft
+    manifests: Sequence[ManifestFile]
+    removed: AbstractSet[str]
+    added: Sequence[DataFile]
+    open_below_bytes: int
+
+    def add_snapshot(self) -> None:
+        """Write the new manifests, and add the snapshot that lists them in place of the old ones."""
+        draft, snapshot_id = self.draft, succession.new_snapshot_id(self.draft.environment)
+        live, gone = self._sort_entries(snapshot_id)
+        removed_files = [entry.data_file for entries in gone.values() for entry in entries]
+        if {file.file_path for file in removed_files} != self.removed:
+            # Their rows would stay beside the merged ones. The checks have found each of them in a manifest.
+            raise AssertionError(f"files to replace are in no manifest that is rewritten: {self.removed}")
+        written = []
+        for spec_id in sorted(live.keys() | gone.keys()):
+            written += self._write(snapshot_id, spec_id, live[spec_id], gone[spec_id])
+        rewritten = {manifest.manifest_path for manifest in self.manifests}
+        carried = [m for m in draft.carried_manifests() if m.manifest_path not in rewritten]
+        new = [manifest for manifest, _ in written]
+        draft.add_snapshot(Operation.REPLACE, snapshot_id, new, carried, self.added, removed_files)
+        entries = {manifest.manifest_path: content for manifest, content in written}
+        for manifest in draft.manifests:
+            if manifest.manifest_path in entries:
+                draft.manifest_files.remember(manifest, entries[manifest.manifest_path])
+
+    def _sort_entries(
+        self, snapshot_id: int
+    ) -> tuple[dict[int, list[ManifestEntry]], dict[int, list[ManifestEntry]]]:
+        """Return the live entries, added ones last, and those of removed files, by partition spec."""
+        live: dict[int, list[ManifestEntry]] = defaultdict(list)
+        gone: dict[int, list[ManifestEntry]] = defaultdict(list)
+        for manifest in self.manifests:
+            for entry in self.draft.manifest_files.entries(manifest):
+                if entry.data_file.file_path in self.removed:
+                    gone[manifest.partition_spec_id].append(deleted_entry(snapshot_id, entry))
+                else:
+                    live[manifest.partition_spec_id].append(existing_entry(entry))
+        for file in self.added:
+            live[file.spec_id].append(added_entry(snapshot_id, file))
+        return live, gone
+
+    def _write(
+        self, snapshot_id: int, spec_id: int, live: list[ManifestEntry], gone: list[ManifestEntry]
+    ) -> list[tuple[ManifestFile, list[ManifestEntry]]]:
+        """Write the manifests of one partition spec, packed by policy. Return each with its entries."""
+        draft, spec = self.draft, self.draft.head.metadata.specs()[spec_id]
+        packed = pack(live, self._is_open, lambda entry: repr(partition_of(entry.data_file))) or [[]]
+        packed[0] = packed[0] + gone
+        written = []
+        for entries in packed:
+            path = names.manifest_path(draft.new_id())
+            manifest = draft.manifest_files.write_manifest(
+                path, spec, draft.head.schema, snapshot_id, entries
+            )
+            written.append((manifest, entries))
+        return written
+
+    def _is_open(self, entry: ManifestEntry) -> bool:
+        is_small = entry.data_file.file_size_in_bytes < self.open_below_bytes
+        return is_small and not entry.data_file.sort_order_id

@@ -1,0 +1,119 @@
+"""The snapshots that one commit adds to a draft: the appended files, then what replaces live files.
+
+A writer serves all attempts of one commit, and holds what they share.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.table.snapshots import Operation
+
+from timeline import names, properties
+from timeline.clock import Environment
+from timeline.commit import conflicts, succession
+from timeline.commit.changes import Change, Intent
+from timeline.commit.draft import Draft
+from timeline.commit.rewriting import Rewrite, choose_manifests
+from timeline.versions.entries import added_entry
+from timeline.versions.head import Head
+from timeline.versions.manifests import ManifestFiles
+
+
+class SnapshotWriter(Protocol):
+    """Adds the snapshot of all changes of a kind, where the commit has such changes."""
+
+    def prepare(self, head: Head) -> None:
+        """Write what no retry writes again. `head` may be stale."""
+
+    def add_snapshot(self, draft: Draft, kept: Sequence[Change]) -> None:
+        """Add the snapshot of the changes that fit the draft's head."""
+
+
+@dataclass
+class AppendWriter:
+    """The snapshot of the appended files: pure, its new manifests hold ADDED entries only (R21)."""
+
+    intent: Intent
+    manifest_files: ManifestFiles
+    environment: Environment
+    _manifests: list[ManifestFile] = field(default_factory=list)
+    _files: dict[str, list[DataFile]] = field(default_factory=dict)
+    _snapshot_id: int = 0
+
+    def prepare(self, head: Head) -> None:
+        """Write the manifests of the appended files.
+
+        Where that fails, everything is as before: a retry without manifests would commit a version without
+        the files.
+        """
+        if not self.intent.appended_files:
+            return
+        conflicts.check_files_have_a_known_spec(head, self.intent.appended_files)
+        snapshot_id = succession.new_snapshot_id(self.environment)
+        by_spec: dict[int, list[DataFile]] = defaultdict(list)
+        for file in self.intent.appended_files:
+            by_spec[file.spec_id].append(file)
+        manifests, written = [], {}
+        for spec_id, files in sorted(by_spec.items()):
+            file_id = succession.new_id(self.environment, succession.commit_time(self.environment, head))
+            path, spec = names.manifest_path(file_id), head.metadata.specs()[spec_id]
+            entries = [added_entry(snapshot_id, file) for file in files]
+            manifest = self.manifest_files.write_manifest(path, spec, head.schema, snapshot_id, entries)
+            manifests.append(manifest)
+            written[manifest.manifest_path] = files
+        self._snapshot_id, self._manifests, self._files = snapshot_id, manifests, written
+
+    def add_snapshot(self, draft: Draft, kept: Sequence[Change]) -> None:
+        appended = [file for change in kept for file in change.appended_files]
+        if not appended:
+            return
+        cutoff = draft.head.properties.get(properties.GC_CUTOFF, "")
+        if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._manifests):
+            self.prepare(draft.head)
+        if sum(map(len, self._files.values())) != len(appended):
+            raise AssertionError(f"appended files are in no manifest: {self._files.keys()}")
+        draft.add_snapshot(
+            Operation.APPEND,
+            self._snapshot_id,
+            self._manifests,
+            draft.carried_manifests(),
+            appended,
+            (),
+        )
+        for manifest in draft.manifests:
+            if (files := self._files.get(manifest.manifest_path)) is not None:
+                # New entries each time: they inherit this attempt's sequence number, and a retry has another.
+                entries = [added_entry(self._snapshot_id, file) for file in files]
+                self.manifest_files.remember(manifest, entries)
+
+
+@dataclass
+class ReplaceWriter:
+    """The snapshot of the replaces that still fit, and of manifests merged by policy; none where there is
+    neither.
+    """
+
+    intent: Intent
+    manifest_files: ManifestFiles
+    environment: Environment
+    _attempts: int = 0
+
+    def prepare(self, head: Head) -> None:
+        """A replace depends on the head, so an attempt writes all of it."""
+
+    def add_snapshot(self, draft: Draft, kept: Sequence[Change]) -> None:
+        self._attempts += 1
+        added = [file for change in kept for file in change.rewritten_files]
+        removed = {location for change in kept for location in change.inputs}
+        if not removed and not self.intent.appended_files:
+            return  # a commit that touches no file merges no manifests, and so reads none
+        open_below = self.intent.open_below_bytes
+        manifests = choose_manifests(draft, removed, open_below, is_retry=self._attempts > 1)
+        if not removed and not manifests:
+            return
+        Rewrite(draft, manifests, removed, added, open_below).add_snapshot()

@@ -1,0 +1,34 @@
+"""Whether an old commit is part of the table: judged by its batch, its snapshot, or its files."""
+
+from __future__ import annotations
+
+from timeline.commit.attempts import Candidate
+from timeline.commit.changes import Intent
+from timeline.commit.publish import Standing
+from timeline.retention.policy import snapshot_version
+from timeline.versions.head import Head
+
+
+def judge_standing(intent: Intent, head: Head, candidate: Candidate) -> Standing:
+    """Judge a commit whose id the head no longer remembers: by its batch (R16), else by its snapshot, or its
+    files (R1).
+    """
+    if (txn := intent.transaction) is not None:
+        state = head.transaction(txn.app_id)
+        if state is None or (state.query_id == txn.query_id and state.batch < txn.batch):
+            return Standing.LOST
+        if (state.query_id, state.batch) == (txn.query_id, txn.batch):
+            ours = state.commit == candidate.head.version.commit_id
+            return Standing.COMMITTED if ours else Standing.LOST
+    added = candidate.appended_snapshot_id or candidate.replaced_snapshot_id
+    for snapshot in head.metadata.snapshots:
+        if snapshot.snapshot_id == added:  # this attempt's, or another's of the same append
+            ours = snapshot_version(snapshot) == candidate.head.number
+            return Standing.COMMITTED if ours else Standing.LOST
+    outputs = (*intent.appended_files, *intent.rewritten_files)
+    if any(head.find_live(file.file_path) for file in outputs):
+        return Standing.COMMITTED
+    inputs = intent.inputs
+    if inputs and not intent.appended_files and all(head.find_live(location) for location in inputs):
+        return Standing.LOST
+    return Standing.UNKNOWN

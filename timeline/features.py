@@ -1,0 +1,48 @@
+"""The features that a table requires of its writers: a writer that lacks one refuses to write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from timeline.errors import UnknownFeatureError
+from timeline.properties import REQUIRED_FEATURES
+
+KNOWN_FEATURES: frozenset[str] = frozenset()
+"""The features that this version implements. An entry never leaves this set."""
+
+
+def required_features(table_properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the features that a table requires, each with the first streaming-sink version that has it; ""
+    where its entry does not say. An entry is `name` or `name>=version`.
+    """
+    entries = (entry.strip() for entry in table_properties.get(REQUIRED_FEATURES, "").split(","))
+    split = (entry.partition(">=") for entry in entries if entry)
+    return {name.strip(): since.strip() for name, _, since in split}
+
+
+def check_features_are_known(table_properties: Mapping[str, str], location: str) -> None:
+    """Raise UnknownFeatureError where the table requires a feature of its writers that this version lacks.
+    Readers need no check: a feature binds writers only.
+    """
+    required = required_features(table_properties)
+    unknown = sorted(required.keys() - KNOWN_FEATURES)
+    if not unknown:
+        return
+    named = ", ".join(
+        f"{name!r} (since version {required[name]})" if required[name] else repr(name) for name in unknown
+    )
+    raise UnknownFeatureError(
+        "the table requires a feature that this writer does not know, and could be damaged by it. Nothing was"
+        f" written; reading is safe. Upgrade streaming-sink, which is version {_installed_version()} here:"
+        f" {location}: {named}",
+        location=location,
+        features=unknown,
+    )
+
+
+def _installed_version() -> str:
+    try:
+        return version("streaming-sink")
+    except PackageNotFoundError:
+        return "unknown (not installed as a package)"

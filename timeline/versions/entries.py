@@ -1,0 +1,106 @@
+"""The entries of a manifest: the live files that planning and conflict checks see, and the three kinds of
+entry that a commit writes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus
+
+_POSITION_DELETE_PATH = 2147483546
+"""Field id of `file_path` in a position-delete file (Iceberg spec, reserved field ids)."""
+REFERENCED_DATA_FILE = 143
+"""Field id of `referenced_data_file` in a manifest's entry."""
+
+Raw = bytes
+"""`LiveFile.bytes` hides the builtin's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """One live file of a snapshot, as far as planning and conflict checks need to know it."""
+
+    location: str
+    spec_id: int
+    partition: tuple[object, ...]
+    bytes: int
+    rows: int
+    sort_order_id: int
+    sequence_number: int
+    key_metadata: Raw | None = None
+    """The writer's description of its encryption keys; None for a file that is not encrypted."""
+    content: DataFileContent = DataFileContent.DATA
+    """Rows, positions of deleted rows, or values of deleted rows."""
+    applies_to: tuple[Raw, Raw] | None = None
+    """The least and the greatest location of the data files that a position-delete file names, in UTF-8; None
+    where the manifest does not state them.
+    """
+
+    @property
+    def encryption(self) -> str | None:
+        """`key_metadata` as a text."""
+        return None if self.key_metadata is None else self.key_metadata.decode(errors="backslashreplace")
+
+
+def live_file(entry: ManifestEntry) -> LiveFile:
+    """Return what an entry says of its file."""
+    file = entry.data_file
+    return LiveFile(
+        location=file.file_path,
+        spec_id=file.spec_id,
+        partition=partition_of(file),
+        bytes=file.file_size_in_bytes,
+        rows=file.record_count,
+        sort_order_id=file.sort_order_id or 0,
+        sequence_number=entry.sequence_number or 0,
+        key_metadata=file.key_metadata or None,
+        content=file.content,
+        applies_to=_deleted_from(file) if file.content == DataFileContent.POSITION_DELETES else None,
+    )
+
+
+def _deleted_from(file: DataFile) -> tuple[Raw, Raw] | None:
+    """Return the range of the data files that a position-delete file names: the one that its entry refers to,
+    else the bounds of its paths.
+    """
+    stated = getattr(file, "referenced_data_file", None)
+    if stated:
+        return stated.encode(), stated.encode()
+    lower = (file.lower_bounds or {}).get(_POSITION_DELETE_PATH)
+    upper = (file.upper_bounds or {}).get(_POSITION_DELETE_PATH)
+    return None if lower is None or upper is None else (lower, upper)
+
+
+def added_entry(snapshot_id: int, data_file: DataFile) -> ManifestEntry:
+    """Return the entry of a file that `snapshot_id` adds; its sequence number is inherited from the list."""
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=data_file
+    )
+
+
+def existing_entry(entry: ManifestEntry) -> ManifestEntry:
+    """Return the entry of a file that an earlier snapshot added and that stays live."""
+    return _with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
+
+
+def deleted_entry(snapshot_id: int, entry: ManifestEntry) -> ManifestEntry:
+    """Return the entry of a file that `snapshot_id` removes."""
+    return _with_status(entry, ManifestEntryStatus.DELETED, snapshot_id)
+
+
+def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.data_file,
+    )
+
+
+def partition_of(data_file: DataFile) -> tuple[object, ...]:
+    """Return a data file's partition as a tuple of its values. Two that hold NaN are equal too."""
+    values = (data_file.partition[position] for position in range(len(data_file.partition)))
+    return tuple(math.nan if value != value else value for value in values)

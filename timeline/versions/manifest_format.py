@@ -1,0 +1,181 @@
+"""Manifests and manifest lists as bytes: pyiceberg's readers and writers in memory, fastavro's encoder."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from pyiceberg.avro.file import AvroFile, AvroOutputFile
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType, StructType
+
+from timeline.versions.avro import AvroFormat
+from timeline.versions.entries import REFERENCED_DATA_FILE
+
+LIST_FORMAT = AvroFormat(MANIFEST_LIST_FILE_SCHEMAS[2], "manifest_file")
+_DELETE_ENTRIES = manifest_entry_schema_with_data_file(
+    2,
+    StructType(
+        *DATA_FILE_TYPE[2].fields,
+        NestedField(REFERENCED_DATA_FILE, "referenced_data_file", StringType(), required=False),
+    ),
+)
+"""pyiceberg's schema of version 2 leaves the referenced data file out, which Iceberg 1.7 and later write."""
+
+
+def check_partition_names(partition: StructType) -> None:
+    """Raise ValueError where manifests cannot spell the fields of a partition; see `AvroFormat`."""
+    _entry_format(partition)
+
+
+def encode_manifest(
+    location: str, spec: PartitionSpec, schema: Schema, snapshot_id: int, entries: Iterable[ManifestEntry]
+) -> tuple[bytes, ManifestFile]:
+    """Return the bytes of a data manifest with these entries, status included, and its entry in a list."""
+    output = WrittenBytes(location)
+    with ManifestWriter(spec, schema, output, snapshot_id, "deflate") as writer:
+        for entry in entries:
+            writer.add_entry(entry)
+    return output.data, writer.to_manifest_file()
+
+
+def decode_live_entries(manifest: ManifestFile, data: bytes) -> Sequence[ManifestEntry]:
+    """Return the live entries of a manifest. Those of delete files name the data file that they refer to."""
+    source = ReadBytes(manifest.manifest_path, data)
+    if manifest.content == ManifestContent.DATA:
+        return manifest.fetch_manifest_entry(OneFile(source), discard_deleted=True)
+    with AvroFile[ManifestEntry](
+        source,
+        _DELETE_ENTRIES,
+        read_types={-1: ManifestEntry, 2: _DeleteFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as reader:
+        return [entry for entry in reader if entry.status != ManifestEntryStatus.DELETED]
+
+
+def decode_entries(manifest: ManifestFile, data: bytes) -> Sequence[ManifestEntry]:
+    """Return all entries of a manifest, those of removed files too."""
+    source = ReadBytes(manifest.manifest_path, data)
+    return manifest.fetch_manifest_entry(OneFile(source), discard_deleted=False)
+
+
+@lru_cache(maxsize=64)
+def _entry_format(partition: StructType) -> AvroFormat:
+    data_file = data_file_with_partition(partition, format_version=2)
+    return AvroFormat(manifest_entry_schema_with_data_file(2, data_file), "manifest_entry")
+
+
+class _DeleteFile(DataFile):
+    """A delete file's entry, with the field that pyiceberg does not know in format version 2."""
+
+    @property
+    def referenced_data_file(self) -> str | None:
+        stated: str | None = self._data[-1]
+        return stated
+
+
+class ManifestWriter(ManifestWriterV2):
+    """pyiceberg's writer, which counts files and summarizes partitions, with this package's encoder."""
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        entry_format = _entry_format(self._spec.partition_type(self._schema))
+        return _EncodedOnce(self._output_file, entry_format, self._meta)
+
+
+class _EncodedOnce(AvroOutputFile[ManifestEntry]):
+    """Collects the entries, and encodes them when it is closed."""
+
+    def __init__(self, output_file: OutputFile, form: AvroFormat, metadata: Mapping[str, str]) -> None:
+        self.output_file = output_file
+        self._format, self._metadata = form, metadata
+        self._entries: list[ManifestEntry] = []
+
+    def __enter__(self) -> _EncodedOnce:
+        return self
+
+    def write_block(self, objects: list[ManifestEntry]) -> None:
+        self._entries += objects
+
+    def __exit__(self, *failure: object) -> None:
+        with self.output_file.create() as stream:
+            stream.write(self._format.encode(self._entries, self._metadata))
+
+
+class WrittenBytes(OutputFile):
+    """A file that pyiceberg writes, kept in memory until the store gets it in one request."""
+
+    data: bytes = b""
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> InputFile:
+        return ReadBytes(self.location, self.data)
+
+    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: ARG002 - pyiceberg's signature
+        return _Buffer(self)
+
+
+class _Buffer(io.BytesIO):
+    def __init__(self, target: WrittenBytes) -> None:
+        super().__init__()
+        self._target = target
+
+    def close(self) -> None:
+        if not self.closed:
+            self._target.data = self.getvalue()
+        super().close()
+
+
+class ReadBytes(InputFile):
+    """A file that the store has read, for pyiceberg's readers."""
+
+    def __init__(self, location: str, data: bytes) -> None:
+        super().__init__(location)
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002 - pyiceberg's signature
+        return io.BytesIO(self._data)
+
+
+class OneFile(FileIO):
+    """A FileIO that holds one file in memory, as pyiceberg's manifest reader requires one."""
+
+    def __init__(self, source: InputFile) -> None:
+        super().__init__()
+        self._source = source
+
+    def new_input(self, location: str) -> InputFile:  # noqa: ARG002 - pyiceberg's signature
+        return self._source
+
+    def new_output(self, location: str) -> OutputFile:
+        raise PermissionError(f"this reads one manifest and writes nothing: {location}")
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise PermissionError(f"this reads one manifest and deletes nothing: {location}")
