@@ -30,6 +30,7 @@ from streaming_sink.tasks.clustering.task import ClusterTask
 from streaming_sink.tasks.encryption import Cipher
 from streaming_sink.tasks.job import RESULT_COLUMN, FileIds, TaskBuckets, WorkerJob
 from timeline.clock import SYSTEM
+from timeline.commit.succession import commit_time
 from timeline.errors import StoreUnavailableError
 from timeline.stores.base import Store
 from timeline.table import Table
@@ -66,7 +67,7 @@ def rewrites(
         parquet=parquet_settings(head.properties, head.schema),
         metrics=metrics_modes(head.schema, head.properties),
         # The time in the files' names runs with the table (R6).
-        ids=FileIds(max(SYSTEM.now_ms(), head.metadata.last_updated_ms + 1), _APP_ID, 0),
+        ids=FileIds(commit_time(SYSTEM, head), _APP_ID, 0),
         tasks={},
         shared=TaskBuckets(),
         rows_per_new_file=0,

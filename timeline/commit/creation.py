@@ -40,10 +40,10 @@ def new_metadata(
 
 
 def first_version(
-    metadata: TableMetadataV2, manifest_files: ManifestFiles, environment: Environment, probed: str
+    metadata: TableMetadataV2, manifest_files: ManifestFiles, environment: Environment, probed: str | None
 ) -> Candidate:
     """Return version 1 of a new, empty table."""
-    now_ms = environment.now_ms()
+    now_ms = succession.commit_time(environment, None)
     commit_id = succession.new_id(environment, now_ms)
     stated = succession.lineage_properties(commit_id, None, probed)
     metadata = metadata.model_copy(

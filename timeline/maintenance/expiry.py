@@ -42,7 +42,7 @@ def expire_snapshots(
     head = table.refresh()
     if dry_run:
         expired = len(_due(head, given, head.number).snapshot_ids)
-        deleted = table.delete_expired(table.log.list(), grace_ms=grace_ms, dry_run=True)
+        deleted = table.delete_expired(grace_ms=grace_ms, dry_run=True)
         return deleted + Deletions(expired_snapshots=expired, dry_run=True)
     done = Deletions()
     # Several versions where one cannot hold all; what its own versions make due waits for the next call.
@@ -51,7 +51,7 @@ def expire_snapshots(
         if isinstance(committed, AlreadyCommitted) or not committed.expired_snapshots:
             break
         done += Deletions(committed.deleted.files, committed.expired_snapshots)
-    return done + table.delete_expired(table.log.list(), grace_ms=grace_ms)
+    return done + table.delete_expired(grace_ms=grace_ms)
 
 
 def _due(head: Head, given: dict[str, str], number: int) -> Expiry:
