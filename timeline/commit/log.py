@@ -21,7 +21,7 @@ from timeline.versions.version_file import Version
 
 
 class Standing(Enum):
-    """The verdict on a commit whose id the head no longer remembers, from whatever else the head shows."""
+    """The verdict on a commit whose id the head no longer remembers, from all that the head shows."""
 
     COMMITTED = auto()
     LOST = auto()

@@ -17,7 +17,7 @@ def settle(log: VersionFiles, candidate: Candidate, give_up_at: float) -> bool |
     others' bytes and the store said so at the first create.
 
     An error does not show whether the create was applied, so the same bytes go to the same name until the
-    slot shows which writer has it. Others' bytes after a create of ours that went without an answer are no
+    slot shows which writer has it. Others' bytes after our own create that went without an answer are no
     loss yet: ours may have been there, built upon, and deleted by retention since.
     """
     number, path = candidate.head.number, version_path(candidate.head.number)

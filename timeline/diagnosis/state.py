@@ -1,4 +1,4 @@
-"""What the head's properties say: the guards against other writers, the applications, the probed stores."""
+"""Check the head's properties: the guards against other writers, the applications, the probed stores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINEAGE = (properties.RECENT_COMMITS, properties.PARENT_VERSION, properties.PAR
 
 
 def applications(head: Version) -> dict[str, TransactionState | None]:
-    """Return what the head remembers of each application; None where that cannot be read."""
+    """Return the state of each application in the head; None where it cannot be read."""
     prefix = properties.TRANSACTION_PREFIX
     app_ids = [key.removeprefix(prefix) for key in sorted(head.metadata.properties) if key.startswith(prefix)]
     return {app_id: _state(head, app_id) for app_id in app_ids}
@@ -95,7 +95,7 @@ def _check_lineage_is_stated(head: Version) -> Iterator[Finding]:
             severity=Severity.DAMAGE,
             what=f"version {head.number} "
             + (f"lacks {some(missing)}" if missing else "does not name its own commit as the last"),
-            means="a writer could not tell whether its own commit is in the table: do not write",
+            means="a writer could not decide whether its own commit is in the table: do not write",
             repair=f"stop all writers and restore {names.version_path(head.number)} from a backup",
         )
 

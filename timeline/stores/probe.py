@@ -33,7 +33,7 @@ def probe(store: Store, probe_id: str) -> None:
 
     `probe_id` makes the names under `_timeline/probe/` unique: no two probes of one table may share it. The
     keys are removed, also after a refusal. StoreUnavailableError if the store does not answer clearly
-    enough to tell.
+    enough to decide.
     """
     first = f"{PROBE_FOLDER}/{probe_id}-first"
     raced = [f"{PROBE_FOLDER}/{probe_id}-{number}" for number in range(_KEYS)]

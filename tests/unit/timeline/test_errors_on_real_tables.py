@@ -394,7 +394,7 @@ def test_a_place_without_a_table_says_what_makes_one(tmp_path: Path) -> None:
         caught.value,
         f"there is no table of this sink at {tmp_path}/tabel",
         "is that how the stream spells it?",
-        "first batch makes the table",
+        "first batch creates the table",
     )
 
 
