@@ -123,7 +123,7 @@ def _check_every_file_is_there(
                 repair="find what deletes files here, and stop it. Restore the files byte for byte from a"
                 " backup, or from the bucket's earlier object versions. "
                 + (
-                    "Without a copy these rows are gone: read the other partitions into a new table, and"
+                    "Without a copy these rows are lost: read the other partitions into a new table, and"
                     " ingest the lost rows again from their source"
                     if what == "data file"
                     else "Without a copy, read the newest snapshot that is whole into a new table, and ingest"
