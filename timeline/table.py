@@ -15,19 +15,13 @@ from timeline import properties
 from timeline.clock import SYSTEM, Environment
 from timeline.commit import conflicts
 from timeline.commit.attempts import Attempts, Candidate
-from timeline.commit.changes import (
-    Append,
-    Change,
-    Dropped,
-    Intent,
-    Replace,
-    SetProperties,
-    check_changes,
-)
-from timeline.commit.creation import first_version, new_metadata
-from timeline.commit.log import CommitLog, Standing
-from timeline.commit.publish import DEADLINE_SECONDS, Published, Unneeded, publish
+from timeline.commit.changes import Change, Intent, check_changes
+from timeline.commit.creation import publish_first_version
+from timeline.commit.log import CommitLog
+from timeline.commit.outcomes import AlreadyCommitted, Committed
+from timeline.commit.publish import DEADLINE_SECONDS, Unneeded, publish
 from timeline.commit.standing import judge_standing
+from timeline.commit.succession import probed_stores, record_probe
 from timeline.commit.turns import take_turn
 from timeline.commit.version_log import VersionLog
 from timeline.errors import MissingMetadataError, TableNotFoundError
@@ -37,7 +31,7 @@ from timeline.retention.garbage import sweep
 from timeline.retention.policy import MAINTAIN_EVERY
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
-from timeline.stores.probe import probe
+from timeline.stores.probe import check_store
 from timeline.versions.head import Head
 from timeline.versions.manifests import ManifestFiles
 from timeline.versions.transactions import Transaction, check_transaction, epoch_after_skip
@@ -46,50 +40,11 @@ _T = TypeVar("_T")
 _LOG = logging.getLogger("streaming_sink.timeline")
 _NOTES_AT_ONCE = 2
 """Expiries whose files one commit deletes at most. One comes in every twenty versions: a backlog shrinks."""
-_PROBED_KEPT = 8
-
-
-def check_store(store: Store, environment: Environment = SYSTEM) -> None:
-    """Probe the store by racing it (R18). UnsafeStoreError if it would lose acknowledged rows; leaves nothing
-    behind.
-    """
-    probe(store, f"{environment.random.getrandbits(80):020x}")
-
-
-@dataclass(frozen=True)
-class Committed:
-    """What a commit did. All of it is durable and acknowledged."""
-
-    version: int
-    """The version that carries the commit."""
-    attempts: int
-    epoch: int | None
-    appended_snapshot_id: int | None
-    replaced_snapshot_id: int | None
-    dropped: tuple[Dropped, ...]
-    """The replaces that were left out because their inputs were no longer live; the appends are in."""
-    expired_snapshots: int
-    history_cut: bool
-    """The bound on the number of snapshots removed some that are younger than the promised age."""
-    deleted: Deletions
-    """The files that went after this commit: of snapshots that had expired long before, and old versions."""
-
-
-@dataclass(frozen=True)
-class AlreadyCommitted:
-    """The batch was committed before; nothing was written."""
-
-    version: int
-    """A version whose lineage holds the batch."""
-    epoch: int | None = None
-    """What the run's next commit is to name: its own epoch, if it has one."""
 
 
 @dataclass
 class Table:
-    """One table through one store. Not safe for concurrent use by threads; any number of processes may have
-    it open.
-    """
+    """One table. Not safe for concurrent use by threads; any number of processes may have it open."""
 
     log: CommitLog
     _head: Head
@@ -113,8 +68,7 @@ class Table:
         *,
         store_is_checked: bool = False,
     ) -> Table:
-        """Create the table at the store's location, or open the one that is there, whichever writer created
-        it.
+        """Create the table at the store's location, or open the one that is there.
 
         Field ids are assigned afresh. The store is probed before anything is written: UnsafeStoreError if it
         does not keep create-if-absent; `store_is_checked` says that the caller has done so by `check_store`.
@@ -141,19 +95,7 @@ class Table:
             return cls(log, head)
         if log.needs_probe and not store_is_checked:
             check_store(log.store, log.environment)
-        metadata = new_metadata(log.store.location, schema, spec, sort_order, given, log.environment)
-        probed = log.store.signature if log.needs_probe else None
-
-        def build(head: Head | None) -> Candidate | None:
-            return (
-                first_version(metadata, log.manifest_files, log.environment, probed) if head is None else None
-            )
-
-        def judge(head: Head, _: Candidate) -> Standing:
-            ours = head.metadata.table_uuid == metadata.table_uuid
-            return Standing.COMMITTED if ours else Standing.LOST
-
-        published = publish(log, None, build, judge)
+        published = publish_first_version(log, schema, spec, sort_order, given)
         if isinstance(published, Unneeded):
             return cls.open_in(log)
         table = cls(log, published.head)
@@ -189,7 +131,7 @@ class Table:
         check_features_are_known(self._head.properties, self.store.location)
         if not self.log.needs_probe or self._unrecorded_probe is not None:
             return
-        if self.store.signature not in _probed_stores(self._head):
+        if self.store.signature not in probed_stores(self._head.properties):
             check_store(self.store, self.log.environment)
             self._unrecorded_probe = self.store.signature
 
@@ -285,7 +227,7 @@ class Table:
         self._unrecorded_probe = None
         self._move_to(published.head)
         deleted = self.tidy(published.seen, published.candidate.head.number)
-        return _committed(published, deleted)
+        return Committed.of(published, deleted)
 
     def tidy(self, seen: object = None, version: int | None = None) -> Deletions:
         """Complete what a crash may have cut off after the commit of `version` (default: the known head's):
@@ -331,12 +273,8 @@ class Table:
     def _build(self, attempts: Attempts, head: Head | None) -> Candidate | None:
         if head is None:
             raise _table_vanished(self.store)
-        probed = (
-            None
-            if self._unrecorded_probe is None
-            else ",".join([*_probed_stores(head), self._unrecorded_probe][-_PROBED_KEPT:])
-        )
-        return attempts.build(head, probed)
+        probe = self._unrecorded_probe
+        return attempts.build(head, None if probe is None else record_probe(head.properties, probe))
 
     def _move_to(self, head: Head) -> None:
         if head is not self._head:
@@ -347,26 +285,8 @@ class Table:
 def open_table(
     location: str, storage_options: StorageOptions | None = None, environment: Environment = SYSTEM
 ) -> Table:
-    """Open the table at a location; only reads.
-
-    ValueError for a location or an option that `open_store` refuses; otherwise as `Table.open`.
-    """
+    """Open the table at a location, as `Table.open`. ValueError where `open_store` refuses an argument."""
     return Table.open(open_store(location, storage_options), environment)
-
-
-def _committed(published: Published, deleted: Deletions) -> Committed:
-    candidate = published.candidate
-    return Committed(
-        version=candidate.head.number,
-        attempts=published.attempts,
-        epoch=candidate.epoch,
-        appended_snapshot_id=candidate.appended_snapshot_id,
-        replaced_snapshot_id=candidate.replaced_snapshot_id,
-        dropped=candidate.dropped,
-        expired_snapshots=len(candidate.expiry.snapshot_ids),
-        history_cut=candidate.expiry.cut_by_number,
-        deleted=deleted,
-    )
 
 
 def _table_vanished(store: Store) -> TableNotFoundError:
@@ -377,8 +297,4 @@ def _table_vanished(store: Store) -> TableNotFoundError:
     )
 
 
-def _probed_stores(head: Head) -> list[str]:
-    return [text for text in head.properties.get(properties.PROBED_STORES, "").split(",") if text]
-
-
-__all__ = ["AlreadyCommitted", "Append", "Committed", "Replace", "SetProperties", "Table", "open_table"]
+__all__ = ["AlreadyCommitted", "Committed", "Table", "open_table"]

@@ -12,6 +12,8 @@ from timeline.clock import Environment
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version
 
+_PROBES_KEPT = 8
+
 
 def lineage_properties(commit_id: str, parent: Version | None, probed: str | None) -> dict[str, str]:
     """Return the properties that state a version's place after its parent."""
@@ -26,6 +28,16 @@ def lineage_properties(commit_id: str, parent: Version | None, probed: str | Non
     if probed is not None:
         stated[properties.PROBED_STORES] = probed
     return stated
+
+
+def probed_stores(table_properties: Mapping[str, str]) -> list[str]:
+    """Return the signatures of the stores that the table has recorded a probe of (R18)."""
+    return [text for text in table_properties.get(properties.PROBED_STORES, "").split(",") if text]
+
+
+def record_probe(table_properties: Mapping[str, str], signature: str) -> str:
+    """Return the table's record of probes with one more, without the oldest."""
+    return ",".join([*probed_stores(table_properties), signature][-_PROBES_KEPT:])
 
 
 def commit_time(environment: Environment, head: Head | None) -> int:

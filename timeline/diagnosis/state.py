@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from timeline import names, properties
 from timeline.clock import Environment
+from timeline.commit.succession import probed_stores
 from timeline.diagnosis.findings import Finding, Severity, some
 from timeline.diagnosis.lineage import Lineage
 from timeline.errors import CorruptTableError, StoreUnavailableError, UnsafeStoreError
 from timeline.stores.base import Store
-from timeline.table import check_store
+from timeline.stores.probe import check_store
 from timeline.versions.transactions import TransactionState, state_of
 from timeline.versions.version_file import Version
 
@@ -59,7 +60,7 @@ def check_the_store_is_safe(
                 repair="none needed for reading; probe with a writer's credentials",
             )
         return
-    probed = head.metadata.properties.get(properties.PROBED_STORES, "").split(",")
+    probed = probed_stores(head.metadata.properties)
     if store.signature not in probed:
         yield Finding(
             kind="store-not-probed",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from timeline.clock import SYSTEM, Environment
 from timeline.errors import StoreUnavailableError, UnsafeStoreError
 from timeline.names import PROBE_FOLDER
 from timeline.stores.base import Created, CreateOutcome, Exists, Store, Unknown
@@ -26,6 +27,11 @@ class _Race:
     outcomes: Sequence[CreateOutcome]
     shown: bool
     """Whether listings that winners began right after their create showed the key."""
+
+
+def check_store(store: Store, environment: Environment = SYSTEM) -> None:
+    """Probe the store under fresh names (R18). Raises as `probe`."""
+    probe(store, f"{environment.random.getrandbits(80):020x}")
 
 
 def probe(store: Store, probe_id: str) -> None:

@@ -22,8 +22,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from timeline import properties
 from timeline.clock import Environment
+from timeline.commit.attempts import Candidate
 from timeline.commit.descent import descends
-from timeline.commit.draft import Candidate
 from timeline.commit.log import Judge, Lost, StateUnknown, Won
 from timeline.commit.retrying import StillUnknownError, until_known
 from timeline.commit.updates import catalog_commit
