@@ -30,9 +30,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestamptzType
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
+from timeline.commit.changes import Append, Change, Replace
 from timeline.names import data_file_name, ulid
 from timeline.stores import open_store
-from timeline.table import Append, Change, Committed, Replace, Table
+from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
 
 if TYPE_CHECKING:

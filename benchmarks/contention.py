@@ -30,9 +30,10 @@ from pyiceberg.types import LongType, NestedField
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
 from timeline.clock import SYSTEM
+from timeline.commit.changes import Append
 from timeline.names import data_file_name, ulid
 from timeline.stores import LocalStore, Store
-from timeline.table import Append, Committed, Table
+from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
 
 if TYPE_CHECKING:

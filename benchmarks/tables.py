@@ -18,6 +18,7 @@ from streaming_sink.tasks.write_task import TaskWriter
 from tests.spark.streams import metadata_file
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Append
+from timeline.commit.succession import commit_time
 from timeline.stores import open_store
 from timeline.table import Table
 
@@ -38,7 +39,7 @@ def append_files(table: Table, parts: Iterable[pa.Table]) -> None:
     """Append every part as a data file of its own, in one commit."""
     head = table.head
     plan = InsertPlan((), (), 1, sys.maxsize, sys.maxsize)
-    ids = FileIds(max(SYSTEM.now_ms(), head.metadata.last_updated_ms + 1), "benchmark", head.number)
+    ids = FileIds(commit_time(SYSTEM, head), "benchmark", head.number)
     job = worker_job(WriteJob(table.store, head.schema, head.spec, head.properties, plan, None, ids))
     files = []
     for part in parts:

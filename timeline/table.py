@@ -1,4 +1,4 @@
-"""A table: create it, open it, read its head, commit to it. What `streaming_sink` uses of the timeline."""
+"""A table: create it, open it, read its head, commit to it. The face of the timeline for `streaming_sink`."""
 
 from __future__ import annotations
 
@@ -15,88 +15,38 @@ from timeline import properties
 from timeline.clock import SYSTEM, Environment
 from timeline.commit import conflicts
 from timeline.commit.attempts import Attempts, Candidate
-from timeline.commit.changes import (
-    Append,
-    Change,
-    Dropped,
-    Intent,
-    Replace,
-    SetProperties,
-    check_changes,
-)
-from timeline.commit.creation import first_version, new_metadata
-from timeline.commit.publish import DEADLINE_SECONDS, Published, Standing, Unneeded, publish
+from timeline.commit.changes import Change, Intent, check_changes
+from timeline.commit.creation import publish_first_version
+from timeline.commit.log import CommitLog
+from timeline.commit.outcomes import AlreadyCommitted, Committed
+from timeline.commit.publish import DEADLINE_SECONDS, Unneeded, publish
 from timeline.commit.standing import judge_standing
-from timeline.commit.turns import our_turn
-from timeline.errors import (
-    CorruptTableError,
-    MissingMetadataError,
-    TableNotFoundError,
-)
+from timeline.commit.succession import probed_stores, record_probe
+from timeline.commit.turns import take_turn
+from timeline.commit.version_log import VersionLog
+from timeline.errors import MissingMetadataError, TableNotFoundError
 from timeline.features import check_features_are_known
-from timeline.names import version_number, version_path
-from timeline.retention.deletions import Deletion, Deletions, Kind
+from timeline.retention.deletions import Deletions
 from timeline.retention.garbage import sweep
-from timeline.retention.policy import MAINTAIN_EVERY, versions_to_delete
+from timeline.retention.policy import MAINTAIN_EVERY
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
-from timeline.stores.probe import probe
+from timeline.stores.probe import check_store
 from timeline.versions.head import Head
 from timeline.versions.manifests import ManifestFiles
 from timeline.versions.transactions import Transaction, check_transaction, epoch_after_skip
-from timeline.versions.version_log import Listing, VersionLog
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger("streaming_sink.timeline")
-_VERSIONS_AT_ONCE = 200
 _NOTES_AT_ONCE = 2
 """Expiries whose files one commit deletes at most. One comes in every twenty versions: a backlog shrinks."""
-_PROBED_KEPT = 8
-
-
-def check_store(store: Store, environment: Environment = SYSTEM) -> None:
-    """Probe the store by racing it (R18). UnsafeStoreError if it would lose acknowledged rows; leaves nothing
-    behind.
-    """
-    probe(store, f"{environment.random.getrandbits(80):020x}")
-
-
-@dataclass(frozen=True)
-class Committed:
-    """What a commit did. All of it is durable and acknowledged."""
-
-    version: int
-    """The version that carries the commit."""
-    attempts: int
-    epoch: int | None
-    appended_snapshot_id: int | None
-    replaced_snapshot_id: int | None
-    dropped: tuple[Dropped, ...]
-    """The replaces that were left out because their inputs were no longer live; the appends are in."""
-    expired_snapshots: int
-    history_cut: bool
-    """The bound on the number of snapshots removed some that are younger than the promised age."""
-    deleted: Deletions
-    """The files that went after this commit: of snapshots that had expired long before, and old versions."""
-
-
-@dataclass(frozen=True)
-class AlreadyCommitted:
-    """The batch was committed before; nothing was written."""
-
-    version: int
-    """A version whose lineage holds the batch."""
-    epoch: int | None = None
-    """What the run's next commit is to name: its own epoch, if it has one."""
 
 
 @dataclass
 class Table:
-    """One table through one store. Not safe for concurrent use by threads; any number of processes may have
-    it open.
-    """
+    """One table. Not safe for concurrent use by threads; any number of processes may have it open."""
 
-    log: VersionLog
+    log: CommitLog
     _head: Head
     _unrecorded_probe: str | None = None
     deadline_seconds: float = DEADLINE_SECONDS
@@ -118,38 +68,38 @@ class Table:
         *,
         store_is_checked: bool = False,
     ) -> Table:
-        """Create the table at the store's location, or open the one that is there, whoever created it.
+        """Create the table at the store's location, or open the one that is there.
 
         Field ids are assigned afresh. The store is probed before anything is written: UnsafeStoreError if it
         does not keep create-if-absent; `store_is_checked` says that the caller has done so by `check_store`.
         ValueError for a property that belongs to the protocol, and for partition fields whose names manifests
         cannot spell, or spell alike.
         """
-        properties.check_properties(table_properties or {})
-        manifest_files = ManifestFiles(store)
-        log = VersionLog(store, manifest_files, environment)
-        if log.latest() is not None:
-            return cls.open(store, environment)
-        if not store_is_checked:
-            check_store(store, environment)
-        metadata = new_metadata(store.location, schema, spec, sort_order, table_properties or {}, environment)
+        log = VersionLog(store, ManifestFiles(store), environment)
+        return cls.create_in(log, schema, spec, sort_order, table_properties, store_is_checked)
 
-        def build(head: Head | None) -> Candidate | None:
-            return (
-                first_version(metadata, manifest_files, environment, store.signature)
-                if head is None
-                else None
-            )
-
-        def standing(head: Head, _: Candidate) -> Standing:
-            ours = head.metadata.table_uuid == metadata.table_uuid
-            return Standing.COMMITTED if ours else Standing.LOST
-
-        published = publish(log, None, build, standing)
+    @classmethod
+    def create_in(
+        cls,
+        log: CommitLog,
+        schema: Schema,
+        spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        table_properties: Mapping[str, str] | None = None,
+        store_is_checked: bool = False,
+    ) -> Table:
+        """Create the table in a commit log, or open the one that is there. As `create`."""
+        given = table_properties or {}
+        properties.check_properties(given)
+        if (head := log.newest()) is not None:
+            return cls(log, head)
+        if log.needs_probe and not store_is_checked:
+            check_store(log.store, log.environment)
+        published = publish_first_version(log, schema, spec, sort_order, given)
         if isinstance(published, Unneeded):
-            return cls.open(store, environment)
+            return cls.open_in(log)
         table = cls(log, published.head)
-        table.tidy(published.listing)
+        table.tidy(published.seen)
         return table
 
     @classmethod
@@ -157,12 +107,17 @@ class Table:
         """Open the table at the store's location; only reads. TableNotFoundError if there is none,
         CorruptTableError if it cannot be read.
         """
-        log = VersionLog(store, ManifestFiles(store), environment)
+        return cls.open_in(VersionLog(store, ManifestFiles(store), environment))
+
+    @classmethod
+    def open_in(cls, log: CommitLog) -> Table:
+        """Open the table of a commit log. As `open`."""
         head = log.newest()
         if head is None:
             raise TableNotFoundError(
-                f"there is no table of this sink at {store.location}: is that how the stream spells it? Its"
-                " first batch makes the table"
+                f"there is no table of this sink at {log.store.location}: is that how the stream spells it?"
+                " Its first batch creates the table",
+                location=log.store.location,
             )
         return cls(log, head)
 
@@ -174,7 +129,9 @@ class Table:
         before data files are written.
         """
         check_features_are_known(self._head.properties, self.store.location)
-        if self._unrecorded_probe is None and self.store.signature not in _probed_stores(self._head):
+        if not self.log.needs_probe or self._unrecorded_probe is not None:
+            return
+        if self.store.signature not in probed_stores(self._head.properties):
             check_store(self.store, self.log.environment)
             self._unrecorded_probe = self.store.signature
 
@@ -190,39 +147,22 @@ class Table:
         return self._head
 
     def refresh(self) -> Head:
-        """Return the real head: one LIST while nothing changed, and otherwise the reads of what is new."""
-        listing = self.log.list()
-        if 0 < listing.highest < self._head.number:
-            raise CorruptTableError(
-                f"version {self._head.number} of the table has vanished, and {listing.highest} is highest: "
-                f"something deleted it. Nothing was changed; restore it from a copy: {self.store.location}"
-            )
-        known = self._head.version
-        made_again = listing.highest == known.number and listing.versions[known.number].identity not in (
-            known.identity,
-            "",
-        )
-        if listing.highest != known.number or made_again:
-            head = self.log.newest(listing, self._head)
-            if head is None:
-                raise _gone(self.store)
+        """Return the newest head: one LIST while nothing changed, otherwise the reads of what is new."""
+        head = self.log.newer(self._head)
+        if head is None:
+            raise _table_vanished(self.store)
+        if head is not self._head:
             conflicts.check_table_is_the_same(head, self._table_uuid)
-            if made_again and head.number == known.number and head.version.commit_id != known.commit_id:
-                raise CorruptTableError(
-                    f"version {known.number} of the table was deleted, and another writer has made it again:"
-                    " what the old one added is lost. Nothing was changed; find what deletes versions, and"
-                    f" see what `doctor` says: {self.store.location}"
-                )
             self._move_to(head)
         self._seen_at = self.log.environment.monotonic()
         return self._head
 
     def on_head(self, look: Callable[[Head], _T]) -> _T:
-        """Return what `look` makes of the known head; of a newer one, where files of that one have gone
-        meanwhile.
+        """Return what `look` makes of the known head; of a newer one, where files of the known head were
+        deleted since.
 
-        They may have, for a process that slept past the grace period. CorruptTableError where the head is
-        still the newest.
+        They may be, in a process that slept past the grace period. CorruptTableError where the head is still
+        the newest.
         """
         while True:
             head = self._head
@@ -241,15 +181,15 @@ class Table:
         summary: Mapping[str, str] | None = None,
         open_below_bytes: int = 0,
     ) -> Committed | AlreadyCommitted:
-        """Publish one version that carries out all changes, rebased over whatever others commit meanwhile.
+        """Publish one version that applies all changes, rebased over what others commit at the same time.
 
         `schema_id` is the schema that the files were written under (default: the known head's). Once this
-        returns `Committed`, the rows are durable and stay. Replaces whose inputs are gone are dropped and
-        told; if nothing else is left to do, that is a CommitConflictError. See `publish` for the other
-        errors.
+        returns `Committed`, the rows are durable and stay. Replaces whose inputs are no longer live are
+        listed in `Committed.dropped`; if nothing else is left to do, that is a CommitConflictError. See
+        `publish` for the other errors.
 
-        Without a `transaction` only the files themselves tell a second call from the first: one that this
-        process knows to be live is not appended again (CommitConflictError).
+        Without a `transaction` only the files themselves distinguish a second call from the first: a file
+        that this process knows to be live is not appended again (CommitConflictError).
         """
         check_changes(changes)
         self.ensure_store_is_safe()
@@ -262,13 +202,13 @@ class Table:
             open_below_bytes,
         )
         attempts = Attempts(intent, self.log.manifest_files, self.log.environment)
-        # What is skipped for good need not write its manifest first.
+        # A batch that is skipped for good does not write its manifest first.
         if (
             transaction is None
             or check_transaction(self._head.transaction(transaction.app_id), transaction) is not None
         ):
             attempts.prepare(self._head)
-        with our_turn(self.store, self.log.environment) as others_committed:
+        with take_turn(self.store, self.log.environment) as others_committed:
             published = publish(
                 self.log,
                 self.refresh() if others_committed else self._head,
@@ -286,22 +226,21 @@ class Table:
             return AlreadyCommitted(self._head.number, epoch_after_skip(known, transaction))
         self._unrecorded_probe = None
         self._move_to(published.head)
-        deleted = self.tidy(published.listing, published.candidate.head.number)
-        return _committed(published, deleted)
+        deleted = self.tidy(published.seen, published.candidate.head.number)
+        return Committed.of(published, deleted)
 
-    def tidy(self, listing: Listing | None = None, version: int | None = None) -> Deletions:
+    def tidy(self, seen: object = None, version: int | None = None) -> Deletions:
         """Complete what a crash may have cut off after the commit of `version` (default: the known head's):
         the hint, and at every twentieth version the deletion of what has expired. Best effort; failures are
-        logged, and the next time goes on where this one stopped.
+        logged, and the next call continues where this one stopped.
 
-        Without a listing it makes one.
+        `seen` is what the log saw when it confirmed the commit; it saves a request.
         """
         try:
-            listing = listing or self.log.list()
-            self.log.write_hint(self._head.number)
+            seen = self.log.tidy(self._head, seen)
             if (self._head.number if version is None else version) % MAINTAIN_EVERY == 0:
-                return self.delete_expired(listing, at_most=_NOTES_AT_ONCE)
-        except Exception as failure:  # noqa: BLE001 - it is committed, whatever fails here
+                return self.delete_expired(seen, at_most=_NOTES_AT_ONCE)
+        except Exception as failure:  # noqa: BLE001 - the commit is acknowledged: no failure here undoes it
             _LOG.warning(
                 "version %d is committed; tidying after it failed and is tried again at the next commit: %s",
                 self._head.number,
@@ -311,21 +250,21 @@ class Table:
 
     def delete_expired(
         self,
-        listing: Listing,
+        seen: object = None,
         *,
         at_most: int | None = None,
         grace_ms: int | None = None,
         dry_run: bool = False,
     ) -> Deletions:
-        """Delete old version files (R19), and what only snapshots reached that expired before the grace
-        period (R7), of at most so many expiries.
+        """Delete what the log no longer needs (old version files, R19), and the files that only snapshots
+        reach which expired before the grace period (R7), of at most so many expiries.
 
-        Raises UnknownFeatureError, StoreUnavailableError or CorruptTableError; what was not deleted is found
-        again.
+        Raises UnknownFeatureError, StoreUnavailableError or CorruptTableError; files that were not deleted
+        are found again.
         """
         if not dry_run:
             check_features_are_known(self._head.properties, self.store.location)
-        versions = self._delete_old_versions(listing, dry_run)
+        versions = self.log.delete_old(self._head, seen, dry_run=dry_run)
         files = self.log.manifest_files
         return versions + self.on_head(
             lambda head: sweep(files, head, at_most=at_most, grace_ms=grace_ms, dry_run=dry_run)
@@ -333,74 +272,29 @@ class Table:
 
     def _build(self, attempts: Attempts, head: Head | None) -> Candidate | None:
         if head is None:
-            raise _gone(self.store)
-        probed = (
-            None
-            if self._unrecorded_probe is None
-            else ",".join([*_probed_stores(head), self._unrecorded_probe][-_PROBED_KEPT:])
-        )
-        return attempts.build(head, probed)
+            raise _table_vanished(self.store)
+        probe = self._unrecorded_probe
+        return attempts.build(head, None if probe is None else record_probe(head.properties, probe))
 
     def _move_to(self, head: Head) -> None:
         if head is not self._head:
             self._head = head
             self.log.manifest_files.keep_only(head.manifests)
 
-    def _delete_old_versions(self, listing: Listing, dry_run: bool) -> Deletions:
-        metadata = self._head.metadata
-        times = {
-            version_number(entry.metadata_file) or 0: entry.timestamp_ms for entry in metadata.metadata_log
-        }
-        times[self._head.number] = metadata.last_updated_ms
-        # Of versions after the known head the times are not known here; they are a later commit's to delete.
-        known = [number for number in listing.versions if number <= self._head.number]
-        old = versions_to_delete(known, times, listing.highest, metadata.last_updated_ms)
-        old = old[:_VERSIONS_AT_ONCE]
-        why = "newer versions have taken its place for long enough"
-        deletions = tuple(
-            Deletion(version_path(number), Kind.VERSION, listing.versions[number].size, why) for number in old
-        )
-        if old and not dry_run:
-            # A writer that woke up late may have put the hint back to one of these (R5).
-            self.log.write_hint(listing.highest)
-            self.log.delete(old)
-        return Deletions(deletions, dry_run=dry_run)
-
 
 def open_table(
     location: str, storage_options: StorageOptions | None = None, environment: Environment = SYSTEM
 ) -> Table:
-    """Open the table at a location; only reads.
-
-    ValueError for a location or an option that `open_store` refuses; otherwise as `Table.open`.
-    """
+    """Open the table at a location, as `Table.open`. ValueError where `open_store` refuses an argument."""
     return Table.open(open_store(location, storage_options), environment)
 
 
-def _committed(published: Published, deleted: Deletions) -> Committed:
-    candidate = published.candidate
-    return Committed(
-        version=candidate.head.number,
-        attempts=published.attempts,
-        epoch=candidate.epoch,
-        appended_snapshot_id=candidate.appended_snapshot_id,
-        replaced_snapshot_id=candidate.replaced_snapshot_id,
-        dropped=candidate.dropped,
-        expired_snapshots=len(candidate.expiry.snapshot_ids),
-        history_cut=candidate.expiry.cut_by_number,
-        deleted=deleted,
-    )
-
-
-def _gone(store: Store) -> TableNotFoundError:
+def _table_vanished(store: Store) -> TableNotFoundError:
     return TableNotFoundError(
-        "the table has gone: no version of it is left. Nothing was written; if nobody dropped it, restore"
-        f" metadata/ from a copy before a writer starts: {store.location}"
+        "the table has vanished: no version of it is left. Nothing was written; unless it was dropped on"
+        f" purpose, restore metadata/ from a copy before a writer starts: {store.location}",
+        location=store.location,
     )
 
 
-def _probed_stores(head: Head) -> list[str]:
-    return [text for text in head.properties.get(properties.PROBED_STORES, "").split(",") if text]
-
-
-__all__ = ["AlreadyCommitted", "Append", "Committed", "Replace", "SetProperties", "Table", "open_table"]
+__all__ = ["AlreadyCommitted", "Committed", "Table", "open_table"]

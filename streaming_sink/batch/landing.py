@@ -35,6 +35,7 @@ from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.job import FileIds
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Append, Change, CountCommit, Replace, SetProperties
+from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.head import Head
@@ -178,7 +179,6 @@ class Landing:
 
     def _write_job(self, target: Target, planned: Planned, transaction: Transaction) -> WriteJob:
         # The time in the files' names follows the table's, since the garbage fence compares the two (R6).
-        last_ms = 0 if target.head is None else target.head.metadata.last_updated_ms
         return WriteJob(
             store=self._destination.store,
             schema=target.schema,
@@ -186,7 +186,7 @@ class Landing:
             properties=target.properties,
             plan=planned.plan,
             routing=planned.routing,
-            ids=FileIds(max(SYSTEM.now_ms(), last_ms + 1), transaction.app_id, transaction.batch),
+            ids=FileIds(commit_time(SYSTEM, target.head), transaction.app_id, transaction.batch),
         )
 
     def _commit(

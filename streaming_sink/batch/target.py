@@ -20,7 +20,8 @@ from timeline.plans.reservations import Reservations
 from timeline.properties import DEFAULTS
 from timeline.stores import open_store
 from timeline.stores.base import Store
-from timeline.table import Table, check_store
+from timeline.stores.probe import check_store
+from timeline.table import Table
 from timeline.versions.head import Head
 
 _LOG = logging.getLogger("streaming_sink")

@@ -31,6 +31,7 @@ from streaming_sink.tasks.encryption import Cipher
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import delete_files
 from timeline.clock import SYSTEM
+from timeline.commit.succession import commit_time
 from timeline.stores.base import Store
 from timeline.table import Table
 from timeline.versions.head import Head
@@ -68,7 +69,7 @@ def prepare_jobs(
         parquet=parquet_settings(head.properties, head.schema),
         metrics=metrics_modes(head.schema, head.properties),
         # The time in the files' names runs with the table (R6).
-        ids=FileIds(max(SYSTEM.now_ms(), head.metadata.last_updated_ms + 1), _APP_ID, 0),
+        ids=FileIds(commit_time(SYSTEM, head), _APP_ID, 0),
         tasks={},
         shared=TaskBuckets(),
         rows_per_new_file=0,

@@ -172,10 +172,13 @@ def _change_the_rules(plan: Plan) -> None:
         _set_everywhere("MAINTAIN_EVERY", 1)
         _set_everywhere("RECENT_COMMITS_KEPT", 2 * plan.kept)
     if plan.broken == "confirm":
-        from timeline.commit import publish
+        from timeline.commit import version_log
+        from timeline.commit.log import Won
 
-        assert callable(publish._confirm)
-        vars(publish)["_confirm"] = lambda log, candidate, *rest: (candidate.head, log.list())
+        assert callable(version_log.confirm)
+        vars(version_log)["confirm"] = lambda log, candidate, *rest: Won(
+            candidate, candidate.head, log.list()
+        )
     if plan.broken == "link":
         from timeline.stores import local
 

@@ -17,10 +17,11 @@ from tests.servers.launch import Server
 from tests.servers.proxy import Fault, Proxy, Request
 from tests.servers.writing import SCHEMA, one_file
 from tests.unit.timeline.world import Audit
+from timeline.commit.changes import Append
 from timeline.names import version_number
 from timeline.stores import Created, Exists, Unknown
 from timeline.stores.object import ObjectStore
-from timeline.table import Append, Committed, Table
+from timeline.table import Committed, Table
 
 pytestmark = pytest.mark.servers
 

@@ -12,10 +12,11 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
 from timeline.clock import SYSTEM
+from timeline.commit.changes import Append
 from timeline.names import data_file_name, ulid
 from timeline.stores import Store
 from timeline.stores.object import ObjectStore
-from timeline.table import Append, Committed, Table
+from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))

@@ -16,18 +16,19 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from timeline.commit import conflicts, publish, standing, succession
+from timeline.commit import confirm, conflicts, descent, publish, slot, standing, succession
 from timeline.commit.attempts import Attempts
 from timeline.commit.changes import Intent, RaiseFence, Replace, Withdraw
 from timeline.commit.draft import Draft
 from timeline.commit.snapshots import AppendWriter
+from timeline.commit.version_log import VersionLog
 from timeline.maintenance import orphans
 from timeline.plans import claims, instants, reservations
 from timeline.retention import garbage, policy
 from timeline.table import Table
 from timeline.versions import pending, transactions
 from timeline.versions.deletes import DeleteIndex
-from timeline.versions.version_log import VersionLog
+from timeline.versions.listing import VersionFiles
 
 
 @dataclass(frozen=True)
@@ -106,59 +107,60 @@ def mixed_manifest(writer: AppendWriter, draft: Draft) -> list[Any]:
 
 
 _HERE = "__import__('tests.simulation.mutations', fromlist=['x'])"
+_ERRORS = "__import__('timeline.errors', fromlist=['x'])"
 
 SWITCHES = (
     # ------------------------------------------------------------------------------------ publishing
-    Switch("R1", "a commit is acknowledged without a listing", publish, "publish",
-           "newest, listing = _confirm(log, candidate, ours, standing, give_up_at)",
-           "newest, listing = candidate.head, log.list()"),
-    Switch("R1", "a higher head passes for a descendant", publish, "_descends",
+    Switch("R1", "a commit is acknowledged without a listing", VersionLog, "publish",
+           "confirm(self, candidate, holds_slot, judge, give_up_at)",
+           "Won(candidate, candidate.head, self.list())"),
+    Switch("R1", "a higher head passes for a descendant", descent, "descends",
            "if ours.version.commit_id in head.version.recent_commits:", "if True:"),
-    Switch("R1", "only the base file is looked for", publish, "_confirm",
-           "if _descends(head, candidate, standing, log):",
+    Switch("R1", "only the base file is looked for", confirm, "confirm",
+           "if descends(head, candidate, judge, log.store.location):",
            "if ours.number - 1 in listing.versions:"),
     Switch("R1", "a commit older than the head's memory passes for lost", standing, "judge_standing",
            "state = head.transaction(txn.app_id)", "return Standing.LOST", stormy=True),
-    Switch("R1", "a commit older than the head's memory passes for committed", publish,
-           "_descends", "verdict = standing(head, candidate)", "verdict = Standing.COMMITTED"),
-    Switch("R1", "a read that fails while an old commit is judged passes for a refusal", publish, "_confirm",
+    Switch("R1", "a commit older than the head's memory passes for committed", descent,
+           "descends", "verdict = judge(head, candidate)", "verdict = Standing.COMMITTED"),
+    Switch("R1", "a read that fails while an old commit is judged passes for a refusal", confirm, "confirm",
            "except (StoreUnavailableError, MissingMetadataError) as failure:  # judging reads manifests",
            "except ZeroDivisionError as failure:", stormy=True, rare=True),
-    Switch("R2", "'exists' passes for a loss, unread", publish, "_settle",
-           "if isinstance(outcome, Created):\n                    return True",
-           "if isinstance(outcome, Created):\n                    return True\n"
-           "                if type(outcome).__name__ == 'Exists':\n"
-           "                    raise _LostError(log.latest())"),
-    Switch("R2", "'exists' and others' bytes pass for a loss, unlisted", publish, "_settle",
-           "_LostError(theirs, doubtful=True)", "_LostError(theirs)", stormy=True, rare=True),
-    Switch("R2", "'exists' passes for our own create, unread", publish, "_settle",
+    Switch("R2", "'exists' passes for a loss, unread", slot, "settle",
+           "if isinstance(outcome, Created):\n            return True",
+           "if isinstance(outcome, Created):\n            return True\n"
+           "        if type(outcome).__name__ == 'Exists':\n"
+           "            return Lost(log.latest())"),
+    Switch("R2", "'exists' and others' bytes pass for a loss, unlisted", slot, "settle",
+           "Lost(theirs, doubtful=True)", "Lost(theirs)", stormy=True, rare=True),
+    Switch("R2", "'exists' passes for our own create, unread", slot, "settle",
            "if isinstance(outcome, Created):", "if type(outcome).__name__ != 'Unknown':"),
-    Switch("R3", "no answer passes for a failure", publish, "_settle",
-           "if isinstance(outcome, Created):\n                    return True",
-           "if isinstance(outcome, Created):\n                    return True\n"
-           "                if type(outcome).__name__ == 'Unknown':\n"
-           "                    raise CommitConflictError('no answer')"),
-    Switch("R3", "no answer passes for success", publish, "_settle",
+    Switch("R3", "no answer passes for a failure", slot, "settle",
+           "if isinstance(outcome, Created):\n            return True",
+           "if isinstance(outcome, Created):\n            return True\n"
+           "        if type(outcome).__name__ == 'Unknown':\n"
+           f"            raise {_ERRORS}.CommitConflictError('no answer')"),
+    Switch("R3", "no answer passes for success", slot, "settle",
            "if isinstance(outcome, Created):", "if type(outcome).__name__ != 'Exists':"),
-    Switch("R3", "an empty slot passes for a loss", publish, "_settle",
+    Switch("R3", "an empty slot passes for a loss", slot, "settle",
            "except (FileNotFoundError, StoreUnavailableError) as failure:",
-           "except FileNotFoundError:\n                    raise _LostError(log.latest())\n"
-           "                except StoreUnavailableError as failure:"),
-    Switch("R3", "at the deadline unknown passes for lost", publish, "_settle",
-           "raise CommitStateUnknownError(", "raise CommitConflictError("),
-    Switch("R3", "another's bytes after an unanswered create pass for a loss", publish, "_settle",
-           "if attempt.retry_state.attempt_number > 1 or isinstance(outcome, Unknown):", "if False:",
+           "except FileNotFoundError:\n            return Lost(log.latest())\n"
+           "        except StoreUnavailableError as failure:"),
+    Switch("R3", "at the deadline unknown passes for lost", slot, "settle",
+           "raise CommitStateUnknownError(", f"raise {_ERRORS}.CommitConflictError("),
+    Switch("R3", "another's bytes after an unanswered create pass for a loss", slot, "settle",
+           "if creates > 1 or isinstance(outcome, Unknown):", "if False:",
            stormy=True, rare=True),
-    Switch("R4", "another object is read than the one that was listed", VersionLog, "latest",
+    Switch("R4", "another object is read than the one that was listed", VersionFiles, "latest",
            "stored.identity == listed", "True", stormy=True),
-    Switch("R4", "an unlisted winner decides that there is nothing to do", publish, "publish",
-           "if candidate is None:\n                    if attempts > 1:",
-           "if candidate is None and winner is not None:\n"
-           "                    return Unneeded(log.head(winner))\n"
-           "                if candidate is None:\n                    if attempts > 1:", stormy=True),
-    Switch("R5", "the hint is set back", VersionLog, "write_hint",
-           "if told is None or told < number:", "if True:"),
-    Switch("R20", "a version file is put after a look, not created if absent", publish, "_settle",
+    Switch("R4", "an unlisted winner decides that there is nothing to do", publish._Run, "attempt",
+           "if candidate is None:\n        if self.attempts > 1:",
+           "if candidate is None and self.winner is not None:\n"
+           "        return Unneeded(self.log.head(self.winner))\n"
+           "    if candidate is None:\n        if self.attempts > 1:", stormy=True),
+    Switch("R5", "the hint is set back", VersionFiles, "write_hint",
+           "if hinted is None or hinted < number:", "if True:"),
+    Switch("R20", "a version file is put after a look, not created if absent", slot, "settle",
            "outcome = log.store.create(path, candidate.data)",
            f"outcome = {_HERE}.put_after_a_look(log.store, path, candidate.data)"),
     # ------------------------------------------------------------------------------- the garbage fence
@@ -185,22 +187,23 @@ SWITCHES = (
            "*unpinned]", "]", rare=True),
     Switch("R7", "the note of a lost commit passes for an expiry", garbage, "sweep",
            "not any(each.snapshot_id in kept for each in note.expired)", "True"),
-    Switch("R7", "the note of a fork passes for one of main", garbage, "_told_by_main",
+    Switch("R7", "the note of a fork passes for one of main", garbage, "_notes_of_main",
            "if note.kept.snapshot_id in of_main:", "if True:", rare=True),
     Switch("R7", "what a tag still reads is deleted", garbage, "find_garbage",
-           "for pin in _pins(head, note)]", "for pin in ()]"),
+           "for pin in _find_pins(head, note)]", "for pin in ()]"),
     Switch("R7", "what a tag had kept has no grace of its own", garbage, "find_garbage",
            "for pin in unpinned]", "for pin in ()]", rare=True),
-    Switch("R7", "a commit's head is taken for damaged after a sleep past the grace", publish, "_on_listed",
+    Switch("R7", "a commit's head is taken for damaged after a sleep past the grace", publish._Run,
+           "_build_on_confirmed",
            "except MissingMetadataError:", "except ZeroDivisionError:", rare=True),
-    Switch("R7", "a new head is taken for damaged after a sleep past the grace", VersionLog, "newest",
+    Switch("R7", "a new head is taken for damaged after a sleep past the grace", VersionFiles, "newest",
            "except MissingMetadataError:", "except ZeroDivisionError:"),
     Switch("R7", "the head of a plan is taken for damaged after a sleep past the grace", Table, "on_head",
            "except MissingMetadataError:", "except ZeroDivisionError:", rare=True),
-    Switch("R7", "a tag pins nothing", policy, "_unpinned", " - pinned", ""),
+    Switch("R7", "a tag pins nothing", policy, "_find_unpinned", " - pinned", ""),
     Switch("R7", "the newest append expires", policy, "snapshots_to_expire",
            "next((s for s in main if _is_append(s)), main[0])", "main[0]"),
-    Switch("R7", "an append expires without its replace", policy, "_by_version",
+    Switch("R7", "an append expires without its replace", policy, "_group_by_version",
            "snapshot_version(snapshots[end]) != snapshot_version(snapshots[start])", "True"),
     Switch("R12", "snapshots expire before enough later versions exist", policy, "snapshots_to_expire",
            "near = version - snapshot_version(group[-1]) < SAFE_DISTANCE", "near = False"),
@@ -263,7 +266,7 @@ SWITCHES = (
            "if str(head.metadata.table_uuid) != table_uuid:", "if False:"),
     Switch("R19", "all versions but the highest are deleted", policy, "versions_to_delete",
            "number <= highest - VERSIONS_ALWAYS_KEPT", "number < highest"),
-    Switch("R19", "the hint is not refreshed before a version goes", VersionLog, "write_hint",
+    Switch("R19", "the hint is not refreshed before a version goes", VersionFiles, "write_hint",
            "self.store.overwrite(HINT_PATH, hint_text(number))", "pass"),
     Switch("R21", "an append merges manifests", AppendWriter, "add_snapshot",
            "self._manifests,\n        draft.carried_manifests(),",

@@ -30,7 +30,8 @@ from tests.unit.timeline import world
 from timeline import names
 from timeline.commit import conflicts
 from timeline.commit.attempts import Candidate
-from timeline.commit.publish import Standing, publish
+from timeline.commit.log import Standing
+from timeline.commit.publish import publish
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,

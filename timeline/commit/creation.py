@@ -1,4 +1,4 @@
-"""The first version of a new table."""
+"""Create a table: its first version, published as any commit."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from timeline import properties
 from timeline.clock import Environment
 from timeline.commit import succession
 from timeline.commit.attempts import Candidate
+from timeline.commit.log import CommitLog, Standing
+from timeline.commit.publish import Published, Unneeded, publish
 from timeline.versions.head import Head
 from timeline.versions.manifest_format import check_partition_names
 from timeline.versions.manifests import ManifestFiles
@@ -40,10 +42,10 @@ def new_metadata(
 
 
 def first_version(
-    metadata: TableMetadataV2, manifest_files: ManifestFiles, environment: Environment, probed: str
+    metadata: TableMetadataV2, manifest_files: ManifestFiles, environment: Environment, probed: str | None
 ) -> Candidate:
     """Return version 1 of a new, empty table."""
-    now_ms = environment.now_ms()
+    now_ms = succession.commit_time(environment, None)
     commit_id = succession.new_id(environment, now_ms)
     stated = succession.lineage_properties(commit_id, None, probed)
     metadata = metadata.model_copy(
@@ -51,3 +53,22 @@ def first_version(
     )
     data, arrays = encode_metadata(metadata)
     return Candidate(Head(Version(1, metadata, arrays=arrays), (), manifest_files), data)
+
+
+def publish_first_version(
+    log: CommitLog, schema: Schema, spec: PartitionSpec, sort_order: SortOrder, given: Mapping[str, str]
+) -> Published | Unneeded:
+    """Create the table in a log; Unneeded where another writer was first."""
+    metadata = new_metadata(log.store.location, schema, spec, sort_order, given, log.environment)
+    probed = log.store.signature if log.needs_probe else None
+
+    def build(head: Head | None) -> Candidate | None:
+        if head is not None:
+            return None
+        return first_version(metadata, log.manifest_files, log.environment, probed)
+
+    def judge(head: Head, _: Candidate) -> Standing:
+        ours = head.metadata.table_uuid == metadata.table_uuid
+        return Standing.COMMITTED if ours else Standing.LOST
+
+    return publish(log, None, build, judge)

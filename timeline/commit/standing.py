@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from timeline.commit.attempts import Candidate
 from timeline.commit.changes import Intent
-from timeline.commit.publish import Standing
+from timeline.commit.log import Standing
 from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
 

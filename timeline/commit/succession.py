@@ -1,4 +1,4 @@
-"""How a version follows its parent: its time, its ids, its place in the lineage, and logs."""
+"""How a version succeeds its parent: its time, its ids, its lineage properties, and its logs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from timeline.clock import Environment
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version
 
+_PROBES_KEPT = 8
+
 
 def lineage_properties(commit_id: str, parent: Version | None, probed: str | None) -> dict[str, str]:
-    """Return the properties that place a version after its parent."""
+    """Return the properties that state a version's place after its parent."""
     recent = () if parent is None else parent.recent_commits[1 - properties.RECENT_COMMITS_KEPT :]
     stated = {
         properties.VERSION: str(1 if parent is None else parent.number + 1),
@@ -28,15 +30,28 @@ def lineage_properties(commit_id: str, parent: Version | None, probed: str | Non
     return stated
 
 
-def commit_time(environment: Environment, head: Head) -> int:
-    """Return the time that a commit after `head` carries: this machine's, but never at or before the head's
-    (R12).
+def probed_stores(table_properties: Mapping[str, str]) -> list[str]:
+    """Return the signatures of the stores that the table has recorded a probe of (R18)."""
+    return [text for text in table_properties.get(properties.PROBED_STORES, "").split(",") if text]
+
+
+def record_probe(table_properties: Mapping[str, str], signature: str) -> str:
+    """Return the table's record of probes with one more, without the oldest."""
+    return ",".join([*probed_stores(table_properties), signature][-_PROBES_KEPT:])
+
+
+def commit_time(environment: Environment, head: Head | None) -> int:
+    """Return the time of a commit after `head`: this machine's, but never at or before the head's (R12).
+
+    None where there is no table yet. The ids of the commit's files carry the same time (R6).
     """
+    if head is None:
+        return environment.now_ms()
     return max(environment.now_ms(), head.metadata.last_updated_ms + 1)
 
 
 def new_id(environment: Environment, time_ms: int) -> str:
-    """Return an id that nobody else has, and that sorts by its time."""
+    """Return a unique id that sorts by its time."""
     return names.ulid(time_ms, environment.random.getrandbits(80))
 
 
@@ -49,7 +64,7 @@ def new_snapshot_id(environment: Environment) -> int:
 def metadata_log(
     metadata: TableMetadataV2, location: str, table_properties: Mapping[str, str]
 ) -> list[MetadataLogEntry]:
-    """Return the log of versions of the one that follows `metadata`, which stands at `location`."""
+    """Return the metadata log of the version that follows `metadata`, whose file is at `location`."""
     most = properties.number(table_properties, properties.PREVIOUS_VERSIONS_MAX)
     entry = MetadataLogEntry(metadata_file=location, timestamp_ms=metadata.last_updated_ms)
     return [*metadata.metadata_log[max(0, len(metadata.metadata_log) + 1 - most) :], entry]
@@ -61,7 +76,7 @@ def drop_expired_snapshots(snapshots: list[Snapshot], expired: frozenset[int]) -
 
 
 def drop_expired_log_entries(log: list[SnapshotLogEntry], expired: frozenset[int]) -> list[SnapshotLogEntry]:
-    """Return the log after the last expired snapshot: entries before it would be a history with holes."""
+    """Return the snapshot log after the last expired snapshot: earlier entries would leave gaps."""
     if not expired:
         return log
     last = max((i for i, entry in enumerate(log) if entry.snapshot_id in expired), default=-1)

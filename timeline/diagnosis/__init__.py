@@ -1,4 +1,4 @@
-"""What is wrong with a table, what it means, and how to repair it. Looks, and never changes anything."""
+"""Diagnose a table: what is wrong, what it means, and how to repair it. Reads, and never changes anything."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def doctor(
 
     Never changes the table: it reads and lists, and the probe of the store writes and removes keys of its own
     under `_timeline/probe/`, which are no files of the table; `probe=False` leaves it out. Without the right
-    to write, the probe's failure is a note. Writers may go on meanwhile: what is judged is the state that the
-    listing showed.
+    to write, the probe's failure is a note. Writers may go on: the diagnosis is of the state that the listing
+    showed.
 
-    Raises TableNotFoundError where there is nothing to look at, and StoreUnavailableError where the store
+    Raises TableNotFoundError where the location is empty, and StoreUnavailableError where the store
     cannot be read.
     """
     store = open_store(location, storage_options) if isinstance(location, str) else location
@@ -71,7 +71,7 @@ def _findings(
     if not lineage.versions:
         yield from _check_there_is_a_table(lineage, objects)
     yield from _check_creates_are_finished(objects)
-    # Without a head nobody knows what is referred to: every file would look like an orphan.
+    # Without a head reachability cannot be determined: every file would look like an orphan.
     if lineage.head is not None and found is not None:
         yield from check_state(lineage, lineage.head, store.location)
         yield from check_files(found, objects, store, lineage.head)
@@ -80,7 +80,7 @@ def _findings(
 
 def _check_there_is_a_table(lineage: Lineage, objects: dict[str, int]) -> Iterator[Finding]:
     if any(path.endswith(".metadata.json") for path in lineage.strangers):
-        return  # told as a table of another writer
+        return  # reported as a table of another writer
     yield Finding(
         kind="table-missing",
         severity=Severity.DAMAGE,
@@ -102,7 +102,7 @@ def _check_creates_are_finished(objects: dict[str, int]) -> Iterator[Finding]:
             f" that a create left unfinished: {some(unfinished)}",
             means="a process died in the middle of a create, or is in it now; the number after .tmp- is its"
             " process id. No reader takes such a file for anything",
-            repair="none needed; delete those whose process is gone",
+            repair="none needed; delete those whose process no longer runs",
         )
 
 

@@ -1,4 +1,4 @@
-"""Whether the files that the retained snapshots refer to are there, and which files nothing refers to."""
+"""Check that the files which retained snapshots refer to exist, and find files that nothing refers to."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def check_files(
     found: Reachable, objects: Mapping[str, int], store: Store, head: Version
 ) -> Iterator[Finding]:
     """Yield what is wrong with the files. `objects` is what the store holds, path → size, listed after the
-    head was read: so whatever the head refers to had been written.
+    head was read: so all files that the head refers to had been written.
     """
     yield from _check_every_file_is_there(found, objects, store)
     yield from _check_every_metadata_file_can_be_read(found, objects, store)
@@ -123,7 +123,7 @@ def _check_every_file_is_there(
                 repair="find what deletes files here, and stop it. Restore the files byte for byte from a"
                 " backup, or from the bucket's earlier object versions. "
                 + (
-                    "Without a copy these rows are gone: read the other partitions into a new table, and"
+                    "Without a copy these rows are lost: read the other partitions into a new table, and"
                     " ingest the lost rows again from their source"
                     if what == "data file"
                     else "Without a copy, read the newest snapshot that is whole into a new table, and ingest"
@@ -148,7 +148,7 @@ def _check_every_metadata_file_can_be_read(
 ) -> Iterator[Finding]:
     for location, problem in found.unreadable.items():
         if _path(store, location) not in objects:
-            continue  # told as missing
+            continue  # reported as missing
         now = location in found.needed_now
         yield Finding(
             kind=f"{found.what[location].replace(' ', '-')}-unreadable",
@@ -203,16 +203,16 @@ def _check_totals(found: Reachable, head: Version) -> Iterator[Finding]:
         return
     if found.unreadable.keys() & found.needed_now:
         return
-    told = snapshot.summary.additional_properties
-    if told.get("total-delete-files", "0") != "0":
-        return  # the files are then of two kinds, and are told apart
+    summary = snapshot.summary.additional_properties
+    if summary.get("total-delete-files", "0") != "0":
+        return  # the totals count delete files too
     rows = sum(file.rows for file in found.live.values())
-    stated = int(told.get("total-records", rows)), int(told.get("total-data-files", len(found.live)))
+    stated = int(summary.get("total-records", rows)), int(summary.get("total-data-files", len(found.live)))
     if stated != (rows, len(found.live)):
         yield Finding(
             kind="totals-differ",
             severity=Severity.WARNING,
-            what=f"the summary tells {stated[0]:,} rows in {stated[1]:,} files, and the manifests list"
+            what=f"the summary states {stated[0]:,} rows in {stated[1]:,} files, and the manifests list"
             f" {rows:,} in {len(found.live):,}",
             means="the manifests are what readers read; the summary is used for estimates and reports",
             repair="compare the manifests with a backup: one may have been replaced",
@@ -256,7 +256,7 @@ def _check_nothing_is_left_over(
             means="no row of the table is in them: they are of batches that failed or lost, of snapshots that"
             f" expired, or of batches that are being written now. {len(old):,} of them, of"
             f" {sum(left[path] for path in old):,} bytes, are three days older than the newest version",
-            repair="never delete them by hand or by age, since a running writer may still commit them:"
+            repair="never delete them yourself, nor by age, since a running writer may still commit them:"
             " remove_orphan_files takes the old ones behind a fence",
         )
     theirs = sorted(left.keys() - ours.keys())
@@ -286,7 +286,7 @@ def _or_damage(read: Callable[[], _T]) -> _T | CorruptTableError:
 
 
 def _path(store: Store, location: str) -> str:
-    """Return the path of a location; one that lies elsewhere stays as it is, and so is found nowhere."""
+    """Return the path of a location; a location outside the table is returned as it is, and so not found."""
     try:
         return store.relative(location)
     except ValueError:

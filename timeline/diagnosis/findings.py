@@ -1,4 +1,4 @@
-"""What a diagnosis is made of: findings, each with what it means and how to repair it."""
+"""The findings of a diagnosis, each with what it means and how to repair it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the top of `metadata/` holds: versions and their places in the lineage, the hint, and strangers."""
+"""Read the top of `metadata/`: the versions with their places in the lineage, the hint, and other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies beside the versions: names that another engine could take for one, and the hint."""
+"""Check the files beside the versions: names that another engine could take for one, and the hint."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _ANY_SPELLING = re.compile(r"^v?0*([0-9]+)(-[^.]*)?(\.[a-z0-9]+)?\.metadata\.jso
 
 
 def check_each_version_has_one_spelling(lineage: Lineage) -> Iterator[Finding]:
-    """Yield the names beside the versions, by what another engine may take them for."""
+    """Yield the names beside the versions, by how another engine may read them."""
     others = []
     for path in lineage.strangers:
         spelled = _ANY_SPELLING.match(path.rpartition("/")[2])
         number = int(spelled[1]) if spelled else None
         if number in lineage.versions or (lineage.versions and number is not None):
-            ours = names.version_path(number) if number else "none of ours"
+            ours = names.version_path(number) if number else "none that this sink writes"
             yield Finding(
                 kind="version-spelled-twice" if number in lineage.versions else "version-foreign",
                 severity=Severity.WARNING,
@@ -28,7 +28,7 @@ def check_each_version_has_one_spelling(lineage: Lineage) -> Iterator[Finding]:
                 if number in lineage.versions
                 else f"{path} spells version {number}, which this sink has not written",
                 means="this sink ignores it, so none of its rows is at risk. Another engine may read it in"
-                " the place of ours: what another writer put there is not in the table",
+                " the place of this sink's: rows that another writer put there are not in the table",
                 repair=f"find out who wrote it, and move {path} out of metadata/",
             )
         elif number is not None:
@@ -40,7 +40,7 @@ def check_each_version_has_one_spelling(lineage: Lineage) -> Iterator[Finding]:
                 what=f"{path} is no file of this sink",
                 means="this sink ignores it. A checksum file (.crc) beside a file that has changed since"
                 " makes Hadoop readers fail",
-                repair="move it out of metadata/ if nobody needs it there",
+                repair="move it out of metadata/ unless something needs it there",
             )
     if others:
         yield Finding(
@@ -56,8 +56,8 @@ def check_the_hint_names_the_highest_version(lineage: Lineage, location: str) ->
     """Yield what is wrong with the hint, which other engines read and this sink does not."""
     if not lineage.versions:
         return
-    by_hand = f"write it without a newline: printf %s {lineage.highest} > {location}/{names.HINT_PATH}"
-    rewrite = f"nothing while a stream runs: its next commit writes the hint. Else {by_hand}"
+    command = f"write it without a newline: printf %s {lineage.highest} > {location}/{names.HINT_PATH}"
+    rewrite = f"nothing while a stream runs: its next commit writes the hint. Else {command}"
     unharmed = "this sink never reads the hint: no row is at risk, and writers may go on."
     if lineage.hint is None:
         yield Finding(
@@ -74,34 +74,34 @@ def check_the_hint_names_the_highest_version(lineage: Lineage, location: str) ->
             severity=Severity.WARNING,
             what=f"{names.HINT_PATH} holds {lineage.hint[:40]!r}, and not digits alone",
             means=f"{unharmed} DuckDB, pyiceberg and Polars fail on it, on a newline too",
-            repair=by_hand,
+            repair=command,
         )
         return
-    told = int(lineage.hint)
-    if told > lineage.highest:
+    hinted = int(lineage.hint)
+    if hinted > lineage.highest:
         yield Finding(
             kind="hint-ahead",
             severity=Severity.DAMAGE,
-            what=f"the hint tells version {told}, and the highest version is {lineage.highest}",
+            what=f"the hint names version {hinted}, and the highest version is {lineage.highest}",
             means="the hint is written after its version: either the newest versions were deleted, and with"
-            " them rows that had been acknowledged are out of sight; or somebody wrote the hint by hand. A"
+            " them rows that had been acknowledged are out of sight; or the hint was edited. A"
             f" commit now would take number {lineage.highest + 1} a second time",
-            repair=f"stop all writers, and restore {names.version_path(told)} (and what lies between) from a"
-            " backup or the bucket's earlier object versions. If no such version ever was: " + by_hand,
+            repair=f"stop all writers, and restore {names.version_path(hinted)} (and those between) from a"
+            " backup or the bucket's earlier object versions. If no such version ever was: " + command,
         )
-    elif told not in lineage.versions:
+    elif hinted not in lineage.versions:
         yield Finding(
             kind="hint-dangling",
             severity=Severity.WARNING,
-            what=f"the hint tells version {told}, which does not exist; the highest is {lineage.highest}",
+            what=f"the hint names version {hinted}, which does not exist; the highest is {lineage.highest}",
             means=f"{unharmed} Engines that follow the hint fail",
             repair=rewrite,
         )
-    elif told < lineage.highest:
+    elif hinted < lineage.highest:
         yield Finding(
             kind="hint-behind",
             severity=Severity.NOTE,
-            what=f"the hint tells version {told}, and the highest is {lineage.highest}",
+            what=f"the hint names version {hinted}, and the highest is {lineage.highest}",
             means=f"{unharmed} A writer died, or is, between its commit and the hint; engines that follow it"
             " read an older state",
             repair=rewrite,

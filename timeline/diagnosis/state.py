@@ -1,4 +1,4 @@
-"""What the head's properties say: the guards against other writers, the applications, the probed stores."""
+"""Check the head's properties: the guards against other writers, the applications, the probed stores."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from timeline import names, properties
 from timeline.clock import Environment
+from timeline.commit.succession import probed_stores
 from timeline.diagnosis.findings import Finding, Severity, some
 from timeline.diagnosis.lineage import Lineage
 from timeline.errors import CorruptTableError, StoreUnavailableError, UnsafeStoreError
 from timeline.stores.base import Store
-from timeline.table import check_store
+from timeline.stores.probe import check_store
 from timeline.versions.transactions import TransactionState, state_of
 from timeline.versions.version_file import Version
 
@@ -19,7 +20,7 @@ _LINEAGE = (properties.RECENT_COMMITS, properties.PARENT_VERSION, properties.PAR
 
 
 def applications(head: Version) -> dict[str, TransactionState | None]:
-    """Return what the head remembers of each application; None where that cannot be read."""
+    """Return the state of each application in the head; None where it cannot be read."""
     prefix = properties.TRANSACTION_PREFIX
     app_ids = [key.removeprefix(prefix) for key in sorted(head.metadata.properties) if key.startswith(prefix)]
     return {app_id: _state(head, app_id) for app_id in app_ids}
@@ -59,7 +60,7 @@ def check_the_store_is_safe(
                 repair="none needed for reading; probe with a writer's credentials",
             )
         return
-    probed = head.metadata.properties.get(properties.PROBED_STORES, "").split(",")
+    probed = probed_stores(head.metadata.properties)
     if store.signature not in probed:
         yield Finding(
             kind="store-not-probed",
@@ -95,7 +96,7 @@ def _check_lineage_is_stated(head: Version) -> Iterator[Finding]:
             severity=Severity.DAMAGE,
             what=f"version {head.number} "
             + (f"lacks {some(missing)}" if missing else "does not name its own commit as the last"),
-            means="a writer could not tell whether its own commit is in the table: do not write",
+            means="a writer could not decide whether its own commit is in the table: do not write",
             repair=f"stop all writers and restore {names.version_path(head.number)} from a backup",
         )
 

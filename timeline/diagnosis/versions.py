@@ -1,4 +1,4 @@
-"""Whether every version can be taken, and whether each continues the one before."""
+"""Check that every version can be read, and that each one continues its parent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _check_every_version_can_be_taken(lineage: Lineage) -> Iterator[Finding]:
                 " was",
                 repair="give the stream a location of its own. If the table was this sink's, and another"
                 f" engine has committed to it in spite of the guard: stop all writers and move {path} out of"
-                " metadata/, with whatever only it holds",
+                " metadata/, with all that only it holds",
             )
         elif _json(data) is None:
             yield Finding(
@@ -40,7 +40,7 @@ def _check_every_version_can_be_taken(lineage: Lineage) -> Iterator[Finding]:
                 severity=Severity.DAMAGE if highest else Severity.WARNING,
                 what=str(refusal),
                 means="it is the newest version: the table can be neither read nor written until it is"
-                " repaired, and nobody steps back over it in silence. Its data files are all there"
+                " repaired, and no reader steps back over it in silence. Its data files are all there"
                 if highest
                 else "an old version, which only travel to that version reads; no row is at risk, and writers"
                 " may go on",
@@ -119,10 +119,9 @@ def _check_each_version_continues_the_one_before(lineage: Lineage) -> Iterator[F
                 severity=Severity.DAMAGE if number == head.number else Severity.WARNING,
                 what=f"version {number} says that it follows version {place.parent_number or 'none'} of table"
                 f" {place.table_uuid}; the table is {head.metadata.table_uuid}",
-                means="somebody copied or edited a version file, and what it says cannot be trusted: do not"
-                " write"
+                means="a version file was copied or edited, and what it says cannot be trusted: do not write"
                 if number == head.number
-                else "somebody copied or edited an old version file. The newest does not depend on it;"
+                else "an old version file was copied or edited. The newest does not depend on it;"
                 " writers may go on",
                 repair=f"stop all writers and compare {names.version_path(number)} with a backup",
             )

@@ -1,1 +1,1 @@
-"""Maintenance that a person calls: snapshot expiry and the removal of orphan files."""
+"""Maintenance on demand: expire snapshots, remove orphan files."""

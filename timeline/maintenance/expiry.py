@@ -1,4 +1,4 @@
-"""Expire first, delete later (R7): old snapshots leave the metadata, and their files go after a grace."""
+"""Expire snapshots, and delete the files that only they reach once their grace period has passed (R7)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def expire_snapshots(
     grace: timedelta | None = None,
     dry_run: bool = False,
 ) -> Deletions:
-    """Take the snapshots out of the metadata that the policy no longer keeps, and delete the files of those
-    that left long enough ago; old version files too.
+    """Remove the snapshots that the policy no longer keeps from the metadata, and delete the files of those
+    that were removed long enough ago; old version files too.
 
-    The policy is the table's, but for what is given. A snapshot leaves the metadata once 100 later versions
-    exist, and its files go once 100 versions and the grace period have passed since, both by the table's own
-    time: so a call mostly deletes what earlier commits expired. Branches and tags pin. Writers may go on.
-    With `dry_run` nothing changes, and the report says what a call would expire and delete now.
+    The policy is the table's, except for the arguments given. A snapshot leaves the metadata once 100 later
+    versions exist. Its files are deleted once 100 versions and the grace period have passed since, both by
+    the table's own time: so a call mostly deletes what earlier commits expired. Branches and tags pin.
+    Writers may go on. With `dry_run` nothing changes, and the report says what a call would expire and delete
+    now.
 
-    Safe to call from anywhere at any time, and again after a crash: it goes on where it stopped. Raises as
-    `Table.commit` does.
+    Safe to call from any process at any time, and again after a crash: it continues where it stopped. Raises
+    as `Table.commit` does.
     """
     policy = {
         properties.MAX_SNAPSHOT_AGE_MS: _milliseconds("max_snapshot_age", max_snapshot_age),
@@ -41,20 +42,20 @@ def expire_snapshots(
     grace_ms = _milliseconds("grace", grace)
     head = table.refresh()
     if dry_run:
-        expired = len(_due(head, given, head.number).snapshot_ids)
-        deleted = table.delete_expired(table.log.list(), grace_ms=grace_ms, dry_run=True)
+        expired = len(_plan_expiry(head, given, head.number).snapshot_ids)
+        deleted = table.delete_expired(grace_ms=grace_ms, dry_run=True)
         return deleted + Deletions(expired_snapshots=expired, dry_run=True)
     done = Deletions()
     # Several versions where one cannot hold all; what its own versions make due waits for the next call.
-    while _due(table.head, given, head.number).snapshot_ids:
+    while _plan_expiry(table.head, given, head.number).snapshot_ids:
         committed = table.commit([ExpireSnapshots(given)])
         if isinstance(committed, AlreadyCommitted) or not committed.expired_snapshots:
             break
         done += Deletions(committed.deleted.files, committed.expired_snapshots)
-    return done + table.delete_expired(table.log.list(), grace_ms=grace_ms)
+    return done + table.delete_expired(grace_ms=grace_ms)
 
 
-def _due(head: Head, given: dict[str, str], number: int) -> Expiry:
+def _plan_expiry(head: Head, given: dict[str, str], number: int) -> Expiry:
     """Return what a version after `number` may expire of the head's snapshots."""
     metadata = head.metadata
     return snapshots_to_expire(

@@ -1,4 +1,4 @@
-"""Remove files that nothing refers to, behind a fence that no late writer passes (R6)."""
+"""Remove orphan files: files that nothing refers to, behind a fence that stops late writers (R6)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def remove_orphan_files(
     """Delete the data files, manifests and lists of this protocol that nothing refers to, where they are
     older than `older_than` by the ids in their names and the table's own time.
 
-    They are left by batches that failed, by commits that lost, and by crashes. First a version raises the
-    table's garbage cutoff: from then on no commit takes a file that is older, and a writer that slept too
-    long writes its batch again. Then goes what neither a snapshot of that version or a later one (on main, on
-    a branch, tagged or staged) nor one in its grace period after expiry refers to.
+    Batches that failed, commits that lost, and crashes leave them. First a version raises the table's garbage
+    cutoff: from then on no commit accepts an older file, and a writer that slept too long writes its batch
+    again. Then the files are deleted that no snapshot of that version or a later one refers to (on main, on a
+    branch, tagged or staged), nor one in its grace period after expiry.
 
     Lists everything below data/ and metadata/m/, and reads every manifest of every snapshot: once a day is
-    often enough. Writers may go on. Nothing else is ever deleted: not versions, the hint or `_timeline`, nor
-    files of names that this protocol does not write. With `dry_run` nothing changes at all.
+    often enough. Writers may go on. Nothing else is ever deleted: no version, hint or file of `_timeline`,
+    and no file whose name this protocol does not write. With `dry_run` nothing changes at all.
 
     ValueError for less than 24 hours. Raises as `Table.commit` does; what was not deleted is found again.
     """
@@ -61,7 +61,7 @@ def remove_orphan_files(
     if orphans and not dry_run:
         if head.properties.get(properties.GC_CUTOFF, "") < cutoff:
             table.commit([RaiseFence(cutoff)])
-        # What is committed from here on adds no file below the cutoff, so this state decides.
+        # Later commits add no file below the cutoff, so this state decides.
         referred.add(table.refresh())
         orphans -= referred.paths
         store.delete(sorted(orphans))
@@ -81,14 +81,18 @@ class _Referred:
     def add(self, head: Head) -> None:
         """Add what the snapshots of a version refer to, and what those do that expired and may still be read.
 
-        CorruptTableError where a snapshot's files are missing: nobody knows then what it refers to.
+        CorruptTableError where a snapshot's files are missing: reachability cannot be determined then.
         """
         for snapshot in head.metadata.snapshots:
-            # One that has expired since, under a cleaner that slept, needs nothing any more.
+            # A snapshot that expired while this cleaner slept needs no files any more.
             if not self._add_snapshot(snapshot.manifest_list) and snapshot in self._now():
                 raise CorruptTableError(
                     f"the list of snapshot {snapshot.snapshot_id}, or a manifest in it, is missing, so that"
-                    f" nobody knows what it refers to; nothing was deleted: {snapshot.manifest_list}"
+                    " reachability cannot be determined; nothing was deleted:"
+                    f" {snapshot.manifest_list}",
+                    location=self.table.store.location,
+                    version=head.number,
+                    files=[snapshot.manifest_list],
                 )
         for pending in pending_notes(self.table.store):
             if note := read_note(self.table.store, pending):
@@ -122,7 +126,7 @@ class _Referred:
         try:
             path = self.table.store.relative(location)
         except ValueError:
-            return False  # it lies elsewhere, where this cleaner never looks
+            return False  # outside the table, where this cleaner deletes nothing
         known = path in self.paths
         self.paths.add(path)
         return known

@@ -1,1 +1,1 @@
-"""What may leave a table: expired snapshots, old versions, and the files that only they reach."""
+"""Retention: which snapshots expire, which versions are old, and which files only they reach."""

@@ -1,4 +1,4 @@
-"""What a cleaner deleted, or would delete: file by file, with the reason."""
+"""Report what a cleaner deleted, or would delete: file by file, with the reason."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """One file that nothing needs, and why."""
+    """One file that is no longer needed, and why."""
 
     path: str
     """Below the table's location."""
     kind: Kind
     bytes: int | None
-    """None where neither the metadata nor a listing tells it."""
+    """None where neither the metadata nor a listing states it."""
     why: str
 
 

@@ -1,8 +1,8 @@
-"""The note on what a version takes out of the metadata: written before the version, kept until the files are
-gone.
+"""The note on the snapshots that a version expires: written before the version, kept until the files are
+deleted.
 
-It is what a crash leaves to the next run. A note may be of a commit that lost; one that is lost itself costs
-files that only `remove_orphan_files` finds, never rows.
+After a crash the next run continues from it. A note may be of a commit that lost; a note that is lost itself
+costs files that only `remove_orphan_files` finds, never rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOG = logging.getLogger("streaming_sink.timeline")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """What is left to know of a snapshot that is no longer in the metadata."""
+    """The record of a snapshot that is no longer in the metadata."""
 
     snapshot_id: int
     sequence_number: int
@@ -58,7 +58,7 @@ class Note:
     """Those of main's lineage."""
     kept: SnapshotRecord
     unpinned: tuple[SnapshotRecord, ...] = ()
-    """Those from before it, which a tag had kept. What they alone reached is for `remove_orphan_files`."""
+    """Those from before it, which a tag had kept. `remove_orphan_files` deletes what only they reach."""
 
     @property
     def path(self) -> str:
@@ -84,7 +84,7 @@ class Note:
 
 
 class Pending(NamedTuple):
-    """A note that is there: of files that may be there too."""
+    """A note in the store, whose files may exist too."""
 
     version: int
     commit_id: str
@@ -92,13 +92,13 @@ class Pending(NamedTuple):
 
 
 def pending_notes(store: Store) -> list[Pending]:
-    """Return what notes there are, by version. One LIST."""
+    """Return the notes in the store, by version. One LIST."""
     listed = [entry.path for entry in store.list_folder(EXPIRED_FOLDER)]
     return sorted(Pending(*named, path) for path in listed if (named := expired_version(path)) is not None)
 
 
 def read_note(store: Store, pending: Pending) -> Note | None:
-    """Return a note, or None where it has gone, or is none of this table's."""
+    """Return a note, or None where it was deleted, or belongs to another table."""
     try:
         note = Note.decode(store.read(pending.path).data)
         for record in () if note is None else (*note.expired, note.kept, *note.unpinned):
@@ -117,9 +117,9 @@ def expire(
     policy: Mapping[str, str],
     now_ms: int,
 ) -> Expiry:
-    """Choose what a version that is being built leaves out, and note it durably.
+    """Choose the snapshots that a version being built expires, and note them durably.
 
-    Where the store refuses the note, or somebody damages it, nothing expires: the next time will do.
+    Where the store refuses the note, or the note is damaged, nothing expires: a later version tries again.
     """
     expiry = snapshots_to_expire(snapshots, refs, policy, version, now_ms)
     if not expiry.snapshot_ids:

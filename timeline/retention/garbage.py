@@ -1,4 +1,4 @@
-"""What only expired snapshots reach: found, and deleted once their grace period is over (R7).
+"""Find the files that only expired snapshots reach, and delete them after their grace period (R7).
 
 Snapshots leave main as a prefix, and each takes over only manifests of its parent (R8). So for the expired
 snapshots S1 … Sk, and S the oldest that main kept, what later snapshots still reach of them is in S's list:
@@ -33,7 +33,7 @@ _DELETION_ORDER = (Kind.DATA_FILE, Kind.MANIFEST, Kind.MANIFEST_LIST)
 
 
 class GarbageUnknownError(TimelineError):
-    """The list of the oldest kept snapshot has gone, so that nothing tells what is still needed."""
+    """The list of the oldest kept snapshot is missing: reachability cannot be determined."""
 
 
 def sweep(
@@ -44,9 +44,9 @@ def sweep(
     grace_ms: int | None = None,
     dry_run: bool = False,
 ) -> Deletions:
-    """Delete what only the snapshots reached whose grace period is over, of at most so many expiries.
+    """Delete the files that only snapshots reach whose grace period is over, of at most so many expiries.
 
-    `head` is what is known as the newest; a later one only pins less. One LIST, and then what is due.
+    `head` is the newest that is known; a later one only pins less. One LIST, and then the notes that are due.
     """
     if grace_ms is None:
         grace_ms = properties.number(head.properties, properties.DELETION_GRACE_MS)
@@ -65,10 +65,10 @@ def sweep(
     deleted: list[Deletion] = []
     if due:
         read = {each: note for each in (*due, *waiting) if (note := read_note(files.store, each)) is not None}
-        told_by_main = _told_by_main(read.values(), head)
+        notes_of_main = _notes_of_main(read.values(), head)
         # A commit that lost may have noted long ago, or late under an old number, what another one has
-        # expired only now, or a tag has kept until now: the grace period is that of the one that did, whose
-        # note is there too.
+        # expired only now, or a tag has kept until now: the grace period is that of the one that expired it,
+        # whose note is in the store too.
         live = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
         waits = [read[each] for each in waiting if each in read]
         unpinned = [record for note in waits for record in note.unpinned]
@@ -77,19 +77,19 @@ def sweep(
         for pending in due[:at_most]:
             note = read.get(pending)
             garbage: list[Deletion] = []
-            if note in told_by_main and not any(each.snapshot_id in kept for each in note.expired):
-                garbage = _garbage(files, head, note, unpinned)
+            if note in notes_of_main and not any(each.snapshot_id in kept for each in note.expired):
+                garbage = _find_garbage_of(files, head, note, unpinned)
             if not dry_run:
                 _delete(files.store, garbage, pending)
             deleted += garbage
     return Deletions(tuple(deleted), waiting=len(waiting), dry_run=dry_run)
 
 
-def _told_by_main(notes: Iterable[Note], head: Head) -> list[Note]:
+def _notes_of_main(notes: Iterable[Note], head: Head) -> list[Note]:
     """Return the notes whose kept snapshot is one of main's: it is live, or expired by a later such note.
 
     A fork may have kept a snapshot of its own, and that removed files which main still has: its note, late
-    under an old number, tells nothing of main. What it names is for the orphan cleaner.
+    under an old number, says nothing about main. The orphan cleaner deletes what it names.
     """
     of_main = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
     found = []
@@ -100,7 +100,7 @@ def _told_by_main(notes: Iterable[Note], head: Head) -> list[Note]:
     return found
 
 
-def _garbage(
+def _find_garbage_of(
     files: ManifestFiles, head: Head, note: Note, unpinned: Sequence[SnapshotRecord]
 ) -> list[Deletion]:
     try:
@@ -123,24 +123,24 @@ def find_garbage(
     """Return the files that only the note's snapshots reach, in the order in which they must be deleted.
 
     Data files come before the manifests that name them, and those before the lists: a deletion that was cut
-    off is found again. What is gone already was deleted by a run that got further. `head` tells what pins,
-    and so do the `unpinned` that are in their grace. GarbageUnknownError where another run has gone beyond
-    this note.
+    off is found again. Files that are missing were deleted by a run that got further. `head` pins, and so do
+    the `unpinned` that are in their grace period. GarbageUnknownError where another run has got beyond this
+    note.
     """
     kept = files.find_list(note.kept.manifest_list)
     if kept is None:
-        raise GarbageUnknownError(f"the list of snapshot {note.kept.snapshot_id} has gone")
+        raise GarbageUnknownError(f"the list of snapshot {note.kept.snapshot_id} is missing")
     lists = {
         expired.manifest_list: manifests
         for expired in note.expired
         if (manifests := files.find_list(expired.manifest_list)) is not None
     }
-    pins = [(pin, files.read_list(pin.manifest_list)) for pin in _pins(head, note)]
+    pins = [(pin, files.read_list(pin.manifest_list)) for pin in _find_pins(head, note)]
     pins += [(pin, files.find_list(pin.manifest_list) or ()) for pin in unpinned]
     carried = {manifest.manifest_path for manifest in kept}
     needed = carried.union(manifest.manifest_path for _, manifests in pins for manifest in manifests)
     listed = {manifest.manifest_path: manifest for manifests in lists.values() for manifest in manifests}
-    removed = _removed(files, [*listed.values(), *kept], note)
+    removed = _find_removed(files, [*listed.values(), *kept], note)
     for pin, manifests in pins:
         _spare(files, removed, pin, [each for each in manifests if each.manifest_path not in carried])
     why = f"only snapshots that version {note.version} expired reach it"
@@ -164,23 +164,25 @@ def find_garbage(
     ]
 
 
-def _removed(files: ManifestFiles, manifests: Iterable[ManifestFile], note: Note) -> dict[str, ManifestEntry]:
+def _find_removed(
+    files: ManifestFiles, manifests: Iterable[ManifestFile], note: Note
+) -> dict[str, ManifestEntry]:
     """Return the files that the expired snapshots after the first, or the oldest kept one, removed."""
     after, until = note.expired[0].sequence_number, note.kept.sequence_number
-    telling = {
+    deleting = {
         manifest.manifest_path: manifest
         for manifest in manifests
         if manifest.deleted_files_count != 0 and after < manifest.sequence_number <= until
     }
     return {
         entry.data_file.file_path: entry
-        for manifest in telling.values()
+        for manifest in deleting.values()
         for entry in files.find_entries(manifest) or ()
         if entry.status == ManifestEntryStatus.DELETED
     }
 
 
-def _pins(head: Head, note: Note) -> list[SnapshotRecord]:
+def _find_pins(head: Head, note: Note) -> list[SnapshotRecord]:
     """Return the snapshots that do not descend from the oldest that the note's version kept on main."""
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
     main = {s.snapshot_id for s in lineage(head.metadata.current_snapshot_id, snapshots)}
@@ -197,7 +199,7 @@ def _spare(
     pin: SnapshotRecord,
     manifests: Iterable[ManifestFile],
 ) -> None:
-    """Take out of `removed` what a pinned snapshot reads: never a file that was added after it."""
+    """Remove from `removed` the files that a pinned snapshot reads: none that was added after it."""
     if all((entry.file_sequence_number or 0) > pin.sequence_number for entry in removed.values()):
         return
     for manifest in manifests:
@@ -206,7 +208,7 @@ def _spare(
 
 
 def _path(store: Store, location: str) -> str | None:
-    """Return the path of a location below the table; None for a file that lies elsewhere, which stays."""
+    """Return the path of a location below the table; None for a file outside it, which stays."""
     try:
         return store.relative(location)
     except ValueError:

@@ -1,5 +1,4 @@
-"""What leaves the table: snapshots out of the metadata (R7), and old version files off the store (R19). Pure
-decisions.
+"""Decide which snapshots expire from the metadata (R7), and which version files are deleted (R19). Pure.
 
 Ages are differences of times within the table's own lineage, never against a local clock (R12).
 """
@@ -22,7 +21,7 @@ SAFE_DISTANCE = 100
 is a day ahead must not expire everything.
 """
 MAINTAIN_EVERY = 20
-"""Snapshots leave the metadata, and files the store, at every so many versions: most commits do neither."""
+"""Snapshots expire, and files are deleted, at every so many versions: most commits do neither."""
 _EXPIRE_AT_MOST = 200
 """Snapshots that one version expires, so that the deletion of what they reached is bounded too."""
 
@@ -34,7 +33,7 @@ none.
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """The snapshots that a commit takes out of the metadata. Their files stay; deleting is another act."""
+    """The snapshots that a commit removes from the metadata. Their files stay; deleting is another act."""
 
     snapshot_ids: frozenset[int]
     cut_by_number: bool
@@ -59,7 +58,7 @@ def snapshots_to_expire(
     in the order of their commits. One too many takes a twentieth of the greatest number with it. At most 200
     go at once.
     """
-    main = _main(snapshots, refs)
+    main = _find_main(snapshots, refs)
     if not main:
         return NOTHING_EXPIRED
     newest = next((s for s in main if _is_append(s)), main[0])
@@ -69,7 +68,7 @@ def snapshots_to_expire(
     expirable: frozenset[int] = frozenset()
     expired: set[int] = set()
     cut_by_number = False
-    for group in _by_version(snapshots):
+    for group in _group_by_version(snapshots):
         kept = len(snapshots) - len(expired)
         old = now_ms - group[-1].timestamp_ms > max_age and kept - len(group) >= least
         too_many = kept > (most - most // _SLACK if expired else most)
@@ -77,7 +76,7 @@ def snapshots_to_expire(
         enough = len(expired) + len(group) > _EXPIRE_AT_MOST
         if near or enough or any(s is newest for s in group) or not (old or too_many):
             break
-        expirable = expirable or _unpinned(snapshots, main, refs, max_age, least, now_ms)
+        expirable = expirable or _find_unpinned(snapshots, main, refs, max_age, least, now_ms)
         # A tag on a replace keeps its append too (R7).
         if all(s.snapshot_id in expirable for s in group):
             cut_by_number |= not old
@@ -98,7 +97,7 @@ def versions_to_delete(listed: Iterable[int], log: Mapping[int, int], highest: i
     """Return the version files to delete, oldest first: beyond the last 100, those older than an hour; and
     all beyond 900.
 
-    `log` tells the time of each version that the head's metadata-log knows; one that it does not know is old.
+    `log` has the time of each version in the head's metadata-log; a version that is missing there is old.
     Only numbers below the listed highest are returned.
     """
     return [
@@ -121,7 +120,7 @@ def lineage(tip: int | None, snapshots: Mapping[int, Snapshot]) -> list[Snapshot
     return found
 
 
-def _by_version(snapshots: Sequence[Snapshot]) -> Iterable[Sequence[Snapshot]]:
+def _group_by_version(snapshots: Sequence[Snapshot]) -> Iterable[Sequence[Snapshot]]:
     start = 0
     for end in range(1, len(snapshots) + 1):
         if end == len(snapshots) or snapshot_version(snapshots[end]) != snapshot_version(snapshots[start]):
@@ -129,7 +128,7 @@ def _by_version(snapshots: Sequence[Snapshot]) -> Iterable[Sequence[Snapshot]]:
             start = end
 
 
-def _main(snapshots: Iterable[Snapshot], refs: Mapping[str, SnapshotRef]) -> list[Snapshot]:
+def _find_main(snapshots: Iterable[Snapshot], refs: Mapping[str, SnapshotRef]) -> list[Snapshot]:
     ref = refs.get("main")
     return lineage(None if ref is None else ref.snapshot_id, {s.snapshot_id: s for s in snapshots})
 
@@ -138,7 +137,7 @@ def _is_append(snapshot: Snapshot) -> bool:
     return snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND
 
 
-def _unpinned(
+def _find_unpinned(
     snapshots: Sequence[Snapshot],
     main: Sequence[Snapshot],
     refs: Mapping[str, SnapshotRef],
@@ -146,8 +145,8 @@ def _unpinned(
     least: int,
     now_ms: int,
 ) -> frozenset[int]:
-    """Return the snapshots of main's lineage, and of ours from before it, that no tag and no other branch
-    pins.
+    """Return the snapshots of main's lineage, and this sink's from before it, that no tag and no other
+    branch pins.
 
     A branch pins of its lineage what is young, and its newest few, as Iceberg's own expiry has it. From
     before it are those that a tag kept when their neighbours expired.

@@ -1,4 +1,4 @@
-"""Where a table's files are: the `Store` protocol, its implementations, and the probe that a store must pass.
+"""Stores for a table's files: the `Store` protocol, its implementations, and the probe that each must pass.
 
 Imports neither pyiceberg nor, before an object store is opened, obstore: Spark's Python workers import this
 package.
@@ -37,8 +37,8 @@ _SUPPORTED = "a path, file://, s3://, s3a://, gs://, gcs://, az://, abfs://, abf
 def open_store(location: str, storage_options: StorageOptions | None = None) -> Store:
     """Return the store for a table's location; sends no request.
 
-    ValueError for a scheme that is not supported, for an unknown storage option, and for options where
-    there is nothing that could use them.
+    ValueError for a scheme that is not supported, for an unknown storage option, and for options that
+    the store cannot use.
     """
     scheme, separator, _ = location.partition("://")
     local = not separator or scheme == "file"

@@ -1,4 +1,4 @@
-"""How a location of an object store becomes an obstore client, and what its errors may say."""
+"""Make an obstore client for a location, and describe its errors without secrets."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def connect(place: Place, options: Mapping[str, Any], commit: bool) -> Client:
 def explain(error: Exception, secrets: Iterable[str]) -> str:
     """Return one line about an error of obstore's, without secrets.
 
-    Its own text quotes option values that do not parse, whole URLs (an Azure SAS token stands in the
+    Its own text quotes option values that do not parse, whole URLs (an Azure SAS token is in the
     query), and replies (S3 answers a wrong signature with the headers that were signed, the session token
     among them).
     """

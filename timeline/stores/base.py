@@ -1,4 +1,4 @@
-"""What the timeline needs of a place that keeps files: the `Store` protocol, and the outcomes of a create."""
+"""The `Store` protocol: the files of one table, with create-if-absent, and the outcomes of a create."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Listed(Protocol):
 
     @property
     def size(self) -> int:
-        """In bytes; 0 for an object that has gone since."""
+        """In bytes; 0 for an object that was deleted since."""
 
     @property
     def identity(self) -> str:
@@ -99,8 +99,8 @@ class Store(Protocol):
     def create(self, path: str, data: bytes) -> CreateOutcome:
         """Create `path` holding `data` unless it exists; never replaces. One request, no retries.
 
-        `Created` is returned only when the bytes and the name are durable (R14). A lost race and a create
-        of ours whose reply was lost may both come back as `Exists` or `Unknown`. Raises only for what is
+        `Created` is returned only when the bytes and the name are durable (R14). A lost race and our own
+        create whose reply was lost may both come back as `Exists` or `Unknown`. Raises only for what is
         certain to have stored nothing: `StoreUnavailableError` (permission denied, disk full, no such
         bucket), `UnsafeStoreError` (there is no create-if-absent here).
         """
@@ -115,7 +115,7 @@ class Store(Protocol):
         """Return the objects directly in `folder`, not in its sub-folders, in any order; [] if there is none.
 
         Strongly consistent: shows every object whose create was answered before the call began (R5). What it
-        shows is durable, whoever made it.
+        shows is durable, whichever writer created it.
         """
 
     def list_below(self, folder: str) -> Iterator[Listed]:
@@ -130,9 +130,9 @@ class Store(Protocol):
     def take_turn(self) -> AbstractContextManager[object] | None:
         """Return this writer's turn to commit, which lasts as long as its `with`; None while it is another's.
 
-        A courtesy among writers that see each other for nothing, as the processes of one machine do, so that
-        they lose fewer races. Nothing depends on it: where writers do not see each other it is always one's
-        turn, and several may have it at once. Sends no request, never waits, raises nothing.
+        A courtesy among writers that see each other at no cost, as the processes of one machine do, so that
+        they lose fewer races. Nothing depends on it: where writers do not see each other, each has the turn
+        at any time, and several may have it at once. Sends no request, never waits, raises nothing.
         """
 
     def open_output(self, path: str) -> BinaryIO:

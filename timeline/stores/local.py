@@ -1,4 +1,4 @@
-"""A table's files on a local disk: created atomically, and durable before anyone is told so (R9, R14)."""
+"""A table's files on a local disk: created atomically, and durable before they are acknowledged (R9, R14)."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ class LocalStore:
                     for entry in entries
                     if entry.is_file() and not entry.name.startswith(_TEMPORARY)
                 ]
-            # A writer may have died between its link and its fsync. Whoever finds its version acknowledges
-            # it, so what a listing shows must outlive a power cut too. On a folder that is clean this costs
-            # 0.05 ms.
+            # A writer may have died between its link and its fsync. A process that finds its version
+            # acknowledges it, so what a listing shows must outlive a power cut too. On a folder that is clean
+            # this costs 0.05 ms.
             _sync_folder(absolute)
             return listed
         except FileNotFoundError:
@@ -145,7 +145,7 @@ class LocalStore:
             _delete(self.uri(path))
 
     def take_turn(self) -> contextlib.AbstractContextManager[object] | None:
-        """As the protocol says: by a lock on the table's folder, which ends with the process."""
+        """As in the protocol: a lock on the table's folder, which ends with the process."""
         turn = contextlib.ExitStack()
         try:
             descriptor = os.open(self._location, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -159,7 +159,7 @@ class LocalStore:
         return turn
 
     def open_output(self, path: str) -> BinaryIO:
-        """As the protocol says; FileExistsError where the name is taken."""
+        """As in the protocol; FileExistsError where the name is taken."""
         final = self.uri(path)
         try:
             return _DurableFile(self._open_new(final), final)
@@ -184,7 +184,7 @@ class LocalStore:
             try:
                 descriptor = self._open_new(temporary)
                 break
-            except FileExistsError:  # left behind by a dead process that had our number
+            except FileExistsError:  # left behind by a dead process that had our process id
                 continue
         try:
             with open(descriptor, "wb", buffering=0) as file:
@@ -227,19 +227,19 @@ class LocalStore:
             made = False
         try:
             _sync_folder(parent)
-        except PermissionError:  # then it was not a process of ours that made the folder there
+        except PermissionError:  # then another user's process made the folder
             if made:
                 raise
         self._durable_folders.add(folder)
 
 
 def is_unfinished(path: str) -> bool:
-    """Return whether a path is of a create that is not finished, and never will be if its process died."""
+    """Return whether a path is of an unfinished create, which stays so if its process died."""
     return path.rpartition("/")[2].startswith(_TEMPORARY)
 
 
 class _DurableFile(io.BufferedWriter):
-    """A new file: whole and durable once `close` returned, and removed when it is not brought that far."""
+    """A new file: whole and durable once `close` returned, and removed if it is not closed."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         super().__init__(io.FileIO(descriptor, "wb"), _OUTPUT_BUFFER_BYTES)
@@ -343,7 +343,7 @@ def _publish_by_rename(temporary: str, final: str) -> CreateOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _ListedFile:
-    """A name that a folder showed. The system tells its size and identity apart, at four times the price."""
+    """A name that a folder showed. Its size and identity take another system call, at four times the cost."""
 
     path: str
     entry: os.DirEntry[str]
@@ -361,7 +361,7 @@ class _ListedFile:
     def identity(self) -> str:
         """That of the file that was listed; of none, where the name may have come to another one since.
 
-        A process that stood still after its listing may look at what took the name after retention had freed
+        A process that was stalled after its listing may look at what took the name after retention had freed
         it (R4). Then the folder has changed long after it was listed, by the one clock that times both.
         """
         try:
@@ -369,7 +369,7 @@ class _ListedFile:
             later_ns = os.stat(os.path.dirname(self.entry.path)).st_mtime_ns - self.changed_ns
         except FileNotFoundError:
             return "gone"
-        return identity if abs(later_ns) < _AT_ONCE_NS else "too late to tell"
+        return identity if abs(later_ns) < _AT_ONCE_NS else "too late to know"
 
 
 def _identity(status: os.stat_result) -> str:
@@ -383,7 +383,7 @@ def _write_all(file: io.FileIO, data: bytes) -> None:
 
 
 def _released(descriptor: int) -> None:
-    """Give a turn back. What fails here is no failure of what was done in it."""
+    """Release a turn. A failure here is no failure of the commit that it was for."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child may hold the descriptor too
     with contextlib.suppress(OSError):
@@ -408,7 +408,7 @@ def _delete(name: str) -> None:
 
 
 def _discard(name: str) -> None:
-    """Remove a file that nobody refers to. One that stays is no harm, so an error here hides no other."""
+    """Remove a file that nothing refers to. One that stays is harmless, so an error here hides no other."""
     with contextlib.suppress(OSError):
         os.unlink(name)
 

@@ -27,7 +27,7 @@ from timeline.stores.base import Created, CreateOutcome, Exists, Listed, ListedO
 
 _T = TypeVar("_T")
 
-# 8 MiB parts, four on their way: about 40 MiB of memory per open output, and objects of up to 80 GB.
+# 8 MiB parts, four in flight: about 40 MiB of memory per open output, and objects of up to 80 GB.
 _PART_BYTES = 8 * 1024 * 1024
 _PARTS_IN_FLIGHT = 4
 
@@ -178,7 +178,7 @@ class ObjectStore:
             return
 
     def _request(self, verb: str, path: str, action: Callable[[Client], _T]) -> _T:
-        """Carry out a request that may be repeated. Raises FileNotFoundError or StoreUnavailableError."""
+        """Send a request that may be repeated. Raises FileNotFoundError or StoreUnavailableError."""
         try:
             return self._send(action, commit=False)
         except FileNotFoundError as error:
@@ -247,9 +247,9 @@ class ObjectStore:
         text = str(error)
         kept = "nothing was stored; " if verb == "create" else ""
         if isinstance(error, BaseError) and _is_refused(error):
-            todo = "access is refused: mend the credentials in storage_options, or the bucket's policy"
+            todo = "access is refused: correct the credentials in storage_options, or the bucket's policy"
         elif isinstance(error, FileNotFoundError) or any(code in text for code in _NO_BUCKET_CODES):
-            todo = "there is no such bucket: make it, or mend the location"
+            todo = "there is no such bucket: create it, or correct the location"
         else:
             todo = "the store does not answer: try again later"
         return StoreUnavailableError(f"cannot {verb}, {kept}{todo}: {self.uri(path)}: {self._explain(error)}")

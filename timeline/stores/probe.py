@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from timeline.clock import SYSTEM, Environment
 from timeline.errors import StoreUnavailableError, UnsafeStoreError
+from timeline.names import PROBE_FOLDER
 from timeline.stores.base import Created, CreateOutcome, Exists, Store, Unknown
 
 # A server that answers one create after another correctly had several winners in 58 % of races when 8 clients
@@ -17,7 +19,6 @@ from timeline.stores.base import Created, CreateOutcome, Exists, Store, Unknown
 # ms per request the probe takes 3 s.
 _KEYS = 24
 _RACERS = 8
-_FOLDER = "_timeline/probe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +29,20 @@ class _Race:
     """Whether listings that winners began right after their create showed the key."""
 
 
+def check_store(store: Store, environment: Environment = SYSTEM) -> None:
+    """Probe the store under fresh names (R18). Raises as `probe`."""
+    probe(store, f"{environment.random.getrandbits(80):020x}")
+
+
 def probe(store: Store, probe_id: str) -> None:
     """Return if the store keeps create-if-absent and lists what is there; UnsafeStoreError if it does not.
 
     `probe_id` makes the names under `_timeline/probe/` unique: no two probes of one table may share it. The
     keys are removed, also after a refusal. StoreUnavailableError if the store does not answer clearly
-    enough to tell.
+    enough to decide.
     """
-    first = f"{_FOLDER}/{probe_id}-first"
-    raced = [f"{_FOLDER}/{probe_id}-{number}" for number in range(_KEYS)]
+    first = f"{PROBE_FOLDER}/{probe_id}-first"
+    raced = [f"{PROBE_FOLDER}/{probe_id}-{number}" for number in range(_KEYS)]
     try:
         _check_second_create_loses(store, first)
         with ThreadPoolExecutor(_RACERS, thread_name_prefix="probe") as pool:
@@ -49,7 +55,7 @@ def probe(store: Store, probe_id: str) -> None:
             store.delete([first, *raced])
         raise
     store.delete([first, *raced])
-    if any(entry.path == first for entry in store.list_folder(_FOLDER)):
+    if any(entry.path == first for entry in store.list_folder(PROBE_FOLDER)):
         raise UnsafeStoreError(f"the store lists an object that was deleted; use another: {store.location}")
 
 
@@ -62,7 +68,7 @@ def _check_second_create_loses(store: Store, path: str) -> None:
         raise UnsafeStoreError(
             f"the store lets a second create of one name win; use another: {store.location}"
         )
-    listed = {entry.path: entry.identity for entry in store.list_folder(_FOLDER)}
+    listed = {entry.path: entry.identity for entry in store.list_folder(PROBE_FOLDER)}
     if path not in listed:
         raise UnsafeStoreError(
             f"the store does not list what was just created; use another: {store.location}"
@@ -86,7 +92,7 @@ def _race(store: Store, path: str, racer: int, gate: threading.Barrier) -> tuple
     outcome = store.create(path, _body(racer))
     if not isinstance(outcome, Created):
         return outcome, True
-    return outcome, any(entry.path == path for entry in store.list_folder(_FOLDER))
+    return outcome, any(entry.path == path for entry in store.list_folder(PROBE_FOLDER))
 
 
 def _check_each_race_has_one_winner(races: Sequence[_Race]) -> None:

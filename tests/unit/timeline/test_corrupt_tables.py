@@ -216,7 +216,7 @@ def test_a_table_that_goes_away_is_told_as_such() -> None:
     lake = two_versions()
     store = store_of(lake)
     store.delete([version_path(1), version_path(2)])
-    with pytest.raises(TableNotFoundError, match="has gone"):
+    with pytest.raises(TableNotFoundError, match="the table has vanished"):
         lake.table.refresh()
 
 
@@ -231,7 +231,7 @@ def test_a_commit_under_which_the_table_was_made_again_is_unknown() -> None:
             other.commit([SetProperties({"a": "b"})])
 
     lake.store.creates.append(again)
-    with pytest.raises(CommitStateUnknownError, match="made again while version 3 was on its way"):
+    with pytest.raises(CommitStateUnknownError, match="created again while version 3 was being committed"):
         lake.table.commit([Append((lake.file(),))])
     with pytest.raises(CommitConflictError, match="dropped and created again"):
         lake.table.refresh()
@@ -254,7 +254,7 @@ def test_a_table_that_was_dropped_before_a_commit_is_not_buried_by_it(commits_ag
         for file in theirs:
             other.commit([Append((file,))])
     before = sorted(listed.path for listed in store.list_folder("metadata"))
-    with pytest.raises(CommitStateUnknownError, match="was dropped while version 4 was on its way"):
+    with pytest.raises(CommitStateUnknownError, match="was dropped while version 4 was being committed"):
         stale.commit([Append((lake.file(),))])
     assert sorted(listed.path for listed in store.list_folder("metadata")) == before
     if commits_again is not None:
@@ -278,7 +278,7 @@ def test_a_base_that_was_made_again_is_told_though_others_have_built_on_it() -> 
     theirs = lake.file()
     assert lake.open().commit([Append((theirs,))]).version == 2
     lake.store.lists.append(lambda: lake.open().commit([Append((lake.file(),))]))
-    with pytest.raises(CorruptTableError, match="2 was deleted, and another writer has made it again"):
+    with pytest.raises(CorruptTableError, match="2 was deleted, and another writer has created it again"):
         mine.commit([Append((lake.file(),))])
     assert theirs.file_path not in lake.live()
 

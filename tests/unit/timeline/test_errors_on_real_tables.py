@@ -168,7 +168,7 @@ def test_a_table_that_was_made_again_says_both_identities(disk: Disk) -> None:
     disk.refuses(
         CommitStateUnknownError,
         lambda: late.commit([Append((disk.file(),))]),
-        "was dropped and made again while version 4 was on its way",
+        "was dropped and created again while version 4 was being committed",
         "Nothing was deleted. Restart the query if the new table is the one that you mean",
         f"was {late._table_uuid}, is {other.head.metadata.table_uuid}",
     )
@@ -394,7 +394,7 @@ def test_a_place_without_a_table_says_what_makes_one(tmp_path: Path) -> None:
         caught.value,
         f"there is no table of this sink at {tmp_path}/tabel",
         "is that how the stream spells it?",
-        "first batch makes the table",
+        "first batch creates the table",
     )
 
 
@@ -405,7 +405,7 @@ def test_a_table_that_went_away_under_a_commit_says_what_to_restore(disk: Disk) 
         disk.table.refresh()
     told(
         caught.value,
-        "the table has gone: no version of it is left",
+        "the table has vanished: no version of it is left",
         "Nothing was written",
         "restore metadata/ from a copy before a writer starts",
     )
@@ -469,7 +469,7 @@ def test_a_version_that_was_deleted_and_made_again_under_a_running_sink_is_told(
         disk.batch(6)
     told(
         caught.value,
-        "version 3 was deleted, and another writer has made it again, while this one held the old one",
+        "version 3 was deleted, and another writer has created it again, while this one held the old one",
         "version 4 follows that, and lacks the other's rows",
         "Nothing was deleted",
         "Stop all writers",

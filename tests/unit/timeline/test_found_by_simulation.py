@@ -264,7 +264,7 @@ def test_a_commit_of_a_table_that_was_made_again_meanwhile_is_not_declared_faile
 
     store.lists.append(drop_and_make_again)
     with pytest.raises(
-        CommitStateUnknownError, match="dropped and made again while version 2 was on its way"
+        CommitStateUnknownError, match="dropped and created again while version 2 was being committed"
     ):
         writer.commit([Append((lake.file(1),))])
 
@@ -316,5 +316,5 @@ def test_a_doubt_whose_table_is_dropped_meanwhile_is_no_failure() -> None:
 
     store.lists.append(drop)
     sleeper.deadline_seconds = 0
-    with pytest.raises(CommitStateUnknownError, match="was dropped while version 2 was on its way"):
+    with pytest.raises(CommitStateUnknownError, match="was dropped while version 2 was being committed"):
         sleeper.commit([Append((lake.file(1),))])

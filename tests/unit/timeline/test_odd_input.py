@@ -102,7 +102,7 @@ def test_no_failure_of_tidying_turns_a_commit_into_an_error(
     def fails(*_: object) -> None:
         raise RuntimeError("out of ideas")
 
-    monkeypatch.setattr("timeline.versions.version_log.VersionLog.write_hint", fails)
+    monkeypatch.setattr("timeline.versions.listing.VersionFiles.write_hint", fails)
     lake.table.commit([Append((lake.file(),))])
     assert "version 2 is committed; tidying after it failed" in caplog.text
     assert "out of ideas" in caplog.text

@@ -156,7 +156,7 @@ def test_nothing_goes_where_a_snapshots_files_are_missing() -> None:
     shore, orphans = littered()
     snapshot = shore.table.head.metadata.snapshots[0]
     shore.objects.delete([shore.store.relative(snapshot.manifest_list)])
-    with pytest.raises(CorruptTableError, match="nobody knows what it refers to; nothing was deleted"):
+    with pytest.raises(CorruptTableError, match="reachability cannot be determined; nothing was deleted"):
         remove_orphan_files(shore.open())
     assert orphans <= shore.paths()
 

@@ -374,7 +374,7 @@ def test_a_plain_append_far_below_the_head_whose_files_are_not_live_is_unknown_a
     commit = stalled(lake, [Append((lake.file(),))])
     go_on_without_me(lake, 220)
     lake.store.requests.clear()
-    with pytest.raises(CommitStateUnknownError, match="too far to tell"):
+    with pytest.raises(CommitStateUnknownError, match="too far to decide"):
         commit()
     assert versions_deleted(lake) == []
 
@@ -410,7 +410,7 @@ def test_a_replace_whose_outputs_and_inputs_are_both_gone_is_unknown() -> None:
     commit = stalled(lake, [Replace(frozenset({a.file_path}), (lake.merged(a),))])
     lake.open().commit([Replace(frozenset({a.file_path}), (lake.merged(a),))])
     go_on_without_me(lake, 220)
-    with pytest.raises(CommitStateUnknownError, match="too far to tell"):
+    with pytest.raises(CommitStateUnknownError, match="too far to decide"):
         commit()
 
 

@@ -14,11 +14,12 @@ import pytest
 from pyiceberg.typedef import Record
 
 from tests.unit.timeline.world import SCHEMA, Clock, data_file
+from timeline.commit.changes import Append, SetProperties
 from timeline.commit.turns import LONGEST_WAIT
 from timeline.errors import CorruptTableError
 from timeline.names import data_file_name, ulid, version_path
 from timeline.stores import LocalStore, MemoryStore
-from timeline.table import Append, Committed, SetProperties, Table
+from timeline.table import Committed, Table
 
 _HOLDER = """
 import sys, time

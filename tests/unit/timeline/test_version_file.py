@@ -12,9 +12,9 @@ from pyiceberg.table.snapshots import SnapshotLogEntry
 
 from tests.unit.timeline.world import Lake, version_of
 from timeline import properties
+from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.errors import CorruptTableError
 from timeline.names import version_path
-from timeline.table import Append, Replace, SetProperties
 from timeline.versions import version_file
 from timeline.versions.version_file import Version, encode_metadata, parse_version
 

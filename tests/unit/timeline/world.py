@@ -29,14 +29,15 @@ from timeline import names, properties
 from timeline.clock import Environment
 from timeline.commit import succession, summaries
 from timeline.commit.attempts import Candidate
-from timeline.commit.publish import Standing, publish
+from timeline.commit.log import Standing
+from timeline.commit.publish import publish
+from timeline.commit.version_log import VersionLog
 from timeline.errors import StoreUnavailableError
 from timeline.stores import Created, CreateOutcome, Exists, Listed, MemoryStore, Store, Stored, Unknown
 from timeline.table import Table
 from timeline.versions import entries, manifest_format, manifests
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version, encode_metadata, parse_version
-from timeline.versions.version_log import VersionLog
 
 NOON = 1_750_000_000_000
 DAY_MS = 24 * 3600 * 1000

@@ -113,9 +113,9 @@ def test_a_create_that_was_refused_for_the_name_says_exists(
 @pytest.mark.parametrize(
     ("status", "code", "advice"),
     [
-        (403, "AccessDenied", "mend the credentials"),
-        (401, "Unauthorized", "mend the credentials"),
-        (400, "ExpiredToken", "mend the credentials"),
+        (403, "AccessDenied", "correct the credentials"),
+        (401, "Unauthorized", "correct the credentials"),
+        (400, "ExpiredToken", "correct the credentials"),
         (404, "NoSuchBucket", "no such bucket"),
     ],
 )

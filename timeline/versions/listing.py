@@ -1,4 +1,4 @@
-"""The version log: which versions there are, which is the highest, and what the highest says (R4, R5)."""
+"""The version files of a table: list them, read the newest (R4, R5), delete old ones, write the hint."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class VersionLog:
-    """Reads the versions of one table. It creates none: that is `publish`'s alone (R20)."""
+class VersionFiles:
+    """Lists, reads and deletes the version files of one table. Creating them is for `settle` alone (R20)."""
 
     store: Store
     manifest_files: ManifestFiles
@@ -40,18 +40,18 @@ class VersionLog:
 
     def list(self) -> Listing:
         """Return the live versions. A failing store raises StoreUnavailableError: never an empty log."""
-        found: dict[int, Listed] = {}
+        versions: dict[int, Listed] = {}
         for listed in self.store.list_folder(VERSION_FOLDER):
             number = version_number(listed.path)
             if number is not None:
-                found[number] = listed
-        return Listing(found)
+                versions[number] = listed
+        return Listing(versions)
 
     def latest(self, listing: Listing | None = None, known: Version | None = None) -> Version | None:
         """Return the highest version, or None if there is none. Faster where a version near it is known.
 
         A version that another writer commits during this call may or may not be seen. The bytes are those of
-        the object that was listed; where it was replaced or deleted in between, it lists again (R4).
+        the object that was listed; where it was replaced or deleted in between, the reader lists again (R4).
         """
         for attempt in range(_READ_TRIES):
             listing = listing or self.list()
@@ -70,15 +70,17 @@ class VersionLog:
             self.environment.sleep(0.01 * attempt)
         raise StoreUnavailableError(
             f"the highest version changed under each of {_READ_TRIES} reads; does the store list what it"
-            f" holds? {self.store.location}"
+            f" holds? {self.store.location}",
+            location=self.store.location,
         )
 
     def newest(self, listing: Listing | None = None, base: Head | None = None) -> Head | None:
         """Return the highest version with its manifests, or None if there is no version.
 
-        Its list is not read where it follows `base` and tells what it added to that.
-        MissingMetadataError where its list has gone and it is still the highest. Who sleeps past the grace
-        period between two reads misses what was rightly deleted, and lists again.
+        The manifest list is not read where the version follows `base` and states what it added to it.
+        MissingMetadataError if its list does not exist although it is still the highest version. A reader
+        that sleeps past the grace period between two reads misses files that were rightly deleted; it lists
+        again.
         """
         known = None if base is None else base.version
         while (version := self.latest(listing, known)) is not None:
@@ -91,24 +93,22 @@ class VersionLog:
         return None
 
     def head_after(self, base: Head | None, version: Version) -> Head:
-        """Return a version with its manifests, without a request where it tells what it added to `base`."""
+        """Return a version with its manifests; no request where it states what it added to `base`."""
         manifests = None if base is None else manifests_after(base, version)
         return self.head(version) if manifests is None else Head(version, manifests, self.manifest_files)
 
     def head(self, version: Version) -> Head:
         """Return a version with its manifests: one GET for the list, none for manifests that are known."""
-        snapshot = Head(version, (), self.manifest_files).snapshot
-        manifests = () if snapshot is None else self.manifest_files.read_list(snapshot.manifest_list)
-        return Head(version, manifests, self.manifest_files)
+        return read_head(self.manifest_files, version)
 
     def write_hint(self, number: int) -> None:
-        """Tell other engines the highest version, unless they are told a higher one already (R5)."""
-        told = self.read_hint()
-        if told is None or told < number:
+        """Name the highest version for other engines, unless the hint names a higher one already (R5)."""
+        hinted = self.read_hint()
+        if hinted is None or hinted < number:
             self.store.overwrite(HINT_PATH, hint_text(number))
 
     def read_hint(self) -> int | None:
-        """Return the number that the hint tells, or None where there is none. Nothing of ours trusts it."""
+        """Return the number that the hint names, or None where there is none. No decision rests on it."""
         try:
             text = self.store.read(HINT_PATH).data
         except FileNotFoundError:
@@ -117,3 +117,10 @@ class VersionLog:
 
     def delete(self, numbers: Iterable[int]) -> None:
         self.store.delete([version_path(number) for number in numbers])
+
+
+def read_head(manifest_files: ManifestFiles, version: Version) -> Head:
+    """Return a version with the manifests that its current snapshot lists."""
+    snapshot = Head(version, (), manifest_files).snapshot
+    manifests = () if snapshot is None else manifest_files.read_list(snapshot.manifest_list)
+    return Head(version, manifests, manifest_files)

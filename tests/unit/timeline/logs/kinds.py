@@ -1,0 +1,192 @@
+"""The two kinds of commit log, each with answers that can get lost, and Parquet files for their tables."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import StaticTable
+from pyiceberg.typedef import Record
+
+from tests.unit.timeline.logs.catalog_log import CatalogLog
+from tests.unit.timeline.world import BY_P, SCHEMA, Clock, data_file
+from timeline import names
+from timeline.commit.log import CommitLog
+from timeline.commit.version_log import VersionLog
+from timeline.errors import StoreUnavailableError
+from timeline.stores import CreateOutcome, Listed, LocalStore, Stored, Unknown
+from timeline.table import Table
+from timeline.versions.manifests import ManifestFiles
+
+ARROW = pa.schema(
+    [
+        pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"}),
+        pa.field("p", pa.int32(), metadata={"PARQUET:field_id": "2"}),
+    ]
+)
+
+LANDED, NOT_LANDED = "landed, and the answer was lost", "not landed, and the answer was lost"
+
+
+@dataclass(frozen=True)
+class LandedThen:
+    """The commit lands, something happens, and the answer is lost."""
+
+    happens: Callable[[], Any]
+
+
+class Answers(deque[str | LandedThen | Callable[[], Any]]):
+    """What the next commits meet: LANDED, NOT_LANDED, LandedThen, or something to run before one is sent."""
+
+    silent = False
+    """Reads get no answer."""
+
+    def meet(self, send: Callable[[], Any], lost: Callable[[], Any]) -> Any:
+        answer = self.popleft() if self else None
+        if callable(answer):
+            answer()
+        if answer == NOT_LANDED:
+            return lost()
+        done = send()
+        if isinstance(answer, LandedThen):
+            answer.happens()
+        return lost() if answer == LANDED or isinstance(answer, LandedThen) else done
+
+    def check_they_speak(self, error: type[Exception]) -> None:
+        if self.silent:
+            raise error("no answer")
+
+
+class _Store(LocalStore):
+    """A local disk whose answers to the creates of versions may get lost."""
+
+    answers: Answers
+
+    def create(self, path: str, data: bytes) -> CreateOutcome:
+        if names.version_number(path) is None:
+            return super().create(path, data)
+        return self.answers.meet(lambda: super(_Store, self).create(path, data), lambda: Unknown("lost"))
+
+    def read(self, path: str) -> Stored:
+        self.answers.check_they_speak(StoreUnavailableError)
+        return super().read(path)
+
+    def list_folder(self, folder: str) -> list[Listed]:
+        self.answers.check_they_speak(StoreUnavailableError)
+        return super().list_folder(folder)
+
+
+class _Catalog(SqlCatalog):
+    """A catalog whose answers to commits may get lost."""
+
+    answers: Answers
+
+    def commit_table(self, *arguments: Any) -> Any:
+        def lost() -> Any:
+            raise ConnectionError("the answer was lost")
+
+        return self.answers.meet(lambda: super(_Catalog, self).commit_table(*arguments), lost)
+
+    def load_table(self, *arguments: Any) -> Any:
+        self.answers.check_they_speak(ConnectionError)
+        return super().load_table(*arguments)
+
+
+class Kind:
+    """One kind of commit log, at a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = Clock()
+        self.answers = Answers()
+        self._seeds = itertools.count(1)
+        self._rows = itertools.count(1)
+        self.folder.mkdir(exist_ok=True)
+
+    def log(self, answers: Answers | None = None) -> CommitLog:
+        """Return the log as another process sees it, with nothing cached."""
+        raise NotImplementedError
+
+    def read(self) -> StaticTable:
+        """Return the table as pyiceberg reads it."""
+        raise NotImplementedError
+
+    def create(self, answers: Answers | None = None, **given: Any) -> Table:
+        """Create the table, or open it; by default as the process that meets `self.answers`."""
+        log = self.log(self.answers if answers is None else answers)
+        return Table.create_in(log, SCHEMA, BY_P, store_is_checked=True, **given)
+
+    def open(self, answers: Answers | None = None) -> Table:
+        return Table.open_in(self.log(answers))
+
+    def rows(self, snapshot_id: int | None = None) -> list[int]:
+        scan = self.read().scan(snapshot_id=snapshot_id)
+        return sorted(scan.to_arrow()["id"].to_pylist())
+
+    def file(self, rows: list[int], p: int = 0) -> DataFile:
+        """Write a file of these rows."""
+        store = self.store()
+        file_id = names.ulid(self.clock.now_ms, next(self._seeds))
+        path = f"data/p={p}/{names.data_file_name(file_id, 'app', 0, 0, 0)}"
+        with store.open_output(path) as file:
+            pq.write_table(
+                pa.table({"id": rows, "p": [p] * len(rows)}, schema=ARROW), pa.PythonFile(file, mode="w")
+            )
+        size = Path(store.uri(path)).stat().st_size
+        written = data_file(store.uri(path), len(rows), partition=Record(p), size=size)
+        # The bounds of `data_file` are made up; a reader would prune by them.
+        written._data[10] = written._data[11] = None
+        return written
+
+    def store(self) -> LocalStore:
+        return LocalStore(self.folder / "table")
+
+
+class VersionFilesKind(Kind):
+    """`VersionLog` on a local disk."""
+
+    def log(self, answers: Answers | None = None) -> CommitLog:
+        store = _Store(self.folder / "table")
+        store.answers = Answers() if answers is None else answers
+        return VersionLog(store, ManifestFiles(store), self.clock.environment(next(self._seeds)))
+
+    def read(self) -> StaticTable:
+        return StaticTable.from_metadata(str(self.folder / "table"))
+
+
+class CatalogKind(Kind):
+    """`CatalogLog` on pyiceberg's SQL catalog, on sqlite."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._catalogs: list[SqlCatalog] = []
+        self._catalog(Answers()).create_namespace("lake")
+
+    def _catalog(self, answers: Answers) -> _Catalog:
+        catalog = _Catalog(
+            "test", uri=f"sqlite:///{self.folder}/catalog.db", warehouse=f"file://{self.folder}/warehouse"
+        )
+        catalog.answers = answers
+        self._catalogs.append(catalog)
+        return catalog
+
+    def log(self, answers: Answers | None = None) -> CommitLog:
+        store = self.store()
+        catalog = self._catalog(Answers() if answers is None else answers)
+        environment = self.clock.environment(next(self._seeds))
+        return CatalogLog(catalog, ("lake", "table"), store, ManifestFiles(store), environment)
+
+    def read(self) -> Any:
+        return self._catalog(Answers()).load_table(("lake", "table"))
+
+    def close(self) -> None:
+        for catalog in self._catalogs:
+            catalog.engine.dispose()

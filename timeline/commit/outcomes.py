@@ -1,0 +1,54 @@
+"""The outcome of a commit, as a caller of `Table.commit` sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timeline.commit.changes import Dropped
+from timeline.commit.publish import Published
+from timeline.retention.deletions import Deletions
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a commit did. All of it is durable and acknowledged."""
+
+    version: int
+    """The version that carries the commit."""
+    attempts: int
+    epoch: int | None
+    appended_snapshot_id: int | None
+    replaced_snapshot_id: int | None
+    dropped: tuple[Dropped, ...]
+    """The replaces that were left out because their inputs were no longer live; the appends are in."""
+    expired_snapshots: int
+    history_cut: bool
+    """The bound on the number of snapshots removed some that are younger than the promised age."""
+    deleted: Deletions
+    """The files deleted after this commit: of snapshots that had expired long before, and old versions."""
+
+    @classmethod
+    def of(cls, published: Published, deleted: Deletions) -> Committed:
+        """Return the outcome of a commit, after which these files were deleted."""
+        candidate = published.candidate
+        return cls(
+            version=candidate.head.number,
+            attempts=published.attempts,
+            epoch=candidate.epoch,
+            appended_snapshot_id=candidate.appended_snapshot_id,
+            replaced_snapshot_id=candidate.replaced_snapshot_id,
+            dropped=candidate.dropped,
+            expired_snapshots=len(candidate.expiry.snapshot_ids),
+            history_cut=candidate.expiry.cut_by_number,
+            deleted=deleted,
+        )
+
+
+@dataclass(frozen=True)
+class AlreadyCommitted:
+    """The batch was committed before; nothing was written."""
+
+    version: int
+    """A version whose lineage holds the batch."""
+    epoch: int | None = None
+    """The epoch that the run's next commit must name: its own, if it has one."""

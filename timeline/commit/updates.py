@@ -1,0 +1,144 @@
+"""A commit as a catalog takes it: updates under requirements, from the metadata before and after it.
+
+A version file is the whole next metadata. A catalog keeps the metadata itself: it takes the difference, and
+the requirements under which the difference still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AddSortOrderUpdate,
+    AssertCreate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    AssignUUIDUpdate,
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetLocationUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
+
+from timeline import properties
+
+_NOT_IN_A_CATALOG = frozenset({properties.METADATA_PATH, properties.GC_ENABLED, properties.PROBED_STORES})
+"""What guards version files from other writers. In a catalog's table it would stop their expiry."""
+_MUST_STAY = (
+    "format_version",
+    "table_uuid",
+    "location",
+    "current_schema_id",
+    "default_spec_id",
+    "default_sort_order_id",
+)
+
+
+class CatalogCommit(NamedTuple):
+    """What a catalog is sent for one commit."""
+
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+
+
+def catalog_commit(base: TableMetadataV2 | None, after: TableMetadataV2) -> CatalogCommit:
+    """Return the updates that make `after` of `base`, and the requirements that protect them. Pure.
+
+    The requirements hold the parent of the new snapshots, the schema and the spec that the files were checked
+    against, and each ref that the commit moves. No catalog has a requirement on properties: of two commits
+    that move no ref and set one property, the second wins. ValueError for a difference that is not covered.
+    """
+    if base is None:
+        return CatalogCommit((AssertCreate(),), tuple(_creation(after)))
+    _check_is_covered(base, after)
+    return CatalogCommit(tuple(_requirements(base, after)), tuple(_difference(base, after)))
+
+
+def _creation(after: TableMetadataV2) -> Iterator[TableUpdate]:
+    yield AssignUUIDUpdate(uuid=after.table_uuid)
+    yield UpgradeFormatVersionUpdate(format_version=after.format_version)
+    yield AddSchemaUpdate(schema_=after.schema())
+    yield SetCurrentSchemaUpdate(schema_id=-1)
+    yield AddPartitionSpecUpdate(spec=after.spec())
+    yield SetDefaultSpecUpdate(spec_id=-1)
+    yield AddSortOrderUpdate(sort_order=after.sort_order())
+    yield SetDefaultSortOrderUpdate(sort_order_id=-1)
+    yield SetLocationUpdate(location=after.location)
+    yield SetPropertiesUpdate(updates=_kept_in_a_catalog(after))
+
+
+def _requirements(base: TableMetadataV2, after: TableMetadataV2) -> Iterator[TableRequirement]:
+    yield AssertTableUUID(uuid=base.table_uuid)
+    yield AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
+    yield AssertDefaultSpecId(default_spec_id=base.default_spec_id)
+    for name in sorted({MAIN_BRANCH, *_moved_refs(base, after)}):
+        ref = base.refs.get(name)
+        yield AssertRefSnapshotId(ref=name, snapshot_id=None if ref is None else ref.snapshot_id)
+
+
+def _difference(base: TableMetadataV2, after: TableMetadataV2) -> Iterator[TableUpdate]:
+    known_orders = {order.order_id for order in base.sort_orders}
+    for order in after.sort_orders:
+        if order.order_id not in known_orders:
+            yield AddSortOrderUpdate(sort_order=order)
+    before = {snapshot.snapshot_id for snapshot in base.snapshots}
+    for snapshot in after.snapshots:
+        if snapshot.snapshot_id not in before:
+            yield AddSnapshotUpdate(snapshot=snapshot)
+    for name, ref in _moved_refs(base, after).items():
+        if ref is None:
+            yield RemoveSnapshotRefUpdate(ref_name=name)
+        else:
+            # All fields of the ref: a catalog wipes those that are left out.
+            yield SetSnapshotRefUpdate(
+                ref_name=name,
+                type=ref.snapshot_ref_type,
+                snapshot_id=ref.snapshot_id,
+                max_ref_age_ms=ref.max_ref_age_ms,
+                max_snapshot_age_ms=ref.max_snapshot_age_ms,
+                min_snapshots_to_keep=ref.min_snapshots_to_keep,
+            )
+    if expired := sorted(before - {snapshot.snapshot_id for snapshot in after.snapshots}):
+        yield RemoveSnapshotsUpdate(snapshot_ids=expired)
+    stated = _kept_in_a_catalog(after)
+    if changed := {key: value for key, value in stated.items() if base.properties.get(key) != value}:
+        yield SetPropertiesUpdate(updates=changed)
+    if removed := sorted(base.properties.keys() - after.properties.keys()):
+        yield RemovePropertiesUpdate(removals=removed)
+
+
+def _moved_refs(base: TableMetadataV2, after: TableMetadataV2) -> Mapping[str, SnapshotRef | None]:
+    """Return the refs that differ, as they are afterwards; None for one that was removed."""
+    names = sorted(base.refs.keys() | after.refs.keys())
+    return {name: after.refs.get(name) for name in names if base.refs.get(name) != after.refs.get(name)}
+
+
+def _kept_in_a_catalog(metadata: TableMetadataV2) -> dict[str, str]:
+    return {key: value for key, value in metadata.properties.items() if key not in _NOT_IN_A_CATALOG}
+
+
+def _check_is_covered(base: TableMetadataV2, after: TableMetadataV2) -> None:
+    for name in _MUST_STAY:
+        if getattr(base, name) != getattr(after, name):
+            raise ValueError(
+                f"a commit to a catalog cannot change {name}: from {getattr(base, name)} to"
+                f" {getattr(after, name)}"
+            )
+    if base.schemas != after.schemas or base.partition_specs != after.partition_specs:
+        raise ValueError("a commit to a catalog cannot change schemas or partition specs")

@@ -1,0 +1,116 @@
+"""The commit log on version files: a commit is the create of the next number, confirmed by a listing.
+
+::
+
+    create    create-if-absent v(N+1)                                                     slot.py
+    settle    a clean success is ours; after anything else the slot decides: GET v(N+1)   (R2, R3)
+    confirm   LIST begun after the create: ours is the highest, or the highest descends   confirm.py
+              from ours (R1)
+
+A create that was answered "exists", and whose slot holds others' bytes, has lost, unless it was ours, built
+upon and deleted long since. That is in doubt until a commit on the winner is confirmed, or a listing decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from timeline.commit.attempts import Candidate
+from timeline.commit.confirm import confirm, find_landed
+from timeline.commit.log import Judge, Lost, StateUnknown, Won
+from timeline.commit.slot import settle
+from timeline.errors import CommitStateUnknownError, CorruptTableError
+from timeline.names import version_number, version_path
+from timeline.retention.deletions import Deletion, Deletions, Kind
+from timeline.retention.policy import versions_to_delete
+from timeline.versions.head import Head
+from timeline.versions.listing import Listing, VersionFiles
+
+_VERSIONS_AT_ONCE = 200
+
+
+@dataclass(frozen=True)
+class VersionLog(VersionFiles):
+    """The `CommitLog` on version files."""
+
+    needs_probe = True
+
+    def newer(self, known: Head) -> Head | None:
+        """Return the newest head: one LIST while nothing changed, otherwise the reads of what is new."""
+        listing, location = self.list(), self.store.location
+        if 0 < listing.highest < known.number:
+            raise CorruptTableError(
+                f"version {known.number} of the table has vanished, and {listing.highest} is highest: "
+                f"something deleted it. Nothing was changed; restore it from a copy: {location}",
+                location=location,
+                version=known.number,
+            )
+        replaced = listing.highest == known.number and listing.versions[known.number].identity not in (
+            known.version.identity,
+            "",
+        )
+        if listing.highest == known.number and not replaced:
+            return known
+        head = self.newest(listing, known)
+        if (
+            replaced
+            and head is not None
+            and (head.number, head.metadata.table_uuid) == (known.number, known.metadata.table_uuid)
+            and head.version.commit_id != known.version.commit_id
+        ):
+            raise CorruptTableError(
+                f"version {known.number} of the table was deleted, and another writer has created it again:"
+                " what the old one added is lost. Nothing was changed; find what deletes versions, and see"
+                f" what `doctor` says: {location}",
+                location=location,
+                version=known.number,
+            )
+        return head
+
+    def publish(self, candidate: Candidate, judge: Judge, give_up_at: float) -> Won | Lost | StateUnknown:
+        """Create the candidate's version file and confirm it (R1, R2, R3)."""
+        try:
+            holds_slot = settle(self, candidate, give_up_at)
+            if isinstance(holds_slot, Lost):
+                return holds_slot
+            return confirm(self, candidate, holds_slot, judge, give_up_at)
+        except CommitStateUnknownError as error:
+            return StateUnknown(error)
+
+    def find_landed(
+        self, doubtful: Sequence[Candidate], base: Head | None, judge: Judge, give_up_at: float
+    ) -> Won | Head | StateUnknown:
+        """List, and look for the doubtful candidates in the lineage of the newest head."""
+        try:
+            return find_landed(self, doubtful, base, judge, give_up_at)
+        except CommitStateUnknownError as error:
+            return StateUnknown(error)
+
+    def tidy(self, head: Head, seen: object = None) -> Listing:
+        """Write the hint. `seen` is a listing; without one this makes one."""
+        listing = seen if isinstance(seen, Listing) else self.list()
+        self.write_hint(head.number)
+        return listing
+
+    def delete_old(self, head: Head, seen: object = None, *, dry_run: bool = False) -> Deletions:
+        """Delete old version files (R19)."""
+        listing = seen if isinstance(seen, Listing) else self.list()
+        metadata = head.metadata
+        times = {
+            version_number(entry.metadata_file) or 0: entry.timestamp_ms for entry in metadata.metadata_log
+        }
+        times[head.number] = metadata.last_updated_ms
+        # The times of versions after this head are not known here; they are left to a later commit.
+        known = [number for number in listing.versions if number <= head.number]
+        old = versions_to_delete(known, times, listing.highest, metadata.last_updated_ms)
+        old = old[:_VERSIONS_AT_ONCE]
+        why = "newer versions have superseded it for long enough"
+        deletions = tuple(
+            Deletion(version_path(number), Kind.VERSION, listing.versions[number].size, why) for number in old
+        )
+        if old and not dry_run:
+            # A writer that slept may have set the hint back to one of these (R5).
+            self.write_hint(listing.highest)
+            self.delete(old)
+        return Deletions(deletions, dry_run=dry_run)
