@@ -4,16 +4,16 @@ batch before (R16). On classic Spark and on Connect.
 
 from __future__ import annotations
 
-import os
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+from streaming_sink.connect_worker import is_connect_worker, query_of_worker
 
 OUTSIDE = "outside-a-query"
 """The query id of a call that belongs to no query, so that its batches and a stream's of the same name are
@@ -23,8 +23,6 @@ told apart: their numbers mean different rows.
 _QUERY_ID = "sql.streaming.queryId"
 _JOB_GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
-_CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
-"""Set in the process on the server that runs a foreachBatch function, and in no client's environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +30,8 @@ class Run:
     """One run of one query, as the table remembers it."""
 
     app_id: str
-    query_id: str | None
-    """`OUTSIDE` where there is none; None where Spark does not tell it (Connect with a named application):
-    then its batches are told apart by number alone.
-    """
+    query_id: str
+    """`OUTSIDE` where there is none."""
     run_id: str
 
 
@@ -59,20 +55,17 @@ _queries: dict[str, tuple[str, str]] = {}
 """Query and run by the id of the session that the run's batches come in, also of runs that have ended."""
 
 
-def identify(session: SparkSession, app_id: str | None, minted_run_id: str, known: Run | None) -> Run:
+def identify(session: SparkSession, app_id: str | None, minted_run_id: str) -> Run:
     """Return the run that is calling. On classic it is read anew on every call, since one sink may be started
     twice: from the batch's `session`, whatever thread calls, or from the thread where the batch was made anew
     in a session that is no query's.
 
-    On Connect a foreachBatch worker is told no query id: the default is the session's only active query,
-    fixed at the first call (`known`); the run is this worker process. Outside a query the run is the sink
-    (`minted_run_id`). ValueError where there is no name to go by.
+    On Connect it is that of the worker process. Outside a query the run is the sink (`minted_run_id`).
+    ValueError where the query cannot be told, or there is no name to go by.
     """
-    if is_connect(session):
-        if _CONNECT_WORKER in os.environ:
-            return known or _in_connect_worker(session, app_id)
+    if is_connect(session) and not is_connect_worker():
         return _outside_a_query(app_id, minted_run_id)
-    query = _query_of(session)
+    query = query_of_worker() if is_connect(session) else _query_of(session)
     if query is not None:
         query_id, run_id = query
         return Run(app_id or query_id, query_id, run_id)
@@ -204,26 +197,6 @@ def parallelism(session: SparkSession) -> int:
             or 2
         )
     return int(session.sparkContext.defaultParallelism)
-
-
-@cache
-def _process_run_id() -> str:
-    # One for all sinks of a worker: two of them under one name are then seen to be one run, whose batch came
-    # twice.
-    return mint_run_id()
-
-
-def _in_connect_worker(session: SparkSession, app_id: str | None) -> Run:
-    active = [query.id for query in session.streams.active]
-    if len(active) == 1:
-        return Run(app_id or active[0], active[0], _process_run_id())
-    if app_id is not None:
-        return Run(app_id, None, _process_run_id())
-    raise ValueError(
-        f"{len(active)} queries are active in this Spark Connect session, and Connect does not say which of"
-        " them calls: "
-        f'name the application, IcebergSink(..., app_id="events"), once for each query'
-    )
 
 
 def _check_is_outside(session: SparkSession) -> None:

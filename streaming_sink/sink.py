@@ -132,7 +132,6 @@ class IcebergSink:
     def _begin(self) -> None:
         self._lock = threading.RLock()
         self._minted_run_id = mint_run_id()
-        self._known_run: Run | None = None
         self._runs: dict[Run, _RunState] = {}
         self._destination = Destination(self.options)
         self._clusterer = Clusterer(self.options)
@@ -178,8 +177,7 @@ class IcebergSink:
             )
         session = batch.sparkSession
         with self._lock, described(session, f"{self.options.location}: batch {batch_id}"):
-            run = identify(session, self.options.app_id, self._minted_run_id, self._known_run)
-            self._known_run = run
+            run = identify(session, self.options.app_id, self._minted_run_id)
             state = self._state_of(run)
             with given_once(self._destination.store.location, run, batch_id, batch, self) as again:
                 report = self._land(batch, batch_id, run, state, again)
@@ -312,7 +310,7 @@ class IcebergSink:
             for merge in result.merges
         ]
         summary = {**draft.to_summary(), EPOCH_ID: str(transaction.batch)}
-        if transaction.query_id not in (None, OUTSIDE):
+        if transaction.query_id != OUTSIDE:
             summary[QUERY_ID] = transaction.query_id
         counted: list[Change] = [] if self.options.clustering is None else [CountCommit()]
         return table.commit(

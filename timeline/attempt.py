@@ -354,11 +354,8 @@ class Attempts:
             elif isinstance(change, CountCommit):
                 table_properties[properties.CLUSTERING_COUNT] = str(head.counted_commits + 1)
         if (txn := self.intent.transaction) is not None and epoch is not None:
-            before = head.transaction(txn.app_id)
-            # A caller that is told no query id does not make the table forget the one that it knows.
-            query_id = before.query_id if txn.query_id is None and before is not None else txn.query_id
             table_properties[txn.key] = TransactionState(
-                query_id, txn.run_id, epoch, txn.batch, commit_id
+                txn.query_id, txn.run_id, epoch, txn.batch, commit_id
             ).to_property()
         update: dict[str, object] = {
             "properties": table_properties,
