@@ -129,6 +129,7 @@ spark.stop()
 def connect(request, tmp_path_factory):
     """What one process on Spark Connect found, step by step."""
     told = {**os.environ, **required(request.param)}
+    told["SPARK_TESTING"] = "1"  # else all servers of a machine want one port
     told["PYTHONPATH"] = os.pathsep.join(filter(None, [told["PYTHONPATH"], str(ROOT)]))
     command = [sys.executable, "-c", _CONNECT, str(tmp_path_factory.mktemp("connect"))]
     done = subprocess.run(
