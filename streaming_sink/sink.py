@@ -15,7 +15,9 @@ from streaming_sink.batch.landing import Landing
 from streaming_sink.batch.report import BatchReport
 from streaming_sink.clustering.inline import InlineClustering
 from streaming_sink.options import WARN_SMALL_FILES, SinkOptions, sink_options
-from streaming_sink.spark.run import Run, described, given_once, identify, mint_run_id
+from streaming_sink.spark.batch_claims import claim_batch
+from streaming_sink.spark.caller import identify, mint_run_id
+from streaming_sink.spark.jobs import described
 from streaming_sink.table.retention import Retention
 from timeline.stores import StorageOptions, open_store
 
@@ -90,7 +92,6 @@ class IcebergSink:
     def _begin(self) -> None:
         self._lock = threading.RLock()
         self._minted_run_id = mint_run_id()
-        self._known_run: Run | None = None
         self._landing = Landing(self.options)
         self._reports: deque[BatchReport] = deque(maxlen=_REPORTS_KEPT)
 
@@ -131,9 +132,8 @@ class IcebergSink:
             )
         session = batch.sparkSession
         with self._lock, described(session, f"{self.options.location}: batch {batch_id}"):
-            run = identify(session, self.options.app_id, self._minted_run_id, self._known_run)
-            self._known_run = run
-            with given_once(self._landing.location, run, batch_id, batch, self) as given_before:
+            run = identify(session, self.options.app_id, self._minted_run_id)
+            with claim_batch(self._landing.location, run, batch_id, batch, self) as given_before:
                 report = self._landing.land(batch, batch_id, run, given_before=given_before)
             self._reports.append(report)
             _LOG.log(logging.WARNING if report.warning else logging.INFO, "%s", report.line())

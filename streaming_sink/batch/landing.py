@@ -21,7 +21,9 @@ from streaming_sink.batch.steps import Steps
 from streaming_sink.batch.target import Destination, Target
 from streaming_sink.batch.writer import WriteJob, WriteResult, write
 from streaming_sink.options import SinkOptions
-from streaming_sink.spark.run import OUTSIDE, Run, described, given_twice, parallelism
+from streaming_sink.spark.batch_claims import batch_claimed_twice
+from streaming_sink.spark.caller import OUTSIDE, Run
+from streaming_sink.spark.jobs import described, parallelism
 from streaming_sink.spark.settings import (
     UNCHECKED_SHUFFLE,
     check_later_shuffles,
@@ -198,7 +200,7 @@ class Landing:
             for merge in result.merges
         ]
         summary = {**draft.to_summary(), EPOCH_ID: str(transaction.batch)}
-        if transaction.query_id not in (None, OUTSIDE):
+        if transaction.query_id != OUTSIDE:
             summary[QUERY_ID] = transaction.query_id
         counted: list[Change] = [] if self.options.clustering is None else [CountCommit()]
         return table.commit(
@@ -286,7 +288,7 @@ def _check_is_a_replay(head: Head, transaction: Transaction, written: WriteResul
         else [*(file.path for file in written.new), *(merge.merged.path for merge in written.merges)]
     )
     if not any(head.find_live(path) for path in paths):
-        raise given_twice(transaction.app_id, transaction.batch)
+        raise batch_claimed_twice(transaction.app_id, transaction.batch)
 
 
 def _check_as_counted(planned: Planned, written: WriteResult) -> None:

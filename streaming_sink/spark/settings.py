@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streaming_sink.spark.run import is_connect
+from streaming_sink.spark.jobs import is_connect
 
 _CHECKSUMS = tuple(
     f"spark.sql.shuffle.orderIndependentChecksum.{what}" for what in ("enabled", "enableFullRetryOnMismatch")

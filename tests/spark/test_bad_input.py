@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 
 from planners import FileSizing
 from streaming_sink import IcebergSink
+from streaming_sink.batch.landing import Landing
 from streaming_sink.errors import (
     CorruptTableError,
     SchemaMismatchError,
@@ -295,14 +296,14 @@ def test_a_disk_that_fills_up_while_committing_leaves_the_table_as_it_was(spark,
     sink = _sink(location)
     sink(spark.range(10), 0)
     ballast = small_disk / "ballast"
-    real = IcebergSink._commit
+    real = Landing._commit
 
     def full_at_the_commit(*arguments):
         _fill(ballast, leave=0)
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(IcebergSink, "_commit", full_at_the_commit)
+        patch.setattr(Landing, "_commit", full_at_the_commit)
         with pytest.raises(StoreUnavailableError, match="disk is full: free space"):
             sink(spark.range(10, 20), 1)
     assert ids_of(location) == Counter(range(10))

@@ -12,6 +12,7 @@ from pyiceberg.table import StaticTable
 from pyiceberg.typedef import Record
 
 from streaming_sink import IcebergSink
+from streaming_sink.batch.landing import Landing
 from streaming_sink.batch.target import Destination
 from streaming_sink.errors import CommitConflictError
 from streaming_sink.table.arrow_types import arrow_schema
@@ -50,7 +51,7 @@ def crowded(spark, location):
 
 def _before_commit(sink, monkeypatch, act):
     """Let somebody else commit once, after the sink's next batch was written and before it is committed."""
-    real, done = IcebergSink._commit, []
+    real, done = Landing._commit, []
 
     def commit(self, *arguments):
         if not done:
@@ -58,7 +59,7 @@ def _before_commit(sink, monkeypatch, act):
             act()
         return real(self, *arguments)
 
-    monkeypatch.setattr(IcebergSink, "_commit", commit)
+    monkeypatch.setattr(Landing, "_commit", commit)
 
 
 def _rewrite_all(location):

@@ -141,13 +141,8 @@ class Draft:
 
     def record_transaction(self, transaction: Transaction, epoch: int) -> None:
         """Remember the batch as the last one of its application (R16)."""
-        before = self.head.transaction(transaction.app_id)
-        # A caller that does not know its query id does not erase the one that the table remembers.
-        query_id = transaction.query_id
-        if query_id is None and before is not None:
-            query_id = before.query_id
         self.properties[transaction.key] = TransactionState(
-            query_id, transaction.run_id, epoch, transaction.batch, self.commit_id
+            transaction.query_id, transaction.run_id, epoch, transaction.batch, self.commit_id
         ).to_property()
 
     def finish(self) -> tuple[Head, bytes, Expiry]:

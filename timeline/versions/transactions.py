@@ -15,6 +15,7 @@ class TransactionState:
     """The last batch that an application committed, as the head's properties hold it."""
 
     query_id: str | None
+    """None where an earlier release wrote it on Spark Connect, which did not tell it."""
     run_id: str
     epoch: int
     batch: int
@@ -33,12 +34,10 @@ class Transaction:
     """The batch that a commit carries: who commits it, and as which run.
 
     `epoch` is None until the run's first commit, which is given one; later commits of the run pass it back.
-    `query_id` is None where Spark does not expose it (Connect with a named application): then only numbers
-    count.
     """
 
     app_id: str
-    query_id: str | None
+    query_id: str
     run_id: str
     batch: int
     epoch: int | None = None
@@ -69,7 +68,9 @@ def check_transaction(state: TransactionState | None, txn: Transaction) -> int |
     skipped.
 
     The order of the checks is the rule: a fresh checkpoint under a used name is refused before numbers are
-    looked at, since a number that happens to be equal would be skipped and its rows lost in silence.
+    looked at, since a number that happens to be equal would be skipped and its rows lost in silence. For the
+    same reason, where the table does not know which query committed, an equal number is skipped only for a
+    caller who says by `takeover_from` that the query was this very one.
 
     Raises CheckpointRegressionError for another query's checkpoint or a lower batch number, and FencedError
     where a newer run has committed since this run's last commit.
@@ -89,6 +90,16 @@ def check_transaction(state: TransactionState | None, txn: Transaction) -> int |
                 batch=txn.batch,
             )
         return state.epoch + 1
+    if txn.batch == state.batch and state.query_id is None and txn.takeover_from != txn.query_id:
+        raise CheckpointRegressionError(
+            f"application {txn.app_id!r} has committed batch {state.batch} to this table as a query that is"
+            f" not known, and this is batch {txn.batch} of query {txn.query_id}: the number alone does not"
+            " tell whether these rows are in the table. Nothing was written. If it was this very checkpoint,"
+            f" pass takeover_from={txn.query_id!r}, its own id, and the batch is skipped; else choose another"
+            " app_id",
+            app_id=txn.app_id,
+            batch=txn.batch,
+        )
     if txn.batch == state.batch:
         return None
     if txn.batch < state.batch:
@@ -118,7 +129,7 @@ def epoch_after_skip(state: TransactionState | None, txn: Transaction) -> int | 
 
 
 def _is_another_query(state: TransactionState, txn: Transaction) -> bool:
-    return state.query_id is not None and txn.query_id is not None and state.query_id != txn.query_id
+    return state.query_id is not None and state.query_id != txn.query_id
 
 
 def _fenced(state: TransactionState, txn: Transaction) -> FencedError:

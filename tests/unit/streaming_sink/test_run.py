@@ -8,16 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from streaming_sink.spark.run import (
-    OUTSIDE,
-    Run,
-    described,
-    given_once,
-    identify,
-    is_connect,
-    mint_run_id,
-    parallelism,
-)
+from streaming_sink.spark.batch_claims import claim_batch
+from streaming_sink.spark.caller import OUTSIDE, Run, identify, mint_run_id
+from streaming_sink.spark.jobs import described, is_connect, parallelism
 
 QUERY, RUN = "sql.streaming.queryId", "spark.jobGroup.id"
 
@@ -66,8 +59,7 @@ class _Classic:
 class _Connect:
     """What `identify` and its neighbours ask of a Connect session."""
 
-    def __init__(self, *active, conf=None):
-        self.streams = SimpleNamespace(active=[SimpleNamespace(id=each) for each in active])
+    def __init__(self, conf=None):
         self.conf = SimpleNamespace(get=lambda name, default=None: (conf or {}).get(name, default))
         self.tags = []
 
@@ -84,21 +76,21 @@ _Connect.__module__ = "pyspark.sql.connect.session"
 
 def test_on_classic_the_query_and_its_run_are_sparks_own_and_read_at_each_call():
     session = _Classic(**{QUERY: "query", RUN: "run-1"})
-    known = identify(session, None, "minted", None)
+    known = identify(session, None, "minted")
     assert known == Run("query", "query", "run-1")
     session.sparkContext.properties[RUN] = "run-2"
-    assert identify(session, None, "minted", known) == Run("query", "query", "run-2")
+    assert identify(session, None, "minted") == Run("query", "query", "run-2")
 
 
 def test_a_name_that_is_given_wins_over_the_querys_id():
     session = _Classic(**{QUERY: "query", RUN: "run"})
-    assert identify(session, "events", "minted", None) == Run("events", "query", "run")
+    assert identify(session, "events", "minted") == Run("events", "query", "run")
 
 
 def test_outside_a_query_a_name_is_needed_and_the_run_is_the_sink():
     with pytest.raises(ValueError, match=r'outside a streaming query.*app_id="backfill"'):
-        identify(_Classic(), None, "minted", None)
-    assert identify(_Classic(), "backfill", "minted", None) == Run("backfill", OUTSIDE, "minted")
+        identify(_Classic(), None, "minted")
+    assert identify(_Classic(), "backfill", "minted") == Run("backfill", OUTSIDE, "minted")
 
 
 def test_a_batch_goes_by_its_own_session_whatever_thread_calls_with_it_also_when_its_query_has_ended():
@@ -108,23 +100,23 @@ def test_a_batch_goes_by_its_own_session_whatever_thread_calls_with_it_also_when
     session = _Classic(**{QUERY: str(uuid4()), RUN: "a job group"})
     session.starts("query", "run", stream=session)
     session.starts("other", "run-2")
-    assert identify(session, None, "minted", None) == Run("query", "query", "run")
+    assert identify(session, None, "minted") == Run("query", "query", "run")
     session.sparkContext.properties.clear()
     session.active.clear()
-    assert identify(session, "events", "minted", None) == Run("events", "query", "run")
+    assert identify(session, "events", "minted") == Run("events", "query", "run")
 
 
 def test_rows_of_a_session_that_is_no_querys_are_refused_from_an_unnamed_thread_while_queries_are_active():
     """They may be a batch's: a fresh checkpoint would go unnoticed, its batches be skipped."""
     session = _Classic()
     session.starts("a query", "run")
-    assert identify(session, "backfill", "minted", None).query_id == OUTSIDE
+    assert identify(session, "backfill", "minted").query_id == OUTSIDE
     with ThreadPoolExecutor(1) as pool:
-        called = pool.submit(identify, session, "backfill", "minted", None)
+        called = pool.submit(identify, session, "backfill", "minted")
         with pytest.raises(ValueError, match=r"inheritable_thread_target\(session\)\(function\)"):
             called.result()
         session.active.clear()
-        assert pool.submit(identify, session, "backfill", "minted", None).result().app_id == "backfill"
+        assert pool.submit(identify, session, "backfill", "minted").result().app_id == "backfill"
 
 
 def test_rows_made_anew_in_another_session_go_by_the_thread_whatever_job_group_the_users_function_sets():
@@ -132,53 +124,21 @@ def test_rows_made_anew_in_another_session_go_by_the_thread_whatever_job_group_t
     query, run = str(uuid4()), str(uuid4())
     session = _Classic(**{QUERY: query, RUN: "etl"})
     session.starts(query, run)
-    assert identify(session, None, "minted", None) == Run(query, query, run)
+    assert identify(session, None, "minted") == Run(query, query, run)
 
 
 def test_a_thread_that_kept_the_name_of_a_query_that_has_ended_is_refused():
     """A backfill from a pool that had worked for a query landed under that query's name."""
     query = str(uuid4())
     with pytest.raises(ValueError, match=f"the streaming query {query}, which has ended"):
-        identify(_Classic(**{QUERY: query, RUN: "etl"}), "backfill", "minted", None)
-
-
-@pytest.fixture
-def worker(monkeypatch):
-    """Make this process look like the one on a Connect server that runs a foreachBatch function."""
-    monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
+        identify(_Classic(**{QUERY: query, RUN: "etl"}), "backfill", "minted")
 
 
 def test_a_client_of_connect_is_outside_of_its_queries():
     """It took the name of the only one, and that one's next batch was skipped."""
     with pytest.raises(ValueError, match="outside a streaming query"):
-        identify(_Connect("query"), None, "minted", None)
-    assert identify(_Connect("query"), "backfill", "minted", None) == Run("backfill", OUTSIDE, "minted")
-
-
-@pytest.mark.usefixtures("worker")
-def test_on_connect_the_only_active_query_is_the_default_and_stays_it():
-    known = identify(_Connect("query"), None, "minted", None)
-    assert (known.app_id, known.query_id) == ("query", "query")
-    assert identify(_Connect("query", "other"), None, "minted", known) is known
-
-
-@pytest.mark.usefixtures("worker")
-def test_on_connect_all_sinks_of_a_worker_are_one_run():
-    """So that two sinks under one name are seen to be one run, whose batch came twice."""
-    first = identify(_Connect("query"), None, "minted-1", None)
-    second = identify(_Connect("query"), None, "minted-2", None)
-    assert first == second
-
-
-@pytest.mark.usefixtures("worker")
-@pytest.mark.parametrize("active", [(), ("a", "b")])
-def test_on_connect_without_a_single_active_query_a_name_is_needed(active):
-    with pytest.raises(
-        ValueError, match=rf"{len(active)} queries are active.*app_id=\"events\".*once for each query"
-    ):
-        identify(_Connect(*active), None, "minted", None)
-    run = identify(_Connect(*active), "events", "minted", None)
-    assert (run.app_id, run.query_id) == ("events", None)
+        identify(_Connect(), None, "minted")
+    assert identify(_Connect(), "backfill", "minted") == Run("backfill", OUTSIDE, "minted")
 
 
 def test_a_batch_is_given_once_by_a_run_under_a_name_to_a_table():
@@ -197,7 +157,7 @@ def test_a_batch_that_another_sink_is_about_to_land_is_given_too_and_is_free_aga
     run, sink, other = Run("events", "query", mint_run_id()), object(), object()
 
     def fails_while_the_other_asks():
-        with given_once("/lake/t", run, 7, object(), sink):
+        with claim_batch("/lake/t", run, 7, object(), sink):
             with pytest.raises(ValueError, match="given to the table twice"):
                 _lands("/lake/t", run, 7, other)
             raise ConnectionError
@@ -218,7 +178,7 @@ def test_the_same_dataframe_is_given_again_by_a_function_that_tries_again():
 
 
 def _lands(location, run, batch_id, sink, batch=None):
-    with given_once(location, run, batch_id, batch or object(), sink) as again:
+    with claim_batch(location, run, batch_id, batch or object(), sink) as again:
         return again
 
 

@@ -20,6 +20,7 @@ from timeline.errors import UnknownFeatureError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.plans import instants
+from timeline.plans.clustering import CLUSTERING
 from timeline.table import Committed, Table
 
 
@@ -103,7 +104,7 @@ def _replace(lake: Lake, table: Table) -> Any:
         lambda lake, table: table.commit([CountCommit()]),
         lambda lake, table: table.commit([RaiseFence("0" * 26)]),
         lambda lake, table: expire_snapshots(table, max_snapshots=1),
-        lambda lake, table: instants.schedule(table, plan_of((lake.file(),))),
+        lambda lake, table: instants.schedule(table, plan_of((lake.file(),)), CLUSTERING),
     ],
     ids=["append", "replace", "properties", "count", "fence", "expiry", "plan"],
 )

@@ -20,7 +20,7 @@ from timeline.versions.transactions import Transaction, TransactionState, check_
 def txn(
     batch: int,
     *,
-    query: str | None = "query-1",
+    query: str = "query-1",
     run: str = "run-1",
     epoch: int | None = None,
     app: str = "app",
@@ -206,24 +206,34 @@ def test_fencing_is_checked_again_after_a_lost_race() -> None:
         commit(lake, lake.table, txn(2, epoch=epoch))
 
 
-def test_where_spark_tells_no_query_only_numbers_are_compared() -> None:
-    """Connect with a named application."""
-    lake = Lake()
-    landed(lake, lake.table, txn(3, query=None))
-    assert isinstance(commit(lake, lake.open(), txn(3, query=None, run="run-2")), AlreadyCommitted)
-    with pytest.raises(CheckpointRegressionError):
-        commit(lake, lake.open(), txn(2, query=None, run="run-2"))
-    assert landed(lake, lake.open(), txn(4, query=None, run="run-2")).epoch == 2
+UNKNOWN = TransactionState.from_property(
+    '{"query_id":null,"run_id":"run-1","epoch":1,"batch":3,"commit":"01J"}'
+)
+"""What an earlier release wrote on Spark Connect, which did not tell it the query."""
 
 
-@pytest.mark.parametrize(("first", "then"), [("query-1", None), (None, "query-1")])
-def test_a_query_that_is_unknown_on_one_side_is_compared_by_number(
-    first: str | None, then: str | None
+@pytest.mark.parametrize("takeover", [None, "query-1"])
+def test_an_equal_number_is_no_replay_where_the_table_does_not_know_which_query_committed(
+    takeover: str | None,
 ) -> None:
-    lake = Lake()
-    landed(lake, lake.table, txn(3, query=first))
-    assert isinstance(commit(lake, lake.open(), txn(3, query=then, run="run-2")), AlreadyCommitted)
-    landed(lake, lake.open(), txn(4, query=then, run="run-2"))
+    """A fresh checkpoint's rows were skipped in silence."""
+    with pytest.raises(CheckpointRegressionError) as caught:
+        check_transaction(UNKNOWN, txn(3, query="query-2", run="run-2", takeover=takeover))
+    message = str(caught.value)
+    assert "has committed batch 3 to this table as a query that is not known" in message
+    assert "this is batch 3 of query query-2" in message
+    assert "takeover_from='query-2', its own id" in message
+    assert "another app_id" in message
+
+
+def test_who_says_that_the_unknown_query_was_this_one_has_its_replay_skipped() -> None:
+    assert check_transaction(UNKNOWN, txn(3, query="query-2", run="run-2", takeover="query-2")) is None
+
+
+def test_a_checkpoint_that_is_ahead_of_an_unknown_querys_goes_on_and_one_behind_is_refused() -> None:
+    assert check_transaction(UNKNOWN, txn(4, query="query-2", run="run-2")) == 2
+    with pytest.raises(CheckpointRegressionError, match="older than the table"):
+        check_transaction(UNKNOWN, txn(2, query="query-2", run="run-2", takeover="query-2"))
 
 
 def test_two_applications_side_by_side_do_not_see_each_other() -> None:

@@ -1,0 +1,46 @@
+"""Spark's jobs: their descriptions, and how many of their tasks run at once. Classic Spark and Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+_DESCRIPTION = "spark.job.description"
+
+
+def is_connect(session: SparkSession) -> bool:
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+@contextmanager
+def described(session: SparkSession, text: str) -> Iterator[None]:
+    """Make the jobs of the block readable in Spark's UI: by description on classic, by tag on Connect."""
+    if is_connect(session):
+        tag = "".join(letter if letter != "," else ";" for letter in text)
+        session.addTag(tag)
+        try:
+            yield
+        finally:
+            session.removeTag(tag)
+        return
+    context = session.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        # PySpark's signature wants text, but None is what removes a property.
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
+
+
+def parallelism(session: SparkSession) -> int:
+    """Return how many tasks can run at once; on Connect, which does not show it, the shuffle partitions."""
+    if is_connect(session):
+        return int(
+            session.conf.get("spark.default.parallelism", None)
+            or session.conf.get("spark.sql.shuffle.partitions", "2")
+            or 2
+        )
+    return int(session.sparkContext.defaultParallelism)
