@@ -101,8 +101,8 @@ def _deafen(monkeypatch, recorder, owner, name, kind):
         pytest.param(LocalStore, "_write_temporary", "file", id="the bytes of a version, before its name"),
         pytest.param(ManifestFiles, "write_fresh", "file", id="the bytes of a manifest"),
         pytest.param(local, "_publish", "folder", id="a name, after its link"),
-        pytest.param(local._DurableFile, "close", "file", id="the bytes of a data file"),
-        pytest.param(local._DurableFile, "close", "folder", id="the name of a data file"),
+        pytest.param(local.DurableFile, "close", "file", id="the bytes of a data file"),
+        pytest.param(local.DurableFile, "close", "folder", id="the name of a data file"),
         pytest.param(LocalStore, "_make_folder", "folder", id="the name of a new folder"),
     ],
 )
@@ -126,8 +126,8 @@ def test_a_listing_that_does_not_sync_is_found(monkeypatch, power_cut):
 
 
 def test_a_data_file_that_is_closed_after_its_commit_is_found(monkeypatch, power_cut):
-    close, waiting = local._DurableFile.close, []
-    monkeypatch.setattr(local._DurableFile, "close", lambda self: waiting.append(self))
+    close, waiting = local.DurableFile.close, []
+    monkeypatch.setattr(local.DurableFile, "close", lambda self: waiting.append(self))
 
     def ingest(run, batch):
         done = run.commit(batch)

@@ -182,7 +182,7 @@ def _change_the_rules(plan: Plan) -> None:
     if plan.broken == "link":
         from timeline.stores import local
 
-        assert callable(local._publish)
+        assert callable(local.publish)
         vars(local)["_publish"] = _check_then_rename
 
 

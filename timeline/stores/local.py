@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import io
 import itertools
 import os
 import threading
@@ -14,32 +13,15 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from timeline.errors import StoreUnavailableError, UnsafeStoreError
 from timeline.stores import _paths
-from timeline.stores._rename import rename_noreplace
-from timeline.stores.base import Created, CreateOutcome, Exists, Listed, Stored, Unknown
+from timeline.stores._disk import DurableFile, delete, discard, publish, sync_folder, unavailable, write_all
+from timeline.stores.base import CreateOutcome, Listed, Stored
 
 _TEMPORARY = ".tmp-"
-_OUTPUT_BUFFER_BYTES = 1 << 20
 _AT_ONCE_NS = 500_000_000
 """In so short a time the name of the highest version is not freed and taken again: 100 commits come between.
 """
 _counter = itertools.count()
-
-_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK})
-_NO_NOREPLACE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
-_SURELY_REFUSED = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
-)
-_REMEDIES = {
-    errno.ENOSPC: "the disk is full: free space",
-    errno.EDQUOT: "the disk quota is used up: raise it or free space",
-    errno.EROFS: "the file system is read-only: mount it writable",
-    errno.EACCES: "permission denied: give this user access",
-    errno.EPERM: "operation not permitted: give this user access",
-    errno.EMFILE: "too many open files: raise the limit (ulimit -n)",
-    errno.ENFILE: "too many open files on this machine: raise the limit",
-}
 
 
 class LocalStore:
@@ -78,11 +60,11 @@ class LocalStore:
         try:
             temporary = self._write_temporary(final, data)
         except OSError as error:
-            raise _unavailable("create", final, error) from error
+            raise unavailable("create", final, error) from error
         try:
-            return _publish(temporary, final)
+            return publish(temporary, final)
         finally:
-            _discard(temporary)
+            discard(temporary)
 
     def overwrite(self, path: str, data: bytes) -> None:
         final = self.uri(path)
@@ -91,17 +73,17 @@ class LocalStore:
             try:
                 os.replace(temporary, final)  # the name is not synced: losing a hint costs nothing
             except OSError:
-                _discard(temporary)
+                discard(temporary)
                 raise
         except OSError as error:
-            raise _unavailable("overwrite", final, error) from error
+            raise unavailable("overwrite", final, error) from error
 
     def read(self, path: str) -> Stored:
         with self.open_input(path) as file:
             try:
                 return Stored(file.read(), _identity(os.fstat(file.fileno())))
             except OSError as error:
-                raise _unavailable("read", self.uri(path), error) from error
+                raise unavailable("read", self.uri(path), error) from error
 
     def list_folder(self, folder: str) -> list[Listed]:
         absolute = self.uri(folder)
@@ -116,12 +98,12 @@ class LocalStore:
             # A writer may have died between its link and its fsync. A process that finds its version
             # acknowledges it, so what a listing shows must outlive a power cut too. On a folder that is clean
             # this costs 0.05 ms.
-            _sync_folder(absolute)
+            sync_folder(absolute)
             return listed
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _unavailable("list", absolute, error) from error
+            raise unavailable("list", absolute, error) from error
 
     def list_below(self, folder: str) -> Iterator[Listed]:
         absolute = self.uri(folder) if folder else self._location
@@ -132,7 +114,7 @@ class LocalStore:
         except FileNotFoundError:  # deleted since, or never there
             return
         except OSError as error:
-            raise _unavailable("list", absolute, error) from error
+            raise unavailable("list", absolute, error) from error
         for entry in found:
             path = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir(follow_symlinks=False):
@@ -142,7 +124,7 @@ class LocalStore:
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
-            _delete(self.uri(path))
+            delete(self.uri(path))
 
     def take_turn(self) -> contextlib.AbstractContextManager[object] | None:
         """As in the protocol: a lock on the table's folder, which ends with the process."""
@@ -162,11 +144,11 @@ class LocalStore:
         """As in the protocol; FileExistsError where the name is taken."""
         final = self.uri(path)
         try:
-            return _DurableFile(self._open_new(final), final)
+            return DurableFile(self._open_new(final), final)
         except FileExistsError:
             raise
         except OSError as error:
-            raise _unavailable("write", final, error) from error
+            raise unavailable("write", final, error) from error
 
     def open_input(self, path: str) -> BinaryIO:
         try:
@@ -174,7 +156,7 @@ class LocalStore:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise _unavailable("read", self.uri(path), error) from error
+            raise unavailable("read", self.uri(path), error) from error
 
     def _write_temporary(self, final: str, data: bytes) -> str:
         """Return the name of a new file beside `final` that durably holds `data`. An error leaves no file."""
@@ -188,10 +170,10 @@ class LocalStore:
                 continue
         try:
             with open(descriptor, "wb", buffering=0) as file:
-                _write_all(file, data)
+                write_all(file, data)
                 os.fsync(descriptor)
         except OSError:
-            _discard(temporary)
+            discard(temporary)
             raise
         return temporary
 
@@ -226,7 +208,7 @@ class LocalStore:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
             made = False
         try:
-            _sync_folder(parent)
+            sync_folder(parent)
         except PermissionError:  # then another user's process made the folder
             if made:
                 raise
@@ -236,46 +218,6 @@ class LocalStore:
 def is_unfinished(path: str) -> bool:
     """Return whether a path is of an unfinished create, which stays so if its process died."""
     return path.rpartition("/")[2].startswith(_TEMPORARY)
-
-
-class _DurableFile(io.BufferedWriter):
-    """A new file: whole and durable once `close` returned, and removed if it is not closed."""
-
-    def __init__(self, descriptor: int, name: str) -> None:
-        super().__init__(io.FileIO(descriptor, "wb"), _OUTPUT_BUFFER_BYTES)
-        self._path = name
-
-    def write(self, buffer: Any, /) -> int:
-        try:
-            return super().write(buffer)
-        except OSError as error:
-            raise _unavailable("write", self._path, error) from error
-
-    def close(self) -> None:
-        if self.closed:
-            return
-        try:
-            super().flush()
-            os.fsync(self.fileno())
-            super().close()
-            _sync_folder(os.path.dirname(self._path))
-        except OSError as error:
-            self._abandon()
-            raise _unavailable("write", self._path, error) from error
-
-    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._abandon()
-
-    def __del__(self) -> None:
-        if not self.closed:
-            self._abandon()
-
-    def _abandon(self) -> None:
-        self.raw.close()  # not super().close(), which would first write what is buffered
-        _discard(self._path)
 
 
 def _absolute_location(location: str) -> str:
@@ -288,57 +230,6 @@ def _absolute_location(location: str) -> str:
     if not path.strip("/"):
         raise ValueError(f"a table needs a folder of its own: {location!r}")
     return "/" + os.path.abspath(path).lstrip("/")
-
-
-def _publish(temporary: str, final: str) -> CreateOutcome:
-    try:
-        os.link(temporary, final)
-    except OSError as error:
-        outcome = _settle_link(temporary, final, error)
-    else:
-        outcome = Created()
-    if isinstance(outcome, Unknown):
-        return outcome
-    try:
-        # Also after Exists: the name may be ours, from a create whose sync had failed.
-        _sync_folder(os.path.dirname(final))
-    except OSError as error:
-        return Unknown(f"the folder could not be synced: {error}")
-    return outcome
-
-
-def _settle_link(temporary: str, final: str, error: OSError) -> CreateOutcome:
-    """Say what a link that reported `error` did. A network file system may have applied it all the same."""
-    try:
-        links = os.stat(temporary).st_nlink
-    except OSError as second:
-        return Unknown(f"{error}; then {second}")
-    if links > 1:
-        return Created()
-    if isinstance(error, FileExistsError):
-        return Exists()
-    if error.errno in _NO_HARD_LINKS:
-        return _publish_by_rename(temporary, final)
-    if error.errno in _SURELY_REFUSED:
-        raise _unavailable("create", final, error) from error
-    return Unknown(str(error))
-
-
-def _publish_by_rename(temporary: str, final: str) -> CreateOutcome:
-    try:
-        rename_noreplace(temporary, final)
-    except FileExistsError:
-        return Exists()
-    except OSError as error:
-        if error.errno in _NO_NOREPLACE:
-            raise UnsafeStoreError(
-                "the file system has no hard links, nor a rename that never replaces, so two writers could "
-                f"both win a version; nothing was stored; put the table on another file system: {final}"
-            ) from error
-        if error.errno in _SURELY_REFUSED:
-            raise _unavailable("create", final, error) from error
-        return Unknown(str(error))
-    return Created()
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,44 +267,9 @@ def _identity(status: os.stat_result) -> str:
     return f"{status.st_dev:x}-{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
 
 
-def _write_all(file: io.FileIO, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[file.write(rest) :]
-
-
 def _released(descriptor: int) -> None:
     """Release a turn. A failure here is no failure of the commit that it was for."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child may hold the descriptor too
     with contextlib.suppress(OSError):
         os.close(descriptor)
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _delete(name: str) -> None:
-    try:
-        os.unlink(name)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _unavailable("delete", name, error) from error
-
-
-def _discard(name: str) -> None:
-    """Remove a file that nothing refers to. One that stays is harmless, so an error here hides no other."""
-    with contextlib.suppress(OSError):
-        os.unlink(name)
-
-
-def _unavailable(verb: str, name: str, error: OSError) -> StoreUnavailableError:
-    remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
-    kept = "nothing was stored; " if verb in ("create", "write") else ""
-    return StoreUnavailableError(f"cannot {verb}, {kept}{remedy}: {name}")

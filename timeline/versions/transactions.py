@@ -15,7 +15,7 @@ class TransactionState:
     """The last batch that an application committed, as the head's properties hold it."""
 
     query_id: str | None
-    """None where an earlier release wrote it on Spark Connect, which did not tell it."""
+    """None if an earlier release wrote it on Spark Connect, which did not show it."""
     run_id: str
     epoch: int
     batch: int
@@ -94,7 +94,7 @@ def check_transaction(state: TransactionState | None, txn: Transaction) -> int |
         raise CheckpointRegressionError(
             f"application {txn.app_id!r} has committed batch {state.batch} to this table as a query that is"
             f" not known, and this is batch {txn.batch} of query {txn.query_id}: the number alone does not"
-            " tell whether these rows are in the table. Nothing was written. If it was this very checkpoint,"
+            " show whether these rows are in the table. Nothing was written. If it was this very checkpoint,"
             f" pass takeover_from={txn.query_id!r}, its own id, and the batch is skipped; else choose another"
             " app_id",
             app_id=txn.app_id,

@@ -69,7 +69,7 @@ def test_a_file_at_the_limit_is_not_small() -> None:
         ({"sorted": True}, "sort order"),
         ({"has_deletes": True}, "deletes"),
         ({"other_spec": True}, "partition spec"),
-        ({"reserved_by": "plan-7"}, "clustering plan plan-7"),
+        ({"reserved_by": "plan-7"}, "reserved by plan plan-7"),
     ],
 )
 @pytest.mark.parametrize("policy", [ALWAYS, AMORTIZED])

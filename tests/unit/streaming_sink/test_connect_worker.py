@@ -81,5 +81,5 @@ def test_without_a_single_active_query_the_batch_is_refused_also_under_a_name(se
 
 @pytest.mark.usefixtures("serve")
 def test_a_worker_that_is_not_known_is_refused():
-    with pytest.raises(ValueError, match=r"cannot be told with PySpark .*: use a version that is tested"):
+    with pytest.raises(ValueError, match=r"cannot be determined with PySpark .*: use a tested version"):
         identify(_Session("query"), "events", "minted")

@@ -35,7 +35,7 @@ from timeline.errors import (
     UnsafeStoreError,
 )
 from timeline.names import version_path
-from timeline.stores import Created, CreateOutcome, LocalStore, MemoryStore, local
+from timeline.stores import Created, CreateOutcome, LocalStore, MemoryStore, _disk
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.transactions import Transaction
 
@@ -319,7 +319,7 @@ def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     monkeypatch.setattr(os, "link", no_links)
-    monkeypatch.setattr(local, "rename_noreplace", no_rename)
+    monkeypatch.setattr(_disk, "rename_noreplace", no_rename)
     with pytest.raises(UnsafeStoreError) as caught:
         Table.create(LocalStore(tmp_path / "table"), SCHEMA)
     told(

@@ -104,7 +104,7 @@ def _replace(lake: Lake, table: Table) -> Any:
         lambda lake, table: table.commit([CountCommit()]),
         lambda lake, table: table.commit([RaiseFence("0" * 26)]),
         lambda lake, table: expire_snapshots(table, max_snapshots=1),
-        lambda lake, table: instants.schedule(table, plan_of((lake.file(),)), CLUSTERING),
+        lambda lake, table: instants.schedule(table, plan_of(CLUSTERING, (lake.file(),)), CLUSTERING),
     ],
     ids=["append", "replace", "properties", "count", "fence", "expiry", "plan"],
 )

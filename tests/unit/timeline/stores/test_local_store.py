@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from timeline.errors import StoreUnavailableError, UnsafeStoreError
-from timeline.stores import Created, Exists, LocalStore, Unknown, local
+from timeline.stores import Created, Exists, LocalStore, Unknown, _disk, local
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_a_name_that_could_not_be_synced_is_unknown(
     def failing(folder: str) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), folder)
 
-    monkeypatch.setattr(local, "_sync_folder", failing)
+    monkeypatch.setattr(_disk, "sync_folder", failing)
     assert isinstance(store.create("metadata/v1", b"x"), Unknown)
     assert isinstance(store.create("metadata/v1", b"x"), Unknown), "ours is there, and still not durable"
 
@@ -226,7 +226,7 @@ def test_without_either_the_store_is_refused(
         raise OSError(code, os.strerror(code))
 
     _fail(monkeypatch, "link", errno.EPERM)
-    monkeypatch.setattr(local, "rename_noreplace", refused)
+    monkeypatch.setattr(_disk, "rename_noreplace", refused)
     with pytest.raises(UnsafeStoreError, match="put the table on another file system"):
         store.create("metadata/v1", b"x")
     assert _files(store) == ["metadata/first"]
