@@ -11,6 +11,7 @@ from timeline.errors import (
     StoreUnavailableError,
     TableNotFoundError,
     TimelineError,
+    UnknownFeatureError,
     UnsafeStoreError,
 )
 
@@ -24,6 +25,7 @@ __all__ = [
     "StoreUnavailableError",
     "TableNotFoundError",
     "TimelineError",
+    "UnknownFeatureError",
     "UnsafeStoreError",
     "WorkerEnvironmentError",
 ]

@@ -19,6 +19,7 @@ from streaming_sink.spark.batch_claims import claim_batch
 from streaming_sink.spark.caller import identify, mint_run_id
 from streaming_sink.spark.jobs import described
 from streaming_sink.table.retention import Retention
+from timeline.errors import TimelineError
 from timeline.stores import StorageOptions, open_store
 
 _LOG = logging.getLogger("streaming_sink")
@@ -46,8 +47,9 @@ class IcebergSink:
 
     Raises TypeError or ValueError for invalid options; from a batch: SchemaMismatchError,
     CheckpointRegressionError, FencedError, CommitStateUnknownError, StoreUnavailableError, UnsafeStoreError,
-    CorruptTableError (see `streaming_sink.errors`). A batch that raised is not committed, or its state is
-    unknown; Spark's next try of the batch settles it.
+    CorruptTableError (see `streaming_sink.errors`), each with the attributes `location`, `app_id` and
+    `batch`. A batch that raised is not committed, or its state is unknown; Spark's next try of the batch
+    settles it.
 
     A sink pickles: it carries its options, never an open client.
     """
@@ -133,7 +135,12 @@ class IcebergSink:
         session = batch.sparkSession
         with self._lock, described(session, f"{self.options.location}: batch {batch_id}"):
             run = identify(session, self.options.app_id, self._minted_run_id)
-            with claim_batch(self._landing.location, run, batch_id, batch, self) as given_before:
-                report = self._landing.land(batch, batch_id, run, given_before=given_before)
+            location = self._landing.location
+            try:
+                with claim_batch(location, run, batch_id, batch, self) as given_before:
+                    report = self._landing.land(batch, batch_id, run, given_before=given_before)
+            except TimelineError as error:
+                error.add_batch(location, run.app_id, batch_id)
+                raise
             self._reports.append(report)
             _LOG.log(logging.WARNING if report.warning else logging.INFO, "%s", report.line())

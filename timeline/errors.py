@@ -35,6 +35,12 @@ class TimelineError(Exception):
         self.files = tuple(files)
         """The files in conflict, as manifests spell them."""
 
+    def add_batch(self, location: str, app_id: str, batch: int) -> None:
+        """Record the batch that raised the error, where the raise site did not know it."""
+        self.location = location if self.location is None else self.location
+        self.app_id = app_id if self.app_id is None else self.app_id
+        self.batch = batch if self.batch is None else self.batch
+
 
 class CommitConflictError(TimelineError):
     """The commit no longer fits the table. Plan again from a fresh head; nothing of it is live or will be."""

@@ -166,8 +166,8 @@ def _new_column(name: str, prefix: str, known: list[str]) -> str:
     near = nearest_name(name, known)
     hint = f" (did you mean {near}?)" if near else ""
     return (
-        "the batch has a column that the table lacks; drop it, or add it to the table before the batch:"
-        f" {prefix}{name}{hint}"
+        "the batch has a column that the table lacks, and this sink does not change a table's schema; drop it"
+        f" from the batch, or write to a new table: {prefix}{name}{hint}"
     )
 
 

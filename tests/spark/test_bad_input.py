@@ -23,6 +23,7 @@ from streaming_sink.errors import (
     CorruptTableError,
     SchemaMismatchError,
     StoreUnavailableError,
+    TimelineError,
     WorkerEnvironmentError,
 )
 from tests.spark.streams import add_files, calling_as, drain, head_of, ids_of, metadata_file, source_ids
@@ -44,6 +45,9 @@ def _refused(spark, location, batch, error=SchemaMismatchError, **options):
     with pytest.raises(error) as refusal:
         _sink(location, **options)(batch, 7)
     assert sorted(str(path) for path in Path(location).rglob("*")) == files
+    if isinstance(refusal.value, TimelineError):
+        raised = refusal.value
+        assert (raised.location, raised.app_id, raised.batch) == (location, "app", 7)
     return str(refusal.value)
 
 
@@ -202,7 +206,7 @@ def test_a_nullable_column_that_the_batch_lacks_is_written_as_nulls(spark, table
 def test_a_new_column_is_refused_with_what_to_do(spark, table):
     said = _refused(spark, table, _rows(spark, (1, "a", 2.0), schema="id bigint, p string, price double"))
     assert "a column that the table lacks" in said
-    assert "drop it, or add it to the table before the batch" in said
+    assert "drop it from the batch, or write to a new table" in said
     assert "price" in said
 
 
@@ -229,7 +233,7 @@ def test_a_stream_that_changes_its_columns_stops_with_the_reason_and_goes_on_whe
     drain(spark, source, _sink(location), checkpoint)
     add_files(source, [2])
     changed = _sink(location)
-    with pytest.raises(StreamingQueryException, match=r"SchemaMismatchError.*merge_schema"):
+    with pytest.raises(StreamingQueryException, match=r"SchemaMismatchError.*drop it from the batch.*more"):
         drain(
             spark,
             source,
