@@ -158,7 +158,7 @@ def test_a_required_column_may_not_be_missing():
 def test_a_new_column_is_refused_with_what_to_do():
     with pytest.raises(
         SchemaMismatchError,
-        match=r"the table lacks.*drop it from the batch, or write to a new table: user_idd \(did you mean user_id\?\)",
+        match=r"the table lacks.*drop it.*, or write to a new table: user_idd \(did you mean user_id\?\)",
     ):
         check_batch(_table(user_id=INT), _struct(user_id=spark.IntegerType(), user_idd=spark.IntegerType()))
 
