@@ -183,7 +183,7 @@ def _change_the_rules(plan: Plan) -> None:
         from timeline.stores import local
 
         assert callable(local.publish)
-        vars(local)["_publish"] = _check_then_rename
+        vars(local)["publish"] = _check_then_rename
 
 
 def _set_everywhere(name: str, value: int) -> None:
