@@ -45,11 +45,11 @@ class IcebergSink:
     the sink creates. `storage_options` are obstore's (endpoint, region, credentials), or a picklable callable
     that returns them; the driver and each task call it.
 
-    Raises TypeError or ValueError for invalid options; from a batch: SchemaMismatchError,
-    CheckpointRegressionError, FencedError, CommitStateUnknownError, StoreUnavailableError, UnsafeStoreError,
-    CorruptTableError (see `streaming_sink.errors`), each with the attributes `location`, `app_id` and
-    `batch`. A batch that raised is not committed, or its state is unknown; Spark's next try of the batch
-    settles it.
+    Raises TypeError or ValueError for invalid options; from a batch: SchemaMismatchError, CommitConflictError
+    (after three tries), CheckpointRegressionError, FencedError, CommitStateUnknownError,
+    StoreUnavailableError, UnsafeStoreError, CorruptTableError (see `streaming_sink.errors`), each with the
+    attributes `location`, `app_id` and `batch`. A batch that raised is not committed, or its state is
+    unknown; Spark's next try of the batch settles it.
 
     A sink pickles: it carries its options, never an open client.
     """

@@ -24,12 +24,7 @@ from streaming_sink.options import SinkOptions
 from streaming_sink.spark.batch_claims import batch_claimed_twice
 from streaming_sink.spark.caller import OUTSIDE, Run
 from streaming_sink.spark.jobs import described, parallelism
-from streaming_sink.spark.settings import (
-    UNCHECKED_SHUFFLE,
-    check_later_shuffles,
-    has_unchecked_shuffle,
-    safe_shuffle,
-)
+from streaming_sink.spark.settings import check_later_shuffles, safe_shuffle
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.schema import check_batch
@@ -79,6 +74,8 @@ class Landing:
         `given_before` says that this very DataFrame has landed in this run under this number.
         """
         steps, state = Steps(), self._state_of(run)
+        if state.last_tried is None:
+            check_later_shuffles(batch, self.options.location)
         tried_before, state.last_tried = given_before or state.last_tried == batch_id, batch_id
         transaction = Transaction(
             run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from
@@ -109,9 +106,6 @@ class Landing:
         tried_before: bool,
     ) -> BatchReport:
         session = batch.sparkSession
-        if state.last_landed is None and has_unchecked_shuffle(batch):
-            check_later_shuffles(session)
-            _LOG.warning("%s: %s", self.options.location, UNCHECKED_SHUFFLE)
         cores = parallelism(session)
         for tries in range(1, _CONFLICT_TRIES + 1):
             expected = None if self.options.bulk else state.experience.expected()
@@ -143,11 +137,12 @@ class Landing:
                 self._destination.refresh()
                 target = self._destination.target(batch.schema, fresh=False)
                 check_batch(target.schema, batch.schema)
-        state.epoch = committed.epoch
         if isinstance(committed, AlreadyCommitted):
             if not tried_before:
                 _check_is_a_replay(table.head, transaction, result)
+            state.epoch = committed.epoch
             return self._skip(session, transaction, table, steps)
+        state.epoch = committed.epoch
         state.experience.add(result, planned, steps.seconds("write"), cores)
         touched = {file.partition for file in result.new}
         clustering, small = self._maintain(session, table, touched, steps)

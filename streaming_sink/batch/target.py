@@ -146,7 +146,9 @@ def _check_no_foreign_table(store: Store) -> None:
         if listed.path.endswith(".metadata.json"):
             raise CorruptTableError(
                 f"{listed.path} was not written by this sink: it is a table of another writer, and this"
-                f" protocol cannot commit to it. Use a separate location for the stream: {store.location}"
+                f" protocol cannot commit to it. Use a separate location for the stream: {store.location}",
+                location=store.location,
+                files=[listed.path],
             )
 
 

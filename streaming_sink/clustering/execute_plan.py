@@ -32,10 +32,13 @@ def execute_plan(
 ) -> ClusterReport | None:
     """Claim a pending plan, rewrite its groups, and complete it in the last version that has some of them;
     None where there is nothing to do: it is not pending, or another executor has it (see `instants.claim`).
+    ValueError for a plan of another kind.
 
     Raises as `execute`; the plan then stays pending, and other executors, or `cancel`, may take it.
     """
 
+    if not names.is_plan_id(plan_id):
+        return None
     if names.plan_kind(plan_id) != CLUSTERING.name:
         raise ValueError(f"not a clustering plan, but of kind {names.plan_kind(plan_id)!r}: {plan_id}")
 

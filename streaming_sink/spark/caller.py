@@ -44,7 +44,7 @@ def identify(session: SparkSession, app_id: str | None, minted_run_id: str) -> R
     """
     if is_connect(session) and not is_connect_worker():
         return _outside_a_query(app_id, minted_run_id)
-    query = query_of_worker() if is_connect(session) else _query_of(session)
+    query = query_of_worker() if is_connect(session) else query_of_session(session)
     if query is not None:
         query_id, run_id = query
         return Run(app_id or query_id, query_id, run_id)
@@ -57,7 +57,7 @@ def identify(session: SparkSession, app_id: str | None, minted_run_id: str) -> R
     return Run(app_id or named, named, run_id)
 
 
-def _query_of(session: SparkSession) -> tuple[str, str] | None:
+def query_of_session(session: SparkSession) -> tuple[str, str] | None:
     """Return the query and the run whose batches use this session, if any: Spark clones one for each run."""
     java: Any = session._jsparkSession  # noqa: SLF001 - no public API shows it
     session_id = str(java.sessionUUID())

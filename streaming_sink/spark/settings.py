@@ -1,7 +1,8 @@
-"""Spark settings that the sink's jobs need, restored afterwards."""
+"""Spark settings for the sink's own jobs, restored afterwards, and for the later batches of a query."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,15 +11,17 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streaming_sink.spark.caller import query_of_session
 from streaming_sink.spark.jobs import is_connect
 
+_LOG = logging.getLogger("streaming_sink")
 _CHECKSUMS = tuple(
     f"spark.sql.shuffle.orderIndependentChecksum.{what}" for what in ("enabled", "enableFullRetryOnMismatch")
 )
 _SAFE_SHUFFLE = {"spark.sql.adaptive.enabled": "false", **dict.fromkeys(_CHECKSUMS, "true")}
 
 
-UNCHECKED_SHUFFLE = (
+_UNCHECKED_SHUFFLE = (
     "the stream shuffles its rows before Spark calls the sink, and Spark does not verify that shuffle in the"
     " first batch of a run: if its rows differ when they are computed again (fresh UUIDs, rand()), a lost"
     " executor loses and doubles some. Set spark.sql.shuffle.orderIndependentChecksum.enabled and"
@@ -49,7 +52,7 @@ def safe_shuffle(session: SparkSession) -> Iterator[None]:
     executor (a column of fresh UUIDs, for example). It then recomputes what was derived from the old rows; if
     tasks have already reported, the job fails, and the batch is tried again. Without them, rows would be lost
     and doubled in silence (R10). Spark reads the settings when it creates a shuffle for the first job that
-    needs it, so shuffles created before the block are not checked: see `has_unchecked_shuffle`.
+    needs it, so shuffles created before the block are not checked: see `check_later_shuffles`.
     """
     # Threads of one foreachBatch share their session: the last block that needs a setting restores what the
     # first one found.
@@ -62,25 +65,33 @@ def safe_shuffle(session: SparkSession) -> Iterator[None]:
         yield
 
 
-def has_unchecked_shuffle(batch: DataFrame) -> bool:
-    """Return whether the rows of `batch` come through a shuffle that Spark does not verify: a stream's own,
+def _has_unchecked_shuffle(batch: DataFrame) -> bool:
+    """Return whether a query's batch comes through a shuffle that Spark does not verify: the stream's own,
     which Spark creates before it calls the function of foreachBatch. False on Connect, where it cannot be
-    seen.
+    seen, and for rows of a session that belongs to no query.
     """
     session = batch.sparkSession
-    if is_connect(session) or all(session.conf.get(key) == "true" for key in _CHECKSUMS):
+    if (
+        is_connect(session)
+        or query_of_session(session) is None
+        or all(session.conf.get(key) == "true" for key in _CHECKSUMS)
+    ):
         return False
     leaves: Any = batch._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001 - no public API shows it
     given = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.nodeName() == "LogicalRDD"]
     return any("Shuffled" in leaf.rdd().toDebugString() for leaf in given)
 
 
-def check_later_shuffles(session: SparkSession) -> None:
-    """Let Spark verify the shuffles of a query's later batches: their settings are read from the query's own
-    session, a clone that no other query uses.
+def check_later_shuffles(batch: DataFrame, location: str) -> None:
+    """If the stream's own shuffle is unchecked, warn, and let Spark verify the shuffles of its later batches.
+
+    Their settings are read from the query's own session, a clone that no other query uses, and stay for the
+    life of the run. Call this at a run's first batch.
     """
-    for key in _CHECKSUMS:
-        session.conf.set(key, "true")
+    if _has_unchecked_shuffle(batch):
+        for key in _CHECKSUMS:
+            batch.sparkSession.conf.set(key, "true")
+        _LOG.warning("%s: %s", location, _UNCHECKED_SHUFFLE)
 
 
 def _id_of(session: SparkSession) -> str:

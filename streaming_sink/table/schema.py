@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
 from planners.suggestions import nearest_name
+from streaming_sink.tasks.batches import RESERVED_PREFIX
 from timeline.errors import SchemaMismatchError
 
 _PRIMITIVES: dict[str, type[iceberg.PrimitiveType]] = {
@@ -104,7 +105,9 @@ def _unsupported(kind: spark.DataType) -> str:
 
 
 def check_names(batch: spark.StructType, prefix: str = "") -> None:
-    """Raise SchemaMismatchError if two (nested) columns share a name, or differ only in case."""
+    """Raise SchemaMismatchError if two (nested) columns share a name, or differ only in case, or a column has
+    a name that the sink's own columns have while rows travel.
+    """
     for kind, what in ((str, "more than once"), (str.lower, "in spellings that differ only in case")):
         counts = Counter(kind(field.name) for field in batch.fields)
         for field in batch.fields:
@@ -115,6 +118,11 @@ def check_names(batch: spark.StructType, prefix: str = "") -> None:
                     f"the batch holds a column{inside} {what}; rename or drop all but one: {', '.join(same)}"
                 )
     for field in batch.fields:
+        if not prefix and field.name.startswith(RESERVED_PREFIX):
+            raise SchemaMismatchError(
+                f"names that begin with {RESERVED_PREFIX} belong to columns that the sink adds while rows"
+                f" travel; rename the column: {field.name}"
+            )
         if not prefix and ("." in field.name or "`" in field.name):
             plain = field.name.replace(".", "_").replace("`", "_")
             raise SchemaMismatchError(

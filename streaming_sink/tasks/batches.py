@@ -16,6 +16,9 @@ from streaming_sink.tasks.leaves import FIELD_ID
 Match = Callable[[pa.Field], object]
 """Returns what matches a column: its name (rows from Spark), or its field id (rows of data files)."""
 
+RESERVED_PREFIX = "__streaming_sink_"
+"""Begins the names of columns that the sink adds while rows travel. No column of a table or a batch."""
+
 
 def match_name(field: pa.Field) -> object:
     return field.name

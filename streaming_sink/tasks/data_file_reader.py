@@ -64,11 +64,11 @@ def open_data_file(
         try:
             reader = DataFileReader(source, cipher)
             if None in reader.names:
-                raise DataFileError(f"{what} has columns without field ids: {path}", path)
+                raise DataFileError(f"{what} has columns without field ids: {path}")
             yield reader
         finally:
             source.close()
     except FileNotFoundError as missing:
-        raise DataFileError(f"{what} is missing: {path}", path) from missing
+        raise DataFileError(f"{what} is missing: {path}") from missing
     except (pa.ArrowException, OSError, KeysError) as damage:
-        raise DataFileError(f"{what} cannot be read: {path}: {damage}", path) from damage
+        raise DataFileError(f"{what} cannot be read: {path}: {damage}") from damage

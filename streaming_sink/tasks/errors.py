@@ -14,14 +14,7 @@ class KeysError(Exception):
 
 
 class DataFileError(Exception):
-    """A data file is missing, damaged, or not what the table describes. `path` is its name in manifests."""
-
-    def __init__(self, message: str, path: str) -> None:
-        super().__init__(message, path)
-        self.path = path
-
-    def __str__(self) -> str:
-        return str(self.args[0])
+    """A data file is missing, damaged, or not what the table describes."""
 
 
 class GroupUnfitError(Exception):

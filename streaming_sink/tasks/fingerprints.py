@@ -5,7 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-FINGERPRINT = "__streaming_sink_fingerprint"
+from streaming_sink.tasks.batches import RESERVED_PREFIX
+
+FINGERPRINT = f"{RESERVED_PREFIX}fingerprint"
 """A column of the rows of a batch that was counted: a hash of each row. The table does not have it."""
 
 

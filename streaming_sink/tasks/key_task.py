@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.batches import RESERVED_PREFIX, conform
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.partitioning import key_texts
 
@@ -15,7 +15,7 @@ class KeyTask:
     """The function that `DataFrame.mapInArrow` runs to append key fields as text, in columns `names`."""
 
     def __init__(self, table: pa.Schema, fields: tuple[PartitionSource, ...]) -> None:
-        self.names = [f"__streaming_sink_key_{index}" for index in range(len(fields))]
+        self.names = [f"{RESERVED_PREFIX}key_{index}" for index in range(len(fields))]
         self._fields = fields
         self._sources = pa.schema(
             [table.field(name) for name in dict.fromkeys(field.source[0] for field in fields)]

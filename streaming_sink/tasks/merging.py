@@ -62,7 +62,7 @@ def _rows_of_inputs(job: WorkerJob, bucket: Bucket) -> Iterator[pa.RecordBatch]:
                 top = job.schema.field(field.source[0])
                 if top.metadata[FIELD_ID] not in file.names:
                     said = "a file to fill keeps a partition column only in its path"
-                    raise DataFileError(f"{said}: {path}", path)
+                    raise DataFileError(f"{said}: {path}")
             yield from file.read(job.schema)
 
 

@@ -217,6 +217,39 @@ def test_a_stream_whose_own_shuffle_spark_does_not_check_is_warned_about_once(
     assert ids_of(location) == source_ids(2)
 
 
+def test_a_run_that_begins_with_a_replay_is_warned_and_checked_too(spark, location, tmp_path, caplog):
+    checkpoint, checksums = tmp_path / "checkpoint", []
+
+    def run():
+        sink = IcebergSink(location)
+
+        def land(batch, batch_id):
+            checksums.append((batch_id, _checksums_of_the_shuffle(batch) > 0))
+            sink(batch, batch_id)
+
+        rows = stream(spark, tmp_path / "source").repartition(2)
+        writer = rows.writeStream.foreachBatch(land).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+
+    add_files(tmp_path / "source", range(1))
+    run()
+    for name in ("0", ".0.crc"):  # the commit landed, and its query died before it wrote that down
+        (checkpoint / "commits" / name).unlink()
+    add_files(tmp_path / "source", [1])
+    run()
+    assert checksums == [(0, False), (0, False), (1, True)]
+    assert len([it for it in caplog.records if "orderIndependentChecksum" in it.getMessage()]) == 2
+    assert ids_of(location) == source_ids(2)
+
+
+def test_rows_from_outside_a_query_leave_the_users_session_as_it_is(spark, location, caplog):
+    rdd = spark.sparkContext.parallelize([(number,) for number in range(10)]).repartition(2)
+    IcebergSink(location, app_id="backfill")(spark.createDataFrame(rdd.map(tuple), "id bigint"), 0)
+    assert spark.conf.get("spark.sql.shuffle.orderIndependentChecksum.enabled") == "false"
+    assert [it for it in caplog.records if "orderIndependentChecksum" in it.getMessage()] == []
+    assert sorted(ids_of(location).elements()) == list(range(10))
+
+
 def _checksums_of_the_shuffle(batch):
     """Return how many checksums Spark keeps for the stream's own shuffle, 0 without one."""
     leaf = batch._jdf.queryExecution().analyzed().collectLeaves().head()

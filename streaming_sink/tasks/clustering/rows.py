@@ -171,6 +171,6 @@ def read_input(
     with open_data_file(job.worker.store, given.path, "an input", cipher) as file:
         if file.rows != given.rows:
             said = "an input holds more or fewer rows than the table says"
-            raise DataFileError(f"{said}: {file.rows} != {given.rows}: {given.path}", given.path)
+            raise DataFileError(f"{said}: {file.rows} != {given.rows}: {given.path}")
         batch_bytes = job.memory_bytes // _READ_SHARE
         yield from file.read(schema, max(1, min(READ_ROWS, batch_bytes // max(1, file.row_bytes))))

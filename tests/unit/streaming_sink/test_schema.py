@@ -216,3 +216,8 @@ def test_a_type_of_a_later_format_version_is_not_written():
 def test_a_name_that_pyspark_cannot_hand_to_python_is_refused_with_the_way_out(name):
     with pytest.raises(SchemaMismatchError, match="withColumnRenamed"):
         check_names(spark.StructType([spark.StructField(name, spark.LongType())]))
+
+
+def test_a_column_named_as_the_sinks_own_is_refused():
+    with pytest.raises(SchemaMismatchError, match="rename the column: __streaming_sink_fingerprint"):
+        check_names(_struct(__streaming_sink_fingerprint=spark.LongType()))
