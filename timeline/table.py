@@ -232,14 +232,12 @@ class Table:
     def tidy(self, seen: object = None, version: int | None = None) -> Deletions:
         """Complete what a crash may have cut off after the commit of `version` (default: the known head's):
         the hint, and at every twentieth version the deletion of what has expired. Best effort; failures are
-        logged, and the next call continues where this one stopped.
-
-        `seen` is what the log saw when it confirmed the commit; it saves a request.
+        logged, and the next call continues. `seen`, what the log saw when it confirmed, saves a request.
         """
         try:
-            seen = self.log.tidy(self._head, seen)
+            shown = self.log.tidy(self._head, seen)
             if (self._head.number if version is None else version) % MAINTAIN_EVERY == 0:
-                return self.delete_expired(seen, at_most=_NOTES_AT_ONCE)
+                return self.delete_expired(None if seen is None else shown, at_most=_NOTES_AT_ONCE)
         except Exception as failure:  # noqa: BLE001 - the commit is acknowledged: no failure here undoes it
             _LOG.warning(
                 "version %d is committed; tidying after it failed and is tried again at the next commit: %s",
@@ -259,16 +257,18 @@ class Table:
         """Delete what the log no longer needs (old version files, R19), and the files that only snapshots
         reach which expired before the grace period (R7), of at most so many expiries.
 
-        Raises UnknownFeatureError, StoreUnavailableError or CorruptTableError; files that were not deleted
-        are found again.
+        Raises UnknownFeatureError, StoreUnavailableError or CorruptTableError; what is left is found again.
         """
-        if not dry_run:
-            check_features_are_known(self._head.properties, self.store.location)
+        if seen is None:  # the known head may be stale, unlike after a commit
+            self.refresh()
+
+        def delete_files(head: Head) -> Deletions:
+            check_features_are_known({} if dry_run else head.properties, self.store.location)
+            return sweep(self.log.manifest_files, head, at_most=at_most, grace_ms=grace_ms, dry_run=dry_run)
+
+        check_features_are_known({} if dry_run else self._head.properties, self.store.location)
         versions = self.log.delete_old(self._head, seen, dry_run=dry_run)
-        files = self.log.manifest_files
-        return versions + self.on_head(
-            lambda head: sweep(files, head, at_most=at_most, grace_ms=grace_ms, dry_run=dry_run)
-        )
+        return versions + self.on_head(delete_files)
 
     def _build(self, attempts: Attempts, head: Head | None) -> Candidate | None:
         if head is None:

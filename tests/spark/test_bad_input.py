@@ -184,7 +184,7 @@ def test_a_column_in_another_case_than_the_tables_is_refused(spark, table):
 
 def test_a_type_that_iceberg_lacks_is_refused_with_what_to_do(spark, location):
     batch = spark.range(3).select("id", sf.expr("interval 1 day").alias("lag"))
-    assert "no type for a column of spark type interval day; cast it to a number" in _refused(
+    assert "no type for a column of Spark type interval day; cast it to a number" in _refused(
         spark, location, batch
     )
     batch = spark.range(3).select("id", sf.lit(None).alias("nothing"))

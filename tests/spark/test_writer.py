@@ -16,6 +16,7 @@ from planners.model import Bucket, InsertPlan
 from planners.routing import SLOTS, HotRoute, Routing
 from streaming_sink.batch.routes import key_expression
 from streaming_sink.batch.writer import WriteJob, write
+from streaming_sink.spark.settings import safe_shuffle
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.schema import iceberg_schema
 from streaming_sink.table.spec import partition_sources, partition_spec
@@ -83,7 +84,8 @@ def test_the_shuffled_route_is_one_job_with_adaptive_execution_on(spark, locatio
     batch = _batch(spark)
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
     job = _job(location, batch, partition_by, routing=_shuffled())
-    result, jobs = _jobs_of(spark, lambda: write(batch, job))
+    with safe_shuffle(spark):  # as a sink plans and writes
+        result, jobs = _jobs_of(spark, lambda: write(batch, job))
     assert jobs == 1
     assert _ids(result) == list(range(1000))
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"

@@ -62,7 +62,9 @@ def catalog_commit(base: TableMetadataV2 | None, after: TableMetadataV2) -> Cata
 
     The requirements hold the parent of the new snapshots, the schema and the spec that the files were checked
     against, and each ref that the commit moves. No catalog has a requirement on properties: of two commits
-    that move no ref and set one property, the second wins. ValueError for a difference that is not covered.
+    that move no ref and set one property, the second wins, and an append passes beside a raised fence (R6).
+    So a log on a catalog must let every commit move main, by an empty replace if nothing else does.
+    ValueError for a difference that is not covered.
     """
     if base is None:
         return CatalogCommit((AssertCreate(),), tuple(_creation(after)))

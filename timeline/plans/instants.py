@@ -26,6 +26,7 @@ from timeline import names
 from timeline.commit import succession
 from timeline.commit.changes import Announce, Change, Withdraw
 from timeline.errors import CommitConflictError, CorruptTableError, StoreUnavailableError, TimelineError
+from timeline.features import check_features_are_known
 from timeline.plans.claims import Claim, Watch, all_instants, instants_of, take_claim
 from timeline.plans.kinds import PlanKind
 from timeline.plans.plan_file import Plan
@@ -78,6 +79,7 @@ def schedule(table: Table, plan: Mapping[str, object], kind: PlanKind) -> str:
     its files: plan again, without the files that `Reservations.files` names.
     """
     environment, head = table.log.environment, table.refresh()
+    check_features_are_known(head.properties, table.store.location)
     ulid = succession.new_id(environment, succession.commit_time(environment, head))
     plan_id = names.plan_id(kind.name, ulid)
     data = kind.schema.encode(plan_id, head.number, plan)
@@ -127,6 +129,7 @@ def claim(
     pending = _find(head, plan_id)
     if pending is None or has_timed_out(pending, head):
         return None
+    check_features_are_known(head.properties, table.store.location)
     held = instants_of(table.store, plan_id).get("inflight", 0)
     if held and not (watch is not None and watch.is_abandoned(table.store, plan_id, held)):
         return None

@@ -15,8 +15,9 @@ class DeleteIndex:
 
     A position-delete file that names one data file applies to that file alone. One whose paths span a range
     applies to the files of its partition within the range; one without bounds, and equality deletes, to all
-    files of their partition. Deletes without partition values apply in every partition. None applies to a
-    file of a higher sequence number, since that was added later.
+    files of their partition. Deletes without partition values apply in every partition: a spec without
+    fields, or with `void` transforms only, counts as unpartitioned. (So does a partition of nulls here, which
+    costs a replace at most.) None applies to a file of a higher sequence number, since that was added later.
     """
 
     def __init__(self, deletes: Iterable[LiveFile]) -> None:
@@ -26,7 +27,7 @@ class DeleteIndex:
         for delete in deletes:
             if (location := _only_file(delete)) is not None:
                 self._by_file[location].append(delete)
-            elif delete.partition:
+            elif any(value is not None for value in delete.partition):
                 self._by_partition[delete.spec_id, delete.partition].append(delete)
             else:
                 self._everywhere.append(delete)

@@ -77,6 +77,13 @@ def test_equality_deletes_are_of_their_partition_whatever_their_bounds(lake: Lak
     assert files_with_deletes(lake, files) == [True, True]
 
 
+def test_equality_deletes_of_a_spec_of_void_transforms_apply_in_every_partition() -> None:
+    """A foreign writer may leave them beside files of another spec: such a spec is unpartitioned."""
+    file = LiveFile("a", 1, (7,), 10, 1, 0, sequence_number=1)
+    delete = LiveFile("d", 0, (None,), 1, 1, 0, 2, None, EQUALITY)
+    assert DeleteIndex([delete]).find(file) == [delete]
+
+
 def test_deletes_of_a_file_do_not_apply_to_what_was_added_later() -> None:
     old = LiveFile("a", 0, (0,), 10, 1, 0, sequence_number=3)
     delete = LiveFile("d", 0, (0,), 1, 1, 0, 4, None, DataFileContent.POSITION_DELETES, (b"a", b"a"))

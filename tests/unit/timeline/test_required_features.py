@@ -154,3 +154,28 @@ def test_no_user_sets_the_property(lake: Lake) -> None:
         lake.table.commit([SetProperties(removals=frozenset({properties.REQUIRED_FEATURES}))])
     with pytest.raises(ValueError, match="belongs to the commit protocol"):
         Lake(table_properties={properties.REQUIRED_FEATURES: "keys"})
+
+
+@pytest.mark.parametrize("stale", [False, True], ids=["current", "stale"])
+def test_a_writer_that_opened_the_table_before_the_upgrade_deletes_nothing(lake: Lake, stale: bool) -> None:
+    table = lake.open()
+    upgrade(lake.open())
+    if not stale:
+        table.refresh()
+    paths = sorted(it.path for it in lake.store.list_below(""))
+    with pytest.raises(UnknownFeatureError):
+        table.delete_expired(grace_ms=0)
+    table.tidy(version=20)
+    assert sorted(it.path for it in lake.store.list_below("")) == paths
+
+
+def test_a_plan_leaves_no_file_where_a_feature_is_unknown(lake: Lake) -> None:
+    plan_id = instants.schedule(lake.open(), plan_of(CLUSTERING, (lake.file(),)), CLUSTERING)
+    table = lake.open()
+    upgrade(lake.open())
+    paths = sorted(it.path for it in lake.store.list_below(""))
+    with pytest.raises(UnknownFeatureError):
+        instants.claim(table, plan_id)
+    with pytest.raises(UnknownFeatureError):
+        instants.schedule(table, plan_of(CLUSTERING, (lake.file(),)), CLUSTERING)
+    assert sorted(it.path for it in lake.store.list_below("")) == paths
