@@ -59,7 +59,7 @@ def test_a_column_that_is_missing_at_any_depth_is_null():
     assert conform(batch, NESTED).to_pylist() == [{"s": {"x": 1, "y": None}, "l": None, "m": None}]
 
 
-def test_columns_of_a_file_are_matched_match_field_id():
+def test_columns_of_a_file_are_matched_by_field_id():
     old = pa.schema([_field("was", pa.struct([_field("old", pa.int32(), 2)]), 1)])
     batch = pa.RecordBatch.from_pylist([{"was": {"old": 7}}], schema=old)
     assert conform(batch, NESTED, match_field_id).column("s").to_pylist() == [{"x": 7, "y": None}]
