@@ -19,8 +19,6 @@ _CHECKSUMS = tuple(
     f"spark.sql.shuffle.orderIndependentChecksum.{what}" for what in ("enabled", "enableFullRetryOnMismatch")
 )
 _SAFE_SHUFFLE = {"spark.sql.adaptive.enabled": "false", **dict.fromkeys(_CHECKSUMS, "true")}
-
-
 _UNCHECKED_SHUFFLE = (
     "the stream shuffles its rows before Spark calls the sink, and Spark does not verify that shuffle in the"
     " first batch of a run: if its rows differ when they are computed again (fresh UUIDs, rand()), a lost"
