@@ -62,8 +62,13 @@ def guards(location: str, schema: Schema) -> dict[str, str]:
     return {
         METADATA_PATH: f"{location}/metadata",
         GC_ENABLED: "false",
-        NAME_MAPPING: create_mapping_from_schema(schema).model_dump_json(),
+        NAME_MAPPING: name_mapping(schema),
     }
+
+
+def name_mapping(schema: Schema) -> str:
+    """Return the names of a schema's fields as a property, for files without field ids."""
+    return str(create_mapping_from_schema(schema).model_dump_json())
 
 
 def is_protocol(key: str) -> bool:

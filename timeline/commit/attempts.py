@@ -73,7 +73,7 @@ class Attempts:
         draft.continue_lineage(probed)
         for change in verdict.kept:
             change.apply(draft)
-        if intent.transaction is not None and verdict.epoch is not None:
+        if intent.transaction is not None and intent.transaction.records and verdict.epoch is not None:
             draft.record_transaction(intent.transaction, verdict.epoch)
         next_head, data, expiry = draft.finish()
         return Candidate(

@@ -16,6 +16,7 @@ from pyiceberg.table.sorting import SortOrder
 from timeline import properties
 from timeline.commit.draft import Draft
 from timeline.versions import pending
+from timeline.versions.evolution import find_unread_column
 from timeline.versions.head import Head
 from timeline.versions.transactions import Transaction
 
@@ -42,6 +43,11 @@ class Change:
     def inputs(self) -> frozenset[str]:
         """Locations of live files that leave the table with this change."""
         return frozenset()
+
+    @property
+    def precedes_files(self) -> bool:
+        """Whether files depend on the change, so that no file is in the same commit."""
+        return False
 
     def check(self) -> None:
         """Raise ValueError or TypeError for a change that fits no table. Called before any request."""
@@ -87,9 +93,9 @@ class Append(Change):
 class Replace(Change):
     """Replace the files `removed` by `added`, rows unchanged: one fill, or one group of a clustering.
 
-    Dropped, alone, if a removed file is no longer live, or has deletes, when the commit lands: the other
-    changes of the commit are committed without it (R13). `removed` may name files that the same commit
-    appends.
+    Dropped, alone, if a removed file is no longer live, has deletes, or may hold a column that the writer did
+    not know, when the commit lands: the other changes of the commit are committed without it (R13). `removed`
+    may name files that the same commit appends.
     """
 
     removed: frozenset[str]
@@ -109,8 +115,6 @@ class Replace(Change):
             raise ValueError("a replace removes nothing; use Append for new rows")
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:
-        if schema_id != head.schema.schema_id:
-            return f"the table's schema changed from {schema_id} to {head.schema.schema_id}"
         rows = 0
         for location in sorted(self.removed):
             if location in beside.taken:
@@ -123,6 +127,8 @@ class Replace(Change):
                 return f"another commit has replaced an input: {location}"
             if head.has_deletes(live):
                 return f"an input has deletes: {location}"
+            if lost := find_unread_column(head, live, schema_id):
+                return lost
             rows += live.rows
         self._check_keeps_rows(rows)
         return None
@@ -272,6 +278,11 @@ def check_changes(changes: Sequence[Change]) -> None:
     if len(set(appended)) < len(appended):
         raise ValueError(
             f"a file is appended twice, and its rows would count twice: {max(appended, key=appended.count)}"
+        )
+    if appended and any(change.precedes_files for change in changes):
+        raise ValueError(
+            "a schema changes in a version of its own, before files are written under it: the table assigns"
+            " the field ids that are in the files"
         )
     for change in changes:
         change.check()

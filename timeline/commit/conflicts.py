@@ -1,12 +1,15 @@
 """The checks that a commit must pass against the head that it is to follow. `check_conflicts` is the
 specification: each check is one named sentence, and they apply in this order.
 
-=====================  ======  ==================================  ==========================  =============
-mine over theirs       append  fill, clustering                    deletes added               schema changed
-=====================  ======  ==================================  ==========================  =============
+=====================  ======  ==================================  ==========================  ==============
+mine over theirs       append  fill, clustering                    deletes added               schema evolved
+=====================  ======  ==================================  ==========================  ==============
 append                 ok      ok                                  ok                          checked again
-replace (fill, group)  ok      dropped unless its inputs are live  dropped if one has deletes  dropped
-=====================  ======  ==================================  ==========================  =============
+replace (fill, group)  ok      dropped unless its inputs are live  dropped if one has deletes  ok for inputs
+                                                                                               that its writer
+                                                                                               knew whole
+schema                 ok      ok                                  ok                          merged by name
+=====================  ======  ==================================  ==========================  ==============
 
 The rows of the table are `find_conflict` of the change's class.
 """
@@ -17,13 +20,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
 
 from timeline import names, properties
 from timeline.commit.changes import Beside, Change, Dropped, Intent
 from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.features import check_features_are_known
+from timeline.versions.evolution import find_misfit
 from timeline.versions.head import Head
 from timeline.versions.transactions import check_transaction
 
@@ -75,7 +77,7 @@ def check_table_is_the_same(head: Head, table_uuid: str) -> None:
 
 def check_appended_files_fit_the_schema(head: Head, intent: Intent) -> None:
     """Rows written under another schema still mean the same under the head's: no field was dropped, narrowed
-    or made required.
+    or made required. Fields that were added are null in them.
     """
     if not intent.appended_files or intent.schema_id == head.schema.schema_id:
         return
@@ -87,7 +89,7 @@ def check_appended_files_fit_the_schema(head: Head, intent: Intent) -> None:
             location=head.metadata.location,
             version=head.number,
         )
-    if problem := _first_misfit(written, head.schema):
+    if problem := find_misfit(written, head.schema):
         raise SchemaMismatchError(
             "the table's schema changed while the batch was written, and its rows no longer fit:"
             f" {problem}. Nothing of the batch is live; change the stream, or the table back, and restart the"
@@ -173,22 +175,3 @@ def check_something_is_left(head: Head, kept: Sequence[Change], dropped: Sequenc
             version=head.number,
             files=sorted({location for each in dropped for location in each.change.inputs}),
         )
-
-
-def _first_misfit(written: Schema, current: Schema) -> str | None:
-    # Nested fields count too, so this walks the flat index of field ids.
-    now: dict[int, NestedField] = {field_id: current.find_field(field_id) for field_id in current.field_ids}
-    before: dict[int, NestedField] = {
-        field_id: written.find_field(field_id) for field_id in written.field_ids
-    }
-    for field_id, field in before.items():
-        if field_id not in now:
-            return f"column {field.name!r} was dropped"
-        if field.field_type.is_primitive and now[field_id].field_type != field.field_type:
-            return f"column {field.name!r} changed from {field.field_type} to {now[field_id].field_type}"
-        if now[field_id].required and field.optional:
-            return f"column {field.name!r} became required"
-    for field_id, field in now.items():
-        if field_id not in before and field.required:
-            return f"column {field.name!r} was added as required"
-    return None

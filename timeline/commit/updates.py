@@ -44,7 +44,6 @@ _MUST_STAY = (
     "format_version",
     "table_uuid",
     "location",
-    "current_schema_id",
     "default_spec_id",
     "default_sort_order_id",
 )
@@ -95,6 +94,10 @@ def _requirements(base: TableMetadataV2, after: TableMetadataV2) -> Iterator[Tab
 
 
 def _difference(base: TableMetadataV2, after: TableMetadataV2) -> Iterator[TableUpdate]:
+    for schema in after.schemas[len(base.schemas) :]:
+        yield AddSchemaUpdate(schema_=schema)
+    if base.current_schema_id != after.current_schema_id:
+        yield SetCurrentSchemaUpdate(schema_id=after.current_schema_id)
     known_orders = {order.order_id for order in base.sort_orders}
     for order in after.sort_orders:
         if order.order_id not in known_orders:
@@ -142,5 +145,5 @@ def _check_is_covered(base: TableMetadataV2, after: TableMetadataV2) -> None:
                 f"a commit to a catalog cannot change {name}: from {getattr(base, name)} to"
                 f" {getattr(after, name)}"
             )
-    if base.schemas != after.schemas or base.partition_specs != after.partition_specs:
-        raise ValueError("a commit to a catalog cannot change schemas or partition specs")
+    if base.schemas != after.schemas[: len(base.schemas)] or base.partition_specs != after.partition_specs:
+        raise ValueError("a commit to a catalog cannot change the schemas or partition specs that it has")

@@ -47,6 +47,17 @@ class Head:
     def schema(self) -> Schema:
         return self.metadata.schema()
 
+    def schema_at(self, sequence_number: int) -> Schema:
+        """Return a schema that has every field of the files which were added by this sequence number.
+
+        Schemas only grow, so it is that of the first snapshot from there on which has not expired.
+        """
+        for snapshot in self.metadata.snapshots if sequence_number else ():
+            if (snapshot.sequence_number or 0) >= sequence_number:
+                known = None if snapshot.schema_id is None else self.metadata.schema_by_id(snapshot.schema_id)
+                return self.schema if known is None else known
+        return self.schema
+
     @cached_property
     def spec(self) -> PartitionSpec:
         return self.metadata.spec()

@@ -34,6 +34,8 @@ class Transaction:
     """The batch that a commit carries: who commits it, and as which run.
 
     `epoch` is None until the run's first commit, which is given one; later commits of the run pass it back.
+    A commit that prepares a batch, without its rows, passes the same checks and `records` nothing: the batch
+    is still to come.
     """
 
     app_id: str
@@ -42,6 +44,7 @@ class Transaction:
     batch: int
     epoch: int | None = None
     takeover_from: str | None = None
+    records: bool = True
 
     @property
     def key(self) -> str:

@@ -102,6 +102,9 @@ THEIRS: dict[str, Theirs] = {
     "deletes on my input": _deletes(0),
     "deletes elsewhere": _deletes(7),
     "a column is added": _schema(*SCHEMA.fields, NestedField(3, "note", StringType(), required=False)),
+    "a column is widened": _schema(
+        SCHEMA.fields[0], NestedField(2, "p", LongType(), required=SCHEMA.fields[1].required)
+    ),
     "a column is dropped": _schema(SCHEMA.fields[1]),
     "a column is narrowed": _schema(NestedField(1, "id", StringType(), required=False), SCHEMA.fields[1]),
     "a column is required": _schema(NestedField(1, "id", LongType(), required=True), SCHEMA.fields[1]),
@@ -112,8 +115,7 @@ THEIRS: dict[str, Theirs] = {
     "expiry": _expire_first_snapshot,
 }
 UNFIT = {"a column is dropped", "a column is narrowed", "a column is required", "a required column is added"}
-REMAPPED = UNFIT | {"a column is added"}
-TAKES_A = {"fill my input", "cluster my input", "deletes on my input"} | REMAPPED
+TAKES_A = {"fill my input", "cluster my input", "deletes on my input"} | UNFIT
 
 
 @pytest.mark.parametrize("theirs", THEIRS)
@@ -165,7 +167,7 @@ def test_a_clustering_group_that_no_longer_fits_is_dropped_and_the_others_commit
     THEIRS[theirs](case)
     before = case.lake.live_rows()
     takes_c = theirs == "cluster other files"
-    if theirs in REMAPPED:
+    if theirs in UNFIT:
         with pytest.raises(CommitConflictError, match="schema changed from 0 to 1"):
             case.mine.commit(mine, open_below_bytes=SMALL)
     else:
@@ -178,6 +180,32 @@ def test_a_clustering_group_that_no_longer_fits_is_dropped_and_the_others_commit
         assert {g.added[0].file_path in live for g in lost} <= {False}
     assert case.lake.live_rows() == before
     Audit(case.lake.store).check()
+
+
+def test_a_replace_drops_an_input_that_may_hold_a_column_which_its_writer_did_not_read() -> None:
+    case = Case.begin()
+    THEIRS["a column is added"](case)
+    known, newer = case.files["a"], case.lake.file(p=0)
+    case.lake.open().commit([Append((newer,))], open_below_bytes=SMALL)
+    mine = [
+        Replace(frozenset({known.file_path}), (case.lake.merged(known),)),
+        Replace(frozenset({newer.file_path}), (case.lake.merged(newer),)),
+    ]
+    committed = case.lake.open().commit(mine, schema_id=0, open_below_bytes=SMALL)
+    assert isinstance(committed, Committed)
+    assert [dropped.change for dropped in committed.dropped] == [mine[1]]
+    assert "what was not read: column 'note' was dropped" in committed.dropped[0].reason
+    Audit(case.lake.store).check()
+
+
+def test_a_file_whose_snapshot_has_expired_is_judged_by_the_oldest_that_is_left() -> None:
+    case = Case.begin()
+    THEIRS["a column is added"](case)
+    THEIRS["expiry"](case)  # the snapshot that added my inputs is gone; the next one has the new column
+    with pytest.raises(CommitConflictError, match="what was not read"):
+        case.lake.open().commit([case.replace("a", "b")], schema_id=0, open_below_bytes=SMALL)
+    committed = case.lake.open().commit([case.replace("a", "b")], open_below_bytes=SMALL)
+    assert isinstance(committed, Committed)
 
 
 @pytest.mark.parametrize("theirs", ["fill my input", "cluster my input", "deletes on my input"])

@@ -16,10 +16,12 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField, StringType, StructType
 
 from tests.unit.timeline.world import Lake
 from timeline import properties
 from timeline.commit.changes import AddSortOrder, Append, Replace, SetProperties
+from timeline.commit.schema_changes import MergeSchema
 from timeline.commit.updates import CatalogCommit, catalog_commit
 
 
@@ -137,10 +139,21 @@ def test_a_creation_asserts_that_there_is_no_table_and_leaves_out_the_guards() -
     assert stated[properties.VERSION] == "1"
 
 
+def test_a_schema_that_grows_is_added_and_made_the_current_one() -> None:
+    lake = Lake()
+    note = StructType(NestedField(0, "note", StringType(), required=False))
+    before, after = committed(lake, MergeSchema(note))
+    made = applied(before, catalog_commit(before, after))
+    assert made.model_dump(exclude={"last_updated_ms", "metadata_log", "properties"}) == after.model_dump(
+        exclude={"last_updated_ms", "metadata_log", "properties"}
+    )
+    assert (made.current_schema_id, made.last_column_id) == (1, 3)
+
+
 def test_what_the_updates_cannot_say_is_refused() -> None:
     lake = Lake()
     before = lake.table.head.metadata
     with pytest.raises(ValueError, match="cannot change location"):
         catalog_commit(before, before.model_copy(update={"location": "elsewhere"}))
-    with pytest.raises(ValueError, match="cannot change schemas"):
+    with pytest.raises(ValueError, match="cannot change the schemas"):
         catalog_commit(before, before.model_copy(update={"schemas": []}))

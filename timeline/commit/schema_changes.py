@@ -1,0 +1,55 @@
+"""The kind of change that evolves a table's schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import StructType
+
+from timeline import properties
+from timeline.commit.changes import Beside, Change
+from timeline.commit.draft import Draft
+from timeline.versions.evolution import merge_schemas
+from timeline.versions.head import Head
+
+
+@dataclass(frozen=True)
+class MergeSchema(Change):
+    """Add the fields that only `wanted` has, by name, and widen and relax those that both have; see
+    `merge_schemas`. Existing data files stay as they are: their rows have nulls in new fields.
+
+    Writers that add the same field converge on the one that is committed first, and its id. Left out where
+    the table's schema has everything already; SchemaMismatchError where one name has two types.
+    """
+
+    wanted: StructType
+    """Its field ids mean nothing; the table assigns its own."""
+
+    @property
+    def precedes_files(self) -> bool:
+        return True
+
+    def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002
+        if self.merged(head.metadata) == head.schema:
+            return "the table's schema has these fields already"
+        return None
+
+    def apply(self, draft: Draft) -> None:
+        schema = self.merged(draft.metadata)
+        draft.update_metadata(
+            schemas=[*draft.metadata.schemas, schema],
+            current_schema_id=schema.schema_id,
+            last_column_id=max(draft.metadata.last_column_id, schema.highest_field_id),
+        )
+        draft.properties[properties.NAME_MAPPING] = properties.name_mapping(schema)
+
+    def merged(self, metadata: TableMetadata) -> Schema:
+        """Return the table's schema after the change."""
+        merged = merge_schemas(metadata.schema(), self.wanted, metadata.last_column_id)
+        if merged == metadata.schema():
+            return merged
+        # The current schema need not be the one with the greatest id: another engine may have set one back.
+        free = max(schema.schema_id for schema in metadata.schemas) + 1
+        return merged.model_copy(update={"schema_id": free})
