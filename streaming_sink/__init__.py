@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
     from streaming_sink.sink import IcebergSink
     from streaming_sink.table.cleaning import expire_snapshots, remove_orphan_files
+    from streaming_sink.table.contract import SchemaContract
     from streaming_sink.table.retention import Retention
 
 # No name may also be a module's: importing the module would put it in the name's place.
@@ -29,6 +30,7 @@ _WHERE = {
     "IcebergSink": "streaming_sink.sink",
     "InlineClustering": "streaming_sink.clustering.inline",
     "Retention": "streaming_sink.table.retention",
+    "SchemaContract": "streaming_sink.table.contract",
     "expire_snapshots": "streaming_sink.table.cleaning",
     "history": "streaming_sink.batch.report",
     "remove_orphan_files": "streaming_sink.table.cleaning",
@@ -41,6 +43,7 @@ __all__ = [
     "IcebergSink",
     "InlineClustering",
     "Retention",
+    "SchemaContract",
     "expire_snapshots",
     "history",
     "remove_orphan_files",

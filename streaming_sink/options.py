@@ -9,6 +9,7 @@ from typing import Any
 from planners import FileSizing, FillPolicy
 from planners.suggestions import nearest_name
 from streaming_sink.clustering.inline import InlineClustering
+from streaming_sink.table.contract import STRICT, SchemaContract
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.retention import Retention
 from timeline.properties import check_properties
@@ -63,6 +64,7 @@ class SinkOptions:
     retention: Retention | None = None
     clustering: InlineClustering | None = None
     warn_small_files: int = WARN_SMALL_FILES
+    schema: SchemaContract = STRICT
     table_properties: Mapping[str, str] = field(default_factory=dict)
     storage_options: StorageOptions | None = field(default=None, repr=False)
 
@@ -147,6 +149,11 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
         raise ValueError(
             "warn_small_files must be a whole number of files in a partition, or 0 for no warning; it is"
             f" {bound!r}"
+        )
+    contract = values.setdefault("schema", STRICT)
+    if not isinstance(contract, SchemaContract):
+        raise TypeError(
+            f"schema must be a SchemaContract, such as SchemaContract.evolving(), not {contract!r}"
         )
     storage_options = values.get("storage_options")
     if (

@@ -18,6 +18,7 @@ from streaming_sink.options import WARN_SMALL_FILES, SinkOptions, sink_options
 from streaming_sink.spark.batch_claims import claim_batch
 from streaming_sink.spark.caller import identify, mint_run_id
 from streaming_sink.spark.jobs import described
+from streaming_sink.table.contract import SchemaContract
 from streaming_sink.table.retention import Retention
 from timeline.errors import TimelineError
 from timeline.stores import StorageOptions, open_store
@@ -41,9 +42,11 @@ class IcebergSink:
     id of a query whose place a fresh checkpoint takes. `retention` sets how long old snapshots stay readable;
     by default, the table's properties do. `clustering` puts rows that are queried together into the same
     files, after every so many commits. A batch after which a partition holds more than `warn_small_files`
-    small files warns in its report and in the log; 0 for never. `table_properties` are given to a table that
-    the sink creates. `storage_options` are obstore's (endpoint, region, credentials), or a picklable callable
-    that returns them; the driver and each task call it.
+    small files warns in its report and in the log; 0 for never. `schema` says what happens where a batch's
+    columns differ from the table's: by default it is refused; under `SchemaContract.evolving()` the table's
+    schema grows, in a version of its own before the batch is written. `table_properties` are given to a table
+    that the sink creates. `storage_options` are obstore's (endpoint, region, credentials), or a picklable
+    callable that returns them; the driver and each task call it.
 
     Raises TypeError or ValueError for invalid options; from a batch: SchemaMismatchError, CommitConflictError
     (after three tries), CheckpointRegressionError, FencedError, CommitStateUnknownError,
@@ -67,6 +70,7 @@ class IcebergSink:
         retention: Retention | None = None,
         clustering: InlineClustering | None = None,
         warn_small_files: int = WARN_SMALL_FILES,
+        schema: SchemaContract | None = None,
         table_properties: Mapping[str, str] | None = None,
         storage_options: StorageOptions | None = None,
         **unknown: Any,
@@ -83,6 +87,7 @@ class IcebergSink:
                 retention=retention,
                 clustering=clustering,
                 warn_small_files=warn_small_files,
+                schema=SchemaContract.strict() if schema is None else schema,
                 table_properties=table_properties or {},
                 storage_options=storage_options,
                 **unknown,

@@ -18,7 +18,7 @@ from streaming_sink.batch.profile import Profile, count_rows
 from streaming_sink.batch.report import EPOCH_ID, QUERY_ID, BatchReport
 from streaming_sink.batch.small_files import SmallFiles, count_small_files
 from streaming_sink.batch.steps import Steps
-from streaming_sink.batch.target import Destination, Target
+from streaming_sink.batch.target import Destination, Target, is_committed
 from streaming_sink.batch.writer import WriteJob, WriteResult, write
 from streaming_sink.options import SinkOptions
 from streaming_sink.spark.batch_claims import batch_claimed_twice
@@ -27,7 +27,6 @@ from streaming_sink.spark.jobs import described, parallelism
 from streaming_sink.spark.settings import check_later_shuffles, safe_shuffle
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
-from streaming_sink.table.schema import check_batch
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.job import FileIds
 from timeline.clock import SYSTEM
@@ -36,7 +35,7 @@ from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.head import Head
-from timeline.versions.transactions import Transaction, check_transaction, epoch_after_skip
+from timeline.versions.transactions import Transaction, epoch_after_skip
 
 _LOG = logging.getLogger("streaming_sink")
 _CONFLICT_TRIES = 3
@@ -82,10 +81,10 @@ class Landing:
         )
         with steps("head"):
             target = self._destination.target(batch.schema, fresh=state.last_landed is None)
-            table = target.table if _is_committed(target, transaction) else None
-            if table is None:
-                check_batch(target.schema, batch.schema)
+            if not is_committed(target, transaction):
+                target = self._destination.fit(target, batch.schema, transaction)
                 self._check_clustering(target, state)
+            table = target.table if is_committed(target, transaction) else None
         if table is None:
             report = self._write_and_commit(batch, target, transaction, state, steps, tried_before)
         else:
@@ -135,8 +134,8 @@ class Landing:
                     conflict,
                 )
                 self._destination.refresh()
-                target = self._destination.target(batch.schema, fresh=False)
-                check_batch(target.schema, batch.schema)
+                known = self._destination.target(batch.schema, fresh=False)
+                target = self._destination.fit(known, batch.schema, transaction)
         if isinstance(committed, AlreadyCommitted):
             if not tried_before:
                 _check_is_a_replay(table.head, transaction, result)
@@ -259,13 +258,6 @@ class Landing:
                     fresh.experience = state.experience
             self._runs[run] = fresh
         return self._runs[run]
-
-
-def _is_committed(target: Target, transaction: Transaction) -> bool:
-    """Return whether the table already holds the batch (R16)."""
-    if target.head is None:
-        return False
-    return check_transaction(target.head.transaction(transaction.app_id), transaction) is None
 
 
 def _check_is_a_replay(head: Head, transaction: Transaction, written: WriteResult | None = None) -> None:

@@ -42,6 +42,8 @@ def written(
 ) -> BatchReport:
     """Return the report with the figures that are known before the commit."""
     why = [f"a fill was skipped: {skipped.reason}" for skipped in result.skipped]
+    if target.evolved:
+        why.append(f"the table's schema has evolved: {target.evolved}")
     for position, partition_field in enumerate(target.spec.fields):
         if all(file.partition[position] is None for file in result.new):
             why.append(f"partition field {partition_field.name} is null in every row of the batch")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
 from streaming_sink.options import SinkOptions
+from streaming_sink.table.fitting import fit_batch
 from streaming_sink.table.parquet_properties import ignored_properties
 from streaming_sink.table.schema import iceberg_schema
 from streaming_sink.table.spec import partition_spec
+from timeline.commit.schema_changes import MergeSchema
 from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError, TableNotFoundError
 from timeline.names import VERSION_FOLDER
 from timeline.plans.reservations import Reservations
@@ -22,9 +24,13 @@ from timeline.stores import open_store
 from timeline.stores.base import Store
 from timeline.stores.probe import check_store
 from timeline.table import Table
+from timeline.versions.evolution import describe_evolution
 from timeline.versions.head import Head
+from timeline.versions.transactions import Transaction, check_transaction
 
 _LOG = logging.getLogger("streaming_sink")
+_FITTING_TRIES = 10
+"""Writers that evolve a table's schema at the same time are few, and each of them wins once."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class Target:
     schema: Schema
     spec: PartitionSpec
     properties: Mapping[str, str]
+    evolved: str = ""
+    """How this batch has evolved the table's schema; "" if it has not."""
 
     @property
     def head(self) -> Head | None:
@@ -87,6 +95,32 @@ class Destination:
         _warn_about_ignored_properties(self._options.table_properties, schema)
         return Target(None, schema, spec, {**DEFAULTS, **self._options.table_properties})
 
+    def fit(self, target: Target, batch: spark.StructType, transaction: Transaction) -> Target:
+        """Return the target whose schema the rows of `batch` fit, after the table's schema has evolved as the
+        contract of the sink allows: a version of its own, which passes the checks of the batch's transaction.
+
+        Raises SchemaMismatchError for what the contract refuses, and as a commit does.
+        """
+        tries = 0
+        while True:
+            wanted = fit_batch(target.schema, batch, self._options.schema)
+            if wanted is None or target.table is None:
+                return target
+            before = target.schema
+            try:
+                target.table.commit([MergeSchema(wanted)], transaction=replace(transaction, records=False))
+            except CommitConflictError:
+                # Another writer has evolved the schema first, as this batch needs it or otherwise.
+                tries += 1
+                if tries == _FITTING_TRIES:
+                    raise
+            target = self.target(batch, fresh=True)
+            if is_committed(target, transaction):  # by a twin of this query
+                return target
+            if evolved := describe_evolution(before, target.schema):
+                _LOG.info("%s: the table's schema has evolved: %s", self._options.location, evolved)
+                target = replace(target, evolved=evolved)
+
     def create(self, target: Target) -> Table:
         """Create the table that the batch was written for. If another writer has created it first, use that
         one, provided that its schema and partition spec are equal.
@@ -133,6 +167,13 @@ class Destination:
         table.ensure_store_is_safe()
         _warn_about_ignored_properties(table.head.properties, table.head.schema)
         return table
+
+
+def is_committed(target: Target, transaction: Transaction) -> bool:
+    """Return whether the table already holds the batch (R16)."""
+    if target.head is None:
+        return False
+    return check_transaction(target.head.transaction(transaction.app_id), transaction) is None
 
 
 def _warn_about_ignored_properties(properties: Mapping[str, str], schema: Schema) -> None:

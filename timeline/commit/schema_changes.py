@@ -50,6 +50,6 @@ class MergeSchema(Change):
         merged = merge_schemas(metadata.schema(), self.wanted, metadata.last_column_id)
         if merged == metadata.schema():
             return merged
-        # The current schema need not be the one with the greatest id: another engine may have set one back.
+        # The current schema may not have the greatest id: another engine may have set one back.
         free = max(schema.schema_id for schema in metadata.schemas) + 1
         return merged.model_copy(update={"schema_id": free})

@@ -75,6 +75,25 @@ def holds(wide: IcebergType, narrow: IcebergType) -> bool:
     return wide == narrow or (type(narrow), type(wide)) in promoted
 
 
+def describe_evolution(before: Schema, after: Schema) -> str:
+    """Return what a schema has got: new fields, wider types, fields that became optional; "" for nothing."""
+    changes: list[str] = []
+    new: list[str] = []
+    for field_id in sorted(after.field_ids):
+        now, name = after.find_field(field_id), after.find_column_name(field_id)
+        if field_id not in before.field_ids:
+            new.append(f"{name}.")
+            if not any(name.startswith(parent) for parent in new):
+                changes.append(f"{name} added as {now.field_type}")
+            continue
+        was = before.find_field(field_id)
+        if now.field_type.is_primitive and was.field_type != now.field_type:
+            changes.append(f"{name} widened from {was.field_type} to {now.field_type}")
+        if was.required and now.optional:
+            changes.append(f"{name} became optional")
+    return ", ".join(changes)
+
+
 def merge_schemas(known: Schema, wanted: StructType, last_column_id: int) -> Schema:
     """Return `known` with the fields that only `wanted` has, and with the wider of two types of one field.
 

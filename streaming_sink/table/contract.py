@@ -1,0 +1,101 @@
+"""The schema contract: what happens where a batch's columns differ from the table's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from planners.suggestions import nearest_name
+
+
+class Difference(str, Enum):
+    """How a column of a batch differs from the table's."""
+
+    NEW_COLUMN = "new_columns"
+    NEW_FIELD = "new_fields"
+    MISSING = "missing_columns"
+    WIDER = "widening"
+    UNFIT = "mismatch"
+
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "new_columns": ("add", "ignore", "refuse"),
+    "new_fields": ("add", "ignore", "refuse"),
+    "missing_columns": ("null", "refuse"),
+    "widening": ("widen", "refuse"),
+    "mismatch": ("refuse",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaContract:
+    """What the sink does where a batch's columns differ from the table's. No column is ever dropped, renamed
+    or narrowed.
+
+    `new_columns` and `new_fields` (of structs, also in lists and maps): "add" them to the table, "ignore"
+    them (their values are not written), or "refuse" the batch. `missing_columns`: "null" writes nulls for a
+    column that the batch lacks, "refuse" refuses the batch. `widening`, where the batch has a wider type (int
+    to long, float to double, a decimal of more digits and the same scale) or lacks a column that the table
+    requires: "widen" the table's column, or "refuse". `mismatch`, where neither type holds the other: only
+    "refuse". `columns` has contracts of single columns, by their names; a dotted name is that of a nested
+    field.
+
+    Raises TypeError or ValueError for a value that is none of these.
+    """
+
+    new_columns: str = "refuse"
+    new_fields: str = "refuse"
+    missing_columns: str = "null"
+    widening: str = "refuse"
+    mismatch: str = "refuse"
+    columns: Mapping[str, SchemaContract] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                near = nearest_name(str(value), choices)
+                hint = f"; did you mean {near!r}?" if near else ""
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}{hint}")
+        if not isinstance(self.columns, Mapping):
+            raise TypeError(
+                f"columns must map names of columns to contracts, such as"
+                f' {{"debug": SchemaContract(new_columns="ignore")}}, not {self.columns!r}'
+            )
+        for column, contract in self.columns.items():
+            if getattr(contract, "columns", True):
+                raise TypeError(
+                    f"the contract of column {column!r} must be a SchemaContract without columns of its own,"
+                    f" not {contract!r}"
+                )
+
+    @classmethod
+    def strict(cls) -> SchemaContract:
+        """Return the default: the table's schema never changes, and what does not fit is refused."""
+        return cls()
+
+    @classmethod
+    def evolving(cls) -> SchemaContract:
+        """Return the contract under which the table's schema grows with the stream."""
+        return cls(new_columns="add", new_fields="add", widening="widen")
+
+    def choice(self, difference: Difference, path: Iterable[str]) -> str:
+        """Return what to do about a difference at a column, by the contract of the column or of the nearest
+        one around it.
+        """
+        names = tuple(path)
+        for length in range(len(names), 0, -1):
+            contract = self.columns.get(".".join(names[:length]))
+            if contract is not None:
+                return str(getattr(contract, difference.value))
+        return str(getattr(self, difference.value))
+
+    @property
+    def evolves(self) -> bool:
+        """Whether a batch may change the table's schema."""
+        every = (self, *self.columns.values())
+        return any("add" in (each.new_columns, each.new_fields) or each.widening == "widen" for each in every)
+
+
+STRICT = SchemaContract.strict()
