@@ -20,6 +20,7 @@ from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     FencedError,
+    SchemaMismatchError,
     StoreUnavailableError,
     TimelineError,
 )
@@ -78,6 +79,7 @@ def commit(
     transaction: Transaction | None = None,
     more: Sequence[Change] = (),
     summary: Mapping[str, str] | None = None,
+    schema_id: int | None = None,
 ) -> Committed | AlreadyCommitted | TimelineError:
     """Commit, and declare to the oracle what was said of it."""
     changes: list[Change] = [*([Append(tuple(files))] if files else []), *replaces, *more]
@@ -87,7 +89,7 @@ def commit(
     try:
         outcome = table.commit(
             changes,
-            schema_id=table.head.schema.schema_id,
+            schema_id=table.head.schema.schema_id if schema_id is None else schema_id,
             transaction=transaction,
             summary=summary,
             open_below_bytes=OPEN_BELOW,
@@ -100,6 +102,7 @@ def commit(
         CommitConflictError,
         FencedError,
         CheckpointRegressionError,
+        SchemaMismatchError,
         StoreUnavailableError,
     ) as failure:
         sim.tell(name, f"=> FAILED {type(failure).__name__}: {failure}")

@@ -86,6 +86,7 @@ class _Clusterer:
             return
         self._tell(f"CARRY OUT {plan_id}, claim {claim.number}")
         self._sim.oracle.plans.claimed(plan_id, claim.number, claim.executor)
+        schema_id = self._table.head.schema.schema_id
         replaces = self._rewritten(claim)
         if replaces is None:
             self._sim.meet("executor stopped by its claim")
@@ -98,6 +99,7 @@ class _Clusterer:
             replaces,
             more=[Withdraw(plan_id)],
             summary={PLAN_ID: plan_id},
+            schema_id=schema_id,
         )
         if not isinstance(done, Committed):
             return

@@ -20,14 +20,16 @@ from timeline.commit import confirm, conflicts, descent, publish, slot, standing
 from timeline.commit.attempts import Attempts
 from timeline.commit.changes import Intent, RaiseFence, Replace, Withdraw
 from timeline.commit.draft import Draft
+from timeline.commit.schema_changes import MergeSchema
 from timeline.commit.snapshots import AppendWriter
 from timeline.commit.version_log import VersionLog
 from timeline.maintenance import orphans
 from timeline.plans import claims, instants, reservations
 from timeline.retention import garbage, policy
 from timeline.table import Table
-from timeline.versions import pending, transactions
+from timeline.versions import evolution, pending, transactions
 from timeline.versions.deletes import DeleteIndex
+from timeline.versions.head import Head
 from timeline.versions.listing import VersionFiles
 
 
@@ -268,6 +270,16 @@ SWITCHES = (
            "number <= highest - VERSIONS_ALWAYS_KEPT", "number < highest"),
     Switch("R19", "the hint is not refreshed before a version goes", VersionFiles, "write_hint",
            "self.store.overwrite(HINT_PATH, hint_text(number))", "pass"),
+    Switch("R13", "a replace loses a column that its writer did not know", evolution, "find_unread_column",
+           "if misfit := find_misfit(head.schema_at(file.sequence_number), written):",
+           "if False:"),
+    Switch("R13", "an input is judged by the oldest schema that is left", Head, "schema_at",
+           "(snapshot.sequence_number or 0) >= sequence_number", "True"),
+    Switch("schema", "a schema that loses its race is not merged again", MergeSchema, "apply",
+           "schema = self.merged(draft.metadata)",
+           "self.__dict__.setdefault('once', self.merged(draft.metadata)); schema = self.__dict__['once']"),
+    Switch("schema", "new columns begin at the ids of the current schema", MergeSchema, "merged",
+           "self.wanted, metadata.last_column_id", "self.wanted, 2"),
     Switch("R21", "an append merges manifests", AppendWriter, "add_snapshot",
            "self._manifests,\n        draft.carried_manifests(),",
            f"{_HERE}.mixed_manifest(self, draft),\n        draft.carried_manifests(),"),

@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.simulation.plan_judge import PlanJudge
 from tests.simulation.raw import ADDED, OURS, Member, RawTable, ViolationError
+from tests.simulation.schema_judge import SchemaJudge
 
 _VERSION_FILE = re.compile(r"^metadata/v([0-9]+)\.metadata\.json$")
 _HINT = "metadata/version-hint.text"
@@ -75,6 +76,7 @@ class Oracle:
     _hint_seen: dict[str, int] = field(default_factory=dict)
     """Actor → what the hint was when it last read or wrote it."""
     plans: PlanJudge = field(init=False)
+    schemas: SchemaJudge = field(default_factory=SchemaJudge)
     _lost_notes: set[str] = field(default_factory=set)
     """Commits whose note of what they expired somebody has deleted or damaged."""
     _once_pinned: set[int] = field(default_factory=set)
@@ -219,6 +221,7 @@ class Oracle:
         if told[OURS + "version"] != str(number):
             raise ViolationError(f"version {number} says that it is {told[OURS + 'version']}")
         member = self._raw.member(number, metadata)
+        self.schemas.check(number, metadata)
         if before is not None and member.uuid == before.uuid:
             self._check_times(before, member)
             self._check_snapshots(before, member, metadata)
@@ -335,6 +338,7 @@ class Oracle:
         change.subtract(row for uri in old.keys() - new.keys() for row in self.rows[uri])
         if any(change.values()):
             raise ViolationError(f"a replace of version {number} changes rows: {+change}, {-change}")
+        self.schemas.check_replace(number, old.keys() - new.keys(), new.keys() - old.keys(), self.rows)
 
     def _check_fence(self, before: Member, member: Member) -> None:
         """No version adds a file whose id is below the cutoff of the version before (R6)."""
@@ -443,8 +447,9 @@ class Oracle:
 
     # ------------------------------------------------------------------------- what actors declare
 
-    def wrote(self, uri: str, rows: tuple[int, ...], table_uuid: str) -> None:
+    def wrote(self, uri: str, rows: tuple[int, ...], table_uuid: str, columns: frozenset[str]) -> None:
         self.rows[uri] = rows
+        self.schemas.columns[uri] = columns
         self._tables[uri] = table_uuid
 
     def acknowledged(self, work: Work | None, outputs: Iterable[str], version: int) -> None:

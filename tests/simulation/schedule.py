@@ -31,6 +31,8 @@ def run(seed: int, traced: bool = False) -> Report:
 def _arrange(sim: Simulation) -> None:
     random, stormy = sim.random, sim.seed % STORMY == 0
     sim.skewed = random.random() < 0.5
+    # Drawn apart, so that schedules without it are as they were.
+    sim.evolving = Random(f"evolve {sim.seed}").random() < 0.2
     store, environment = sim.unfailing()
     Table.create(
         store,
@@ -101,6 +103,9 @@ def _arrange(sim: Simulation) -> None:
     if stormy or random.random() < 0.4:
         for number in range(2 if stormy else random.choice([1, 1, 2])):
             start(f"cleaner{number}", cleaners.remove_orphans(sim, random.randrange(1, 4)))
+    if sim.evolving:
+        for number in range(2):
+            start(f"evolver{number}", writers.evolve(sim, random.randrange(1, 4)))
     if random.random() < 0.25:
         start("tagger", others.tag(sim))
     if random.random() < 0.15:

@@ -189,6 +189,8 @@ class Simulation:
         return Process(actor, self.store(actor), environment)
 
     skewed = False
+    evolving = False
+    """Whether a writer adds columns."""
 
     def store(self, actor: Actor | None) -> SimulatedStore:
         return SimulatedStore(
@@ -237,11 +239,12 @@ class Simulation:
         sort_order_id: int = 0,
         name: str | None = None,
     ) -> DataFile:
-        """Write one data file, which may be refused, and declare what it holds."""
+        """Write one data file under the schema of `head`, which may be refused, and declare what it holds."""
         file_id = names.ulid(time_ms, process.environment.random.getrandbits(80))
         name = name or names.data_file_name(file_id, what, 0, p, 0)
         location = process.store.uri(f"data/p={p}/{name}")
-        self.oracle.wrote(location, rows, str(head.metadata.table_uuid))
+        columns = frozenset(field.name for field in head.schema.fields)
+        self.oracle.wrote(location, rows, str(head.metadata.table_uuid), columns)
         with process.store.open_output(process.store.relative(location)) as output:
             output.write(content(rows))
         file = DataFile.from_args(

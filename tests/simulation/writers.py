@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from pyiceberg.manifest import DataFile
+from pyiceberg.types import NestedField, StringType, StructType
 
 from tests.simulation.acting import (
     TRIES,
@@ -32,6 +33,7 @@ from tests.simulation.simulation import (
     first_id_time,
 )
 from timeline.commit.changes import Replace, SetProperties
+from timeline.commit.schema_changes import MergeSchema
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,
@@ -142,17 +144,21 @@ def _commit_work(
     fills: bool,
     reservations: Reservations | None,
 ) -> Committed | AlreadyCommitted | TimelineError:
-    time_ms = first_id_time(process, table.head)
+    known = table.head
+    time_ms = first_id_time(process, known)
+    if sim.evolving and sim.random.random() < 0.3:  # the plan is of a newer head than the schema
+        patiently_refreshed(sim, process, table)
 
     def written(head: Head) -> tuple[list[DataFile], list[Replace]]:
         reserved = {} if reservations is None else reservations.files(head)
-        return _write_files(sim, process, head, work, fills, time_ms, reserved)
+        return _write_files(sim, process, head, known, work, fills, time_ms, reserved)
 
     try:
         files, replaces = table.on_head(written)
     except (StoreUnavailableError, CommitConflictError) as failure:
         return failure
-    outcome = commit(sim, process, table, files, replaces, transaction)
+    schema_id = known.schema.schema_id
+    outcome = commit(sim, process, table, files, replaces, transaction, schema_id=schema_id)
     if isinstance(outcome, Committed):
         sim.oracle.acknowledged(work, outputs(replaces, outcome), outcome.version)
     elif isinstance(outcome, AlreadyCommitted):
@@ -166,6 +172,7 @@ def _write_files(
     sim: Simulation,
     process: Process,
     head: Head,
+    written_under: Head,
     work: Work,
     fills: bool,
     time_ms: int,
@@ -179,13 +186,13 @@ def _write_files(
     for p, rows in sorted(parts.items()):
         # Files that somebody else wrote, under names that tell no age, may be appended too.
         foreign = f"part-{sim.number()}.parquet" if work.query is None and sim.random.random() < 0.5 else None
-        new = sim.new_file(process, head, tuple(rows), p, time_ms, work.app, name=foreign)
+        new = sim.new_file(process, written_under, tuple(rows), p, time_ms, work.app, name=foreign)
         files.append(new)
         if fills and sim.random.random() < 0.8:
             small = [f.location for f in small_files(head, p) if f.location not in reserved]
             chosen = sim.random.sample(small, min(len(small), sim.random.randrange(1, 3)))
             if (held := read_files(sim, process, chosen)) is not None and chosen:
-                merged = sim.new_file(process, head, (*rows, *held), p, time_ms, "fill")
+                merged = sim.new_file(process, written_under, (*rows, *held), p, time_ms, "fill")
                 replaces.append(Replace(frozenset([new.file_path, *chosen]), (merged,)))
     return files, replaces
 
@@ -253,5 +260,33 @@ def set_properties(sim: Simulation, times: int) -> Body:
             sim.oracle.acknowledged(None, [], outcome.version)
             if sim.oracle.member(outcome.version).properties.get("by") != by:
                 raise ViolationError(f"a property was acknowledged at {outcome.version} and is not there")
+
+    return body
+
+
+def evolve(sim: Simulation, times: int) -> Body:
+    """A writer whose rows have new columns: others may add the same ones at the same time."""
+
+    def body(actor: Actor) -> None:
+        process = sim.process(actor)
+        table = patiently(sim, process, process.open)
+        for _ in range(times if isinstance(table, Table) else 0):
+            assert isinstance(table, Table)
+            think(sim, process, 2.0)
+            names = sim.random.sample(["a", "b", "c"], sim.random.randrange(1, 3))
+            wanted = StructType(*(NestedField(0, name, StringType(), required=False) for name in names))
+            try:
+                outcome = table.commit([MergeSchema(wanted)])
+            except CommitConflictError:
+                sim.meet("another had evolved the schema")
+                patiently_refreshed(sim, process, table)
+                continue
+            except (CommitStateUnknownError, StoreUnavailableError):
+                continue
+            assert isinstance(outcome, Committed)
+            sim.meet("schema evolved")
+            sim.oracle.acknowledged(None, [], outcome.version)
+            if not set(names) <= set(table.head.schema.column_names):
+                raise ViolationError(f"{names} were acknowledged at {outcome.version} and are not there")
 
     return body

@@ -80,7 +80,7 @@ def describe_evolution(before: Schema, after: Schema) -> str:
     changes: list[str] = []
     new: list[str] = []
     for field_id in sorted(after.field_ids):
-        now, name = after.find_field(field_id), after.find_column_name(field_id)
+        now, name = after.find_field(field_id), str(after.find_column_name(field_id))
         if field_id not in before.field_ids:
             new.append(f"{name}.")
             if not any(name.startswith(parent) for parent in new):
