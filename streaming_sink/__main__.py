@@ -1,7 +1,7 @@
-"""`python -m streaming_sink`: see `streaming_sink.commands.cli`."""
+"""`python -m streaming_sink`: the program `streaming-sink`, see `streaming_sink.commands.cli`."""
 
 import sys
 
 from streaming_sink.commands.cli import main
 
-sys.exit(main())
+sys.exit(main(program="python -m streaming_sink"))

@@ -76,14 +76,14 @@ class BatchReport:
         if self.outcome != "committed":
             return f"batch {self.batch_id} of {self.app_id} {self.outcome}: {self.why} [ms {steps}]"
         filled = (
-            f", filled {self.filled_files} into {self.merged_files} ({_size(self.merged_bytes)})"
+            f", filled {self.filled_files} into {self.merged_files} ({size_text(self.merged_bytes)})"
             if self.merged_files
             else ""
         )
         retried = f", {self.attempts} attempts" if self.attempts > 1 else ""
         expired = f", expired {self.expired_snapshots} snapshots" if self.expired_snapshots else ""
         deleted = (
-            f", deleted {self.deleted_files} files ({_size(self.deleted_bytes)})"
+            f", deleted {self.deleted_files} files ({size_text(self.deleted_bytes)})"
             if self.deleted_files
             else ""
         )
@@ -92,7 +92,7 @@ class BatchReport:
         warning = f"; warning: {self.warning}" if self.warning else ""
         return (
             f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
-            f" {self.new_files} files ({_size(self.new_bytes)}){filled}, by {self.planned_by} and"
+            f" {self.new_files} files ({size_text(self.new_bytes)}){filled}, by {self.planned_by} and"
             f" {self.route}{retried}{expired}{deleted}{clustering} [ms {steps}]{why}{warning}"
         )
 
@@ -153,7 +153,8 @@ def reports_of(head: Head) -> Iterator[BatchReport]:
         yield BatchReport(outcome="committed", version=version, **values)
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
+    """Return a number of bytes for people, as "1.5 MiB"."""
     size, unit = float(count), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024 or unit == "TiB":

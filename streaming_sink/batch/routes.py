@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from planners.routing import SLOTS, HotRoute, Routing
+from streaming_sink.spark.worker_python import map_in_arrow
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.key_task import KeyTask
 from streaming_sink.tasks.partitioning import key_text, source_type
@@ -109,7 +110,7 @@ def _keys(
         return [_Key(column, is_text=False) for column in columns if column is not None], batch
     stage = KeyTask(table, missing)
     added = [spark.StructField(name, spark.StringType()) for name in stage.names]
-    rows = batch.mapInArrow(stage, spark.StructType([*batch.schema.fields, *added]))
+    rows = map_in_arrow(batch, stage, spark.StructType([*batch.schema.fields, *added]))
     names = iter(stage.names)
     return [
         _Key(sf.col(next(names)), is_text=True) if column is None else _Key(column, is_text=False)

@@ -30,7 +30,7 @@ class InlineClustering:
     After every `every_commits` commits the sink that made the last of them runs one pass, and the next batch
     waits for it. The commits are counted in the table's head, over restarts, and over all sinks that cluster
     it inline. With `schedule_only` the plan is only saved, and `streaming_sink.clustering.execute` or
-    `python -m streaming_sink cluster LOCATION --pending` carries it out elsewhere.
+    `streaming-sink cluster LOCATION --pending` carries it out elsewhere.
 
     `when_small_files`: back-pressure. A batch after which one of its partitions holds more small files than
     this runs a pass at once, due or not, and waits for it. A file is small below the limit of filling or, in
@@ -79,7 +79,7 @@ class AsyncClustering(InlineClustering):
 
     One pass runs at a time; a commit that is due during a pass starts none. The report of the next batch has
     the result of a pass. Its tasks share the session's cores with the stream's: to use other cores, run
-    `python -m streaming_sink cluster LOCATION` elsewhere.
+    `streaming-sink cluster LOCATION` elsewhere.
     """
 
 

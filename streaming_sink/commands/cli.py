@@ -1,108 +1,160 @@
-"""The command line, `python -m streaming_sink COMMAND LOCATION`. No Spark is started, but by `cluster`.
+"""The command line, `streaming-sink COMMAND LOCATION`. No Spark is started, but by `cluster`.
 
-A command is a function of its arguments that says what it found and returns the exit code, and a line in
-`_parser` that names it. Credentials come from the environment, as obstore reads it.
+A command is a function of its arguments that says what it found and returns the exit code. What reads a
+table is imported inside of it, so that `--help` takes no second. Credentials come from the environment, as
+obstore reads it.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
-from streaming_sink.batch.report import history
-from streaming_sink.commands.clustering import add_commands
-from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, KeyValue, say
-from streaming_sink.table.cleaning import expire_snapshots, remove_orphan_files
-from timeline.diagnosis import doctor
-from timeline.errors import TimelineError
+import click
+
+from streaming_sink import __version__
+from streaming_sink.commands import clustering, inspecting
+from streaming_sink.commands.arguments import Pairs, of_a_table
+from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_json
+
+_INTERRUPTED = 130
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Raises SystemExit for impossible arguments."""
-    given = _parser().parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, program: str = "streaming-sink") -> int:
+    """Run one command and return its exit code. Errors go to stderr."""
     try:
-        code: int = given.run(given)
-    except (TimelineError, ValueError) as refusal:
-        sys.stderr.write(f"{given.command}: {refusal}\n")
+        code: int = _commands.main(arguments, prog_name=program, standalone_mode=False)
+    except click.ClickException as misuse:
+        misuse.show()
         return CANNOT
+    except click.Abort:
+        return _INTERRUPTED
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m streaming_sink",
-        description="Maintain a table that IcebergSink writes. Exit code 0: done, and all is well; 1: there"
-        " is something to repair; 2: the table could not be looked at.",
-    )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    diagnosing = _add(
-        commands, "doctor", _doctor, "look for damage and say how to repair it; changes nothing"
-    )
-    diagnosing.add_argument(
-        "--no-probe",
-        dest="probe",
-        action="store_false",
-        help="do not race creates on the store; the probe's own keys under _timeline/probe/ are all that the"
-        " doctor ever writes, and it removes them",
-    )
-    _add(commands, "history", _history, "print a line for every batch that the table remembers, oldest first")
-    expiring = _add(commands, "expire", _expire, "expire old snapshots and delete their files, by the policy")
-    removing = _add(commands, "orphans", _orphans, "delete old files of this sink that nothing refers to")
-    removing.add_argument(
-        "--older-than", default="3 days", metavar="AGE", help='24 hours at least; default "3 days"'
-    )
-    add_commands(partial(_add, commands))
-    for command in (expiring, removing):
-        command.add_argument("--dry-run", action="store_true", help="only say what would go, and why")
-    return parser
+class _Commands(click.Group):
+    """Turns the errors of a command into a line and an exit code."""
+
+    def invoke(self, context: click.Context) -> Any:
+        from timeline.errors import TimelineError
+
+        try:
+            return super().invoke(context)
+        except (TimelineError, ValueError) as refusal:
+            sys.stderr.write(f"{context.invoked_subcommand}: {refusal}\n")
+            return CANNOT
 
 
-def _doctor(given: argparse.Namespace) -> int:
-    diagnosis = doctor(given.location, given.storage_options, probe=given.probe)
-    say(diagnosis.text())
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Exit code 0: done, and all is well; 1: there is something to look at; 2: the table could not be"
+    " looked at.",
+)
+@click.version_option(__version__)
+def _commands() -> None:
+    """Look at a table that IcebergSink writes, and maintain it. COMMAND --help says more."""
+
+
+@click.command()
+@of_a_table
+@click.option(
+    "--probe/--no-probe",
+    default=True,
+    help="Race creates on the store, or do not. The probe's own keys under _timeline/probe/ are all that the"
+    " doctor ever writes, and it removes them.",
+)
+def doctor(location: str, storage_options: Pairs, as_json: bool, probe: bool) -> int:
+    """Look for damage and say how to repair it; changes nothing."""
+    from timeline.diagnosis import doctor as diagnose
+
+    diagnosis = diagnose(location, storage_options, probe=probe)
+    if as_json:
+        found = [
+            {
+                "kind": it.kind,
+                "severity": it.severity.name.lower(),
+                "what": it.what,
+                "means": it.means,
+                "repair": it.repair,
+            }
+            for it in diagnosis.findings
+        ]
+        say_json(
+            {
+                "location": diagnosis.location,
+                "healthy": diagnosis.healthy,
+                "facts": [{"name": name, "value": value} for name, value in diagnosis.facts],
+                "findings": found,
+            }
+        )
+    else:
+        say(diagnosis.text())
     return DONE if diagnosis.healthy else FINDINGS
 
 
-def _history(given: argparse.Namespace) -> int:
-    for report in history(given.location, given.storage_options):
+@click.command()
+@of_a_table
+def history(location: str, storage_options: Pairs, as_json: bool) -> int:
+    """Print a line for every batch that the table remembers. Oldest first."""
+    from streaming_sink.batch.report import history as reports_of
+
+    reports = reports_of(location, storage_options)
+    if as_json:
+        say_json(reports)
+        return DONE
+    for report in reports:
         say(report.line())
     return DONE
 
 
-def _expire(given: argparse.Namespace) -> int:
-    report = expire_snapshots(given.location, dry_run=given.dry_run, storage_options=given.storage_options)
-    say(str(report))
+_dry_run = click.option("--dry-run", is_flag=True, help="Only say what would go, and why.")
+
+
+@click.command()
+@of_a_table
+@_dry_run
+def expire(location: str, storage_options: Pairs, as_json: bool, dry_run: bool) -> int:
+    """Expire old snapshots and delete their files, by the policy."""
+    from streaming_sink.table.cleaning import expire_snapshots
+
+    return _say_deletions(
+        expire_snapshots(location, dry_run=dry_run, storage_options=storage_options), as_json
+    )
+
+
+@click.command()
+@of_a_table
+@_dry_run
+@click.option("--older-than", default="3 days", show_default=True, metavar="AGE", help="24 hours at least.")
+def orphans(location: str, storage_options: Pairs, as_json: bool, dry_run: bool, older_than: str) -> int:
+    """Delete old files of this sink that nothing refers to."""
+    from streaming_sink.table.cleaning import remove_orphan_files
+
+    return _say_deletions(
+        remove_orphan_files(
+            location, older_than=older_than, dry_run=dry_run, storage_options=storage_options
+        ),
+        as_json,
+    )
+
+
+def _say_deletions(report: Any, as_json: bool) -> int:
+    if as_json:
+        say_json(
+            {
+                "dry_run": report.dry_run,
+                "expired_snapshots": report.expired_snapshots,
+                "waiting_expiries": report.waiting,
+                "bytes": report.bytes,
+                "files": report.files,
+            }
+        )
+    else:
+        say(str(report))
     return DONE
 
 
-def _orphans(given: argparse.Namespace) -> int:
-    report = remove_orphan_files(
-        given.location,
-        older_than=given.older_than,
-        dry_run=given.dry_run,
-        storage_options=given.storage_options,
-    )
-    say(str(report))
-    return DONE
-
-
-def _add(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], what: str
-) -> argparse.ArgumentParser:
-    """Add a command that takes a table's location and storage options, which every command does."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        name, help=what, description=f"{what[0].upper()}{what[1:]}."
-    )
-    command.set_defaults(run=run)
-    command.add_argument("location", metavar="LOCATION", help="the table's, as the stream spells it")
-    command.add_argument(
-        "--option",
-        dest="storage_options",
-        metavar="KEY=VALUE",
-        action=KeyValue,
-        help="one of the sink's storage_options; may be repeated. Leave secrets in the environment",
-    )
-    return command
+for _each in (*inspecting.COMMANDS, doctor, history, expire, orphans, *clustering.COMMANDS):
+    _commands.add_command(_each)

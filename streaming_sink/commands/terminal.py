@@ -1,29 +1,93 @@
-"""What the commands of the command line share: exit codes, output, and arguments of the form KEY=VALUE."""
+"""The output of a command: text, tables or JSON on stdout; and its exit codes."""
 
 from __future__ import annotations
 
-import argparse
+import io
+import json
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, Literal
 
 DONE, FINDINGS, CANNOT = 0, 1, 2
-"""Exit codes: all is well; there is something to repair; could not look, or (argparse's) was misasked."""
+"""Exit codes: all is well; there is something to look at; could not look, or was misused."""
+
+_UNBOUNDED = 10_000
+"""The width of what is no terminal, so that a row is a line."""
 
 
 def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-class KeyValue(argparse.Action):
-    """Collects KEY=VALUE arguments in a dict; None where there are none."""
+def say_json(value: object, *, one_line: bool = False) -> None:
+    """Write a value as JSON: dataclasses as objects, with their fields in order."""
+    say(json.dumps(_plain(value), indent=None if one_line else 2))
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        key, separator, value = str(values).partition("=")
-        if not separator:
-            parser.error(f"{option_string} takes KEY=VALUE, not {values!r}")
-        setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), key: value})
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    return value
+
+
+def say_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write rows below their columns' names. Numbers are aligned right, and None is a blank.
+
+    On a terminal a table is at most as wide as that, and long cells wrap; elsewhere nothing wraps and nothing
+    is coloured.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for position, name in enumerate(columns):
+        is_number = any(isinstance(row[position], Figure | int) for row in rows)
+        is_id = any(isinstance(row[position], Id) for row in rows)
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=is_id)
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console = Console(file=sys.stdout)
+    if console.is_terminal:
+        console.print(table)
+        return
+    buffer = io.StringIO()
+    Console(file=buffer, width=_UNBOUNDED, color_system=None).print(table)
+    say("\n".join(line.rstrip() for line in buffer.getvalue().rstrip("\n").splitlines()))
+
+
+def clear() -> None:
+    """Clear the screen, if stdout is a terminal."""
+    from rich.console import Console
+
+    Console(file=sys.stdout).clear()
+
+
+class Id(str):
+    """A name that is copied in one piece: its cell does not wrap."""
+
+    __slots__ = ()
+
+
+class Figure(str):
+    """A number that is spelled already, as "1.5 MiB": a cell that is aligned right."""
+
+    __slots__ = ()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    return f"{value:,}" if isinstance(value, int | float) else str(value)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from streaming_sink.spark.worker_failures import explain_worker_failure
+from streaming_sink.spark.worker_python import Task, map_in_arrow
 from streaming_sink.tasks.results import RESULT_COLUMN, decode_result
-
-Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Called in each Spark task with its rows; yields `encode_results`."""
 
 _RESULT = StructType([StructField(RESULT_COLUMN, BinaryType())])
 
 
 def collect_results(rows: DataFrame, task: Task) -> list[Any]:
-    """Run `task` in one Spark action, and return the results of the attempts that Spark accepted.
+    """Run `task`, which yields `encode_results`, in one Spark action, and return the results of the attempts
+    that Spark accepted.
 
     Raises the error of a failing task, translated by `explain_worker_failure`.
     """
     try:
-        reported = rows.mapInArrow(task, _RESULT).collect()
+        reported = map_in_arrow(rows, task, _RESULT).collect()
     except Exception as failure:
         explained = explain_worker_failure(failure)
         if explained is None:

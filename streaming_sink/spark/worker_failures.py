@@ -47,7 +47,7 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
 
 def _how_to_set(version: str) -> str:
     return (
-        "without a setting Spark takes python3 from the path: before the session starts set PYSPARK_PYTHON "
-        f"or spark.pyspark.python, to a Python {version} that has this package installed (the driver's is "
-        f"{sys.executable}); on Spark Connect set it where the server starts"
+        "without a setting Spark takes python3 from the path: before the session starts set PYSPARK_PYTHON, "
+        f"or with spark-submit spark.pyspark.python, to a Python {version} that has this package installed "
+        f"(the driver's is {sys.executable}); on Spark Connect set it where the server starts"
     )

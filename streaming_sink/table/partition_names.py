@@ -11,10 +11,11 @@ from streaming_sink.tasks.data_paths import partition_path
 from timeline.versions.head import Head
 
 
-def spelled(head: Head, partition: PartitionKey) -> tuple[str, ...]:
-    """Return a partition of the current spec as ("region=eu", "day=2026-01-01"): the names of its folders,
-    read as URLs are. () where the table is not partitioned.
+def spelled(head: Head, partition: PartitionKey, spec_id: int | None = None) -> tuple[str, ...]:
+    """Return a partition as ("region=eu", "day=2026-01-01"): the names of its folders, read as URLs are. ()
+    where the table is not partitioned. By default it is one of the current spec.
     """
-    sources = partition_sources(head.schema, head.spec)
+    spec = head.spec if spec_id is None else head.metadata.specs()[spec_id]
+    sources = partition_sources(head.schema, spec)
     path = partition_path(partition, sources, arrow_schema(head.schema)) if sources else ""
     return tuple(unquote_plus(part) for part in path.split("/") if part)

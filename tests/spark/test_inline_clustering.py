@@ -409,7 +409,7 @@ def test_the_command_line_takes_over_a_claimed_plan_once_its_executor_was_silent
         now[0] += seconds
 
     clock = Environment(monotonic=lambda: now[0], sleep=sleep)
-    monkeypatch.setattr("streaming_sink.commands.clustering.SYSTEM", clock)
+    monkeypatch.setattr("streaming_sink.commands.clustering_pass.SYSTEM", clock)
     plan_id = clustering.schedule(unclustered, **BY_TEXT).plan_id
     assert claim(open_table(unclustered), plan_id), "and then its executor dies"
     assert main(["cluster", unclustered, "--pending", "--wait", "10 minutes"]) == DONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -293,15 +294,15 @@ def test_the_command_line_plans_schedules_shows_and_cancels(location, two_files,
     assert out.startswith("clustering plan: 1 groups, 2 files -> 1")
     assert "zorder(id asc nulls first, text desc nulls last)" in out
     assert main(["plans", location]) == DONE
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == "no plan is pending, and none ended in the last week\n"
 
     assert main([*arguments, "--schedule-only"]) == DONE
     plan_id = capsys.readouterr().out.splitlines()[0]
     assert main(["plans", location]) == DONE
-    assert capsys.readouterr().out == f"{plan_id} requested, since version 3\n"
+    assert capsys.readouterr().out.splitlines()[-1].split()[:3] == [plan_id, "requested", "zorder"]
     assert main(["cancel", location, plan_id]) == DONE
     assert main(["plans", location]) == DONE
-    assert capsys.readouterr().out.splitlines()[-1] == f"{plan_id} cancelled"
+    assert capsys.readouterr().out.splitlines()[-1].split()[:2] == [plan_id, "cancelled"]
     assert main(["cancel", location, plan_id]) == CANNOT
     assert f"no plan {plan_id} is pending" in capsys.readouterr().err
 
@@ -318,6 +319,7 @@ def test_the_command_line_plans_schedules_shows_and_cancels(location, two_files,
         (["--target-file-bytes", "1MiB"], "target_file_bytes must be above small_file_bytes"),
         (["--max-group-files", "1"], "max_group_files must be an integer of at least 2"),
         (["--where", "month=1"], "the table is not partitioned, so there is nothing to choose by: month=1"),
+        (["--dry-run", "--pending"], "--dry-run, --schedule-only and --pending exclude each other"),
         (["--wait", "10 minutes"], "--wait waits for other executors; give it with --pending"),
         (["--pending", "--wait", "5 minutes"], "--wait must be longer: 5 minutes"),
         (["--pending", "--wait", "soon"], "--wait must be a number of seconds, minutes, hours or days"),
@@ -333,8 +335,7 @@ def test_the_command_line_refuses_what_cannot_be(location, two_files, capsys, ar
 
 
 def test_every_option_of_a_pass_that_is_no_code_is_on_the_command_line(location, capsys):
-    with pytest.raises(SystemExit):
-        main(["cluster", "--help"])
+    assert main(["cluster", "--help"]) == DONE
     shown = capsys.readouterr().out
     names = {name.replace("_", "-") for name in PassOptions.__annotations__} - {
         "strategies",
@@ -353,6 +354,27 @@ def test_numbers_and_parameters_of_the_command_line_reach_the_plan(location, two
     assert "shares keys with 1 other files, below 2" in out
     assert main(["cluster", location, *sizes, "--parameter", "x=1", "--dry-run"]) == CANNOT
     assert "takes no parameters" in capsys.readouterr().err
+
+
+def test_as_json_cluster_prints_one_object_with_the_same_keys_in_all_its_modes(location, two_files, capsys):
+    sizes = ["--target-file-bytes", "1MiB", "--small-file-bytes", "64KiB"]
+
+    def said(*arguments):
+        assert main(["cluster", location, *arguments, "--json"]) == DONE
+        return json.loads(capsys.readouterr().out)
+
+    planned = said("--sort-by", "id", *sizes, "--dry-run")
+    assert [planned["plan_id"], planned["reports"], planned["held"], planned["why"]] == [None, [], [], ""]
+    assert [len(group["inputs"]) for group in planned["plan"]["groups"]] == [2]
+    scheduled = said("--sort-by", "id", *sizes, "--schedule-only")
+    assert scheduled == {**planned, "plan_id": scheduled["plan_id"], "plan": scheduled["plan"]}
+    nothing = said("--sort-by", "id", *sizes)
+    assert nothing["plan_id"] is None
+    assert nothing["why"].startswith("nothing to do: 2 files: ")
+    assert instants.claim(Table.open(LocalStore(location)), scheduled["plan_id"])
+    assert said("--pending")["held"] == [scheduled["plan_id"]]
+    assert main(["cancel", location, scheduled["plan_id"], "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out) == {"plan_id": scheduled["plan_id"], "cancelled": True}
 
 
 def test_where_there_is_nothing_to_do_the_command_line_says_why(location, two_files, capsys):
@@ -374,7 +396,7 @@ def test_a_claimed_plan_is_told_and_with_patience_its_executor_is_watched(
         assert claim.beat()
 
     monkeypatch.setattr(
-        "streaming_sink.commands.clustering.SYSTEM", Environment(monotonic=lambda: now[0], sleep=sleep)
+        "streaming_sink.commands.clustering_pass.SYSTEM", Environment(monotonic=lambda: now[0], sleep=sleep)
     )
     assert main(["cluster", location, "--pending"]) == DONE
     told = capsys.readouterr().out

@@ -145,7 +145,7 @@ class Lake:
     def __init__(
         self, *, spec: PartitionSpec = BY_P, table_properties: Mapping[str, str] | None = None
     ) -> None:
-        self.name = f"lake-{next(_names)}"
+        self.name = f"lake-{next(_names):06}"
         self.clock = Clock()
         self.store = FaultyStore(self.name)
         self.rows: dict[str, tuple[int, ...]] = {}
@@ -236,6 +236,8 @@ def data_file(
     partition: Record,
     size: int = 1000,
     content: DataFileContent = DataFileContent.DATA,
+    sort_order_id: int = 0,
+    key_metadata: bytes | None = None,
 ) -> DataFile:
     file = DataFile.from_args(
         content=content,
@@ -251,7 +253,8 @@ def data_file(
         lower_bounds={1: bytes(8)},
         upper_bounds={1: b"\1" * 8},
         split_offsets=[4],
-        sort_order_id=0,
+        sort_order_id=sort_order_id,
+        key_metadata=key_metadata,
     )
     file.spec_id = 0
     return file

@@ -1,0 +1,69 @@
+"""The arguments that every command takes: a table's location, its storage options, and --json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+Pairs = dict[str, str] | None
+
+
+def key_values(_context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> Pairs:
+    """Return KEY=VALUE arguments as a dict; None where there are none."""
+    pairs = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"takes KEY=VALUE, not {text!r}", param=parameter)
+        pairs[key] = value
+    return pairs or None
+
+
+def of_a_table(command: F) -> F:
+    """Let a command take LOCATION, --option and --json, as `location`, `storage_options` and `as_json`."""
+    for add in (
+        click.option(
+            "--json", "as_json", is_flag=True, help="Print one JSON value, for programs, in place of text."
+        ),
+        click.option(
+            "--option",
+            "storage_options",
+            multiple=True,
+            metavar="KEY=VALUE",
+            callback=key_values,
+            help="One of the sink's storage_options; may be repeated. Leave secrets in the environment.",
+        ),
+        click.argument("location", metavar="LOCATION"),
+    ):
+        command = add(command)
+    return command
+
+
+def with_sizing(command: F) -> F:
+    """Let a command take --small and --max, for `sizing`."""
+    for add in (
+        click.option(
+            "--small",
+            "small",
+            metavar="SIZE",
+            help="The sink's small_file_bytes; default: five sixths of --max, as the sink's own.",
+        ),
+        click.option(
+            "--max",
+            "largest",
+            metavar="SIZE",
+            default="120MiB",
+            show_default=True,
+            help="The sink's max_file_bytes, which no table records.",
+        ),
+    ):
+        command = add(command)
+    return command
+
+
+limited = click.option(
+    "--limit", metavar="NUMBER", type=click.IntRange(min=1), help="Print so many at most; default: all."
+)

@@ -1,0 +1,184 @@
+"""What `cluster` does: plans a pass, saves it, executes it or what is pending, and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from planners.clustering.plan import ClusteringPlan
+from planners.clustering.policy import PlanStrategy
+from planners.clustering.selection import plan_strategy
+from streaming_sink import clustering
+from streaming_sink.clustering.options import PassOptions, execution_of, pass_of
+from streaming_sink.clustering.report import ClusterReport
+from streaming_sink.clustering.scheduling import why_nothing
+from streaming_sink.clustering.where import partitions_where
+from streaming_sink.commands.arguments import Pairs
+from streaming_sink.commands.clustering import NUMBERS, SIZES, flag
+from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
+from streaming_sink.durations import duration
+from timeline.clock import SYSTEM
+from timeline.plans.claims import PATIENCE_SECONDS, Watch
+from timeline.plans.instants import Instant, State
+from timeline.stores import open_store
+from timeline.table import open_table
+
+_OF_THE_EXECUTION = ("memory_bytes", "checksum", "max_commits")
+_LOOK_SECONDS = 30.0
+
+
+@dataclass
+class Call:
+    """One call of `cluster`: where, and what it has found so far, which is printed as it comes, or at the end
+    as JSON.
+    """
+
+    location: str
+    storage_options: Pairs
+    as_json: bool
+    plan_id: str | None = None
+    plan: ClusteringPlan | None = None
+    reports: list[ClusterReport] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+    """The plans that other executors have."""
+    why: str = ""
+    """Why there was nothing to do."""
+
+    def pass_options(self, given: dict[str, Any]) -> PassOptions:
+        """Return the options that were given, and no others."""
+        names = ("strategy", "parameters", *SIZES, *NUMBERS)
+        options: dict[str, Any] = {name: value for name in names if (value := given[name]) is not None}
+        if given["sort_by"] is not None:
+            options["sort_by"] = given["sort_by"].split(",")
+        if given["checksum"]:
+            options["checksum"] = True
+        select = [_plan_strategy(text) for text in given["select"]]
+        if given["where"] is not None:
+            head = open_table(self.location, self.storage_options).head
+            select = [*(select or [plan_strategy("by_size")]), partitions_where(head, given["where"])]
+        if select:
+            options["select"] = select
+        return cast("PassOptions", options)
+
+    def only_plan(self, options: PassOptions) -> int:
+        """Plan a pass, and change nothing."""
+        self.plan = clustering.plan(self.location, storage_options=self.storage_options, **options)
+        self.say(self.plan.explain())
+        return DONE
+
+    def schedule(self, options: PassOptions, *, execute: bool) -> int:
+        """Plan and save a pass, and execute it if asked to."""
+        store = self.storage_options
+        if execute:
+            pass_of(**options).check_keys()
+        scheduled = clustering.schedule(self.location, storage_options=store, **options)
+        if scheduled is None:
+            self.why = why_nothing(clustering.plan(self.location, storage_options=store, **options))
+            self.say(self.why)
+            return DONE
+        self.plan_id, self.plan = scheduled.plan_id, scheduled.plan
+        if not execute:
+            self.say(f"{scheduled.plan_id}\n{scheduled.plan.explain()}")
+            return DONE
+        how = {name: value for name, value in options.items() if name in _OF_THE_EXECUTION}
+        return self._execute([scheduled.plan_id], how)
+
+    def execute_pending(self, options: dict[str, Any], wait: str | None) -> int:
+        """Execute the plans without a claim and, for as long as --wait, those whose claims are abandoned."""
+        for name in options:
+            if name not in _OF_THE_EXECUTION:
+                raise ValueError(f"--pending executes plans as they were saved: drop {flag(name)}")
+        execution_of(**options)  # refuses impossible values before Spark starts
+        store, watch, code = open_store(self.location, self.storage_options), Watch(SYSTEM), DONE
+        ends = SYSTEM.monotonic() + _wait_seconds(wait)
+        tried: set[tuple[str, int]] = set()
+        while True:
+            shown = clustering.show(self.location, storage_options=self.storage_options)
+            pending = [it for it in shown if not it.timed_out and (it.plan_id, it.claim) not in tried]
+            claimed = [it for it in pending if it.state is State.INFLIGHT]
+            ready = [it for it in claimed if watch.is_abandoned(store, it.plan_id, it.claim)]
+            ready += [it for it in pending if it.state is State.REQUESTED]
+            if ready:
+                tried.update((it.plan_id, it.claim) for it in ready)
+                code = max(code, self._execute([it.plan_id for it in ready], options, watch))
+            elif not claimed or SYSTEM.monotonic() >= ends:
+                break
+            else:
+                SYSTEM.sleep(min(_LOOK_SECONDS, max(0.0, ends - SYSTEM.monotonic())))
+        for it in claimed:
+            self.held.append(it.plan_id)
+            self.say(_held(it, waited=wait is not None))
+        if not tried and not claimed:
+            self.why = "nothing to do"
+            self.say(self.why)
+        return code
+
+    def _execute(self, plan_ids: Sequence[str], options: dict[str, Any], watch: Watch | None = None) -> int:
+        """Execute plans; FINDINGS where a group was dropped or failed."""
+        from pyspark.sql import SparkSession  # the other commands work without it
+
+        session = SparkSession.builder.appName("streaming_sink cluster").getOrCreate()
+        code = DONE
+        for plan_id in plan_ids:
+            report = clustering.execute(
+                session,
+                self.location,
+                plan_id,
+                watch=watch,
+                storage_options=self.storage_options,
+                **options,
+            )
+            if report is None:
+                self.held.append(plan_id)
+                self.say(f"clustering {plan_id}: another executor has it")
+                continue
+            self.reports.append(report)
+            self.say(report.line())
+            if len(report.committed) < len(report.groups):
+                code = FINDINGS
+        return code
+
+    def say(self, text: str) -> None:
+        if not self.as_json:
+            say(text)
+
+    def say_all(self) -> None:
+        if self.as_json:
+            say_json(
+                {
+                    "plan_id": self.plan_id,
+                    "plan": None if self.plan is None else self.plan.to_dict(),
+                    "reports": [report.to_dict() for report in self.reports],
+                    "held": self.held,
+                    "why": self.why,
+                }
+            )
+
+
+def _plan_strategy(text: str) -> PlanStrategy:
+    name, *terms = text.split(",")
+    parameters = {}
+    for term in terms:
+        key, _, value = term.partition("=")
+        if not value.strip().isdecimal():
+            raise ValueError(f"--select {text}: {key} takes a whole number, as in {key}=3")
+        parameters[key.strip()] = int(value)
+    return plan_strategy(name, **parameters)
+
+
+def _wait_seconds(text: str | None) -> float:
+    if text is None:
+        return 0.0
+    seconds = duration("--wait", text).total_seconds()
+    if seconds <= PATIENCE_SECONDS:
+        raise ValueError(
+            f"a claim is abandoned after {PATIENCE_SECONDS:.0f} seconds without a heartbeat, so --wait must"
+            f" be longer: {text}"
+        )
+    return seconds
+
+
+def _held(instant: Instant, *, waited: bool) -> str:
+    what = "wrote heartbeats" if waited else 'may have died; --wait "10 minutes" finds out, and takes over'
+    return f"clustering {instant.plan_id}: another executor has it, which {what}"

@@ -1,0 +1,216 @@
+"""The commands that look at a table: `describe`, `files`, `partitions`, `snapshots` and `status`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from streaming_sink.commands.arguments import Pairs, limited, of_a_table, with_sizing
+from streaming_sink.commands.terminal import DONE, FINDINGS, clear, say_json
+
+if TYPE_CHECKING:
+    from planners import FileSizing
+    from streaming_sink.inspection.status import TableStatus
+    from timeline.table import Table
+
+
+@click.command()
+@of_a_table
+@with_sizing
+def describe(location: str, storage_options: Pairs, as_json: bool, small: str | None, largest: str) -> int:
+    """Describe a table: its schema, properties, and file sizes."""
+    from streaming_sink.commands.rendering import say_description
+    from streaming_sink.inspection.description import describe as described
+
+    sizing = _sizing(small, largest)
+    description = _table(location, storage_options).on_head(lambda head: described(head, sizing))
+    (say_json if as_json else say_description)(description)
+    return DONE
+
+
+@click.command()
+@of_a_table
+@click.option(
+    "--partition",
+    metavar="FIELD=VALUE,...",
+    help='Only these partitions, as their folders are called: "region=eu,day=2026-01-01".',
+)
+@click.option(
+    "--order",
+    type=click.Choice(["largest", "smallest", "path"]),
+    default="largest",
+    show_default=True,
+    help="Which come first.",
+)
+@limited
+def files(
+    location: str,
+    storage_options: Pairs,
+    as_json: bool,
+    partition: str | None,
+    order: str,
+    limit: int | None,
+) -> int:
+    """List the data files, with the state of each.
+
+    Whether it is sorted or encrypted, whether deletes may apply to it, and which pending clustering plan has
+    it.
+    """
+    from streaming_sink.clustering.where import partitions_where
+    from streaming_sink.commands.rendering import say_files
+    from streaming_sink.inspection.files import FileDetails, list_files
+    from timeline.plans.reservations import Reservations
+    from timeline.versions.head import Head
+
+    table = _table(location, storage_options)
+
+    def look(head: Head) -> list[FileDetails]:
+        keep = None if partition is None else partitions_where(head, partition).keep
+        return list_files(head, Reservations(table.store).files(head), keep)
+
+    listed = table.on_head(look)
+    if order == "smallest":
+        listed.reverse()
+    elif order == "path":
+        listed.sort(key=lambda it: it.path)
+    if as_json:
+        say_json(listed[:limit])
+    else:
+        say_files(listed[:limit], len(listed))
+    return DONE
+
+
+@click.command()
+@of_a_table
+@with_sizing
+@limited
+def partitions(
+    location: str, storage_options: Pairs, as_json: bool, small: str | None, largest: str, limit: int | None
+) -> int:
+    """List the partitions, those with most small files first."""
+    from streaming_sink.commands.rendering import say_partitions
+    from streaming_sink.inspection.files import list_partitions
+
+    below = _sizing(small, largest).small_file_bytes
+    listed = _table(location, storage_options).on_head(lambda head: list_partitions(head, below))
+    if as_json:
+        say_json(listed[:limit])
+    else:
+        say_partitions(listed[:limit], len(listed), below)
+    return DONE
+
+
+@click.command()
+@of_a_table
+@limited
+def snapshots(location: str, storage_options: Pairs, as_json: bool, limit: int | None) -> int:
+    """List the snapshots that are kept, newest first."""
+    from streaming_sink.commands.rendering import say_snapshots
+    from streaming_sink.inspection.snapshots import list_snapshots
+
+    listed = list_snapshots(_table(location, storage_options).head)
+    if as_json:
+        say_json(listed[:limit])
+    else:
+        say_snapshots(listed[:limit], len(listed))
+    return DONE
+
+
+@click.command()
+@of_a_table
+@with_sizing
+@click.option("--app", "app_id", metavar="APP_ID", help="Only this application.")
+@click.option(
+    "--max-age",
+    metavar="AGE",
+    help='Exit with 1 if an application\'s last commit is older, such as "5 minutes".',
+)
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Look again and again until interrupted, or until a commit is older than --max-age.",
+)
+@click.option(
+    "--every", metavar="TIME", default="5 seconds", show_default=True, help="How often --watch looks."
+)
+def status(
+    location: str,
+    storage_options: Pairs,
+    as_json: bool,
+    small: str | None,
+    largest: str,
+    app_id: str | None,
+    max_age: str | None,
+    watch: bool,
+    every: str,
+) -> int:
+    """Say when each application committed last, and how fast it is.
+
+    Known from the table alone: a batch that failed left nothing there but the age of the last commit, and a
+    batch without rows commits nothing. The ages are by this machine's clock, the rates over an application's
+    last 20 batches. Exit code 1 past --max-age, also where no application is known to have committed.
+    """
+    from streaming_sink.commands.rendering import say_status
+    from streaming_sink.durations import duration
+    from timeline.clock import SYSTEM
+
+    oldest = None if max_age is None else duration("--max-age", max_age).total_seconds()
+    pause = duration("--every", every).total_seconds()
+    below = _sizing(small, largest).small_file_bytes
+    table = _table(location, storage_options)
+    while True:
+        found = _status(table, below, app_id, SYSTEM.now_ms())
+        if watch and not as_json:
+            clear()
+        if as_json:
+            say_json(found, one_line=watch)
+        else:
+            say_status(found)
+        sys.stdout.flush()
+        is_late = oldest is not None and not _is_recent(found, oldest)
+        if is_late or not watch:
+            return FINDINGS if is_late else DONE
+        SYSTEM.sleep(pause)
+
+
+def _status(table: Table, small_below: int, app_id: str | None, now_ms: int) -> TableStatus:
+    """Return the status of a table's newest version; of one application alone, if it is given."""
+    from dataclasses import replace
+
+    from planners.suggestions import unknown_name
+    from streaming_sink.inspection.plans import list_plans
+    from streaming_sink.inspection.status import status_of
+
+    plans = list_plans(table, now_ms)
+    found = table.on_head(lambda head: status_of(head, plans, small_below, now_ms))
+    if app_id is None:
+        return found
+    known = {it.app_id: it for it in found.applications}
+    if app_id not in known:
+        raise unknown_name("application", app_id, known)
+    return replace(found, applications=(known[app_id],))
+
+
+def _is_recent(found: TableStatus, oldest: float) -> bool:
+    """Return whether there are applications, and each is known to have committed within so many seconds."""
+    ages = [it.age_seconds for it in found.applications]
+    return bool(ages) and all(age is not None and age <= oldest for age in ages)
+
+
+def _table(location: str, storage_options: Pairs) -> Table:
+    from timeline.table import open_table
+
+    return open_table(location, storage_options)
+
+
+def _sizing(small: str | None, largest: str) -> FileSizing:
+    from planners import FileSizing, parse_bytes
+
+    if small is None:
+        small = str(parse_bytes(largest) * 5 // 6)
+    return FileSizing(max_file_bytes=largest, small_file_bytes=small)
+
+
+COMMANDS = (describe, status, files, partitions, snapshots)

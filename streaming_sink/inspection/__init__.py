@@ -1,0 +1,1 @@
+"""Inspection: what a table holds, as values: schema, files, partitions, snapshots, plans, applications."""

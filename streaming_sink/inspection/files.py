@@ -1,0 +1,101 @@
+"""The data files of a head, one by one and by partition."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from planners import PartitionKey, comparable
+from streaming_sink.table.partition_names import spelled
+from timeline.names import clustering_of
+from timeline.versions.entries import LiveFile
+from timeline.versions.head import Head
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileDetails:
+    """One live data file."""
+
+    path: str
+    """Below the table's location."""
+    partition: str
+    """As its folders are called, "region=eu/day=2026-01-01"; "" where the table is not partitioned."""
+    bytes: int
+    rows: int
+    sorted: bool
+    """By an Iceberg sort order, or along a curve, which only its name records."""
+    encrypted: bool
+    deletes: bool
+    """Delete files may apply to it."""
+    plan_id: str | None
+    """The pending clustering plan that reserves it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionDetails:
+    """The live data files of one partition together."""
+
+    partition: str
+    files: int
+    small_files: int
+    rows: int
+    bytes: int
+    mean_bytes: int
+
+
+def list_files(
+    head: Head,
+    reserved: Mapping[str, str],
+    keep: Callable[[PartitionKey], bool] | None = None,
+) -> list[FileDetails]:
+    """Return the live data files, largest first; those of the partitions of the current spec that `keep`
+    holds for, if given. `reserved`: location → the plan that has the file.
+    """
+    root = f"{head.metadata.location}/"
+    listed = [
+        FileDetails(
+            path=file.location.removeprefix(root),
+            partition=partition,
+            bytes=file.bytes,
+            rows=file.rows,
+            sorted=bool(file.sort_order_id) or clustering_of(file.location) is not None,
+            encrypted=file.encryption is not None,
+            deletes=head.has_deletes(file),
+            plan_id=reserved.get(file.location),
+        )
+        for partition, files in _by_partition(head, keep).items()
+        for file in files
+    ]
+    return sorted(listed, key=lambda it: (-it.bytes, it.path))
+
+
+def list_partitions(head: Head, small_below: int) -> list[PartitionDetails]:
+    """Return the partitions with files, those with most files below so many bytes first."""
+    listed = [
+        PartitionDetails(
+            partition=partition,
+            files=len(files),
+            small_files=sum(file.bytes < small_below for file in files),
+            rows=sum(file.rows for file in files),
+            bytes=(size := sum(file.bytes for file in files)),
+            mean_bytes=size // len(files),
+        )
+        for partition, files in _by_partition(head).items()
+    ]
+    return sorted(listed, key=lambda it: (-it.small_files, -it.files, it.partition))
+
+
+def _by_partition(
+    head: Head, keep: Callable[[PartitionKey], bool] | None = None
+) -> Mapping[str, list[LiveFile]]:
+    """Return the live data files by the names of their partitions."""
+    # There may be thousands of files in a partition, which is spelled once.
+    by_key: dict[tuple[int, PartitionKey], list[LiveFile]] = defaultdict(list)
+    for file in head.live_files():
+        by_key[file.spec_id, comparable(file.partition)].append(file)
+    by_name: dict[str, list[LiveFile]] = defaultdict(list)
+    for (spec_id, partition), files in by_key.items():
+        if keep is None or (spec_id == head.spec.spec_id and keep(partition)):
+            by_name["/".join(spelled(head, partition, spec_id))] += files
+    return by_name
