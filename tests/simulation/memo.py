@@ -6,13 +6,17 @@ and partition spec. Nothing of `timeline` is replaced.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import fastavro._write
 from pyiceberg import manifest
 from pyiceberg.avro import file as avro_file
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
@@ -52,8 +56,16 @@ def _by_key(function: Callable[..., Any], key: Callable[..., Any]) -> Callable[.
 _meta_reader = avro_file.construct_reader(avro_file.META_SCHEMA, {-1: avro_file.AvroFileHeader})
 _meta_writer = avro_file.construct_writer(avro_file.META_SCHEMA)
 _construct_writer = _by_identity(avro_file.construct_writer)
+_dump_record = _by_identity(lambda fields, schema: json.dumps(schema))
 
 _REMEMBERED = (
+    # Its one use of JSON is the schema in the header of a file.
+    (fastavro._write, "json", SimpleNamespace(dumps=lambda schema: _dump_record(schema["fields"], schema))),
+    (
+        PartitionSpec,
+        "partition_type",
+        _by_key(PartitionSpec.partition_type, lambda spec, schema: (spec.spec_id, schema.schema_id)),
+    ),
     (avro_file, "construct_reader", lambda schema, types: _meta_reader),
     (
         avro_file,

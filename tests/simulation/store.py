@@ -7,6 +7,7 @@ is up to the weather: which faults there are, and how often.
 from __future__ import annotations
 
 import io
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -65,6 +66,8 @@ class Objects:
     stored: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     when_freed: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     """Creates under way, which may arrive just when the name that they go to was deleted."""
+    _folders: dict[str, dict[str, ListedObject]] = field(default_factory=lambda: defaultdict(dict))
+    """What is stored, as a listing of each folder shows it."""
     _identity: int = 0
 
     def create(self, path: str, data: bytes) -> CreateOutcome:
@@ -85,12 +88,7 @@ class Objects:
         return Stored(data, str(identity))
 
     def list_folder(self, folder: str) -> list[ListedObject]:
-        prefix = f"{folder}/" if folder else ""
-        return [
-            ListedObject(path, len(data), str(identity))
-            for path, (data, identity) in self.stored.items()
-            if path.startswith(prefix) and "/" not in path[len(prefix) :]
-        ]
+        return list(self._folders[folder].values())
 
     def list_below(self, folder: str) -> list[ListedObject]:
         prefix = f"{folder}/" if folder else ""
@@ -102,6 +100,7 @@ class Objects:
 
     def delete(self, path: str, by: str) -> None:
         if self.stored.pop(path, None) is not None:
+            del self._folders[path.rpartition("/")[0]][path]
             self.watcher.deleted(path, by)
             for arrive in self.when_freed.pop(path, ()):
                 arrive()
@@ -109,6 +108,8 @@ class Objects:
     def _put(self, path: str, data: bytes) -> None:
         self._identity += 1
         self.stored[path] = bytes(data), self._identity
+        listed = ListedObject(path, len(data), str(self._identity))
+        self._folders[path.rpartition("/")[0]][path] = listed
 
 
 @dataclass
@@ -258,7 +259,10 @@ class SimulatedStore:
                 arrive_when_freed(applied)
 
     def _fate(self, verb: str, commits: bool) -> str:
-        return next((kind for kind in _FATES[verb] if self._happens(kind, commits)), "well")
+        for kind in _FATES[verb]:
+            if self._happens(kind, commits):
+                return kind
+        return "well"
 
     def _happens(self, kind: str, often: bool) -> bool:
         odds = getattr(self.weather, kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field
 
 from pyiceberg.manifest import (
@@ -249,12 +248,12 @@ def _naming_damage(location: str) -> Iterator[None]:
 
 
 def _numbered(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
-    """Return a manifest with its sequence numbers, those that this commit gives to its own included. A copy:
-    a retry must find them unassigned.
+    """Return a manifest with its sequence numbers, those that this commit gives to its own included. A copy
+    of its fields, whose values never change: a retry must find the numbers unassigned.
     """
     if manifest.sequence_number != UNASSIGNED_SEQ:
         return manifest
-    numbered = deepcopy(manifest)
+    numbered = ManifestFile(*(manifest[position] for position in range(len(manifest))))
     numbered.sequence_number = sequence_number
     if manifest.min_sequence_number == UNASSIGNED_SEQ:
         numbered.min_sequence_number = sequence_number

@@ -194,9 +194,9 @@ def test_whatever_is_acknowledged_is_live_once_and_the_lineage_is_whole(seed: in
 
 
 def test_the_random_worlds_reach_what_they_are_for() -> None:
-    """Replaces dropped, clusterings lost and replays skipped happen in the first seeds already."""
+    """Replaces dropped, clusterings lost and replays skipped happen in the seeds that are run."""
     kinds: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(SEEDS):
         world = World(seed)
         for _ in range(STEPS):
             world.step()
