@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from planners.clustering.sort_fields import SortField
     from planners.clustering.strategies import Strategy
+    from planners.coalesced import has_room, plan_coalesced, tasks_that_fit
     from planners.forecast import HISTORY_BATCHES, forecast_error
     from planners.inserts import SMALL_FILES_AT_MOST, FillPolicy, plan_inserts
     from planners.model import (
@@ -80,12 +81,15 @@ _WHERE = {
     "bytes_per_row": "planners.sizing",
     "comparable": "planners.partitions",
     "forecast_error": "planners.forecast",
+    "has_room": "planners.coalesced",
     "parse_bytes": "planners.sizing",
     "plan_clustering": "planners.clustering.planner",
+    "plan_coalesced": "planners.coalesced",
     "plan_inserts": "planners.inserts",
     "plan_strategy": "planners.clustering.selection",
     "route_shuffled": "planners.routing",
     "route_single": "planners.routing",
+    "tasks_that_fit": "planners.coalesced",
 }
 
 __all__ = [
@@ -122,12 +126,15 @@ __all__ = [
     "bytes_per_row",
     "comparable",
     "forecast_error",
+    "has_room",
     "parse_bytes",
     "plan_clustering",
+    "plan_coalesced",
     "plan_inserts",
     "plan_strategy",
     "route_shuffled",
     "route_single",
+    "tasks_that_fit",
 ]
 
 

@@ -23,7 +23,6 @@ FORECAST_BATCHES = 5
 HISTORY_BATCHES = FORECAST_BATCHES + 2
 """The number of latest batches to keep: those that `forecast` looks at, and two to test itself on."""
 
-_LEAST_BATCHES = 2
 _WORTHLESS = Fraction(3, 4)
 
 
@@ -35,15 +34,15 @@ def forecast(history: Sequence[Batch]) -> tuple[Arrival, ...] | None:
     that lacks it; so a new partition is expected from its first batch on, and one that stays away is
     dropped by the third.
 
-    None means: fewer than two batches are known, or the forecasts of both of the last two batches, computed
+    None means: no batch is known, or the forecasts of both of the last two batches, computed
     from the batches before each, were worthless: `forecast_error` above 3/4.
     """
     batches = [_canonical(batch) for batch in history[-HISTORY_BATCHES:]]
-    if len(batches) < _LEAST_BATCHES:
+    if not batches:
         return None
     tried = [
         forecast_error(_expected(batches[:at]), batches[at])
-        for at in range(max(_LEAST_BATCHES, len(batches) - 2), len(batches))
+        for at in range(max(1, len(batches) - 2), len(batches))
     ]
     if len(tried) == 2 and min(tried) > _WORTHLESS:
         return None

@@ -1,15 +1,15 @@
 """Routing: which task writes which bucket of an insert plan.
 
-A row's task must be a function of its values: then a task that Spark retries sees the same rows, and every
-row of a partition reaches the task that has the partition's buckets. Two routes: one task for all, or a
-shuffle in which
+Coalesced rows stay where they are read: one task takes all, or each of several has buckets of its own
+(`planners.coalesced`). In a shuffle a row's task must be a function of its values: then a task that Spark
+retries sees the same rows, and every row of a partition reaches the task that has the partition's buckets.
+There,
 
 * a **hot** partition (more than a quarter of a task's share) names its tasks. Where it has several, a row's
   slot (`pmod(xxhash64(all columns), SLOTS)`) chooses among them, in proportion to the rows planned for
   each. There are fewer than four hot partitions a task, so an expression can list them;
 * every other partition, forecast or not, goes to task `pmod(hash(partition), cold_tasks)`. Each of these
-tasks
-  has all cold buckets, so no expression lists 10,000 cold partitions.
+  tasks has all cold buckets, so no expression lists 10,000 cold partitions.
 
 A bucket belongs to exactly one task. Rows that are equal in all columns share a slot: one task writes a hot
 partition of one repeated row.
@@ -51,6 +51,8 @@ class Routing:
     cold_buckets: tuple[int, ...]
     """The places in the plan of the buckets of all partitions that are not hot."""
     shuffled: bool
+    own_buckets: tuple[tuple[int, ...], ...] = ()
+    """For each task of a coalesced batch that several write, the places in the plan of its buckets."""
 
 
 def route_single(plan: InsertPlan) -> Routing:

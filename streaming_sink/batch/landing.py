@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 
-from planners import Arrival
 from planners.model import PartitionKey
 from streaming_sink.batch import outcomes
 from streaming_sink.batch.clusterer import Clusterer
-from streaming_sink.batch.persisting import persisted
-from streaming_sink.batch.planning import Experience, Planned, bulk_plan, plan_batch
-from streaming_sink.batch.profile import Profile, count_rows
+from streaming_sink.batch.planning import Experience, Planned
+from streaming_sink.batch.prepare import prepared
 from streaming_sink.batch.report import EPOCH_ID, QUERY_ID, BatchReport
 from streaming_sink.batch.small_files import SmallFiles, count_small_files
 from streaming_sink.batch.steps import Steps
@@ -23,11 +21,10 @@ from streaming_sink.batch.writer import WriteJob, WriteResult, write
 from streaming_sink.options import SinkOptions
 from streaming_sink.spark.batch_claims import batch_claimed_twice
 from streaming_sink.spark.caller import OUTSIDE, Run
-from streaming_sink.spark.jobs import described, parallelism
-from streaming_sink.spark.settings import check_later_shuffles, safe_shuffle
+from streaming_sink.spark.jobs import parallelism
+from streaming_sink.spark.settings import check_later_shuffles
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
-from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.job import FileIds
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Append, Change, CountCommit, Replace, SetProperties
@@ -107,14 +104,11 @@ class Landing:
         session = batch.sparkSession
         cores = parallelism(session)
         for tries in range(1, _CONFLICT_TRIES + 1):
-            expected = None if self.options.bulk else state.experience.expected()
-            read_twice = expected is None and not self.options.bulk
-            # Around every plan made here: the batch's own shuffles need the settings too, also where the
-            # batch is persisted and counted.
-            with safe_shuffle(session), persisted(batch, read_twice) as rows:
-                planned = self._plan(rows, target, expected, state.experience.fits_one_task(), cores, steps)
-                with steps("write"):
-                    result = write(rows, self._write_job(target, planned, transaction))
+            preparing = prepared(
+                batch, target, self._destination, self.options, state.experience, cores, steps
+            )
+            with preparing as (rows, planned), steps("write"):
+                result = write(rows, self._write_job(target, planned, transaction))
             try:
                 _check_as_counted(planned, result)
                 if not result.rows:
@@ -146,32 +140,6 @@ class Landing:
         touched = {file.partition for file in result.new}
         clustering, small = self._maintain(session, table, touched, steps)
         return outcomes.committed(draft, committed, small, self.options, clustering, steps)
-
-    def _plan(
-        self,
-        batch: DataFrame,
-        target: Target,
-        expected: tuple[Arrival, ...] | None,
-        one_task: bool,
-        cores: int,
-        steps: Steps,
-    ) -> Planned:
-        """Return the route of the rows: as the forecast expects them, or, without a forecast, as counted."""
-        if self.options.bulk:
-            return bulk_plan(self.options)
-        arrivals: tuple[Arrival, ...] | Profile | None = expected
-        if arrivals is None:
-            with steps("profile"), described(batch.sparkSession, f"{self.options.location}: counting rows"):
-                arrivals = count_rows(
-                    batch, arrow_schema(target.schema), partition_sources(target.schema, target.spec)
-                )
-
-        def plan(head: Head | None) -> Planned:
-            reserved = {} if head is None else self._destination.reservations.files(head)
-            return plan_batch(head, arrivals, self.options, cores, one_task, reserved)
-
-        with steps("plan"):
-            return plan(None) if target.table is None else target.table.on_head(plan)
 
     def _write_job(self, target: Target, planned: Planned, transaction: Transaction) -> WriteJob:
         # The time in the files' names follows the table's, since the garbage fence compares the two (R6).

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from math import ceil
 
 from pyiceberg.table.snapshots import Operation, Snapshot
 
@@ -23,9 +24,12 @@ from planners import (
     TableFile,
     bytes_per_row,
     comparable,
+    has_room,
+    plan_coalesced,
     plan_inserts,
     route_shuffled,
     route_single,
+    tasks_that_fit,
 )
 from planners.forecast import forecast
 from streaming_sink.batch.profile import Profile
@@ -36,16 +40,16 @@ from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
 
 ONE_TASK_SECONDS = 1.0
-"""A batch goes to one task, without a shuffle, where the recent ones cost all tasks together no more than
-this. A coalesced stage runs everything upstream at its width too, and a batch's DataFrame states no size, so
-only experience can say.
+"""A coalesced batch gets a task for each of these that the recent ones cost all tasks together. A coalesced
+stage runs everything upstream at its width too, and a batch's DataFrame states no size, so only experience
+can say.
 """
 
 _RECENT = 3
 _SHARES_OF_A_FILE = 16
-"""A shuffled task is planned for at least a sixteenth of a file's rows, so that tiny batches do not make many
-tasks.
-"""
+"""A task is planned for at least a sixteenth of a file's rows, so that tiny batches make few tasks."""
+_PATIENCE = 2
+"""How often a second a task may take where more tasks would only cut full files into small ones."""
 _NO_CUT = 1 << 62
 _NOTHING_RESERVED: Mapping[str, str] = {}
 
@@ -72,14 +76,15 @@ class Experience:
     def expected(self) -> tuple[Arrival, ...] | None:
         return forecast(tuple(self.batches))
 
-    def fits_one_task(self) -> bool:
+    def tasks(self) -> int:
+        """Return how many tasks, of a second each, the next batch asks for if it is coalesced."""
         # The least of the last ones: a machine that was busy for a moment says nothing of the next batch.
-        return bool(self.task_seconds) and min(self.task_seconds) <= ONE_TASK_SECONDS
+        return max(1, ceil(min(self.task_seconds, default=0.0) / ONE_TASK_SECONDS))
 
 
 def _task_seconds(result: WriteResult, planned: Planned, all_cores: float) -> float:
     writing = sum(task.seconds for task in result.tasks)
-    if planned.route == "one task":
+    if planned.routing is not None and not planned.routing.shuffled:
         return writing
     # What ran before the shuffle is not in the tasks' reports. Counting the batch has read it all; else the
     # cores bound it.
@@ -93,7 +98,7 @@ class Planned:
     plan: InsertPlan
     routing: Routing | None
     made_from: str
-    """"forecast", "profile" or "bulk_insert"."""
+    """"forecast", "profile", "size" or "bulk_insert"."""
     counting_seconds: float | None = None
     """What all tasks together took to count the batch, where it was counted."""
     fingerprint: int | None = None
@@ -101,18 +106,47 @@ class Planned:
 
     @property
     def route(self) -> str:
-        """ "one task", "shuffle", or "as read"."""
+        """ "one task", "2 tasks" (or more), "shuffle", or "as read"."""
         if self.routing is None:
             return "as read"
-        return "shuffle" if self.routing.shuffled else "one task"
+        if self.routing.shuffled:
+            return "shuffle"
+        return "one task" if self.routing.tasks == 1 else f"{self.routing.tasks} tasks"
 
 
 def bulk_plan(options: SinkOptions) -> Planned:
     """Return the plan of a bulk insert: tasks write what they read, and cut files by their size alone."""
-    plan = InsertPlan(
-        (), (), bytes_per_row=1, rows_per_new_file=_NO_CUT, max_file_bytes=options.sizing.max_file_bytes
+    return Planned(_cut_by_size(options, _NO_CUT), None, "bulk_insert")
+
+
+def needs_counting(expected: tuple[Arrival, ...] | None, head: Head | None, options: SinkOptions) -> bool:
+    """Return whether a batch is counted: nothing says what to expect, and there are small files to fill.
+    Reads no file but manifests.
+    """
+    if expected is not None or head is None or not options.fills:
+        return False
+    return any(True for _ in head.files_below(options.sizing.small_file_bytes))
+
+
+def uncounted_plan(options: SinkOptions, partitioned: bool, parallelism: int) -> Planned:
+    """Return the plan of a batch of which nothing is known, for a table with no small file: files are cut by
+    their size, and the rows of a table partition come to one task, so that it gets one tail.
+    """
+    plan = _cut_by_size(options, options.sizing.rows_per_new_file or _NO_CUT)
+    routing = Routing(
+        tasks=parallelism, cold_tasks=parallelism, hot=(), cold_buckets=(), shuffled=partitioned
     )
-    return Planned(plan, None, "bulk_insert")
+    return Planned(plan, routing, "size")
+
+
+def _cut_by_size(options: SinkOptions, rows_per_new_file: int) -> InsertPlan:
+    return InsertPlan(
+        (),
+        (),
+        bytes_per_row=1,
+        rows_per_new_file=rows_per_new_file,
+        max_file_bytes=options.sizing.max_file_bytes,
+    )
 
 
 def plan_batch(
@@ -120,11 +154,10 @@ def plan_batch(
     expected: Iterable[Arrival] | Profile,
     options: SinkOptions,
     parallelism: int,
-    one_task: bool,
+    experience: Experience,
     reserved: Mapping[str, str] = _NOTHING_RESERVED,
 ) -> Planned:
-    """Return where the rows of a batch go: as it is `expected`, or as it was counted; then always by a
-    shuffle.
+    """Return where the rows of a batch go: as it is `expected`, or as it was counted.
 
     `head` is None while the table does not exist. `reserved`: file → the clustering plan that has it.
     Reads no file but manifests.
@@ -136,22 +169,56 @@ def plan_batch(
         else tuple(expected)
     )
     partitions = {comparable(arrival.partition) for arrival in arrivals}
+    sizing = options.sizing
     sizes = () if head is None else commit_sizes(head)
+    width = bytes_per_row(sizes, max_file_bytes=sizing.max_file_bytes)
+    files = () if head is None else tuple(_small_files(head, partitions, sizing.small_file_bytes, reserved))
     plan = plan_inserts(
-        arrivals,
-        () if head is None else _small_files(head, partitions, options.sizing.small_file_bytes, reserved),
-        options.sizing,
-        bytes_per_row=bytes_per_row(sizes, max_file_bytes=options.sizing.max_file_bytes),
-        policy=options.fill_policy,
-        exact=profile is not None,
+        arrivals, files, sizing, bytes_per_row=width, policy=options.fill_policy, exact=profile is not None
     )
-    if profile is None and one_task:
-        return Planned(plan, route_single(plan), "forecast")
-    rows_per_task = max(1, plan.rows_per_new_file // _SHARES_OF_A_FILE)
-    routing = route_shuffled(plan, parallelism=parallelism, rows_per_task=rows_per_task)
+    tasks = _coalesced_tasks(
+        arrivals, profile, parallelism, plan.rows_per_new_file, sizing.small_file_bytes // width, experience
+    )
+    if tasks == 1:
+        routing = route_single(plan)
+    elif tasks is not None and (not options.fills or has_room(files, sizing)):
+        plan, routing = plan_coalesced(
+            arrivals, files, sizing, tasks, bytes_per_row=width, policy=options.fill_policy
+        )
+    else:
+        rows_per_task = max(1, plan.rows_per_new_file // _SHARES_OF_A_FILE)
+        routing = route_shuffled(plan, parallelism=parallelism, rows_per_task=rows_per_task)
     if profile is None:
         return Planned(plan, routing, "forecast")
     return Planned(plan, routing, "profile", profile.task_seconds, profile.fingerprint)
+
+
+def _coalesced_tasks(
+    arrivals: Sequence[Arrival],
+    profile: Profile | None,
+    parallelism: int,
+    rows_per_file: int,
+    full_rows: int,
+    experience: Experience,
+) -> int | None:
+    """Return how many tasks write the batch without a shuffle, or None if it must be shuffled.
+
+    Several tasks each leave a tail in every partition, so only an unpartitioned batch has more than one. Rows
+    that were counted are persisted, so that nothing upstream runs at the width of the tasks.
+    """
+    wanted = experience.tasks()
+    if any(arrival.partition != () for arrival in arrivals):
+        return 1 if wanted == 1 and profile is None else None
+    rows = sum(arrival.rows for arrival in arrivals)
+    most = min(parallelism, tasks_that_fit(rows, rows_per_file, full_rows))
+    if profile is not None:
+        return most
+    tasks = min(wanted, most)
+    # Rows that fill files need as many tasks after a shuffle too, which costs as much as reading them. And
+    # the time of a first batch is that of starting workers: it does not say that computing rows is slow.
+    patience = _PATIENCE if rows >= full_rows else 1
+    fast = wanted <= patience * tasks or len(experience.batches) == 1
+    return tasks if fast or tasks == parallelism else None
 
 
 def commit_sizes(head: Head) -> tuple[CommitSize, ...]:

@@ -56,8 +56,9 @@ class BatchReport:
     stored in the table.
     """
     planned_by: str = ""
-    """"forecast", "profile" or "bulk_insert"."""
+    """"forecast"; "profile" (counted); "size" (nothing was known, and nothing to fill); or "bulk_insert"."""
     route: str = ""
+    """"one task", "2 tasks" (or more) without a shuffle, "shuffle", or "as read"."""
     clustering: str = ""
     """The result of the clustering pass that was due after this batch, or why it failed; empty if none was
     due. Not stored in the table.

@@ -1,7 +1,8 @@
 """How the rows of a batch travel to their tasks. Public DataFrame API only, so that it runs on Connect too.
 
-A row's task is a function of its values alone (R10): Spark may run a part of a stage again after it has lost
-an executor, and a row that then went elsewhere would be written twice or not at all.
+In a shuffle a row's task is a function of its values alone (R10): Spark may run a part of a stage again after
+it has lost an executor, and a row that then went elsewhere would be written twice or not at all. Without one
+a row is read and written by one task, so it may be any.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def routed(
     if routing is None:
         return batch
     if not routing.shuffled:
-        return batch.coalesce(1)
+        return batch.coalesce(routing.tasks)
     keys, rows = _keys(batch, table, fields)
     placed = rows.repartitionById(routing.tasks, _task(batch, routing, keys))
     return placed if rows is batch else placed.select(*(sf.col(_quoted(name)) for name in batch.columns))
@@ -56,7 +57,8 @@ def _task(batch: DataFrame, routing: Routing, keys: Sequence[_Key]) -> Column:
     task = sf.lit(0)
     if keys and routing.cold_tasks > 1:
         task = sf.pmod(sf.xxhash64(*(key.column for key in keys)), sf.lit(routing.cold_tasks)).cast("int")
-    row = row_hash(batch)
+    # Only a partition that several tasks share needs the hash of all columns.
+    row = row_hash(batch) if any(len(hot.slots) > 1 for hot in routing.hot) else None
     slot = None if row is None else sf.pmod(row, sf.lit(SLOTS))
     for hot in routing.hot:
         here = sf.lit(True)

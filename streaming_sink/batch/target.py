@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from pyiceberg.partitioning import PartitionSpec
@@ -57,6 +58,7 @@ class Destination:
         self._options = options
         self._table: Table | None = None
         self._reservations: Reservations | None = None
+        self._probe: Future[None] | None = None
 
     @property
     def store(self) -> Store:
@@ -77,9 +79,9 @@ class Destination:
     def target(self, batch: spark.StructType, fresh: bool) -> Target:
         """Return the table to write to, with its newest head if `fresh`, else with the known one.
 
-        If there is no table, the target is derived from the batch's columns; the store is then probed, and
-        nothing is published. Raises SchemaMismatchError, CorruptTableError, UnsafeStoreError or
-        StoreUnavailableError.
+        If there is no table, the target is derived from the batch's columns, and nothing is published; a
+        thread begins to probe the store, for `create`. Raises SchemaMismatchError, CorruptTableError,
+        StoreUnavailableError, or UnsafeStoreError for the store of a table that exists.
         """
         if self._table is None:
             self._table = self._open()
@@ -91,7 +93,7 @@ class Destination:
             return Target(self._table, head.schema, head.spec, head.properties)
         schema = iceberg_schema(batch)
         spec = partition_spec(self._options.partition_by, schema)
-        check_store(self.store)
+        self._begin_probe()
         _warn_about_ignored_properties(self._options.table_properties, schema)
         return Target(None, schema, spec, {**DEFAULTS, **self._options.table_properties})
 
@@ -124,7 +126,10 @@ class Destination:
     def create(self, target: Target) -> Table:
         """Create the table that the batch was written for. If another writer has created it first, use that
         one, provided that its schema and partition spec are equal.
+
+        Waits for the probe: UnsafeStoreError or StoreUnavailableError if it fails, and nothing is published.
         """
+        self._end_probe()
         self._table = Table.create(
             self.store,
             target.schema,
@@ -139,6 +144,22 @@ class Destination:
                 f" {self._options.location}"
             )
         return self._table
+
+    def _begin_probe(self) -> None:
+        """Probe the store beside the batch: its files have names of their own, so only the commit relies on
+        what the probe shows (R18).
+        """
+        if self._probe is None:
+            pool = ThreadPoolExecutor(1, thread_name_prefix="probe")
+            self._probe = pool.submit(check_store, self.store)
+            pool.shutdown(wait=False)
+
+    def _end_probe(self) -> None:
+        probe, self._probe = self._probe, None
+        if probe is None:
+            check_store(self.store)
+        else:
+            probe.result()
 
     def refresh(self) -> None:
         """Read what other writers have committed or created since."""

@@ -88,7 +88,7 @@ def worker_job(job: WriteJob) -> WorkerJob:
         parquet=parquet_settings(job.properties, job.schema),
         metrics=metrics_modes(job.schema, job.properties),
         ids=job.ids,
-        tasks={task: _buckets(job.plan, places) for task, places in _hot_buckets(job.routing).items()},
+        tasks={task: _buckets(job.plan, places) for task, places in _named_buckets(job.routing).items()},
         shared=_buckets(job.plan, job.routing.cold_buckets if job.routing else ()),
         rows_per_new_file=job.plan.rows_per_new_file,
         max_file_bytes=job.plan.max_file_bytes,
@@ -97,10 +97,12 @@ def worker_job(job: WriteJob) -> WorkerJob:
     )
 
 
-def _hot_buckets(routing: Routing | None) -> dict[int, list[int]]:
+def _named_buckets(routing: Routing | None) -> dict[int, list[int]]:
     """Return the indexes in the plan of the buckets that a single task fills, by task."""
-    places: dict[int, list[int]] = {}
-    for hot in routing.hot if routing else ():
+    if routing is None:
+        return {}
+    places = {task: list(own) for task, own in enumerate(routing.own_buckets)}
+    for hot in routing.hot:
         for (_, task), buckets in zip(hot.slots, hot.buckets, strict=True):
             places.setdefault(task, []).extend(buckets)
     return places

@@ -100,7 +100,8 @@ class DataFileWriter:
 
     def close(self, partition: PartitionKey, bucket: int) -> WrittenFile:
         """Write the footer, wait until the object is durable (R14), and return its descriptor."""
-        self._open_writer(self._job.schema.empty_table()).close()
+        # Not by `empty_table`, which imports pandas.
+        self._open_writer(pa.Table.from_batches([], schema=self._job.schema)).close()
         size = self._sink.written  # exact: the footer is the last thing written (R23)
         self._output.close()
         footer = self._footer()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -19,11 +20,13 @@ from pyspark.sql import functions as sf
 from planners import FileSizing
 from streaming_sink import IcebergSink
 from streaming_sink.batch.landing import Landing
+from streaming_sink.batch.writer import write
 from streaming_sink.errors import (
     CorruptTableError,
     SchemaMismatchError,
     StoreUnavailableError,
     TimelineError,
+    UnsafeStoreError,
     WorkerEnvironmentError,
 )
 from tests.spark.streams import add_files, calling_as, drain, head_of, ids_of, metadata_file, source_ids
@@ -252,9 +255,37 @@ def test_a_batch_that_must_be_counted_first_also_says_what_workers_lack(spark, l
     def fails(batches):
         raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
 
+    _sink(location)(spark.range(3), 0)  # a small file, for which the first batch of a run is counted
     monkeypatch.setattr("streaming_sink.batch.profile.CountTask", lambda *arguments: fails)
     with pytest.raises(WorkerEnvironmentError, match=r"lacks pyarrow.*PYSPARK_PYTHON"):
-        _sink(location)(spark.range(3), 0)
+        _sink(location)(spark.range(3), 1)
+
+
+# ------------------------------------------------------------------------------------------- stores
+
+
+def test_a_store_that_fails_the_probe_while_the_batch_is_written_gets_no_table(spark, location, monkeypatch):
+    written = threading.Event()
+
+    def refuse(store):
+        assert written.wait(60), "the probe holds up the batch"
+        raise UnsafeStoreError("two writers won")
+
+    def write_then_tell(*arguments):
+        result = write(*arguments)
+        written.set()
+        return result
+
+    monkeypatch.setattr("streaming_sink.batch.target.check_store", refuse)
+    monkeypatch.setattr("streaming_sink.batch.landing.write", write_then_tell)
+    sink = _sink(location)
+    for _ in range(2):
+        with pytest.raises(UnsafeStoreError, match="two writers won"):
+            sink(spark.range(3), 0)
+        assert metadata_file(location) is None
+    monkeypatch.undo()
+    sink(spark.range(3), 0)
+    assert ids_of(location) == Counter(range(3))
 
 
 # -------------------------------------------------------------------------------------------- disks

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.commits import Stream, aims
+from benchmarks.microbatch import Result
+from benchmarks.microbatch import aims as microbatch_aims
 
 
 def _conclude(arguments, found):
@@ -62,3 +64,19 @@ def test_commits_measure_growth_and_the_slowest_mark():
     assert (growth.measured, growth.met) == (pytest.approx(1.5), False)
     assert (slowest.measured, slowest.met) == (pytest.approx(6.0), True)
     assert [aim.measured for aim in aims([Stream(None, "append", [0.001] * 100)])] == [None, None]
+
+
+def test_a_stream_is_compared_with_the_peer_by_median_tail_sum_and_first_batch():
+    ours = Result("amortized", "unpartitioned", 50_000, [[3000, *[100] * 19, 400], [3000, *[100] * 20]])
+    peer = Result("iceberg", "unpartitioned", 50_000, [[2000, *[200] * 20]] * 2)
+    firsts = {"unpartitioned": {"amortized": [2500, 900, 2400], "iceberg": [2000, 2000, 9000]}}
+    measured = {aim.what: aim.measured for aim in microbatch_aims([ours, peer], firsts)}
+    assert measured["median of 50,000-row batches, unpartitioned, ÷ Iceberg"] == 0.5
+    assert measured["95th percentile of 50,000-row batches, unpartitioned, ÷ Iceberg"] == 0.5
+    assert measured["sum of all of 50,000-row batches, unpartitioned, ÷ Iceberg"] == pytest.approx(
+        5150 / 6000
+    )
+    assert measured["first batch, unpartitioned, ÷ Iceberg"] == 1.2
+    unmeasured = {what for what, figure in measured.items() if figure is None}
+    assert len(unmeasured) == 5
+    assert all("partitioned" in what or "500,000" in what for what in unmeasured)

@@ -14,9 +14,9 @@ A, B, NEW = ("a",), ("b",), ("new",)
 NAN = float("nan")
 
 
-def test_one_batch_is_too_little_to_forecast_from() -> None:
+def test_the_second_batch_is_expected_as_the_first_one_and_the_first_is_not_forecast() -> None:
     assert forecast([]) is None
-    assert forecast([{A: 10}]) is None
+    assert forecast([{A: 10}]) == (Arrival(A, 10),)
 
 
 def test_a_partition_is_expected_at_its_median() -> None:

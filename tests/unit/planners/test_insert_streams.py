@@ -57,7 +57,10 @@ class Partition:
             policy=self.policy,
             exact=exact,
         )
-        merges = self.write(plan, actual)
+        self.settle(actual, self.write(plan, actual))
+
+    def settle(self, actual: int, merges: int) -> None:
+        """Count what a batch of so many rows has left."""
         self.batches += 1
         self.merging_batches += merges > 0
         self.ingested += actual * self.width

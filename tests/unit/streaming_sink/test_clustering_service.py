@@ -19,7 +19,7 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType
 
 from planners import All, Arrival, ClusteringPolicy, ColumnBounds, Strategy
 from streaming_sink import InlineClustering, clustering
-from streaming_sink.batch.planning import plan_batch
+from streaming_sink.batch.planning import Experience, plan_batch
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import PassOptions, pass_of
 from streaming_sink.commands.cli import CANNOT, DONE, main
@@ -159,7 +159,7 @@ def test_a_reserved_file_names_its_plan(table):
 def test_a_file_along_a_curve_is_not_filled_though_it_names_no_sort_order(table):
     name = names.clustered_file_name(_id(7000), "zorder(id asc nulls first)", 0, 0, 0, 0)
     table.commit([Append((_file(table, name),))])
-    plan = plan_batch(table.head, (Arrival((), 10),), FILLING, 2, one_task=True).plan
+    plan = plan_batch(table.head, (Arrival((), 10),), FILLING, 2, Experience()).plan
     assert [bucket.inputs for bucket in plan.buckets] == [()]
     assert "carries a sort order" in plan.explain()
 
@@ -169,7 +169,7 @@ def test_a_file_that_a_plan_reserves_is_not_filled(table):
     table.commit([Append((file,))])
 
     def inputs(reserved):
-        plan = plan_batch(table.head, (Arrival((), 10),), FILLING, 2, one_task=True, reserved=reserved).plan
+        plan = plan_batch(table.head, (Arrival((), 10),), FILLING, 2, Experience(), reserved).plan
         return [bucket.inputs for bucket in plan.buckets]
 
     assert inputs({}) == [(file.file_path,)]

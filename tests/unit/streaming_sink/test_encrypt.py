@@ -13,7 +13,7 @@ import pytest
 
 from planners import All, Arrival
 from streaming_sink import InlineClustering, clustering
-from streaming_sink.batch.planning import plan_batch
+from streaming_sink.batch.planning import Experience, plan_batch
 from streaming_sink.clustering.options import pass_of
 from streaming_sink.commands.cli import main
 from streaming_sink.commands.terminal import CANNOT, DONE
@@ -167,7 +167,7 @@ def test_a_fill_leaves_encrypted_files_alone_and_says_why(table, vault):
     carry_out(table, plan_of(table, **_encrypt()), keys=vault)
     append(table, 2)
     filling = sink_options("/lake/events", {"fill_policy": "always"})
-    planned = plan_batch(table.head, [Arrival(("p0",), 10)], filling, 2, one_task=True)
+    planned = plan_batch(table.head, [Arrival(("p0",), 10)], filling, 2, Experience())
     reasons = {it.path: it.reason for it in planned.plan.decisions}
     encrypted = {path for path, it in entries(table).items() if it.key_metadata and "p=p0" in path}
     assert encrypted

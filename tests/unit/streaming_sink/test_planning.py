@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import count
 
 import pytest
@@ -18,7 +19,9 @@ from streaming_sink.batch.planning import (
     Experience,
     bulk_plan,
     commit_sizes,
+    needs_counting,
     plan_batch,
+    uncounted_plan,
 )
 from streaming_sink.batch.profile import Profile
 from streaming_sink.batch.writer import WriteResult
@@ -46,11 +49,12 @@ def table():
 
 
 def _file(table, partition, rows, size, sort_order=0):
+    """A file of a partition of `p`, or of an unpartitioned table: ()."""
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=table.store.uri(f"data/{next(_numbers)}.parquet"),
         file_format=FileFormat.PARQUET,
-        partition=Record(partition),
+        partition=Record() if partition == () else Record(partition),
         record_count=rows,
         file_size_in_bytes=size,
         sort_order_id=sort_order,
@@ -73,14 +77,20 @@ def _sizes(table):
     return [(size.rows, size.bytes, size.files) for size in commit_sizes(table.head)]
 
 
-def _plan(table, *arrivals, counted=0.0, one_task=False, options=OPTIONS):
-    """Plan rows that were counted in so many seconds, or, with None, rows that are only expected."""
+def _plan(table, *arrivals, counted=0.0, seconds=9.0, options=OPTIONS):
+    """Plan rows that were counted in so many seconds, or, with None, rows that are only expected. The last
+    batches took their tasks so many `seconds`.
+    """
     head = None if table is None else table.head
     rows = {(partition,): rows for partition, rows in arrivals}
     expected = (
         [Arrival(key, each) for key, each in rows.items()] if counted is None else Profile(rows, counted)
     )
-    return plan_batch(head, expected, options, 2, one_task)
+    return plan_batch(head, expected, options, 2, _known(seconds))
+
+
+def _known(seconds):
+    return Experience(deque([{(1,): 1}] * 2), deque([seconds]))
 
 
 # ------------------------------------------------------------------------------ what commits tell
@@ -148,16 +158,16 @@ def test_the_fill_policy_is_the_one_of_the_options(table):
 
 
 @pytest.mark.parametrize(
-    ("counted", "one_task", "made_from", "route"),
+    ("counted", "seconds", "made_from", "route"),
     [
-        (0.1, False, "profile", "shuffle"),
-        (0.1, True, "profile", "shuffle"),
-        (None, False, "forecast", "shuffle"),
-        (None, True, "forecast", "one task"),
+        (0.1, ONE_TASK_SECONDS * 1.1, "profile", "shuffle"),
+        (0.1, ONE_TASK_SECONDS, "profile", "shuffle"),
+        (None, ONE_TASK_SECONDS * 1.1, "forecast", "shuffle"),
+        (None, ONE_TASK_SECONDS, "forecast", "one task"),
     ],
 )
-def test_a_plan_says_what_it_was_made_from_and_how_rows_travel(table, counted, one_task, made_from, route):
-    planned = _plan(table, (1, 50), counted=counted, one_task=one_task)
+def test_a_plan_says_what_it_was_made_from_and_how_rows_travel(table, counted, seconds, made_from, route):
+    planned = _plan(table, (1, 50), counted=counted, seconds=seconds)
     assert (planned.made_from, planned.route) == (made_from, route)
     assert planned.routing.shuffled is (route == "shuffle")
 
@@ -174,6 +184,96 @@ def test_a_bulk_plan_cuts_by_size_alone_and_leaves_rows_where_they_are():
     assert planned.plan.rows_per_new_file > 10**15
 
 
+# --------------------------------------------------------------- unpartitioned: tasks without a shuffle
+
+
+@pytest.mark.parametrize(
+    ("files", "seconds", "route"),
+    [
+        (0.1, 1.0, "one task"),
+        (0.1, 1.1, "shuffle"),  # slow to compute, and too few rows for two tasks
+        (0.8, 1.1, "2 tasks"),
+        (0.8, 99, "shuffle"),  # three at most would leave tails of their own
+        (0.9, 1.1, "one task"),  # a full file by the small limit
+        (1.5, 2.0, "one task"),  # two would make small files of a full one
+        (1.5, 2.1, "shuffle"),
+        (2.5, 2.1, "2 tasks"),
+        (9.0, 5.1, "6 tasks"),
+        (9.0, 99, "8 tasks"),
+    ],
+)
+def test_an_unpartitioned_batch_has_as_many_tasks_as_its_time_asks_for_and_its_files_allow(
+    files, seconds, route
+):
+    planned = _unpartitioned(files, seconds)
+    assert planned.route == route
+    assert planned.routing.shuffled is (route == "shuffle")
+
+
+def _unpartitioned(files, seconds, small=0, options=OPTIONS, **changed):
+    table = Table.create(MemoryStore(), SCHEMA, store_is_checked=True)
+    _append(table, *(_file(table, (), 10_000, MIB) for _ in range(small)))
+    rows = int(files * 8 * MIB / (128 if not small else MIB // 10_000 + 1))
+    known = Experience(deque([{(): rows}] * 2), deque([seconds]))
+    for name, value in changed.items():
+        setattr(known, name, value)
+    return plan_batch(table.head, [Arrival((), rows)], options, 8, known)
+
+
+def test_the_second_batch_is_never_shuffled_since_the_first_one_paid_for_its_workers():
+    assert _unpartitioned(0.1, 99, batches=deque([{(): 9}])).route == "one task"
+
+
+def test_rows_that_were_counted_are_kept_so_that_the_width_of_the_tasks_costs_nothing_upstream():
+    for rows, route in ((50, "one task"), (10 * 8 * MIB // 128, "8 tasks")):
+        planned = plan_batch(None, Profile({(): rows}, 99.0, 7), OPTIONS, 8, Experience())
+        assert (planned.route, planned.made_from, planned.fingerprint) == (route, "profile", 7)
+
+
+@pytest.mark.parametrize(("small", "route"), [(7, "2 tasks"), (8, "shuffle")])
+def test_where_eight_small_files_wait_rows_are_shuffled_so_that_they_are_surely_merged(small, route):
+    amortized = sink_options("/lake/events", {"sizing": SIZING})
+    assert _unpartitioned(2.5, 2.0, small, amortized).route == route
+
+
+def test_where_nothing_is_filled_any_number_of_small_files_may_wait():
+    never = sink_options("/lake/events", {"sizing": SIZING, "fill_policy": "never"})
+    assert _unpartitioned(2.5, 2.0, 8, never).route == "2 tasks"
+
+
+# --------------------------------------------------------------------------- nothing to count for
+
+
+@pytest.mark.parametrize(
+    ("size", "expected", "options", "counted"),
+    [
+        (MIB, None, {}, True),
+        (MIB, (), {}, False),
+        (7 * MIB, None, {}, False),
+        (MIB, None, {"fill_policy": "never"}, False),
+        (MIB, None, {"operation": "bulk_insert"}, False),
+    ],
+)
+def test_a_batch_is_counted_only_where_nothing_is_expected_and_small_files_wait(
+    table, size, expected, options, counted
+):
+    _append(table, _file(table, 1, 100, size))
+    options = sink_options("/lake/events", {"sizing": SIZING, **options})
+    assert needs_counting(expected, table.head, options) is counted
+    assert not needs_counting(expected, None, options)
+
+
+@pytest.mark.parametrize(("partitioned", "route"), [(False, "3 tasks"), (True, "shuffle")])
+def test_without_counting_files_are_cut_by_size_alone(partitioned, route):
+    planned = uncounted_plan(OPTIONS, partitioned, 3)
+    assert (planned.made_from, planned.route, planned.plan.buckets) == ("size", route, ())
+    assert (planned.routing.tasks, planned.routing.cold_tasks, planned.routing.hot) == (3, 3, ())
+    assert planned.plan.max_file_bytes == 8 * MIB
+    assert planned.plan.rows_per_new_file > 10**15
+    cut = sink_options("/lake/events", {"sizing": FileSizing(rows_per_new_file=77)})
+    assert uncounted_plan(cut, partitioned, 3).plan.rows_per_new_file == 77
+
+
 # ---------------------------------------------------------------------------------- experience
 
 
@@ -186,7 +286,7 @@ def _result(rows_by_partition, seconds):
     return WriteResult(new, (), (), (TaskReport(0, 0, 1, seconds, 0.0),))
 
 
-ONE_TASK, SHUFFLE = _plan(None, (1, 1), counted=None, one_task=True), _plan(None, (1, 1), counted=None)
+ONE_TASK, SHUFFLE = (_plan(None, (1, 1), counted=None, seconds=seconds) for seconds in (0.1, 9.0))
 
 
 def test_what_is_expected_is_what_the_last_batches_brought():
@@ -197,36 +297,32 @@ def test_what_is_expected_is_what_the_last_batches_brought():
     assert known.expected() == (Arrival((1,), 100), Arrival((2,), 5))
 
 
-def test_a_run_without_experience_does_not_go_to_one_task():
-    assert not Experience().fits_one_task()
-
-
 @pytest.mark.parametrize(("seconds", "fits"), [(ONE_TASK_SECONDS, True), (ONE_TASK_SECONDS * 1.1, False)])
 def test_a_batch_that_one_task_wrote_is_judged_by_that_tasks_time(seconds, fits):
     known = Experience()
     known.add(_result({1: [1]}, seconds), ONE_TASK, seconds=99.0, parallelism=8)
-    assert known.fits_one_task() is fits
+    assert (known.tasks() == 1) is fits
 
 
 @pytest.mark.parametrize(("seconds", "fits"), [(ONE_TASK_SECONDS / 2, True), (ONE_TASK_SECONDS, False)])
 def test_after_a_shuffle_of_what_was_not_counted_only_the_time_of_all_cores_bounds_the_tasks(seconds, fits):
     known = Experience()
     known.add(_result({1: [1]}, 0.1), SHUFFLE, seconds=seconds, parallelism=2)
-    assert known.fits_one_task() is fits
+    assert (known.tasks() == 1) is fits
 
 
 @pytest.mark.parametrize(("counting", "fits"), [(0.5, True), (1.0, False)])
 def test_a_batch_that_was_counted_is_judged_by_counting_and_writing(counting, fits):
     known = Experience()
     known.add(_result({1: [1]}, 0.5), _plan(None, (1, 1), counted=counting), seconds=99.0, parallelism=8)
-    assert known.fits_one_task() is fits
+    assert (known.tasks() == 1) is fits
 
 
 def test_the_least_of_the_last_three_batches_counts_since_a_machine_may_be_busy_for_a_moment():
     known = Experience()
     for seconds, fits in ((0.1, True), (9.0, True), (9.0, True), (9.0, False)):
         known.add(_result({1: [1]}, seconds), ONE_TASK, seconds=seconds, parallelism=2)
-        assert known.fits_one_task() is fits
+        assert (known.tasks() == 1) is fits
 
 
 # ------------------------------------------------------------------- files with deletes

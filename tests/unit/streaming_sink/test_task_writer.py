@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import count
@@ -19,6 +22,7 @@ from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import Merge, MergeSkipped, WrittenFile
 from streaming_sink.tasks.write_task import TaskWriter
+from timeline.stores import LocalStore
 from timeline.stores.memory import MemoryStore
 
 
@@ -420,3 +424,43 @@ def test_a_partition_of_nan_finds_the_bucket_that_was_planned_for_it(store):
     job = replace(_job(store, planned, partition_by=(field,)), schema=schema, metrics={})
     rows = pa.RecordBatch.from_pydict({"id": list(range(100)), "p": [float("nan")] * 100})
     assert [file.rows for file in _files(_run(job, [rows]))] == [30, 70]
+
+
+WITHOUT_PANDAS = """
+import pickle, sys
+sys.modules["pandas"] = None
+from pathlib import Path
+import pyarrow as pa
+from streaming_sink.tasks.results import decode_result, encode_results
+from streaming_sink.tasks.write_task import TaskWriter
+
+class Trap:
+    def find_spec(self, name, *_):
+        assert name != "pandas", "pandas is imported"
+
+del sys.modules["pandas"]
+sys.meta_path.insert(0, Trap())
+job, rows = pickle.loads(Path(sys.argv[1]).read_bytes())
+writer = TaskWriter(job, 0, 0)
+for batch in pa.ipc.open_stream(rows):
+    writer.write(batch)
+results = writer.finish()
+assert [decode_result(one.as_py()) for one in encode_results(results).column(0)] == results
+print(sum(file.rows for file in results))
+"""
+
+
+@pytest.mark.parametrize("partition_by", [(), BY_P], ids=["unpartitioned", "partitioned"])
+def test_a_task_of_a_new_worker_does_not_import_pandas(tmp_path, partition_by):
+    """Arrow imports it for a list that becomes an array: longer than a small batch takes to write."""
+    rows = pa.BufferOutputStream()
+    batch = _rows(0, 100, partitions=3)
+    with pa.ipc.new_stream(rows, batch.schema) as stream:
+        stream.write_batch(batch)
+    job = _job(LocalStore(str(tmp_path)), partition_by=partition_by)
+    given = tmp_path / "job"
+    given.write_bytes(pickle.dumps((job, rows.getvalue().to_pybytes())))
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PANDAS, str(given)], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout) == (0, "100\n"), run.stderr
