@@ -46,4 +46,4 @@ def table_text(rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     ]
     lines.insert(1, ["─" * width for width in widths])
-    return "\n".join("  " + "  ".join(line) for line in lines)
+    return "\n".join(("  " + "  ".join(line)).rstrip() for line in lines)

@@ -25,15 +25,15 @@ def last_screen(results: Results) -> str:
 def sizes_note() -> str:
     full, small = bytes_text(MAX_FILE_BYTES), bytes_text(SMALL_FILE_BYTES)
     return (
-        f"A file is full at {full} and small below {small}, since a year of flights is 5 MiB;"
-        " the defaults are 120 and 100 MiB."
+        f"A file is full at {full} and small below {small}, as a year of flights is 5 MiB."
+        " Defaults: 120 and 100 MiB."
     )
 
 
 def clustering_note(results: Results) -> str:
     return (
-        f"Clustered: one pass of {results.cluster_seconds:.1f} s sorted our table by aircraft,"
-        f" so that a search for one, {AIRCRAFT}, skips most files."
+        f"Clustered: one pass of {results.cluster_seconds:.1f} s sorted our table by aircraft;"
+        f" a search for one, {AIRCRAFT}, skips most files."
     )
 
 

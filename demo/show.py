@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ def run_demo(output: Path, batches: int, peer: str) -> None:
     _check(results)
     print(f"\n{last_screen(results)}\n")
     print(f"All tables hold the same {results.rows:,} rows and give equal answers.")
-    print(f"{time.perf_counter() - started:.0f} seconds in all. The pictures: {report}")
+    print(f"{time.perf_counter() - started:.0f} seconds in all. The pictures: {os.path.relpath(report)}")
     print(_how_to_look(output / "iceberg"))
 
 

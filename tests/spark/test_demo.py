@@ -38,7 +38,6 @@ document.getElementById("probe").textContent = JSON.stringify({
     return text.left < svg.left || text.right > svg.right || text.top < svg.top || text.bottom > svg.bottom;
   }).map(it => it.textContent),
   wide: document.documentElement.scrollWidth > window.innerWidth,
-  fetched: performance.getEntriesByType("resource").map(it => it.name),
 });
 </script>"""
 
@@ -128,7 +127,6 @@ def test_the_report_is_right_in_a_browser(demo: Demo, chromium: str, tmp_path: P
     found: dict[str, Any] = json.loads(re.findall(r'<pre id="probe">(.*?)</pre>', seen, re.DOTALL)[0])
 
     assert ":CONSOLE" not in said
-    assert found["fetched"] == []
     assert found["clipped"] == []
     assert not found["wide"]
     boxes = {name: (width, height) for name, width, height in found["boxes"]}
