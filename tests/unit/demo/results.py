@@ -29,10 +29,8 @@ def _survey(files: int, size: int, milliseconds: float) -> Survey:
         file_bytes=(size,) * files,
         query_milliseconds=dict.fromkeys(QUERIES, milliseconds),
         answers={},
-        # The first half of the files has the aircraft below the middle, the others those above it.
-        extents=tuple(
-            Extent(0.5 * (it >= files / 2), 0.5 + 0.5 * (it >= files / 2), 10) for it in range(files)
-        ),
+        # Every fourth file has the aircraft above the middle, the others have those below it.
+        extents=tuple(Extent(0.5, 1.0, 10) if it % 4 == 0 else Extent(0.0, 0.5, 10) for it in range(files)),
     )
 
 

@@ -60,7 +60,7 @@ def test_files_that_the_search_skips_are_drawn_faint() -> None:
         )
         for hit in (True, False)
     )
-    assert (faint, strong) == (20 + 2 + 1, 20 + 2 + 1)
+    assert (faint, strong) == (30 + 3 + 1, 10 + 1 + 1)
 
 
 def test_the_page_has_every_picture_and_refers_to_nothing_outside() -> None:

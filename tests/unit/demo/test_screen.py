@@ -24,8 +24,8 @@ def test_a_query_is_compared_with_the_peer_and_no_ratio_is_rounded_up() -> None:
 
 def test_a_search_counts_the_files_whose_bounds_let_it_in_and_their_rows() -> None:
     rows = {row[0].strip(): row[1:] for row in comparison(canned_results())}
-    assert rows["files that may hold it"] == ["20", "2", "1"]
-    assert rows["rows in those files"] == ["200", "20", "10"]
+    assert rows["files that may hold it"] == ["10", "1", "1"]
+    assert rows["rows in those files"] == ["100", "10", "10"]
 
 
 def test_the_screen_says_what_the_peer_is() -> None:
