@@ -26,7 +26,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: java $(VENV)/.installed-demo ## stream real flights through a plain sink and ours, side by side (2 min)
+demo: java $(VENV)/.installed-demo ## stream real flights through Iceberg's sink and ours, side by side (2 min)
 	@$(BIN)/python -m demo
 
 .PHONY: check

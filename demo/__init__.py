@@ -1,1 +1,1 @@
-"""The demo: real flights stream into a plain Parquet folder and into an Iceberg table, side by side."""
+"""The demo: real flights stream into two Iceberg tables, by Iceberg's own sink and by ours, side by side."""

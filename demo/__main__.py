@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import shutil
@@ -9,10 +10,11 @@ import sys
 from pathlib import Path
 
 OUTPUT = Path("demo-output")
-BATCHES = 40
+BATCHES = 80
 
 
 def main() -> int:
+    options = _options()
     problem = _what_is_missing()
     if problem:
         print(f"error: {problem}", file=sys.stderr)
@@ -21,11 +23,11 @@ def main() -> int:
     # Imported late: where an extra is missing, the message above says more than a traceback.
     from pyspark.errors import PySparkException
 
-    from demo.lanes import LaneFailedError
     from demo.show import DemoError, run_demo
+    from demo.stream import LaneFailedError
 
     try:
-        run_demo(_emptied(OUTPUT), BATCHES)
+        run_demo(_emptied(OUTPUT), options.batches, options.peer)
     except KeyboardInterrupt:
         print("\nstopped; what was written so far is in ./demo-output", file=sys.stderr)
         return 130
@@ -39,6 +41,19 @@ def main() -> int:
         print(f"error: Spark could not run the stream: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m demo", description="Two sinks land one stream of flights.")
+    parser.add_argument("--batches", type=int, default=BATCHES, help="micro-batches (%(default)s)")
+    parser.add_argument(
+        "--peer",
+        choices=("auto", "iceberg", "parquet"),
+        default="auto",
+        help="what ours is compared with: Iceberg's own sink, which needs its JAR from Maven Central, a plain"
+        " append of Parquet files, or the first where it can be downloaded (%(default)s)",
+    )
+    return parser.parse_args()
 
 
 def _what_is_missing() -> str | None:

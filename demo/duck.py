@@ -1,9 +1,10 @@
-"""What DuckDB sees: the judge of both tables, and a reader that we did not write."""
+"""What DuckDB sees: the judge of all tables, and a reader that we did not write."""
 
 from __future__ import annotations
 
 import statistics
 import time
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -12,33 +13,37 @@ import duckdb
 import duckdb_extension_avro
 import duckdb_extension_iceberg
 
+from demo.results import Extent, Survey
+
+Connection = duckdb.DuckDBPyConnection
+
+COLUMN, AIRCRAFT = "tailnum", "N725MQ"
+SEARCH = f"search: {AIRCRAFT}"
 QUERIES = {
-    # What DuckDB does before it reads a row: an Iceberg table's metadata, or a folder's listing and a footer.
-    "open the table": "SELECT * FROM {table} LIMIT 0",
-    "delay by month": "SELECT month, count(*), avg(dep_delay) FROM {table} GROUP BY month ORDER BY month",
-    "one month's carriers": (
-        "SELECT carrier, count(*), avg(arr_delay) FROM {table} WHERE month = 7"
-        " GROUP BY carrier ORDER BY carrier"
+    "scan: delay by month": (
+        "SELECT month, count(*), avg(dep_delay) FROM {table} GROUP BY month ORDER BY month"
     ),
-    "busiest routes": (
+    "scan: delay by carrier": (
+        "SELECT carrier, count(*), avg(arr_delay) FROM {table} GROUP BY carrier ORDER BY carrier"
+    ),
+    "scan: busiest routes": (
         "SELECT origin, dest, count(*) FROM {table} GROUP BY origin, dest"
         " ORDER BY count(*) DESC, origin, dest LIMIT 10"
     ),
+    SEARCH: f"SELECT count(*), avg(arr_delay), max(distance) FROM {{table}} WHERE {COLUMN} = '{AIRCRAFT}'",
 }
-_RUNS_PER_QUERY = 7
+_ROUNDS = 5
 
 
 @dataclass(frozen=True)
-class Survey:
-    """A table as DuckDB sees it. Query times are medians in milliseconds, by the query's name."""
+class Table:
+    """A table as DuckDB addresses it: an expression for FROM, and the files behind it."""
 
-    rows: int
-    file_bytes: tuple[int, ...]
-    query_milliseconds: dict[str, float]
-    answers: dict[str, list[tuple[object, ...]]]
+    expression: str
+    files: tuple[str, ...]
 
 
-def connect() -> duckdb.DuckDBPyConnection:
+def connect() -> Connection:
     """Return a connection that reads Iceberg by the packages' extensions: nothing is downloaded."""
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
     for path in extension_files():
@@ -54,38 +59,73 @@ def extension_files() -> list[Path]:
     ]
 
 
-def survey_parquet(connection: duckdb.DuckDBPyConnection, folder: Path) -> Survey:
-    pattern = f"{folder}/**/*.parquet"
+def parquet_table(connection: Connection, location: Path) -> Table:
+    pattern = f"{location}/**/*.parquet"
     files = connection.execute("SELECT file FROM glob(?)", [pattern]).fetchall()
-    return _survey(connection, f"read_parquet('{_quoted(pattern)}', hive_partitioning = true)", files)
+    expression = f"read_parquet('{_quoted(pattern)}', hive_partitioning = true)"
+    return Table(expression, tuple(file for (file,) in files))
 
 
-def survey_iceberg(connection: duckdb.DuckDBPyConnection, metadata: Path) -> Survey:
+def iceberg_table(connection: Connection, metadata: Path) -> Table:
     files = connection.execute(
         "SELECT file_path FROM iceberg_metadata(?) WHERE manifest_content = 'DATA' AND status <> 'DELETED'",
         [str(metadata)],
     ).fetchall()
-    return _survey(connection, f"iceberg_scan('{_quoted(metadata)}')", files)
+    expression = f"iceberg_scan('{_quoted(metadata)}')"
+    return Table(expression, tuple(_local_path(file) for (file,) in files))
 
 
-def _survey(connection: duckdb.DuckDBPyConnection, table: str, files: list[tuple[str]]) -> Survey:
-    counted = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
-    assert counted is not None
-    milliseconds: dict[str, float] = {}
-    answers: dict[str, list[tuple[object, ...]]] = {}
+def survey(connection: Connection, tables: list[Table], aircraft: list[str]) -> list[Survey]:
+    """Ask the same of every table, taking turns; `aircraft` are all numbers of aircraft, in order.
+
+    DuckDB keeps nothing of a file from one query to the next: each run opens every file that it needs.
+    """
+    connection.execute("SET enable_external_file_cache = false")
+    times: list[dict[str, list[float]]] = [{name: [] for name in QUERIES} for _ in tables]
+    answers: list[dict[str, list[tuple[object, ...]]]] = [{} for _ in tables]
     for name, query in QUERIES.items():
-        times = []
-        for _ in range(_RUNS_PER_QUERY):
-            started = time.perf_counter()
-            answers[name] = connection.execute(query.format(table=table)).fetchall()
-            times.append((time.perf_counter() - started) * 1000)
-        milliseconds[name] = statistics.median(times)
-    sizes = tuple(_local_path(path).stat().st_size for (path,) in files)
-    return Survey(int(counted[0]), sizes, milliseconds, answers)
+        for _ in range(_ROUNDS):
+            for number, table in enumerate(tables):
+                started = time.perf_counter()
+                answers[number][name] = connection.execute(query.format(table=table.expression)).fetchall()
+                times[number][name].append((time.perf_counter() - started) * 1000)
+    return [
+        Survey(
+            rows=_count(connection, table),
+            file_bytes=tuple(Path(file).stat().st_size for file in table.files),
+            query_milliseconds={name: statistics.median(taken) for name, taken in times[number].items()},
+            answers=answers[number],
+            extents=_extents(connection, table, aircraft),
+        )
+        for number, table in enumerate(tables)
+    ]
 
 
-def _local_path(uri: str) -> Path:
-    return Path(unquote(urlparse(uri).path)) if uri.startswith("file:") else Path(uri)
+def _count(connection: Connection, table: Table) -> int:
+    counted = connection.execute(f"SELECT count(*) FROM {table.expression}").fetchone()
+    assert counted is not None
+    return int(counted[0])
+
+
+def _extents(connection: Connection, table: Table, aircraft: list[str]) -> tuple[Extent, ...]:
+    """Return an extent per file that has any aircraft's number at all."""
+    bounds = connection.execute(
+        "SELECT min(stats_min_value), max(stats_max_value), sum(row_group_num_rows) FROM parquet_metadata(?)"
+        f" WHERE path_in_schema = '{COLUMN}' AND stats_min_value IS NOT NULL GROUP BY file_name",
+        [list(table.files)],
+    ).fetchall()
+    return tuple(
+        Extent(position(low, aircraft), position(high, aircraft), int(rows)) for low, high, rows in bounds
+    )
+
+
+def position(number: str, aircraft: list[str]) -> float:
+    """Return where an aircraft's number is among all of them: 0.0 for the first, 1.0 for the last."""
+    return bisect_left(aircraft, number) / (len(aircraft) - 1)
+
+
+def _local_path(uri: str) -> str:
+    return unquote(urlparse(uri).path) if uri.startswith("file:") else uri
 
 
 def _quoted(text: object) -> str:

@@ -1,41 +1,27 @@
-"""Two lanes for the same stream: a plain append sink, and `IcebergSink`."""
+"""The lanes of the demo: ways to land one stream in a table, ours and those that we are compared with."""
 
 from __future__ import annotations
 
-import time
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pyiceberg.table import StaticTable
-
+from demo.states import State, states_of
 from streaming_sink import FileSizing, IcebergSink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from demo.flights import FlightFiles
-
-# A small version of 120 MiB and 100 MiB: a month of flights is about 400 KiB, and so makes one file.
+PARTITION_BY = ("origin", "carrier")
+# A small version of 120 MiB and 100 MiB: all flights are about 5 MiB.
 MAX_FILE_BYTES = 512 * 1024
-SMALL_FILE_BYTES = 360 * 1024
-PARTITION = "month"
-
-
-Report = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Landed:
-    """One lane after one micro-batch; `file_bytes` has the size of each file that a reader reads."""
-
-    batch_id: int
-    milliseconds: float
-    file_bytes: tuple[int, ...]
-    report: Report
+SMALL_FILE_BYTES = 400 * 1024
+CATALOG = "peer"
 
 
 class Lane(Protocol):
@@ -47,128 +33,131 @@ class Lane(Protocol):
     @property
     def location(self) -> Path: ...
 
-    def write(self, batch: DataFrame, batch_id: int) -> Report:
-        """Land one micro-batch, and return what the sink tells of it; a plain sink tells nothing."""
+    @property
+    def failure(self) -> Exception | None:
+        """What the sink raised, where that is Python's own error."""
 
-    def live_file_bytes(self) -> tuple[int, ...]:
-        """Return the size of every file that makes up the table now."""
+    def start(self, stream: DataFrame, writer: DataStreamWriter) -> StreamingQuery:
+        """Start the query that lands `stream`; `writer` is its writer, with all but the sink."""
 
+    def finish(self) -> None:
+        """Return once what the sink does beside the stream has ended. Call it after the last batch."""
 
-@dataclass(frozen=True)
-class PlainLane:
-    """What most jobs do: append Parquet files to a partitioned folder."""
-
-    location: Path
-    name: str = "plain append"
-
-    def write(self, batch: DataFrame, batch_id: int) -> Report:  # noqa: ARG002 - a plain sink knows no batches
-        batch.write.partitionBy(PARTITION).mode("append").parquet(str(self.location))
-        return {}
-
-    def live_file_bytes(self) -> tuple[int, ...]:
-        return parquet_file_bytes(self.location)
-
-
-@dataclass(frozen=True)
-class IcebergLane:
-    """The same stream through `IcebergSink`."""
-
-    location: Path
-    sink: IcebergSink
-    name: str = "IcebergSink"
-
-    @classmethod
-    def at(cls, location: Path) -> IcebergLane:
-        sink = IcebergSink(
-            str(location),
-            partition_by=[PARTITION],
-            sizing=FileSizing(max_file_bytes=MAX_FILE_BYTES, small_file_bytes=SMALL_FILE_BYTES),
-        )
-        return cls(location, sink)
-
-    def write(self, batch: DataFrame, batch_id: int) -> Report:
-        self.sink(batch, batch_id)
-        return self.sink.reports[-1].to_dict()
-
-    def live_file_bytes(self) -> tuple[int, ...]:
-        files = StaticTable.from_metadata(str(newest_metadata(self.location))).inspect.data_files()
-        return tuple(files["file_size_in_bytes"].to_pylist())
+    def states(self) -> tuple[State, ...]:
+        """Return what the table was after each batch that has landed so far."""
 
 
 @dataclass
-class Run:
-    """A lane under way: what has landed so far, and what stopped it if something did."""
+class SinkLane:
+    """Our lane: `IcebergSink`."""
 
-    lane: Lane
-    landed: list[Landed] = field(default_factory=list)
+    location: Path
+    name: str = "IcebergSink"
     failure: Exception | None = None
 
+    def __post_init__(self) -> None:
+        self._sink = IcebergSink(
+            str(self.location),
+            partition_by=PARTITION_BY,
+            sizing=FileSizing(max_file_bytes=MAX_FILE_BYTES, small_file_bytes=SMALL_FILE_BYTES),
+        )
 
-class LaneFailedError(Exception):
-    """A sink raised in the middle of the stream; the cause is what it raised."""
+    def start(self, stream: DataFrame, writer: DataStreamWriter) -> StreamingQuery:  # noqa: ARG002
+        return writer.foreachBatch(_noting_failure(self, self._sink)).start()
+
+    def finish(self) -> None:
+        self._sink.finish_clustering()
+
+    def states(self) -> tuple[State, ...]:
+        return iceberg_states(self.location)
 
 
-def parquet_file_bytes(folder: Path) -> tuple[int, ...]:
-    """Return the size of every Parquet file below `folder`, those that no reader reads any more included."""
-    return tuple(path.stat().st_size for path in folder.rglob("*.parquet"))
+@dataclass
+class IcebergLane:
+    """The peer: the sink that Iceberg's runtime for Spark brings, in a catalog that is a folder."""
+
+    warehouse: Path
+    name: str = "Iceberg's sink"
+    failure: Exception | None = None
+
+    @property
+    def location(self) -> Path:
+        return self.warehouse / "demo" / "flights"
+
+    @staticmethod
+    def settings(jar: Path, warehouse: Path) -> dict[str, str]:
+        """Return what the session needs for this lane."""
+        return {
+            "spark.jars": str(jar),
+            f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+            f"spark.sql.catalog.{CATALOG}.type": "hadoop",
+            f"spark.sql.catalog.{CATALOG}.warehouse": str(warehouse),
+        }
+
+    def start(self, stream: DataFrame, writer: DataStreamWriter) -> StreamingQuery:
+        table = f"{CATALOG}.demo.flights"
+        columns = ", ".join(f"`{it.name}` {it.dataType.simpleString()}" for it in stream.schema)
+        stream.sparkSession.sql(
+            f"CREATE TABLE {table} ({columns}) USING iceberg PARTITIONED BY ({', '.join(PARTITION_BY)}) "
+            f"TBLPROPERTIES ('write.target-file-size-bytes' = '{MAX_FILE_BYTES}')"
+        )
+        # Without fanout a task may write to one partition at a time, and would have to sort its rows first.
+        return writer.format("iceberg").outputMode("append").option("fanout-enabled", "true").toTable(table)
+
+    def finish(self) -> None:
+        """Nothing runs beside this sink."""
+
+    def states(self) -> tuple[State, ...]:
+        return iceberg_states(self.location)
 
 
-def newest_metadata(location: Path) -> Path:
+@dataclass
+class ParquetLane:
+    """The peer where Iceberg's runtime cannot be downloaded: appends to a folder of Parquet files."""
+
+    location: Path
+    name: str = "plain append"
+    failure: Exception | None = None
+    _states: list[State] = field(default_factory=list)
+
+    def start(self, stream: DataFrame, writer: DataStreamWriter) -> StreamingQuery:  # noqa: ARG002
+        return writer.foreachBatch(_noting_failure(self, self._append)).start()
+
+    def _append(self, batch: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - it knows no batches
+        path = str(self.location)
+        batch.write.partitionBy(*PARTITION_BY).mode("append").parquet(path, compression="zstd")
+        sizes = [file.stat().st_size for file in self.location.rglob("*.parquet")]
+        self._states.append(State(len(sizes), sum(sizes)))
+
+    def finish(self) -> None:
+        """Nothing runs beside this sink."""
+
+    def states(self) -> tuple[State, ...]:
+        return tuple(self._states)
+
+
+def iceberg_states(location: Path) -> tuple[State, ...]:
+    """Return what the table at `location` was after each batch; nothing while there is no table yet."""
+    metadata = newest_metadata(location)
+    return () if metadata is None else states_of(json.loads(metadata.read_text()).get("snapshots", ()))
+
+
+def newest_metadata(location: Path) -> Path | None:
     """Return the metadata file of the table's newest version. The highest number is the table."""
     versions = (location / "metadata").glob("v*.metadata.json")
-    return max(versions, key=lambda path: int(path.name.removeprefix("v").split(".")[0]))
+    return max(versions, key=lambda path: int(path.name.removeprefix("v").split(".")[0]), default=None)
 
 
-def stream_through(
-    spark: SparkSession,
-    source: FlightFiles,
-    lanes: Sequence[Lane],
-    checkpoints: Path,
-    watch: Callable[[Sequence[Run]], None],
-) -> list[Run]:
-    """Stream `source` through every lane at once, one file a micro-batch, and return when all have landed it.
+def _noting_failure(
+    lane: SinkLane | ParquetLane, land: Callable[[DataFrame, int], None]
+) -> Callable[[DataFrame, int], None]:
+    """Return `land`, except that the lane keeps what it raises: Py4J would return it as pages of text."""
 
-    `watch` is called a few times a second, on the calling thread. A lane that fails stops the others:
-    LaneFailedError where its sink raised, else Spark's own error.
-    """
-    runs = [Run(lane) for lane in lanes]
-    queries = [_start(spark, source, run, checkpoints / str(number)) for number, run in enumerate(runs)]
-    try:
-        while any(query.isActive for query in queries):
-            watch(runs)
-            time.sleep(0.2)
-            for run, query in zip(runs, queries, strict=True):
-                if run.failure is not None:
-                    raise LaneFailedError(
-                        f"{run.lane.name} failed in batch {len(run.landed)}"
-                    ) from run.failure
-                if query.exception() is not None:
-                    query.awaitTermination()
-        watch(runs)
-    finally:
-        for query in queries:
-            query.stop()
-    return runs
-
-
-def _start(spark: SparkSession, source: FlightFiles, run: Run, checkpoint: Path) -> StreamingQuery:
-    def land(batch: DataFrame, batch_id: int) -> None:
-        started = time.perf_counter()
+    def noting(batch: DataFrame, batch_id: int) -> None:
         try:
-            report = run.lane.write(batch, batch_id)
+            land(batch, batch_id)
         except Exception as error:
-            # Py4J would bring it back as pages of text; the watching thread wants the error itself.
-            run.failure = error
+            lane.failure = error
             raise
-        milliseconds = (time.perf_counter() - started) * 1000
-        run.landed.append(Landed(batch_id, milliseconds, run.lane.live_file_bytes(), report))
 
-    schema = spark.read.parquet(str(source.folder)).schema
-    flights = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source.folder))
-    return (
-        flights.writeStream.queryName(run.lane.name)
-        .foreachBatch(land)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
+    return noting

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from demo.flights import FlightFiles
-    from demo.lanes import Run
+    from demo.lanes import Lane
+    from demo.states import State
 
 _BAR_WIDTH = 20
-_PLAIN_LINE_EVERY_BATCHES = 10
+_PLAIN_LINE_EVERY_BATCHES = 12
 
 
 class Progress:
@@ -27,42 +28,38 @@ class Progress:
         self._lines_drawn = 0
         self._batches_told: dict[str, int] = {}
 
-    def show(self, runs: Sequence[Run]) -> None:
+    def show(self, lanes: Sequence[Lane]) -> None:
         if self._redraws:
-            self._redraw(runs)
+            self._redraw(lanes)
         else:
-            self._tell_news(runs)
+            self._tell_news(lanes)
 
-    def _redraw(self, runs: Sequence[Run]) -> None:
+    def _redraw(self, lanes: Sequence[Lane]) -> None:
         if self._lines_drawn:
             sys.stdout.write(f"\x1b[{self._lines_drawn}A")
         # A line that wraps would be two, and the next redraw would go up too little.
         width = shutil.get_terminal_size().columns - 1
-        for run in runs:
-            sys.stdout.write(f"\x1b[2K{self._line(run, len(run.landed))[:width]}\n")
+        for lane in lanes:
+            sys.stdout.write(f"\x1b[2K{self._line(lane.name, lane.states())[:width]}\n")
         sys.stdout.flush()
-        self._lines_drawn = len(runs)
+        self._lines_drawn = len(lanes)
 
-    def _tell_news(self, runs: Sequence[Run]) -> None:
-        for run in runs:
-            told = self._batches_told.get(run.lane.name, 0)
-            last = len(self._source.rows_per_file)
-            for batches in range(told + 1, len(run.landed) + 1):
+    def _tell_news(self, lanes: Sequence[Lane]) -> None:
+        last = len(self._source.rows_per_file)
+        for lane in lanes:
+            states = lane.states()
+            for batches in range(self._batches_told.get(lane.name, 0) + 1, len(states) + 1):
                 if batches % _PLAIN_LINE_EVERY_BATCHES == 0 or batches in (1, last):
-                    print(self._line(run, batches), flush=True)
-                self._batches_told[run.lane.name] = batches
+                    print(self._line(lane.name, states[:batches]), flush=True)
+            self._batches_told[lane.name] = len(states)
 
-    def _line(self, run: Run, batches: int) -> str:
-        total = len(self._source.rows_per_file)
-        line = f"  {run.lane.name:<13} {batches:>2}/{total}"
-        if batches == 0:
+    def _line(self, name: str, states: Sequence[State]) -> str:
+        batches, total = len(states), len(self._source.rows_per_file)
+        line = f"  {name:<14} {batches:>2}/{total}"
+        if not states:
             return line
-        landed = run.landed[batches - 1]
-        rows = sum(self._source.rows_per_file[:batches])
-        files = len(landed.file_bytes)
-        mean = bytes_text(sum(landed.file_bytes) / files)
+        rows, now = sum(self._source.rows_per_file[:batches]), states[-1]
         done = _BAR_WIDTH * batches // total
         bar = "█" * done + "░" * (_BAR_WIDTH - done)
-        return (
-            f"{line} {rows:>8,} rows {files:>3} files, mean {mean:>8}, {landed.milliseconds:>5,.0f} ms {bar}"
-        )
+        mean = bytes_text(now.bytes / now.files)
+        return f"{line} {rows:>8,} rows {now.files:>5,} files, mean {mean:>7} {bar}"

@@ -1,7 +1,8 @@
-"""The notebook runs from top to bottom, and is kept in the repository without outputs."""
+"""The notebooks run from top to bottom, import what users import, and are stored without outputs."""
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import nbformat
@@ -9,22 +10,66 @@ import pytest
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOK = ROOT / "notebooks" / "flights.ipynb"
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PUBLIC = {"streaming_sink"}
+
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def test_the_notebook_is_stored_without_outputs() -> None:
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
+def test_there_is_a_quickstart_and_one_on_file_sizes() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["01_quickstart", "02_file_sizes"]
+
+
+@each_notebook
+def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
+    cells = nbformat.read(path, as_version=4).cells
     assert not [cell.id for cell in cells if cell.get("outputs") or cell.get("execution_count")]
+
+
+@each_notebook
+def test_a_notebook_imports_of_this_repository_only_what_users_import(path: Path) -> None:
+    cells = nbformat.read(path, as_version=4).cells
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    ours = {folder.name for folder in ROOT.iterdir() if folder.is_dir()}
+    assert set(_imported(code)) & ours == PUBLIC
 
 
 @pytest.mark.notebook
 @pytest.mark.slow
 @pytest.mark.spark
-def test_every_cell_of_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_quickstart_runs_and_three_readers_see_its_rows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = _run("01_quickstart", monkeypatch, tmp_path)
+    assert "rows, by pyiceberg, DuckDB and Polars alike" in said
+
+
+@pytest.mark.notebook
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_notebook_on_file_sizes_runs_and_no_table_loses_a_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = _run("02_file_sizes", monkeypatch, tmp_path)
+    assert said.count("336,776 rows") == 3
+
+
+def _run(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
+    """Run every cell, and return what the last one printed."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
     resources = {"metadata": {"path": str(ROOT)}}
     NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
-    last_words = "".join(output.get("text", "") for output in notebook.cells[-1].outputs)
-    assert last_words.count("336,776 rows") == 2
+    return "".join(output.get("text", "") for output in notebook.cells[-1].outputs)
+
+
+def _imported(code: str) -> list[str]:
+    """Return the packages that the code imports."""
+    names = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+    return [name.split(".")[0] for name in names]
