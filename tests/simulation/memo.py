@@ -1,7 +1,7 @@
 """Remembers what pyiceberg works out again for every Avro file: a schedule writes thirty of the same schemas.
 
-All of it is pure, and most of a simulated commit's time. Every table of the simulation has the same schema
-and partition spec. Nothing of `timeline` is replaced.
+All of it is pure, and most of a simulated commit's time. Every table of the simulation has the same partition
+spec, of a column whose type stays. Nothing of `timeline` is replaced.
 """
 
 from __future__ import annotations
