@@ -82,6 +82,7 @@ class IcebergLane:
         sink = IcebergSink(
             str(location),
             partition_by=[PARTITION],
+            fill="inline",  # each batch is looked at as soon as it has landed, its fills included
             sizing=FileSizing(max_file_bytes=MAX_FILE_BYTES, small_file_bytes=SMALL_FILE_BYTES),
         )
         return cls(location, sink)

@@ -17,6 +17,7 @@ from planners import (
     Arrival,
     CommitSize,
     FileContent,
+    FillPolicy,
     InsertPlan,
     PartitionKey,
     Routing,
@@ -29,6 +30,7 @@ from planners import (
 )
 from planners.forecast import forecast
 from streaming_sink.batch.profile import Profile
+from streaming_sink.batch.report import FILL
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import SinkOptions
 from timeline.names import clustering_of
@@ -139,10 +141,12 @@ def plan_batch(
     sizes = () if head is None else commit_sizes(head)
     plan = plan_inserts(
         arrivals,
-        () if head is None else _small_files(head, partitions, options.sizing.small_file_bytes, reserved),
+        ()
+        if head is None or options.fills_beside
+        else small_files(head, partitions, options.sizing.small_file_bytes, reserved),
         options.sizing,
         bytes_per_row=bytes_per_row(sizes, max_file_bytes=options.sizing.max_file_bytes),
-        policy=options.fill_policy,
+        policy=FillPolicy.NEVER if options.fills_beside else options.fill_policy,
         exact=profile is not None,
     )
     if profile is None and one_task:
@@ -178,12 +182,15 @@ def commit_sizes(head: Head) -> tuple[CommitSize, ...]:
 
 
 def _is_fill(snapshots: Sequence[Snapshot], position: int) -> bool:
-    """Return whether a replace is in one version with the append before it."""
+    """Return whether a replace filled: beside the stream, or in one version with the append before it."""
+    summary = snapshots[position].summary
+    if summary is not None and FILL in summary.additional_properties:
+        return True
     version = snapshot_version(snapshots[position])
     return position > 0 and version > 0 and snapshot_version(snapshots[position - 1]) == version
 
 
-def _small_files(
+def small_files(
     head: Head, partitions: set[PartitionKey], below_bytes: int, reserved: Mapping[str, str]
 ) -> Iterator[TableFile]:
     """Yield the files of these partitions that are small by their live bytes, and their delete files."""

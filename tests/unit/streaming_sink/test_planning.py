@@ -36,7 +36,7 @@ SCHEMA = Schema(
 BY_P = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="p"))
 MIB = 1024 * 1024
 SIZING = FileSizing(max_file_bytes=8 * MIB, small_file_bytes=7 * MIB)
-OPTIONS = sink_options("/lake/events", {"sizing": SIZING, "fill_policy": "always"})
+OPTIONS = sink_options("/lake/events", {"sizing": SIZING, "fill_policy": "always", "fill": "inline"})
 _numbers = count()
 
 
