@@ -23,7 +23,7 @@ _MUST_BE_MET = (
     "acknowledged", "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",
     "create exists_own", "create late", "create lost_reply", "deletes added", "expired file deleted",
     "failed: CheckpointRegressionError", "failed: CommitConflictError", "failed: FencedError",
-    "fork below the head", "fork or race lost, then won", "instants spoiled", "once pinned, then expired",
+    "filled beside", "fork below the head", "fork or race lost, then won", "instants spoiled", "once pinned, then expired",
     "orphan deleted", "plan cancelled", "plan claimed", "plan completed", "plan taken over", "plan timed out",
     "replace dropped", "snapshot expired", "table made again", "tagged", "takeover", "unknown",
     "version deleted", "version read in whole",
