@@ -21,7 +21,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,6 +144,7 @@ def _run(spark: SparkSession, work: Path, batches: int, result: Result) -> None:
         str(place / "table"),
         partition_by=[PARTITION_COLUMN] if result.layout == "partitioned" else [],
         sizing=FileSizing(max_file_bytes=MAX_FILE_BYTES, small_file_bytes=FILLING[result.filling]),
+        fill="inline" if FILLING[result.filling] else None,
         clustering=MODES[result.mode],
         warn_small_files=0,
     )
@@ -152,9 +152,7 @@ def _run(spark: SparkSession, work: Path, batches: int, result: Result) -> None:
     writer = stream.writeStream.foreachBatch(sink).trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
     query.awaitTermination()
-    for thread in threading.enumerate():
-        if thread.name == "clustering":  # a pass beside the stream outlives it
-            thread.join()
+    sink.finish()  # a pass beside the stream outlives it
     durations = [it["durationMs"]["addBatch"] for it in query.recentProgress if it["numInputRows"]]
     result.milliseconds.append(durations)
     paired = zip(durations, sink.reports, strict=True)

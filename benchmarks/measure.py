@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import StaticTable
 
+from timeline.properties import VERSION
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyiceberg.manifest import DataFile
     from pyiceberg.table.snapshots import Snapshot
 
-_VERSION = re.compile(r"^v([1-9][0-9]*)\.metadata\.json$")
+_VERSION_NAME = re.compile(r"^v([1-9][0-9]*)\.metadata\.json$")
 
 
 def processor_seconds() -> float:
@@ -87,7 +89,9 @@ def shape_of(location: Path, small_file_bytes: int) -> TableShape:
 
 
 def _newest_metadata(location: Path) -> Path:
-    found = [(int(m[1]), p) for p in Path(location, "metadata").iterdir() if (m := _VERSION.match(p.name))]
+    found = [
+        (int(m[1]), p) for p in Path(location, "metadata").iterdir() if (m := _VERSION_NAME.match(p.name))
+    ]
     return max(found)[1]
 
 
@@ -97,12 +101,17 @@ def _by_time(table: StaticTable) -> list[Snapshot]:
 
 def _ends_of_batches(history: list[Snapshot]) -> list[Snapshot]:
     """Leave out an append whose replace stands in the same commit: no batch ends between the two."""
-    following = [*history[1:], None]
+    following = [_version(snapshot) for snapshot in history[1:]]
     return [
         snapshot
-        for snapshot, after in zip(history, following, strict=True)
-        if after is None or after.summary is None or after.summary.operation.value != "replace"
+        for snapshot, after in zip(history, [*following, None], strict=True)
+        if after is None or after != _version(snapshot)
     ]
+
+
+def _version(snapshot: Snapshot) -> str | None:
+    """Return the version of this sink's table; None for another writer's, whose commits are one snapshot."""
+    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(VERSION)
 
 
 def _live_files(table: StaticTable, snapshot: Snapshot) -> list[DataFile]:

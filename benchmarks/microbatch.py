@@ -6,8 +6,9 @@
 Every run streams one folder of Parquet files, one batch per trigger, into a new table. Runs of the modes
 alternate, and the first batches of *every* run, ours and the peer's alike, are discarded as warm-up: they
 hold class loading, JIT compilation and the creation of the table. The figure of a batch is Spark's own
-`durationMs.addBatch` in the query's progress; both sides commit within it. Our data files and metadata are
-synced to disk before a batch is acknowledged; the peer's are not.
+`durationMs.addBatch` in the query's progress; both sides commit within it. The sum of a run is that of all
+its batches, the warm-up included, and of the wait for what still runs beside the stream at its end. Our data
+files and metadata are synced to disk before a batch is acknowledged; the peer's are not.
 
 The first batch of a new table in a new session is a figure of its own: for each of `--first-rounds` the
 benchmark starts itself anew, ours and the peer's alternating. Processor time is that of the driver, its JVM
@@ -25,6 +26,7 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -41,17 +43,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
+    from streaming_sink import IcebergSink
+
 MAX_FILE_BYTES = 16 * 1024 * 1024
 SMALL_FILE_BYTES = 13 * 1024 * 1024
 PEER = "iceberg"
 OURS: dict[str, dict[str, Any]] = {
-    "amortized": {"fill_policy": "amortized"},
-    "always": {"fill_policy": "always"},
+    "amortized": {"fill_policy": "amortized", "fill": "inline"},
+    "beside": {"fill_policy": "amortized", "fill": "beside"},
+    "always": {"fill_policy": "always", "fill": "inline"},
     "never": {"fill_policy": "never"},
     "limit 0": {"small_file_bytes": 0},
     "bulk_insert": {"operation": "bulk_insert"},
 }
-DEFAULT = "amortized"
+DEFAULT = "beside"
 LAYOUTS = ("unpartitioned", "partitioned")
 _WARM_UP_BATCHES = 5
 
@@ -89,6 +94,8 @@ class Result:
     """addBatch per batch, a list per run, warm-up included."""
     processor_ms: list[float] = field(default_factory=list)
     """Of the whole run, per batch; one figure a run."""
+    drained: list[int] = field(default_factory=list)
+    """Milliseconds of `sink.finish()` after a run, one for each."""
     shape: TableShape | None = None
 
     @property
@@ -105,8 +112,12 @@ class Result:
 
     @property
     def total(self) -> float:
-        """The sum of all batches of a run, the first ones included; the median of the runs."""
-        return statistics.median(map(sum, self.milliseconds))
+        """Milliseconds of all batches of a run, the first ones included, and of what was drained after them;
+        the median of the runs.
+        """
+        return statistics.median(
+            sum(run) + end for run, end in zip(self.milliseconds, self.drained, strict=True)
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -202,11 +213,15 @@ def _run(spark: SparkSession, work: Path, source: Path, load: Workload, result: 
     before = processor_seconds()
     if result.mode == PEER:
         location = work / "warehouse" / "bench" / place.name
-        query = _start_peer(spark, stream, place, partition_by)
+        sink, query = None, _start_peer(spark, stream, place, partition_by)
     else:
         location = place / "table"
-        query = _start_ours(stream, place, location, partition_by, dict(OURS[result.mode]))
+        sink, query = _start_ours(stream, place, location, partition_by, dict(OURS[result.mode]))
     query.awaitTermination()
+    began = perf_counter()
+    if sink is not None:
+        sink.finish()
+    result.drained.append(round((perf_counter() - began) * 1000))
     processor_ms = (processor_seconds() - before) * 1000
     durations = [
         progress["durationMs"]["addBatch"] for progress in query.recentProgress if progress["numInputRows"]
@@ -225,7 +240,7 @@ def _run(spark: SparkSession, work: Path, source: Path, load: Workload, result: 
 
 def _start_ours(
     stream: DataFrame, place: Path, location: Path, partition_by: list[str], mode: dict[str, Any]
-) -> StreamingQuery:
+) -> tuple[IcebergSink, StreamingQuery]:
     from streaming_sink import FileSizing, IcebergSink
 
     sizing = FileSizing(
@@ -233,7 +248,7 @@ def _start_ours(
     )
     sink = IcebergSink(str(location), partition_by=partition_by, sizing=sizing, **mode)
     writer = stream.writeStream.foreachBatch(sink).trigger(availableNow=True)
-    return writer.option("checkpointLocation", str(place / "checkpoint")).start()
+    return sink, writer.option("checkpointLocation", str(place / "checkpoint")).start()
 
 
 def _start_peer(
@@ -265,9 +280,9 @@ def markdown(results: list[Result]) -> str:
     """Return the results as a table; the ratio is to the peer's median on the same stream."""
     peers = {(r.layout, r.rows_per_batch): r.median for r in results if r.mode == PEER}
     lines = [
-        "| rows a batch | layout | mode | median ms | p95 ms | ÷ Iceberg | CPU ms | files | mean MiB | "
-        "bytes ≥ limit | most small files | written ÷ kept |",
-        "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| rows a batch | layout | mode | median ms | p95 ms | sum s | ÷ Iceberg | CPU ms | files | "
+        "mean MiB | bytes ≥ limit | most small files | written ÷ kept |",
+        "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for r in results:
         assert r.shape is not None
@@ -278,6 +293,7 @@ def markdown(results: list[Result]) -> str:
             r.mode,
             f"{r.median:.0f}",
             f"{r.p95:.0f}",
+            f"{r.total / 1000:.1f}",
             "" if peer is None else f"{r.median / peer:.2f}",
             f"{statistics.median(r.processor_ms):.0f}",
             str(r.shape.files),

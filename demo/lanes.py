@@ -66,7 +66,7 @@ class SinkLane:
         return writer.foreachBatch(_noting_failure(self, self._sink)).start()
 
     def finish(self) -> None:
-        self._sink.finish_clustering()
+        self._sink.finish()
 
     def states(self) -> tuple[State, ...]:
         return iceberg_states(self.location)

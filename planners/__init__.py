@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from planners.clustering.sort_fields import SortField
     from planners.clustering.strategies import Strategy
     from planners.coalesced import has_room, plan_coalesced, tasks_that_fit
+    from planners.fills import FillPlan, PlannedFill, plan_fills
     from planners.forecast import HISTORY_BATCHES, forecast_error
-    from planners.inserts import SMALL_FILES_AT_MOST, FillPolicy, plan_inserts
+    from planners.inserts import plan_inserts
     from planners.model import (
         Arrival,
         Bucket,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         bytes_per_row,
         parse_bytes,
     )
+    from planners.small_files import SMALL_FILES_AT_MOST, FillPolicy
 
 # No name may also be a module's: importing the module would put it in the name's place.
 _WHERE = {
@@ -52,7 +54,7 @@ _WHERE = {
     "HISTORY_BATCHES": "planners.forecast",
     "HISTORY_COMMITS": "planners.sizing",
     "SLOTS": "planners.routing",
-    "SMALL_FILES_AT_MOST": "planners.inserts",
+    "SMALL_FILES_AT_MOST": "planners.small_files",
     "All": "planners.clustering.policy",
     "Arrival": "planners.model",
     "Bucket": "planners.model",
@@ -66,11 +68,13 @@ _WHERE = {
     "Decision": "planners.model",
     "FileContent": "planners.model",
     "FileSizing": "planners.sizing",
-    "FillPolicy": "planners.inserts",
+    "FillPlan": "planners.fills",
+    "FillPolicy": "planners.small_files",
     "HotRoute": "planners.routing",
     "InsertPlan": "planners.model",
     "PartitionKey": "planners.model",
     "PlanStrategy": "planners.clustering.policy",
+    "PlannedFill": "planners.fills",
     "RecentPartitions": "planners.clustering.selection",
     "Routing": "planners.routing",
     "SelectedPartitions": "planners.clustering.selection",
@@ -85,6 +89,7 @@ _WHERE = {
     "parse_bytes": "planners.sizing",
     "plan_clustering": "planners.clustering.planner",
     "plan_coalesced": "planners.coalesced",
+    "plan_fills": "planners.fills",
     "plan_inserts": "planners.inserts",
     "plan_strategy": "planners.clustering.selection",
     "route_shuffled": "planners.routing",
@@ -111,11 +116,13 @@ __all__ = [
     "Decision",
     "FileContent",
     "FileSizing",
+    "FillPlan",
     "FillPolicy",
     "HotRoute",
     "InsertPlan",
     "PartitionKey",
     "PlanStrategy",
+    "PlannedFill",
     "RecentPartitions",
     "Routing",
     "SelectedPartitions",
@@ -130,6 +137,7 @@ __all__ = [
     "parse_bytes",
     "plan_clustering",
     "plan_coalesced",
+    "plan_fills",
     "plan_inserts",
     "plan_strategy",
     "route_shuffled",

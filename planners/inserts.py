@@ -40,36 +40,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from fractions import Fraction
 
-from planners.model import (
-    Arrival,
-    Bucket,
-    Decision,
-    InsertPlan,
-    PartitionKey,
-    TableFile,
-    Verdict,
-    describe_deletes,
-)
+from planners.model import Arrival, Bucket, Decision, InsertPlan, PartitionKey, TableFile, Verdict
 from planners.partitions import comparable, sort_key
 from planners.sizing import FileSizing
-
-SMALL_FILES_AT_MOST = 8
-"""The bound on small files in a partition after any batch, under `FillPolicy.AMORTIZED`."""
+from planners.small_files import (
+    SMALL_FILES_AT_MOST,
+    FillPolicy,
+    aim_bytes,
+    best_repaid,
+    by_size,
+    largest_that_fit,
+    refusal,
+)
 
 SLACK = 32
 """The last bucket that a task has of a partition may outgrow its planned rows by one part in this many, even
 where that goes beyond the maximum size."""
-
-
-class FillPolicy(str, Enum):
-    """Which small files are filled: see the module's docstring for what each promises."""
-
-    ALWAYS = "always"
-    AMORTIZED = "amortized"
-    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +65,19 @@ class _Cuts:
 
     max_bytes: int
     small_bytes: int
+    aim_bytes: int
     bytes_per_row: int
     rows_per_file: int
     even_splits: bool
     exact: bool
 
-    @property
-    def aim_bytes(self) -> int:
-        return self.small_bytes + (self.max_bytes - self.small_bytes) // 8
-
     def room(self, filled_bytes: int) -> int:
         """Return the rows that fit into a file beside these bytes."""
         return (self.max_bytes - filled_bytes) // self.bytes_per_row
+
+    def bytes_beside(self, rows: int) -> int:
+        """Return the bytes that fit into a file beside these rows."""
+        return self.max_bytes - rows * self.bytes_per_row
 
     def rows_for(self, missing_bytes: int) -> int:
         """Return the least number of rows that has these bytes, and at least 1."""
@@ -152,6 +140,7 @@ def plan_inserts(
     cuts = _Cuts(
         max_bytes=sizing.max_file_bytes,
         small_bytes=sizing.small_file_bytes,
+        aim_bytes=aim_bytes(sizing),
         bytes_per_row=bytes_per_row,
         rows_per_file=min(fitting, sizing.rows_per_new_file or fitting),
         even_splits=sizing.rows_per_new_file is None,
@@ -171,7 +160,7 @@ def plan_inserts(
     decisions: list[Decision] = []
     for partition in sorted(incoming.keys() | existing.keys(), key=sort_key):
         rows = incoming.get(partition, 0)
-        live = sorted(existing.get(partition, ()), key=lambda file: (file.bytes, file.path))
+        live = sorted(existing.get(partition, ()), key=by_size)
         refused = {file.path: reason for file in live if (reason := _refusal(file, cuts)) is not None}
         small = [file for file in live if file.path not in refused]
         fills, kept_reason = _fills(small, rows, cuts, policy)
@@ -194,23 +183,9 @@ def plan_inserts(
 
 def _refusal(file: TableFile, cuts: _Cuts) -> str | None:
     """Return why this file is never filled, or None if it is small and may be."""
-    if cuts.small_bytes == 0:
-        return "filling is off"
-    if (deletes := describe_deletes(file)) is not None:
-        return deletes
-    if file.bytes >= cuts.small_bytes:
-        return f"at or above the small limit of {cuts.small_bytes:,} bytes"
-    if file.reserved_by is not None:
-        return f"reserved by plan {file.reserved_by}"
-    if file.sorted:
-        return "carries a sort order"
-    if file.encryption is not None:
-        return "is encrypted"
-    if file.other_spec:
-        return "has another partition spec"
-    if cuts.room(file.bytes) < 1:
-        return "no room for one more row"
-    return None
+    if (reason := refusal(file, cuts.small_bytes)) is not None:
+        return reason
+    return "no room for one more row" if cuts.room(file.bytes) < 1 else None
 
 
 def _joined(bucket: Bucket) -> str:
@@ -249,9 +224,9 @@ def _amortized(small: Sequence[TableFile], rows: int, cuts: _Cuts) -> tuple[list
     if tail * cuts.bytes_per_row >= cuts.aim_bytes:
         tail = 0
     if tail and (cuts.exact or not crowded):
-        together, have = _largest_that_fit(small, tail, cuts)
+        together, have = largest_that_fit(small, cuts.bytes_beside(tail))
         if have + tail * cuts.bytes_per_row < cuts.aim_bytes:
-            together, have = _largest_that_fit(small, 1, cuts)
+            together, have = largest_that_fit(small, cuts.bytes_beside(1))
         reached = have + tail * cuts.bytes_per_row
         if reached >= cuts.aim_bytes:
             joining = min(tail, cuts.room(have))
@@ -269,31 +244,10 @@ def _amortized(small: Sequence[TableFile], rows: int, cuts: _Cuts) -> tuple[list
     return [], reason
 
 
-def _largest_that_fit(small: Sequence[TableFile], rows: int, cuts: _Cuts) -> tuple[list[TableFile], int]:
-    """Return the small files, largest first, that fit into one file beside these rows, and their bytes."""
-    together: list[TableFile] = []
-    have = 0
-    for file in reversed(small):
-        if cuts.room(have + file.bytes) >= rows:
-            together.append(file)
-            have += file.bytes
-    return together, have
-
-
 def _best_repaid(small: Sequence[TableFile], cuts: _Cuts) -> tuple[list[TableFile], int]:
     """Return what a crowded partition merges: a full file's worth, else the files that repay it best."""
-    together, have = _largest_that_fit(small, 1, cuts)
+    together, have = largest_that_fit(small, cuts.bytes_beside(1))
     if have >= cuts.small_bytes:
         return together, have
-    choices = []
-    below = small[0].bytes
-    for count, largest in enumerate(small[1:], start=2):
-        if cuts.room(below + largest.bytes) < 1:
-            break
-        if len(small) - count < SMALL_FILES_AT_MOST:
-            choices.append((Fraction(largest.bytes, max(1, below)), -count, below + largest.bytes))
-        below += largest.bytes
-    if not choices:
-        return [small[0]], small[0].bytes
-    _, negative_count, have = min(choices)
-    return list(small[:-negative_count]), have
+    repaid = best_repaid(small, cuts.bytes_beside(1), SMALL_FILES_AT_MOST - 1)
+    return repaid or ([small[0]], small[0].bytes)

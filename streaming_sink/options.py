@@ -16,6 +16,8 @@ from timeline.properties import check_properties
 from timeline.stores import StorageOptions
 
 OPERATIONS = ("insert", "bulk_insert")
+FILLS = ("beside", "inline")
+DEFAULT_FILL = "beside"
 WARN_SMALL_FILES = 100
 """Filling leaves at most eight small files in a partition, so ten times as many need attention."""
 _RESERVED = frozenset(
@@ -58,6 +60,7 @@ class SinkOptions:
     partition_by: tuple[str, ...] = ()
     sizing: FileSizing = field(default_factory=FileSizing)
     fill_policy: FillPolicy = FillPolicy.AMORTIZED
+    fill: str = DEFAULT_FILL
     operation: str = "insert"
     app_id: str | None = None
     takeover_from: str | None = None
@@ -74,8 +77,18 @@ class SinkOptions:
 
     @property
     def fills(self) -> bool:
-        """Whether new rows join small files."""
+        """Whether small files are merged, in a batch or beside the stream."""
         return not self.bulk and self.fill_policy is not FillPolicy.NEVER and self.sizing.small_file_bytes > 0
+
+    @property
+    def fills_inline(self) -> bool:
+        """Whether new rows join small files."""
+        return self.fills and self.fill == "inline"
+
+    @property
+    def fills_beside(self) -> bool:
+        """Whether small files are merged beside the stream, and never with new rows."""
+        return self.fills and self.fill == "beside"
 
     @property
     def small_below_bytes(self) -> int:
@@ -122,6 +135,7 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
     if operation not in OPERATIONS:
         near = _nearest(str(operation), OPERATIONS)
         raise ValueError(f"operation must be one of {', '.join(OPERATIONS)}, not {operation!r}{near}")
+    values["fill"] = _fill(values)
     for name in ("app_id", "takeover_from"):
         value = values.get(name)
         if value is not None and not (isinstance(value, str) and value.strip()):
@@ -215,6 +229,26 @@ def _fill_policy(value: object) -> FillPolicy:
         raise ValueError(
             f"fill_policy must be one of {', '.join(names)}, not {value!r}{_nearest(str(value), names)}"
         ) from None
+
+
+def _fill(values: Mapping[str, Any]) -> str:
+    """Return where small files are merged. ValueError where the caller says it, and nothing is merged."""
+    fill = values.get("fill")
+    if fill is None:
+        return DEFAULT_FILL
+    if fill not in FILLS:
+        raise ValueError(f"fill must be one of {', '.join(FILLS)}, not {fill!r}{_nearest(str(fill), FILLS)}")
+    for contrary, said in (
+        (values["operation"] == "bulk_insert", 'operation="bulk_insert"'),
+        (values["fill_policy"] is FillPolicy.NEVER, 'fill_policy="never"'),
+        (values["sizing"].small_file_bytes == 0, "small_file_bytes=0"),
+    ):
+        if contrary:
+            raise ValueError(
+                f"fill says where small files are merged, and {said} merges none: leave one of them out:"
+                f" fill={fill!r}"
+            )
+    return str(fill)
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

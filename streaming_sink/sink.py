@@ -33,7 +33,8 @@ class IcebergSink:
     Called with a batch, it returns once the batch's rows are durable and part of the table, exactly once: a
     batch that was committed before (a replay after a crash) is skipped. The table is created from the first
     batch that has rows. Files are right-sized as they are written (`sizing`, `fill_policy`); any number of
-    sinks and processes may write to one table.
+    sinks and processes may write to one table. `fill` says where small files are merged: "inline", by the
+    tasks of a batch, in its commit; "beside" the stream, after the commit, in a commit of its own.
 
     `partition_by` lists Iceberg transforms: "region", "day(event_time)", "bucket(16, user_id)", …; the table
     is created with them, and they must equal the table's afterwards. `operation="bulk_insert"` writes one
@@ -64,6 +65,7 @@ class IcebergSink:
         partition_by: Sequence[str] = (),
         sizing: FileSizing | None = None,
         fill_policy: str = "amortized",
+        fill: str | None = None,
         operation: str = "insert",
         app_id: str | None = None,
         takeover_from: str | None = None,
@@ -81,6 +83,7 @@ class IcebergSink:
                 partition_by=partition_by,
                 sizing=FileSizing() if sizing is None else sizing,
                 fill_policy=fill_policy,
+                fill=fill,
                 operation=operation,
                 app_id=app_id,
                 takeover_from=takeover_from,
@@ -121,15 +124,16 @@ class IcebergSink:
         """
         return tuple(self._reports)
 
-    def finish_clustering(self, timeout_seconds: float | None = None) -> str:
-        """Wait until the running pass of `AsyncClustering` has ended; return its result, "" if none was
-        running. Call it at the end of a job: `spark.stop()` would interrupt the pass.
+    def finish(self, timeout_seconds: float | None = None) -> str:
+        """Wait until the passes beside the stream have ended: fills, and those of `AsyncClustering`. Return
+        the results that no report has, "" if there are none. Call it at the end of a job: `spark.stop()`
+        would interrupt a pass, whose files then wait for a later batch.
 
-        TimeoutError if the pass takes longer than so many seconds (None: no limit); the pass continues. On
-        Spark Connect a pass runs in the query's process on the server and ends with it, so there is nothing
-        to wait for here; a later pass takes over the interrupted plan once its heartbeat has stopped.
+        TimeoutError if a pass takes longer than so many seconds (None: no limit); the pass continues. On
+        Spark Connect passes run in the query's process on the server and end with it, so there is nothing to
+        wait for here.
         """
-        return self._landing.clusterer.finish(timeout_seconds)
+        return self._landing.maintenance.finish(timeout_seconds)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Land one micro-batch. Spark calls this once a micro-batch, and again after a failure or restart."""

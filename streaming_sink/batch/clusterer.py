@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from planners import PartitionKey
+from streaming_sink.batch.beside import PassesBeside
 from streaming_sink.batch.small_files import SmallFiles, count_small_files
 from streaming_sink.batch.steps import Steps
 from streaming_sink.clustering.inline import AsyncClustering, InlineClustering, run_pass
@@ -28,6 +26,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("streaming_sink")
 
 
+_Request = tuple[InlineClustering, "SparkSession"]
+
+
 class Clusterer:
     """Runs the passes of one sink, one at a time: in a batch (when due, or with too many small files), or in
     a thread.
@@ -36,8 +37,7 @@ class Clusterer:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._watch = Watch(SYSTEM)
-        self._thread: threading.Thread | None = None
-        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._passes = PassesBeside[_Request]("clustering", self._run_beside)
 
     def after_commit(
         self,
@@ -56,12 +56,11 @@ class Clusterer:
         asked = self._options.clustering
         if asked is None:
             return ""
-        summaries = self._ended_passes()
+        summaries = self._passes.ended()
         if crowd := self._crowd(asked, table.head, touched):
             with steps("cluster"):
-                if self._thread is not None:  # it may already be rewriting these small files
-                    self._thread.join()
-                    summaries += self._ended_passes()
+                self._passes.wait()  # the running one may already be rewriting these small files
+                summaries += self._passes.ended()
                 ran = run_pass(asked, session, table, reservations, self._watch)
             summaries.append(f"{crowd}, more than when_small_files={asked.when_small_files:,}, so now: {ran}")
         elif asked.is_due(table.head):
@@ -69,18 +68,12 @@ class Clusterer:
                 summaries.append(self._run_or_start(asked, session, table, reservations))
         return "; ".join(summaries)
 
-    def finish(self, timeout_seconds: float | None) -> str:
-        """Wait for the pass beside the stream; return its summary unless that was returned before, "" for
-        none. TimeoutError if it takes longer.
+    def finish(self, timeout_seconds: float | None) -> list[str]:
+        """Wait for the pass beside the stream; return its summary unless that was returned before.
+        TimeoutError if it takes longer.
         """
-        if self._thread is not None:
-            self._thread.join(timeout_seconds)
-            if self._thread.is_alive():
-                raise TimeoutError(
-                    f"the clustering pass is still running after {timeout_seconds} s, and continues; wait"
-                    f" longer, or stop Spark: the rest of it is planned again: {self._options.location}"
-                )
-        return "; ".join(self._ended_passes())
+        self._passes.wait(timeout_seconds)
+        return self._passes.ended()
 
     def _crowd(
         self, asked: InlineClustering, head: Head, touched: Collection[PartitionKey]
@@ -96,24 +89,13 @@ class Clusterer:
     ) -> str:
         if not isinstance(asked, AsyncClustering):
             return run_pass(asked, session, table, reservations, self._watch)
-        if self._thread is not None and self._thread.is_alive():
+        if self._passes.is_running:
             return "clustering: the previous pass is still running"
-        # Not a daemon thread: a process that ends waits for a pass that has started.
-        self._thread = threading.Thread(
-            target=self._run_beside_the_stream, args=(asked, session), name="clustering"
-        )
-        self._thread.start()
+        self._passes.ask((asked, session))
         return "clustering: started beside the stream"
 
-    def _ended_passes(self) -> list[str]:
-        """Return, once each, the summaries of the passes beside the stream that have ended."""
-        summaries = []
-        with suppress(queue.Empty):
-            while True:
-                summaries.append(self._ended.get_nowait())
-        return summaries
-
-    def _run_beside_the_stream(self, asked: InlineClustering, session: SparkSession) -> None:
+    def _run_beside(self, requests: Sequence[_Request]) -> str:
+        [(asked, session)] = requests
         # A `Table` is not safe for use by two threads, so this thread opens its own.
         try:
             table = open_table(self._options.location, self._options.storage_options)
@@ -122,6 +104,5 @@ class Clusterer:
                 f"clustering failed, and is tried again when it is due: {type(failure).__name__}: {failure}"
             )
             _LOG.warning("%s", problem, exc_info=failure)
-            self._ended.put(problem)
-            return
-        self._ended.put(run_pass(asked, session, table, Reservations(table.store), self._watch))
+            return problem
+        return run_pass(asked, session, table, Reservations(table.store), self._watch)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 
-from planners.model import PartitionKey
 from streaming_sink.batch import outcomes
-from streaming_sink.batch.clusterer import Clusterer
+from streaming_sink.batch.maintenance import Maintenance
 from streaming_sink.batch.planning import Experience, Planned
 from streaming_sink.batch.prepare import prepared
 from streaming_sink.batch.report import EPOCH_ID, QUERY_ID, BatchReport
-from streaming_sink.batch.small_files import SmallFiles, count_small_files
 from streaming_sink.batch.steps import Steps
 from streaming_sink.batch.target import Destination, Target, is_committed
 from streaming_sink.batch.writer import WriteJob, WriteResult, write
@@ -55,7 +52,7 @@ class Landing:
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
-        self.clusterer = Clusterer(options)
+        self.maintenance = Maintenance(options)
         self._destination = Destination(options)
         self._runs: dict[Run, _RunState] = {}
 
@@ -116,6 +113,7 @@ class Landing:
                 draft = outcomes.written(transaction, result, planned, target, steps)
                 with steps("commit"):
                     table = target.table or self._destination.create(target)
+                    self.maintenance.catch_up(table)
                     committed = self._commit(table, target, result, transaction, draft)
                 break
             except CommitConflictError as conflict:
@@ -138,8 +136,10 @@ class Landing:
         state.epoch = committed.epoch
         state.experience.add(result, planned, steps.seconds("write"), cores)
         touched = {file.partition for file in result.new}
-        clustering, small = self._maintain(session, table, touched, steps)
-        return outcomes.committed(draft, committed, small, self.options, clustering, steps)
+        maintained = self.maintenance.after_commit(
+            session, table, self._destination.reservations, touched, steps
+        )
+        return outcomes.committed(draft, committed, maintained, self.options, steps)
 
     def _write_job(self, target: Target, planned: Planned, transaction: Transaction) -> WriteJob:
         # The time in the files' names follows the table's, since the garbage fence compares the two (R6).
@@ -182,31 +182,14 @@ class Landing:
         updates = {key: value for key, value in wanted.items() if stored.get(key) != value}
         return [SetProperties(updates)] if updates else []
 
-    def _maintain(
-        self, session: SparkSession, table: Table, touched: Collection[PartitionKey], steps: Steps
-    ) -> tuple[str, SmallFiles]:
-        """Cluster where that is due, and count small files. The batch is committed: a failure here is
-        reported, and is no error of the batch.
-        """
-        clustering = ""
-        try:
-            clustering = self.clusterer.after_commit(
-                session, table, self._destination.reservations, touched, steps
-            )
-            return clustering, count_small_files(table.head, touched, self.options.small_below_bytes)
-        except Exception as failure:  # noqa: BLE001 - the batch is committed, so no failure may raise
-            problem = f"maintenance after the commit failed: {type(failure).__name__}: {failure}"
-            _LOG.warning("the batch is committed; %s", problem, exc_info=failure)
-            return "; ".join(text for text in (clustering, problem) if text), SmallFiles()
-
     def _skip(
         self, session: SparkSession, transaction: Transaction, table: Table, steps: Steps
     ) -> BatchReport:
         """Complete what a crash may have cut off after the batch's commit; nothing else is left to do."""
         with steps("commit"):
             table.tidy()
-        clustering = self.clusterer.after_commit(session, table, self._destination.reservations, (), steps)
-        return outcomes.skipped(transaction, table, clustering, steps)
+        maintained = self.maintenance.after_commit(session, table, self._destination.reservations, (), steps)
+        return outcomes.skipped(transaction, table, maintained, steps)
 
     def _check_clustering(self, target: Target, state: _RunState) -> None:
         """Raise ValueError at a run's first batch for a sort column that the table does not have."""

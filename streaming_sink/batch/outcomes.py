@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from streaming_sink.batch.maintenance import Maintained
 from streaming_sink.batch.planning import Planned
 from streaming_sink.batch.report import BatchReport
-from streaming_sink.batch.small_files import SmallFiles, warning
+from streaming_sink.batch.small_files import warning
 from streaming_sink.batch.steps import Steps
 from streaming_sink.batch.target import Target
 from streaming_sink.batch.writer import WriteResult
@@ -25,14 +26,15 @@ def empty(transaction: Transaction, steps: Steps) -> BatchReport:
     )
 
 
-def skipped(transaction: Transaction, table: Table, clustering: str, steps: Steps) -> BatchReport:
+def skipped(transaction: Transaction, table: Table, maintained: Maintained, steps: Steps) -> BatchReport:
     return BatchReport(
         app_id=transaction.app_id,
         batch_id=transaction.batch,
         outcome="skipped",
         why="the batch was committed before; this was a replay",
         version=table.head.number,
-        clustering=clustering,
+        clustering=maintained.clustering,
+        filling=maintained.filling,
         milliseconds=steps.milliseconds,
     )
 
@@ -68,9 +70,8 @@ def written(
 def committed(
     draft: BatchReport,
     commit: Committed,
-    small: SmallFiles,
+    maintained: Maintained,
     options: SinkOptions,
-    clustering: str,
     steps: Steps,
 ) -> BatchReport:
     """Return the report of `written`, completed with the result of the commit."""
@@ -90,8 +91,9 @@ def committed(
         deleted_files=len(commit.deleted.files),
         deleted_bytes=commit.deleted.bytes,
         dropped_fills=draft.dropped_fills + len(commit.dropped),
-        clustering=clustering,
-        small_files=small.files,
-        warning=warning(small, options),
+        clustering=maintained.clustering,
+        filling=maintained.filling,
+        small_files=maintained.small.files,
+        warning=warning(maintained.small, options),
         milliseconds=steps.milliseconds,
     )

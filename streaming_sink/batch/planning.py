@@ -18,6 +18,7 @@ from planners import (
     Arrival,
     CommitSize,
     FileContent,
+    FillPolicy,
     InsertPlan,
     PartitionKey,
     Routing,
@@ -33,6 +34,7 @@ from planners import (
 )
 from planners.forecast import forecast
 from streaming_sink.batch.profile import Profile
+from streaming_sink.batch.report import FILL
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import SinkOptions
 from timeline.names import clustering_of
@@ -123,7 +125,7 @@ def needs_counting(expected: tuple[Arrival, ...] | None, head: Head | None, opti
     """Return whether a batch is counted: nothing says what to expect, and there are small files to fill.
     Reads no file but manifests.
     """
-    if expected is not None or head is None or not options.fills:
+    if expected is not None or head is None or not options.fills_inline:
         return False
     return any(True for _ in head.files_below(options.sizing.small_file_bytes))
 
@@ -172,19 +174,22 @@ def plan_batch(
     sizing = options.sizing
     sizes = () if head is None else commit_sizes(head)
     width = bytes_per_row(sizes, max_file_bytes=sizing.max_file_bytes)
-    files = () if head is None else tuple(_small_files(head, partitions, sizing.small_file_bytes, reserved))
+    files = (
+        ()
+        if head is None or not options.fills_inline
+        else tuple(small_files(head, partitions, sizing.small_file_bytes, reserved))
+    )
+    policy = options.fill_policy if options.fills_inline else FillPolicy.NEVER
     plan = plan_inserts(
-        arrivals, files, sizing, bytes_per_row=width, policy=options.fill_policy, exact=profile is not None
+        arrivals, files, sizing, bytes_per_row=width, policy=policy, exact=profile is not None
     )
     tasks = _coalesced_tasks(
         arrivals, profile, parallelism, plan.rows_per_new_file, sizing.small_file_bytes // width, experience
     )
     if tasks == 1:
         routing = route_single(plan)
-    elif tasks is not None and (not options.fills or has_room(files, sizing)):
-        plan, routing = plan_coalesced(
-            arrivals, files, sizing, tasks, bytes_per_row=width, policy=options.fill_policy
-        )
+    elif tasks is not None and has_room(files, sizing):
+        plan, routing = plan_coalesced(arrivals, files, sizing, tasks, bytes_per_row=width, policy=policy)
     else:
         rows_per_task = max(1, plan.rows_per_new_file // _SHARES_OF_A_FILE)
         routing = route_shuffled(plan, parallelism=parallelism, rows_per_task=rows_per_task)
@@ -245,12 +250,15 @@ def commit_sizes(head: Head) -> tuple[CommitSize, ...]:
 
 
 def _is_fill(snapshots: Sequence[Snapshot], position: int) -> bool:
-    """Return whether a replace is in one version with the append before it."""
+    """Return whether a replace filled: beside the stream, or in one version with the append before it."""
+    summary = snapshots[position].summary
+    if summary is not None and FILL in summary.additional_properties:
+        return True
     version = snapshot_version(snapshots[position])
     return position > 0 and version > 0 and snapshot_version(snapshots[position - 1]) == version
 
 
-def _small_files(
+def small_files(
     head: Head, partitions: set[PartitionKey], below_bytes: int, reserved: Mapping[str, str]
 ) -> Iterator[TableFile]:
     """Yield the files of these partitions that are small by their live bytes, and their delete files."""

@@ -15,6 +15,8 @@ from timeline.versions.head import Head
 _PREFIX = "streaming-sink.batch."
 QUERY_ID = "spark.sql.streaming.queryId"
 EPOCH_ID = "spark.sql.streaming.epochId"
+FILL = "streaming-sink.fill"
+"""In the summary of a replace that filled beside the stream: it is in no version with an append."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +65,14 @@ class BatchReport:
     """The result of the clustering pass that was due after this batch, or why it failed; empty if none was
     due. Not stored in the table.
     """
+    filling: str = ""
+    """The results of the passes that filled beside the stream and ended since the batch before, or why they
+    failed. Not stored in the table.
+    """
     attempts: int = 0
     milliseconds: Mapping[str, int] = field(default_factory=dict)
-    """Step → milliseconds: head, profile, plan, write, commit, cluster if a pass was due, and total."""
+    """Step → milliseconds: head, profile, plan, write, commit, cluster if a pass was due, fill if the batch
+    waited for one, and total."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that `json.dumps` takes."""
@@ -89,12 +96,13 @@ class BatchReport:
             else ""
         )
         clustering = f"; {self.clustering}" if self.clustering else ""
+        filling = f"; {self.filling}" if self.filling else ""
         why = f": {self.why}" if self.why else ""
         warning = f"; warning: {self.warning}" if self.warning else ""
         return (
             f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
             f" {self.new_files} files ({size_text(self.new_bytes)}){filled}, by {self.planned_by} and"
-            f" {self.route}{retried}{expired}{deleted}{clustering} [ms {steps}]{why}{warning}"
+            f" {self.route}{retried}{expired}{deleted}{clustering}{filling} [ms {steps}]{why}{warning}"
         )
 
     def to_summary(self) -> dict[str, str]:

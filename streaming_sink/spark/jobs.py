@@ -14,6 +14,17 @@ def is_connect(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
+def is_stopped(session: SparkSession) -> bool:
+    """Return whether the session can run no more jobs: it was stopped, or its JVM was."""
+    if is_connect(session):
+        return bool(session.is_stopped)  # type: ignore[attr-defined]
+    context = session.sparkContext._jsc  # noqa: SLF001 - says it in no other way
+    try:
+        return context is None or bool(context.sc().isStopped())
+    except Exception:  # noqa: BLE001 - Py4J raises all kinds where there is no JVM
+        return True
+
+
 @contextmanager
 def described(session: SparkSession, text: str) -> Iterator[None]:
     """Make the jobs of the block readable in Spark's UI: by description on classic, by tag on Connect."""

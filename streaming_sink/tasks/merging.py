@@ -16,7 +16,7 @@ from streaming_sink.tasks.leaves import FIELD_ID
 from streaming_sink.tasks.results import Merge, MergeSkipped, WrittenFile
 from streaming_sink.tasks.task_state import TaskState
 
-_GROUP_BYTES = 64 * 1024 * 1024
+MERGE_GROUP_BYTES = 64 * 1024 * 1024
 """Arrow bytes of a row group of a merged file. With the batches that feed it, this is what a merge holds."""
 
 
@@ -35,10 +35,11 @@ def merge(
     """
     job = task.job
     file = task.open_file(path, DictionaryChoice(task.columns))
-    output = GroupedFile(file, min(job.parquet.row_group_bytes, _GROUP_BYTES))
+    output = GroupedFile(file, min(job.parquet.row_group_bytes, MERGE_GROUP_BYTES))
     try:
-        for batch in _rows_of_inputs(job, bucket):
-            output.write(batch)
+        for input_path in bucket.inputs:
+            for batch in rows_of_small_file(job, input_path):
+                output.write(batch)
     except DataFileError as unfit:
         file.abort()
         task.open_files.discard(file)
@@ -55,15 +56,16 @@ def merge(
     return Merge(bucket.inputs, new.path, merged)
 
 
-def _rows_of_inputs(job: WorkerJob, bucket: Bucket) -> Iterator[pa.RecordBatch]:
-    for path in bucket.inputs:
-        with open_data_file(job.store, path, "a file to fill") as file:
-            for field in job.partition_by:
-                top = job.schema.field(field.source[0])
-                if top.metadata[FIELD_ID] not in file.names:
-                    said = "a file to fill keeps a partition column only in its path"
-                    raise DataFileError(f"{said}: {path}")
-            yield from file.read(job.schema)
+def rows_of_small_file(job: WorkerJob, path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file to fill in the table's schema. DataFileError if it is missing or damaged, or
+    cannot be merged.
+    """
+    with open_data_file(job.store, path, "a file to fill") as file:
+        for field in job.partition_by:
+            top = job.schema.field(field.source[0])
+            if top.metadata[FIELD_ID] not in file.names:
+                raise DataFileError(f"a file to fill keeps a partition column only in its path: {path}")
+        yield from file.read(job.schema)
 
 
 def _rows_of_new(job: WorkerJob, new: WrittenFile) -> Iterable[pa.RecordBatch]:

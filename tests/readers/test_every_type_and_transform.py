@@ -91,7 +91,11 @@ def landed(
 
     folder: Path = tmp_path_factory.mktemp("landed") / "table"
     sink = IcebergSink(
-        str(folder), partition_by=_LAYOUTS[request.param], fill_policy="always", app_id="readers"
+        str(folder),
+        partition_by=_LAYOUTS[request.param],
+        fill_policy="always",
+        fill="inline",
+        app_id="readers",
     )
     batches = (rows_of_every_type(_SCHEMA), _varied_rows(seed=1), _varied_rows(seed=2))
     for number, batch in enumerate(batches):

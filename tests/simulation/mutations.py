@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+from streaming_sink.batch import fills
 from timeline.commit import confirm, conflicts, descent, publish, slot, standing, succession
 from timeline.commit.attempts import Attempts
 from timeline.commit.changes import Intent, RaiseFence, Replace, Withdraw
@@ -150,6 +151,9 @@ SWITCHES = (
            "        except StoreUnavailableError as failure:"),
     Switch("R3", "at the deadline unknown passes for lost", slot, "settle",
            "raise CommitStateUnknownError(", f"raise {_ERRORS}.CommitConflictError("),
+    Switch("R3", "a fill beside the stream passes for lost though its commit is unknown", fills,
+           "publish", "except CommitConflictError as conflict:",
+           f"except (CommitConflictError, {_ERRORS}.CommitStateUnknownError) as conflict:"),
     Switch("R3", "another's bytes after an unanswered create pass for a loss", slot, "settle",
            "if creates > 1 or isinstance(outcome, Unknown):", "if False:",
            stormy=True, rare=True),
@@ -246,6 +250,12 @@ SWITCHES = (
            "if head.has_deletes(live):", "if False:"),
     Switch("R13", "deletes that name their data file are ignored", DeleteIndex, "__init__",
            "self._by_file[location].append(delete)", "pass"),
+    Switch("R13", "a fill beside the stream passes for lost though its commit kept it", fills, "publish",
+           "lost += [replace for replace in wanted if replace in dropped]", "lost += wanted"),
+    Switch("R13", "a fill beside the stream adds its files though an input is dead", fills, "publish",
+           "wanted, schema_id=schema_id",
+           "[__import__('timeline.commit.changes', fromlist=['x']).Append(it.added) for it in wanted],"
+           " schema_id=schema_id"),
     Switch("R13", "two groups of a commit take one file", Replace, "find_conflict",
            "if location in beside.taken:", "if False:"),
     Switch("R16", "another query's checkpoint is accepted", transactions, "_is_another_query",

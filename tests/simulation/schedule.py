@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation import cleaners, clusterers, others, writers
+from tests.simulation import cleaners, clusterers, fillers, others, writers
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import BY_P, SCHEMA, Query, Report, Simulation, small_constants
@@ -20,6 +20,12 @@ _FAULTS = (
 
 STORMY = 5
 """Every so many seeds one is stormy: all that makes forks, and many who can lose by one."""
+
+
+FILLING = 4
+"""In every so many seeds fills run beside the streams: a class of its own, so that the other seeds stay what
+they are.
+"""
 
 
 def run(seed: int, traced: bool = False) -> Report:
@@ -96,6 +102,9 @@ def _arrange(sim: Simulation) -> None:
         start(f"clusterer{number}", clusterers.cluster_by_plans(sim, random.randrange(2, 5), deadline))
     if planned and random.random() < 0.3:
         start("vandal", others.spoil_the_timeline(sim, random.randrange(1, 4)))
+    if sim.seed % FILLING == 1:
+        for number in range(2):
+            start(f"filler{number}", fillers.fill_beside(sim, random.randrange(4, 10), deadline))
     if random.random() < 0.3:
         start("owner", writers.set_properties(sim, random.randrange(1, 5)))
     if stormy or random.random() < 0.4:

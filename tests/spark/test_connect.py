@@ -53,7 +53,7 @@ def failure(sink, checkpoint, source="one", session=spark):
     return "no failure"
 
 location, checkpoint = str(folder / "table"), str(folder / "checkpoint")
-sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always")
+sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always", fill="inline")
 add_files(folder / "source", range(3))
 query = drain(spark, folder / "source", sink, checkpoint)
 told("normal", release=pyspark.__version__, query=query.id, run=query.runId, ids=ids(location),

@@ -422,7 +422,7 @@ def test_bulk_insert_is_one_job_without_a_profile_and_exactly_once_and_a_normal_
         again = _sink(location, operation="bulk_insert")
         again(spark.range(2000, 4000, 1, 3), 1)
         assert again.reports[0].outcome == "skipped"
-        normal = _sink(location, sizing=SMALL, fill_policy="always")
+        normal = _sink(location, sizing=SMALL, fill_policy="always", fill="inline")
         normal(spark.range(4000, 6000, 1, 3), 2)
     assert normal.reports[0].filled_files > 0
     assert ids_of(location) == Counter(range(6000))

@@ -363,14 +363,14 @@ def test_a_pass_beside_the_stream_loses_no_row_and_is_told_by_a_later_batch(
 ):
     add_files(tmp_path / "source", range(2))
     beside = AsyncClustering(every_commits=2, **BY_TEXT)
-    sink = IcebergSink(location, clustering=beside, sizing=SMALL, fill_policy="always")
+    sink = IcebergSink(location, clustering=beside, sizing=SMALL, fill_policy="always", fill="inline")
     drain(spark, tmp_path / "source", sink, checkpoint)
     assert sink.reports[-1].clustering == "clustering: started beside the stream"
-    sink._landing.clusterer._thread.join(60)
+    sink._landing.maintenance._clusterer._passes.wait(60)
     add_files(tmp_path / "source", range(3))
     drain(spark, tmp_path / "source", sink, checkpoint)
     assert "1 of 1 groups" in sink.reports[-1].clustering
-    assert sink.finish_clustering() == "", "it was told already"
+    assert sink.finish() == "", "it was told already"
     assert len(_replaces(location)) == 1
     assert ids_of(location) == source_ids(3)
 
@@ -378,10 +378,10 @@ def test_a_pass_beside_the_stream_loses_no_row_and_is_told_by_a_later_batch(
 def test_the_end_of_a_job_waits_for_the_pass_beside_the_stream(spark, tmp_path, location, checkpoint):
     add_files(tmp_path / "source", range(2))
     beside = AsyncClustering(every_commits=2, **BY_TEXT)
-    sink = IcebergSink(location, clustering=beside, sizing=SMALL, fill_policy="always")
-    assert sink.finish_clustering() == ""
+    sink = IcebergSink(location, clustering=beside, sizing=SMALL, fill_policy="always", fill="inline")
+    assert sink.finish() == ""
     drain(spark, tmp_path / "source", sink, checkpoint)
-    assert "1 of 1 groups" in sink.finish_clustering(120)
+    assert "1 of 1 groups" in sink.finish(120)
     assert len(_replaces(location)) == 1
     assert ids_of(location) == source_ids(2)
 

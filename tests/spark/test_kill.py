@@ -42,7 +42,8 @@ builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fa
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-sink = IcebergSink(location, app_id=app_id, partition_by=["p"], sizing=SMALL, fill_policy="always")
+fill = "inline" if app_id == "app" else "beside"  # the two that are killed at once
+sink = IcebergSink(location, app_id=app_id, partition_by=["p"], sizing=SMALL, fill_policy="always", fill=fill)
 def land(batch, number):
     if number == int(freezes_before):
         print("FROZEN", flush=True)

@@ -27,7 +27,7 @@ builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.u
 builder = builder.config(map=executor_options())
 builder = builder.config("spark.executor.memory", "512m").config("spark.sql.shuffle.partitions", "2")
 spark = builder.getOrCreate()
-sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always")
+sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always", fill="inline")
 drain(spark, source, sink, checkpoint)
 print("FILLED", sum(report.merged_files for report in sink.reports))
 spark.stop()

@@ -26,7 +26,7 @@ def landed(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("landed")
     add_files(folder / "source", range(10))
     location = str(folder / "table")
-    sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always")
+    sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always", fill="inline")
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
@@ -124,7 +124,7 @@ def test_what_fails_after_the_commit_is_told_and_is_no_error_of_the_batch(spark,
     def fails(*_):
         raise StoreUnavailableError("it does not answer")
 
-    monkeypatch.setattr("streaming_sink.batch.landing.count_small_files", fails)
+    monkeypatch.setattr("streaming_sink.batch.maintenance.count_small_files", fails)
     sink = IcebergSink(location, app_id="app", sizing=SMALL)
     sink(spark.range(10), 0)
     (report,) = sink.reports

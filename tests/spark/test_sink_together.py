@@ -30,7 +30,12 @@ def test_two_queries_that_make_fill_and_share_one_table_lose_and_double_no_row(s
         source = tmp_path / f"source{writer}"
         add_files(source, range(writer * 6, writer * 6 + 6))
         sink = IcebergSink(
-            location, partition_by=["p"], sizing=SMALL, fill_policy="always", app_id=f"writer-{writer}"
+            location,
+            partition_by=["p"],
+            sizing=SMALL,
+            fill_policy="always",
+            fill="inline",
+            app_id=f"writer-{writer}",
         )
         sinks.append(sink)
         queries.append(start(spark, source, sink, str(tmp_path / f"checkpoint{writer}")))
@@ -44,7 +49,7 @@ def test_two_queries_that_make_fill_and_share_one_table_lose_and_double_no_row(s
 @pytest.fixture
 def crowded(spark, location):
     """A sink that has landed one batch, and fills its file with the next one."""
-    sink = IcebergSink(location, sizing=SMALL, fill_policy="always", app_id="app")
+    sink = IcebergSink(location, sizing=SMALL, fill_policy="always", fill="inline", app_id="app")
     sink(spark.range(ROWS), 0)
     return sink
 

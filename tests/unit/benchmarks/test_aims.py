@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.commits import Stream, aims
-from benchmarks.microbatch import Result
+from benchmarks.microbatch import DEFAULT, Result
 from benchmarks.microbatch import aims as microbatch_aims
 
 
@@ -67,9 +67,11 @@ def test_commits_measure_growth_and_the_slowest_mark():
 
 
 def test_a_stream_is_compared_with_the_peer_by_median_tail_sum_and_first_batch():
-    ours = Result("amortized", "unpartitioned", 50_000, [[3000, *[100] * 19, 400], [3000, *[100] * 20]])
-    peer = Result("iceberg", "unpartitioned", 50_000, [[2000, *[200] * 20]] * 2)
-    firsts = {"unpartitioned": {"amortized": [2500, 900, 2400], "iceberg": [2000, 2000, 9000]}}
+    ours = Result(
+        DEFAULT, "unpartitioned", 50_000, [[3000, *[100] * 19, 400], [3000, *[100] * 20]], drained=[0, 0]
+    )
+    peer = Result("iceberg", "unpartitioned", 50_000, [[2000, *[200] * 20]] * 2, drained=[0, 0])
+    firsts = {"unpartitioned": {DEFAULT: [2500, 900, 2400], "iceberg": [2000, 2000, 9000]}}
     measured = {aim.what: aim.measured for aim in microbatch_aims([ours, peer], firsts)}
     assert measured["median of 50,000-row batches, unpartitioned, ÷ Iceberg"] == 0.5
     assert measured["95th percentile of 50,000-row batches, unpartitioned, ÷ Iceberg"] == 0.5

@@ -36,7 +36,7 @@ SCHEMA = Schema(
 )
 SORTED = ClusteringPolicy(sort_by=["id", "text desc"], select=All())
 OPTIONS = {"sort_by": ["id"], "target_file_bytes": "1MiB", "small_file_bytes": "64KiB"}
-FILLING = sink_options("/lake/events", {"fill_policy": "always"})
+FILLING = sink_options("/lake/events", {"fill_policy": "always", "fill": "inline"})
 _numbers = count()
 
 

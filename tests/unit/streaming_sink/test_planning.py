@@ -39,7 +39,7 @@ SCHEMA = Schema(
 BY_P = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="p"))
 MIB = 1024 * 1024
 SIZING = FileSizing(max_file_bytes=8 * MIB, small_file_bytes=7 * MIB)
-OPTIONS = sink_options("/lake/events", {"sizing": SIZING, "fill_policy": "always"})
+OPTIONS = sink_options("/lake/events", {"sizing": SIZING, "fill_policy": "always", "fill": "inline"})
 _numbers = count()
 
 
@@ -232,13 +232,14 @@ def test_rows_that_were_counted_are_kept_so_that_the_width_of_the_tasks_costs_no
 
 @pytest.mark.parametrize(("small", "route"), [(7, "2 tasks"), (8, "shuffle")])
 def test_where_eight_small_files_wait_rows_are_shuffled_so_that_they_are_surely_merged(small, route):
-    amortized = sink_options("/lake/events", {"sizing": SIZING})
+    amortized = sink_options("/lake/events", {"sizing": SIZING, "fill": "inline"})
     assert _unpartitioned(2.5, 2.0, small, amortized).route == route
 
 
-def test_where_nothing_is_filled_any_number_of_small_files_may_wait():
-    never = sink_options("/lake/events", {"sizing": SIZING, "fill_policy": "never"})
-    assert _unpartitioned(2.5, 2.0, 8, never).route == "2 tasks"
+def test_where_a_batch_fills_nothing_any_number_of_small_files_may_wait():
+    for options in ({"fill_policy": "never"}, {"fill": "beside"}):
+        asked = sink_options("/lake/events", {"sizing": SIZING, **options})
+        assert _unpartitioned(2.5, 2.0, 8, asked).route == "2 tasks"
 
 
 # --------------------------------------------------------------------------- nothing to count for
@@ -247,9 +248,10 @@ def test_where_nothing_is_filled_any_number_of_small_files_may_wait():
 @pytest.mark.parametrize(
     ("size", "expected", "options", "counted"),
     [
-        (MIB, None, {}, True),
-        (MIB, (), {}, False),
-        (7 * MIB, None, {}, False),
+        (MIB, None, {"fill": "inline"}, True),
+        (MIB, (), {"fill": "inline"}, False),
+        (7 * MIB, None, {"fill": "inline"}, False),
+        (MIB, None, {"fill": "beside"}, False),
         (MIB, None, {"fill_policy": "never"}, False),
         (MIB, None, {"operation": "bulk_insert"}, False),
     ],

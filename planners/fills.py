@@ -1,0 +1,168 @@
+"""Fills beside the stream: which small files are merged with each other, after their batches have committed.
+
+Nothing arrives, so a plan is a function of the files alone. Per partition, with M the maximum, T the small
+limit, and the aim an eighth of M - T above T:
+
+* *Seal.* Files that have the aim or more together, and fit into one file, become a full one.
+* *Crowded.* Where more than eight (**amortized**) or one (**always**) are left, one merge takes all that are
+  too many. If they have less than the aim together, it takes those that repay it best: ordered by size, x1 >=
+  x2 >= ..., the files from xi on, for the i with the least xi / (x(i+1) + x(i+2) + ...). Else files of more
+  than M are cut into full ones and a tail: no two of them fit beside each other, and waiting cannot help.
+
+What that bounds, for files that come out as estimated, if T <= 15/16 M:
+
+* A plan that is executed leaves at most eight small files (**always**: one) of each partition whose files are
+  all considered. A plan considers `FILES_A_PASS`, so a partition that comes with more loses at least 24.
+  Every merge makes one small file at most of two or more, so a part of a plan is progress too.
+* Bytes written per byte ingested under **amortized**, the batches' own files included, for a stream whose
+  smallest file has x bytes (an arrival, or a tail): at most
+
+      3 + log2(T / x) * (M / x) ** (1/8)
+
+  An arrival costs 1. A byte is sealed once: for 1 where the files fit, for at most 2 where a tail is
+  rewritten with it, since what is sealed is M or more, and the tail less. In a crowded merge the bytes of
+  x(i+1)... pay for themselves and for xi. Their file at least doubles, so a byte pays log2(T / x) times at
+  most; and it pays 1 + xi / (x(i+1) + ...), whose product over the eight or more choices is at most the
+  bytes of all files over x, so that the least is at most the eighth root.
+
+Under **never** nothing is merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from planners.model import PartitionKey, TableFile
+from planners.partitions import comparable, sort_key
+from planners.printing import EXPLAINED_LINES, joined, table, uncounted
+from planners.sizing import FileSizing
+from planners.small_files import (
+    SMALL_FILES_AT_MOST,
+    FillPolicy,
+    aim_bytes,
+    best_repaid,
+    by_size,
+    largest_that_fit,
+    refusal,
+)
+
+FILES_A_PASS = 4 * SMALL_FILES_AT_MOST
+"""The files of a partition that one plan considers, the smallest ones, so that a pass over a partition that
+comes with thousands ends soon. No less than a stream leaves while a pass runs."""
+
+_SLACK = 32
+"""A tail below one part in this many of a file joins the full files before it, beyond the maximum."""
+
+_LEFT_AT_MOST = {FillPolicy.AMORTIZED: SMALL_FILES_AT_MOST, FillPolicy.ALWAYS: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFill:
+    """Small files of one partition, whose rows go together into new files."""
+
+    partition: PartitionKey
+    inputs: tuple[TableFile, ...]
+    """Two or more, the smallest first."""
+    rows_per_file: int
+    """A file ends after so many rows; the last one has what is left."""
+    reason: str
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.inputs)
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class FillPlan:
+    """The merges of a pass, by partition; no file is in two of them."""
+
+    fills: tuple[PlannedFill, ...]
+    most_small_files: int
+    """The small files that may be merged, of the partition with most of them, before the pass."""
+
+    def explain(self) -> str:
+        """Return the plan as aligned lines, a merge each with its reason."""
+        lines = table(
+            "<>>><",
+            ("partition", "files", "bytes", "rows a file", "why"),
+            (
+                (
+                    joined(it.partition),
+                    f"{len(it.inputs)}",
+                    f"{it.bytes:,}",
+                    f"{it.rows_per_file:,}",
+                    it.reason,
+                )
+                for it in self.fills[:EXPLAINED_LINES]
+            ),
+        )
+        return "\n".join(
+            [f"fill plan: {len(self.fills):,} merges", *lines, *uncounted("merges", len(self.fills))]
+        )
+
+
+def plan_fills(
+    files: Iterable[TableFile], sizing: FileSizing, policy: FillPolicy = FillPolicy.AMORTIZED
+) -> FillPlan:
+    """Return which of these live files are merged, each at most once, and where the new files end.
+
+    Files that are reserved, sorted, encrypted, with deletes, of another partition spec or not small are left
+    alone. No new file is planned above `max_file_bytes` but by one part in 32. The same files in any order
+    give the same plan.
+    """
+    if policy is FillPolicy.NEVER:
+        return FillPlan((), 0)
+    free: dict[PartitionKey, list[TableFile]] = {}
+    for file in files:
+        if refusal(file, sizing.small_file_bytes) is None:
+            free.setdefault(comparable(file.partition), []).append(file)
+    fills: list[PlannedFill] = []
+    for partition in sorted(free, key=sort_key):
+        small = sorted(free[partition], key=by_size)[:FILES_A_PASS]
+        fills += _fills(small, sizing, _LEFT_AT_MOST[policy])
+    return FillPlan(tuple(fills), max((len(small) for small in free.values()), default=0))
+
+
+def _fills(small: Sequence[TableFile], sizing: FileSizing, left_at_most: int) -> list[PlannedFill]:
+    fills = []
+    left, aim = list(small), aim_bytes(sizing)
+    while True:
+        together, have = largest_that_fit(left, sizing.max_file_bytes)
+        if have < aim:
+            break
+        fills.append(_fill(together, sizing, f"a full file: {have:,} bytes, merged from {aim:,} on"))
+        left = [file for file in left if file not in together]
+    if len(left) > left_at_most:
+        reason = f"{len(left)} small files, more than {left_at_most}"
+        fills.append(_fill(_too_many(left, together, sizing, left_at_most), sizing, reason))
+    return fills
+
+
+def _too_many(
+    left: Sequence[TableFile], fitting: Sequence[TableFile], sizing: FileSizing, left_at_most: int
+) -> Sequence[TableFile]:
+    """Return the files that a crowded partition merges into full ones and at most one small one, so that no
+    more than `left_at_most` small ones are left. `fitting` are those of `left` that go into one file.
+    """
+    if sum(file.bytes for file in left) < aim_bytes(sizing):
+        repaid = best_repaid(left, sizing.max_file_bytes, left_at_most - 1)
+        assert repaid is not None  # all of them fit
+        return repaid[0]
+    others = [file for file in left if file not in fitting]  # each is too large to fit beside `fitting`
+    return [*fitting, *others[: max(1, len(left) - left_at_most + 1 - len(fitting))]]
+
+
+def _fill(inputs: Sequence[TableFile], sizing: FileSizing, reason: str) -> PlannedFill:
+    size, rows = sum(file.bytes for file in inputs), sum(file.rows for file in inputs)
+    full = max(1, size // sizing.max_file_bytes)
+    if size * _SLACK <= full * sizing.max_file_bytes * (_SLACK + 1):
+        rows_per_file = -(-rows // full)
+    else:
+        rows_per_file = rows * sizing.max_file_bytes // size
+    ordered = tuple(sorted(inputs, key=by_size))
+    return PlannedFill(ordered[0].partition, ordered, max(1, rows_per_file), reason)

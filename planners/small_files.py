@@ -1,0 +1,86 @@
+"""Small files of one partition: which of them a merge may take, and which it takes. Shared by the planners of
+fills, inline (`planners/inserts.py`) and beside the stream (`planners/fills.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from fractions import Fraction
+
+from planners.model import TableFile, describe_deletes
+from planners.sizing import FileSizing
+
+SMALL_FILES_AT_MOST = 8
+"""The bound on small files in a partition under `FillPolicy.AMORTIZED`."""
+
+
+class FillPolicy(str, Enum):
+    """Which small files are filled: see `planners/inserts.py` for what each promises."""
+
+    ALWAYS = "always"
+    AMORTIZED = "amortized"
+    NEVER = "never"
+
+
+def aim_bytes(sizing: FileSizing) -> int:
+    """Return the bytes from which files are sealed: so far above the small limit that an estimate a little
+    too high does not leave the merged file just below it.
+    """
+    return sizing.small_file_bytes + (sizing.max_file_bytes - sizing.small_file_bytes) // 8
+
+
+def refusal(file: TableFile, small_bytes: int) -> str | None:
+    """Return why no fill ever takes this file, or None if it is small and may be taken."""
+    if small_bytes == 0:
+        return "filling is off"
+    if (deletes := describe_deletes(file)) is not None:
+        return deletes
+    if file.bytes >= small_bytes:
+        return f"at or above the small limit of {small_bytes:,} bytes"
+    if file.reserved_by is not None:
+        return f"reserved by plan {file.reserved_by}"
+    if file.sorted:
+        return "carries a sort order"
+    if file.encryption is not None:
+        return "is encrypted"
+    if file.other_spec:
+        return "has another partition spec"
+    return None
+
+
+def by_size(file: TableFile) -> tuple[int, str]:
+    """The order of the files that the functions below take."""
+    return file.bytes, file.path
+
+
+def largest_that_fit(small: Sequence[TableFile], most_bytes: int) -> tuple[list[TableFile], int]:
+    """Return the files, largest first, that have no more than so many bytes together, and their bytes."""
+    together: list[TableFile] = []
+    have = 0
+    for file in reversed(small):
+        if have + file.bytes <= most_bytes:
+            together.append(file)
+            have += file.bytes
+    return together, have
+
+
+def best_repaid(
+    small: Sequence[TableFile], most_bytes: int, left_at_most: int
+) -> tuple[list[TableFile], int] | None:
+    """Return the smallest files up to the one whose rewriting the others repay best, and their bytes: two or
+    more, of no more than `most_bytes`, so that no more than `left_at_most` are left. None if there are none
+    such.
+    """
+    choices = []
+    below = small[0].bytes
+    for count, largest in enumerate(small[1:], start=2):
+        if below + largest.bytes > most_bytes:
+            break
+        if len(small) - count <= left_at_most:
+            choices.append((Fraction(largest.bytes, max(1, below)), -count, below + largest.bytes))
+        below += largest.bytes
+    if not choices:
+        return None
+    _, negative_count, have = min(choices)
+    return list(small[:-negative_count]), have

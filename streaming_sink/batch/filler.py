@@ -1,0 +1,140 @@
+"""The fills of one sink beside the stream: started after commits, awaited only where small files pile up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from planners import SMALL_FILES_AT_MOST, FillPlan, PartitionKey
+from streaming_sink.batch.beside import PassesBeside
+from streaming_sink.batch.fills import carry_out, plan_pass
+from streaming_sink.batch.steps import Steps
+from streaming_sink.spark.jobs import is_stopped, parallelism
+from timeline.errors import CommitStateUnknownError
+from timeline.plans.reservations import Reservations
+from timeline.table import Table, open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from streaming_sink.options import SinkOptions
+
+_LOG = logging.getLogger("streaming_sink")
+
+SMALL_FILES_WHILE_FILLING = 3 * SMALL_FILES_AT_MOST
+"""A batch that leaves more small files in a partition waits for the running pass, and runs one. A pass that
+starts at nine, as it should, then takes longer than fifteen batches: merging falls behind the stream."""
+
+_Request = tuple["SparkSession", Collection[PartitionKey]]
+
+
+class Filler:
+    """Runs the passes of one sink, one at a time: in a thread, or in a batch that has to wait."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._passes = PassesBeside[_Request]("filling", self._run_beside)
+        # `Table` is not safe for use by two threads: this one is used by one pass after the other.
+        self._table: Table | None = None
+        self._reservations: Reservations | None = None
+        self._unfit: frozenset[str] = frozenset()
+        self._published = threading.Event()
+
+    def after_commit(
+        self,
+        session: SparkSession,
+        table: Table,
+        reservations: Reservations,
+        touched: Collection[PartitionKey],
+        steps: Steps,
+    ) -> str:
+        """Have the partitions that the batch `touched` filled, where they need it. Return the results of the
+        passes that ended since the last call; "" for none.
+
+        Afterwards none of these partitions has more than `SMALL_FILES_WHILE_FILLING` small files that may be
+        merged, unless the batch brought several to one, or a pass failed, which is reported and not raised.
+        """
+        if not self._options.fills_beside:
+            return ""
+        results = self._passes.ended()
+        plan = self._plan(table, reservations, touched)
+        if plan.most_small_files > SMALL_FILES_WHILE_FILLING:
+            with steps("fill"):
+                self._passes.wait()
+                results += self._passes.ended()
+                table.refresh()
+                plan = self._plan(table, reservations, touched)
+                if plan.most_small_files > SMALL_FILES_WHILE_FILLING:
+                    result = self._run(session, touched)
+                    crowd = f"{plan.most_small_files} small files in a partition, so the batch waited"
+                    results.append(f"{crowd}: {result}")
+                    table.refresh()
+        elif plan.fills:
+            self._passes.ask((session, touched))
+        return "; ".join(results)
+
+    def has_published(self) -> bool:
+        """Return whether a pass has made a version since the last call."""
+        if not self._published.is_set():
+            return False
+        self._published.clear()
+        return True
+
+    def finish(self, timeout_seconds: float | None) -> list[str]:
+        """Wait for the passes beside the stream; return the results that no report has. TimeoutError."""
+        self._passes.wait(timeout_seconds)
+        return self._passes.ended()
+
+    def _plan(self, table: Table, reservations: Reservations, touched: Collection[PartitionKey]) -> FillPlan:
+        return table.on_head(
+            lambda head: plan_pass(head, touched, self._options, reservations.files(head), self._unfit)
+        )
+
+    def _run_beside(self, requests: Sequence[_Request]) -> str:
+        session = requests[-1][0]
+        touched = {partition for _, partitions in requests for partition in partitions}
+        # Half of the cores: Spark gives an earlier job's tasks all that are free, and the next batch would
+        # wait for the end of one.
+        return self._run(session, touched, of_cores=2)
+
+    def _run(self, session: SparkSession, touched: Collection[PartitionKey], of_cores: int = 1) -> str:
+        """Run one pass on one in so many cores, and return its result as a line; a failure too."""
+        if is_stopped(session):
+            return ""  # the pass that it was stopped under has said so
+        try:
+            tasks = max(1, parallelism(session) // of_cores)
+            table, reservations = self._open()
+            table.refresh()
+            plan = self._plan(table, reservations, touched)
+            if not plan.fills:
+                return ""
+            report = carry_out(session, table, plan, self._options, reservations, tasks)
+        except Exception as failure:  # noqa: BLE001 - the batches are committed: no failure is theirs
+            self._table = None
+            return self._explain(session, failure)
+        self._unfit |= report.culprits
+        if report.version is not None:
+            self._published.set()
+        return report.line()
+
+    def _open(self) -> tuple[Table, Reservations]:
+        if self._table is None or self._reservations is None:
+            self._table = open_table(self._options.location, self._options.storage_options)
+            self._reservations = Reservations(self._table.store)
+        return self._table, self._reservations
+
+    def _explain(self, session: SparkSession, failure: Exception) -> str:
+        if is_stopped(session):
+            line = "filling beside the stream was abandoned, since Spark was stopped; a later batch does it"
+            _LOG.warning("%s: %s", line, self._options.location)
+            return line
+        what = (
+            "may have been published, and no file was deleted"
+            if isinstance(failure, CommitStateUnknownError)
+            else "failed, and is planned again after the next batch"
+        )
+        line = f"filling beside the stream {what}: {type(failure).__name__}: {failure}"
+        _LOG.warning("%s", line, exc_info=failure)
+        return line

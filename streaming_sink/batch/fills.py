@@ -1,0 +1,197 @@
+"""One pass of fills beside the stream: planned from a head, merged in a Spark job, published as a REPLACE."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planners import FillPlan, InsertPlan, PartitionKey, PlannedFill, comparable, plan_fills
+from streaming_sink.batch.planning import small_files
+from streaming_sink.batch.report import FILL, size_text
+from streaming_sink.batch.writer import WriteJob, worker_job
+from streaming_sink.spark.jobs import described
+from streaming_sink.spark.task_results import collect_results
+from streaming_sink.table.data_files import data_file
+from streaming_sink.tasks.fill_task import Fill, Filled, FillSkipped, FillTask
+from streaming_sink.tasks.job import FileIds
+from timeline.clock import SYSTEM
+from timeline.commit.changes import Replace
+from timeline.commit.succession import commit_time
+from timeline.errors import CommitConflictError, StoreUnavailableError
+from timeline.plans.reservations import Reservations
+from timeline.table import Committed, Table
+from timeline.versions.head import Head
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from streaming_sink.options import SinkOptions
+
+_APP_ID = "fill"
+
+
+@dataclass(frozen=True)
+class Published:
+    """What became of the merges of a pass."""
+
+    version: int | None
+    live: tuple[Replace, ...]
+    lost: tuple[Replace, ...]
+    """Merges whose files are known to be live in no version, ever."""
+    problems: tuple[str, ...]
+    """Why they are lost."""
+
+
+@dataclass(frozen=True)
+class FillReport:
+    """The result of a pass. Files and bytes are those of the merges that are live."""
+
+    version: int | None = None
+    inputs: int = 0
+    outputs: int = 0
+    bytes: int = 0
+    problems: tuple[str, ...] = ()
+    """Why merges were skipped or dropped: their files stay as they were."""
+    culprits: frozenset[str] = frozenset()
+    """Files that cannot be merged, by their locations."""
+
+    def line(self) -> str:
+        """Return the pass as a part of a batch's log line; "" where there was nothing to do."""
+        made = (
+            f"filled beside the stream: {self.inputs} files -> {self.outputs} ({size_text(self.bytes)}),"
+            f" version {self.version}"
+        )
+        lines = [made] if self.inputs else []
+        return "; ".join([*lines, *(f"a fill beside the stream was left out: {it}" for it in self.problems)])
+
+
+def plan_pass(
+    head: Head,
+    touched: Collection[PartitionKey],
+    options: SinkOptions,
+    reserved: Mapping[str, str],
+    unfit: Collection[str] = (),
+) -> FillPlan:
+    """Return the merges that these partitions need, without files that are reserved or known to be unfit.
+
+    Reads no file but manifests.
+    """
+    partitions = {comparable(partition) for partition in touched}
+    files = small_files(head, partitions, options.sizing.small_file_bytes, reserved)
+    return plan_fills((it for it in files if it.path not in unfit), options.sizing, options.fill_policy)
+
+
+def carry_out(
+    session: SparkSession,
+    table: Table,
+    plan: FillPlan,
+    options: SinkOptions,
+    reservations: Reservations,
+    tasks: int,
+) -> FillReport:
+    """Merge what is planned for the table's known head, by so many Spark tasks, and publish what succeeded.
+
+    Raises the error of a failing task, or of a commit whose state is unknown, or that the store refused; then
+    the new files, as far as there are any, are left to the orphan cleaner.
+    """
+    head = table.head
+    table.ensure_store_is_safe()
+    portions = divide(plan.fills, tasks)
+    with described(session, f"{options.location}: filling {len(plan.fills)} times beside the stream"):
+        task = FillTask(worker_job(_job(table, head, options)), portions)
+        results: list[Filled | FillSkipped] = collect_results(
+            session.range(0, len(portions), 1, len(portions)), task
+        )
+    skipped = [each for each in results if isinstance(each, FillSkipped)]
+    replaces = [
+        Replace(
+            frozenset(file.path for file in plan.fills[each.number].inputs),
+            tuple(data_file(file, head.spec) for file in each.files),
+        )
+        for each in results
+        if isinstance(each, Filled)
+    ]
+    published = publish(table, replaces, head.schema.schema_id, options.sizing.small_file_bytes, reservations)
+    delete_lost(table, published)
+    added = [file for replace in published.live for file in replace.added]
+    return FillReport(
+        version=published.version,
+        inputs=sum(len(replace.removed) for replace in published.live),
+        outputs=len(added),
+        bytes=sum(file.file_size_in_bytes for file in added),
+        problems=(*(each.reason for each in skipped), *published.problems),
+        culprits=frozenset(each.culprit for each in skipped),
+    )
+
+
+def publish(
+    table: Table,
+    replaces: Sequence[Replace],
+    schema_id: int,
+    open_below_bytes: int,
+    reservations: Reservations,
+) -> Published:
+    """Commit merges as one version without a transaction. A merge is lost if another writer has replaced one
+    of its files, or if a plan has reserved one since: the plan's work is worth more.
+
+    Raises as `Table.commit`, but for conflicts: then no file is known to be lost (R3).
+    """
+    reserved = reservations.files(table.refresh())
+    wanted, lost, problems = [], [], []
+    for replace in replaces:
+        if taken := sorted(replace.removed & reserved.keys()):
+            lost.append(replace)
+            problems.append(f"plan {reserved[taken[0]]} has reserved an input since: {taken[0]}")
+        else:
+            wanted.append(replace)
+    version = None
+    if wanted:
+        try:
+            outcome = table.commit(
+                wanted, schema_id=schema_id, summary={FILL: "beside"}, open_below_bytes=open_below_bytes
+            )
+            assert isinstance(outcome, Committed)
+            version, dropped = outcome.version, {it.change: it.reason for it in outcome.dropped}
+        except CommitConflictError as conflict:
+            dropped = dict.fromkeys(wanted, str(conflict))
+        lost += [replace for replace in wanted if replace in dropped]
+        problems += dict.fromkeys(dropped.values())
+    live = tuple(replace for replace in wanted if replace not in lost)
+    return Published(version, live, tuple(lost), tuple(problems))
+
+
+def delete_lost(table: Table, published: Published) -> None:
+    """Delete the files of merges that are lost, best effort: what remains is an orphan."""
+    with suppress(StoreUnavailableError):
+        table.store.delete(
+            [table.store.relative(it.file_path) for lost in published.lost for it in lost.added]
+        )
+
+
+def divide(fills: Sequence[PlannedFill], tasks: int) -> list[list[Fill]]:
+    """Divide the merges among at most so many tasks, of about equal bytes each."""
+    portions: list[list[Fill]] = [[] for _ in range(min(tasks, len(fills)))]
+    loads = [0] * len(portions)
+    for number, fill in sorted(enumerate(fills), key=lambda it: -it[1].bytes):
+        least = loads.index(min(loads))
+        inputs = tuple((file.path, file.rows) for file in fill.inputs)
+        portions[least].append(Fill(number, fill.partition, inputs, fill.rows_per_file))
+        loads[least] += fill.bytes
+    return portions
+
+
+def _job(table: Table, head: Head, options: SinkOptions) -> WriteJob:
+    """Return how files of the table are written; which rows go where is in the portions alone."""
+    most = options.sizing.max_file_bytes
+    return WriteJob(
+        store=table.store,
+        schema=head.schema,
+        spec=head.spec,
+        properties=head.properties,
+        plan=InsertPlan((), (), bytes_per_row=1, rows_per_new_file=most, max_file_bytes=most),
+        routing=None,
+        # The time in the files' names follows the table's, since the garbage fence compares the two (R6).
+        ids=FileIds(commit_time(SYSTEM, head), _APP_ID, 0),
+    )

@@ -1,0 +1,76 @@
+"""What a sink does for its table after a commit: clusters, fills beside the stream, counts small files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planners import PartitionKey
+from streaming_sink.batch.clusterer import Clusterer
+from streaming_sink.batch.filler import Filler
+from streaming_sink.batch.small_files import SmallFiles, count_small_files
+from streaming_sink.batch.steps import Steps
+from timeline.plans.reservations import Reservations
+from timeline.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from streaming_sink.options import SinkOptions
+
+_LOG = logging.getLogger("streaming_sink")
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """The result for the report of a batch: lines of text, "" for none."""
+
+    clustering: str
+    filling: str
+    small: SmallFiles
+
+
+class Maintenance:
+    """The passes of one sink, and the threads that run them."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._clusterer = Clusterer(options)
+        self._filler = Filler(options)
+
+    def catch_up(self, table: Table) -> None:
+        """Refresh a table of which a fill beside the stream has made a version since the last call: cheaper
+        than to lose a race to it.
+        """
+        if self._filler.has_published():
+            table.refresh()
+
+    def after_commit(
+        self,
+        session: SparkSession,
+        table: Table,
+        reservations: Reservations,
+        touched: Collection[PartitionKey],
+        steps: Steps,
+    ) -> Maintained:
+        """Cluster where that is due, fill where that is needed, and count small files. The batch is
+        committed: a failure here is reported, and is no error of the batch.
+        """
+        clustering = filling = ""
+        try:
+            clustering = self._clusterer.after_commit(session, table, reservations, touched, steps)
+            filling = self._filler.after_commit(session, table, reservations, touched, steps)
+            small = count_small_files(table.head, touched, self._options.small_below_bytes)
+            return Maintained(clustering, filling, small)
+        except Exception as failure:  # noqa: BLE001 - the batch is committed, so no failure may raise
+            problem = f"maintenance after the commit failed: {type(failure).__name__}: {failure}"
+            _LOG.warning("the batch is committed; %s", problem, exc_info=failure)
+            return Maintained("; ".join(it for it in (clustering, problem) if it), filling, SmallFiles())
+
+    def finish(self, timeout_seconds: float | None) -> str:
+        """Wait for the passes beside the stream; return the results that no report has, "" for none.
+        TimeoutError if they take longer.
+        """
+        return "; ".join([*self._clusterer.finish(timeout_seconds), *self._filler.finish(timeout_seconds)])

@@ -1,0 +1,137 @@
+"""Fills beside the stream, inside a task: the rows of small files go into full ones, nothing else is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from planners.model import PartitionKey
+from streaming_sink.tasks.data_file_writer import DataFileWriter, GroupedFile
+from streaming_sink.tasks.data_paths import new_data_path
+from streaming_sink.tasks.dictionaries import DictionaryChoice
+from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.job import WorkerJob
+from streaming_sink.tasks.leaves import leaves
+from streaming_sink.tasks.merging import MERGE_GROUP_BYTES, rows_of_small_file
+from streaming_sink.tasks.results import WrittenFile, delete_files, encode_results
+from streaming_sink.tasks.spark_task import start_task
+from timeline.names import data_file_name
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """One merge of a pass: small files of one partition."""
+
+    number: int
+    partition: PartitionKey
+    inputs: tuple[tuple[str, int], ...]
+    """The files as manifests name them, and the rows that each has by the table."""
+    rows_per_file: int
+    """A new file ends after so many rows; the last one has what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A merge that succeeded: `files` hold exactly the rows of the inputs of that number."""
+
+    number: int
+    files: tuple[WrittenFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FillSkipped:
+    """A merge that one of its inputs made impossible; it has left no file."""
+
+    number: int
+    culprit: str
+    reason: str
+
+
+class FillTask:
+    """The function that `DataFrame.mapInArrow` runs in each task of a pass. The rows that it gets are numbers
+    of portions: the merges of one task, one after the other.
+    """
+
+    def __init__(self, job: WorkerJob, portions: Sequence[Sequence[Fill]]) -> None:
+        self._job = job
+        self._portions = portions
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _, attempt = start_task(self._job.fast_workers)
+        for batch in batches:
+            for portion in batch.column(0).to_pylist():
+                for fill in self._portions[portion]:
+                    yield encode_results([carry_out(self._job, fill, attempt)])
+
+
+def carry_out(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:
+    """Merge the inputs of one fill. It is skipped if one is missing, damaged, or not what the table says; any
+    other failure is raised. Neither leaves a file, as far as the store can be reached.
+    """
+    output = _NewFiles(job, fill, attempt)
+    path = ""
+    try:
+        for path, rows in fill.inputs:
+            found = 0
+            for batch in rows_of_small_file(job, path):
+                output.write(batch)
+                found += batch.num_rows
+            if found != rows:
+                raise DataFileError(
+                    f"a file to fill holds more or fewer rows than the table says: {found} != {rows}: {path}"
+                )
+        return Filled(fill.number, output.close())
+    except DataFileError as unfit:
+        output.abort()
+        return FillSkipped(fill.number, path, str(unfit))
+    except BaseException:
+        output.abort()
+        raise
+
+
+class _NewFiles:
+    """Writes rows to one new file after the other, each of `rows_per_file` rows."""
+
+    def __init__(self, job: WorkerJob, fill: Fill, attempt: int) -> None:
+        self._job = job
+        self._fill = fill
+        self._attempt = attempt
+        self._columns = leaves(job.schema)
+        self._file: GroupedFile | None = None
+        self._rows_left = 0
+        self._closed: list[WrittenFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        while batch.num_rows:
+            if self._file is None:
+                self._file, self._rows_left = self._open(), self._fill.rows_per_file
+            taken = min(batch.num_rows, self._rows_left)
+            self._file.write(batch.slice(0, taken))
+            self._rows_left -= taken
+            batch = batch.slice(taken)
+            if not self._rows_left:
+                self.close()
+
+    def close(self) -> tuple[WrittenFile, ...]:
+        """Close the current file, if there is one, and return all files."""
+        if self._file is not None:
+            self._closed.append(self._file.close(self._fill.partition, self._fill.number))
+            self._file = None
+        return tuple(self._closed)
+
+    def abort(self) -> None:
+        """Delete all files, best effort."""
+        if self._file is not None:
+            self._file.abort()
+        delete_files(self._job.store, self._closed)
+
+    def _open(self) -> GroupedFile:
+        def name(file_id: str) -> str:
+            ids = self._job.ids
+            return data_file_name(file_id, ids.app_id, ids.batch, self._fill.number, self._attempt)
+
+        path = new_data_path(self._job, self._fill.partition, name)
+        file = DataFileWriter(self._job, self._columns, DictionaryChoice(self._columns), path)
+        return GroupedFile(file, min(self._job.parquet.row_group_bytes, MERGE_GROUP_BYTES))

@@ -1,0 +1,90 @@
+"""Fills beside a stream, as writers of their own: planner and commit are real, Spark is left out."""
+
+from __future__ import annotations
+
+from planners import FileContent, FileSizing, FillPolicy, TableFile, plan_fills
+from streaming_sink.batch import fills
+from tests.simulation.acting import Body, patiently, patiently_refreshed, read_files, think
+from tests.simulation.scheduler import Actor
+from tests.simulation.simulation import OPEN_BELOW, Process, Simulation, first_id_time
+from timeline.commit.changes import Replace
+from timeline.errors import CommitConflictError, CommitStateUnknownError, StoreUnavailableError
+from timeline.plans.reservations import Reservations
+from timeline.table import Table
+from timeline.versions.head import Head
+
+SIZING = FileSizing(max_file_bytes=OPEN_BELOW + 2000, small_file_bytes=OPEN_BELOW)
+
+
+def fill_beside(sim: Simulation, times: int, deadline: float) -> Body:
+    """A process that makes so many passes over the whole table, each on a head that may be old."""
+
+    def body(actor: Actor) -> None:
+        process = sim.process(actor)
+        table = patiently(sim, process, process.open)
+        if not isinstance(table, Table):
+            return
+        table.deadline_seconds = deadline
+        for _ in range(times):
+            think(sim, process)
+            if sim.random.random() < 0.7 and patiently_refreshed(sim, process, table) is None:
+                return
+            try:
+                _run_pass(sim, process, table)
+            except CommitStateUnknownError:
+                sim.meet("unknown")
+            except StoreUnavailableError:
+                continue
+            except CommitConflictError:  # the table was made again
+                return
+
+    return body
+
+
+def _run_pass(sim: Simulation, process: Process, table: Table) -> None:
+    reservations = Reservations(process.store)
+    replaces = table.on_head(lambda head: _merged(sim, process, head, reservations))
+    if not replaces:
+        return
+    name = process.actor.name
+    sim.tell(name, f"FILL {len(replaces)} times")
+    done = fills.publish(table, replaces, table.head.schema.schema_id, OPEN_BELOW, reservations)
+    sim.tell(name, f"=> version {done.version}, {len(done.live)} are live {done.problems}")
+    if done.lost:
+        sim.oracle.failed([file.file_path for lost in done.lost for file in lost.added], "fill dropped")
+        fills.delete_lost(table, done)
+    if done.version is not None:
+        sim.meet("filled beside")
+        live = [file.file_path for replace in done.live for file in replace.added]
+        sim.oracle.acknowledged(None, live, done.version)
+
+
+def _merged(sim: Simulation, process: Process, head: Head, reservations: Reservations) -> list[Replace]:
+    """Write the merges that the planner wants, each into one file."""
+    reserved = reservations.files(head)
+    small = [
+        TableFile(
+            file.location,
+            (file.partition[0],),
+            file.bytes,
+            file.rows,
+            content=FileContent.DATA,
+            sorted=bool(file.sort_order_id),
+            has_deletes=head.has_deletes(file),
+            reserved_by=reserved.get(file.location),
+        )
+        for file in head.files_below(OPEN_BELOW)
+    ]
+    policy = sim.random.choice([FillPolicy.ALWAYS, FillPolicy.ALWAYS, FillPolicy.AMORTIZED])
+    time_ms = first_id_time(process, head)
+    replaces = []
+    for fill in plan_fills(small, SIZING, policy).fills:
+        paths = [file.path for file in fill.inputs]
+        if (rows := read_files(sim, process, paths)) is not None:
+            p = int(str(fill.partition[0]))
+            added = [
+                sim.new_file(process, head, rows[start : start + fill.rows_per_file], p, time_ms, "fill")
+                for start in range(0, len(rows), fill.rows_per_file)
+            ]
+            replaces.append(Replace(frozenset(paths), tuple(added)))
+    return replaces

@@ -1,0 +1,371 @@
+"""Fills beside the stream, without Spark: what is published and deleted, when a pass starts, who waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import nullcontext
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, StringType
+
+from planners import FileSizing
+from streaming_sink import history
+from streaming_sink.batch import filler, fills
+from streaming_sink.batch.filler import SMALL_FILES_WHILE_FILLING, Filler
+from streaming_sink.batch.fills import FillReport, Published, delete_lost, divide, plan_pass, publish
+from streaming_sink.batch.planning import commit_sizes
+from streaming_sink.options import sink_options
+from streaming_sink.table.spec import partition_spec
+from tests.unit.timeline.plans import joined_live
+from timeline.commit.changes import Append, Replace
+from timeline.errors import CommitStateUnknownError, StoreUnavailableError
+from timeline.plans import instants
+from timeline.plans.clustering import CLUSTERING
+from timeline.plans.reservations import Reservations
+from timeline.stores import LocalStore
+from timeline.table import Table
+
+SCHEMA = Schema(NestedField(1, "region", StringType()), NestedField(2, "id", LongType()))
+EU, US = ("eu",), ("us",)
+KIB = 1024
+SIZING = FileSizing(max_file_bytes=1024 * KIB, small_file_bytes=800 * KIB)
+_numbers = count()
+
+
+@pytest.fixture
+def table(tmp_path):
+    store = LocalStore(str(tmp_path / "table"))
+    return Table.create(store, SCHEMA, partition_spec(["region"], SCHEMA), store_is_checked=True)
+
+
+def _file(table, partition, rows, size):
+    path = f"data/{next(_numbers)}.parquet"
+    with table.store.open_output(path) as output:
+        output.write(b"rows")
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=table.store.uri(path),
+        file_format=FileFormat.PARQUET,
+        partition=Record(*partition),
+        record_count=rows,
+        file_size_in_bytes=size,
+    )
+    file.spec_id = 0
+    return file
+
+
+def _append(table, partition, files=1, size=50 * KIB):
+    added = tuple(_file(table, partition, 10, size) for _ in range(files))
+    table.commit([Append(added)], open_below_bytes=SIZING.small_file_bytes)
+    return added
+
+
+def _options(table, **given):
+    return sink_options(table.store.location, {"sizing": SIZING, "fill": "beside", **given})
+
+
+def _replace(table, inputs):
+    """A merge whose new file is there."""
+    rows, size = sum(it.record_count for it in inputs), sum(it.file_size_in_bytes for it in inputs)
+    partition = tuple(inputs[0].partition)
+    return Replace(frozenset(it.file_path for it in inputs), (_file(table, partition, rows, size),))
+
+
+def _publish(table, *replaces):
+    done = publish(table, replaces, 0, SIZING.small_file_bytes, Reservations(table.store))
+    delete_lost(table, done)
+    return done
+
+
+def _exists(table, replace):
+    [file] = replace.added
+    try:
+        return table.store.read(table.store.relative(file.file_path)).data == b"rows"
+    except FileNotFoundError:
+        return False
+
+
+def _live(table):
+    return {file.location for file in table.refresh().live_files()}
+
+
+# -------------------------------------------------------------------------------------- what is published
+
+
+def test_merges_are_one_version_of_one_replace_which_is_no_batch_and_says_its_sizes(table):
+    here, there = _append(table, EU, 3), _append(table, US, 2)
+    number, replaces = table.head.number, [_replace(table, here), _replace(table, there)]
+    assert _publish(table, *replaces) == Published(number + 1, tuple(replaces), (), ())
+    assert _live(table) == {file.file_path for replace in replaces for file in replace.added}
+    assert table.head.snapshot.summary.operation.value == "replace"
+    assert history(table.store.location) == []
+    sizes = [(each.rows, each.bytes, each.files) for each in commit_sizes(table.head)]
+    assert sizes[-1] == (50, 250 * KIB, 2), "for the estimate of bytes per row, which clusterings mislead"
+
+
+def test_a_merge_whose_file_another_has_taken_is_dropped_alone_and_its_file_deleted(table):
+    here, there = _append(table, EU, 3), _append(table, US, 2)
+    lost, kept = _replace(table, here), _replace(table, there)
+    theirs = _replace(table, here[:2])
+    Table.open(table.store).commit([theirs])
+    done = _publish(table, lost, kept)
+    assert (done.version, done.live, done.lost) == (table.head.number, (kept,), (lost,))
+    assert done.problems[0].startswith("another commit has replaced an input: ")
+    assert [_exists(table, each) for each in (lost, kept, theirs)] == [False, True, True]
+
+
+def test_where_nothing_is_left_to_publish_there_is_no_version(table):
+    here = _append(table, EU, 3)
+    lost = _replace(table, here)
+    Table.open(table.store).commit([_replace(table, here)])
+    number = table.refresh().number
+    done = _publish(table, lost)
+    assert (done.version, done.live, table.refresh().number) == (None, (), number)
+    assert "another commit has replaced an input" in done.problems[0]
+    assert not _exists(table, lost)
+
+
+def test_a_merge_whose_file_a_plan_has_reserved_meanwhile_is_dropped(table):
+    here, there = _append(table, EU, 2), _append(table, US, 2)
+    lost, kept = _replace(table, here), _replace(table, there)
+    planned = joined_live("eu", [table.head.find_live(file.file_path) for file in here])
+    plan = {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": [planned], "left_out": []}
+    plan_id = instants.schedule(Table.open(table.store), plan, CLUSTERING)
+    done = _publish(table, lost, kept)
+    assert (done.version, done.live) == (table.head.number, (kept,))
+    assert done.problems == (f"plan {plan_id} has reserved an input since: {min(lost.removed)}",)
+    assert not _exists(table, lost)
+
+
+@pytest.mark.parametrize("error", [CommitStateUnknownError, StoreUnavailableError])
+def test_where_the_state_of_the_commit_is_unknown_no_file_is_deleted(table, monkeypatch, error):
+    replace = _replace(table, _append(table, EU, 3))
+
+    def commit(*_, **__):
+        raise error("no answer")
+
+    monkeypatch.setattr(table, "commit", commit)
+    with pytest.raises(error):
+        _publish(table, replace)
+    assert _exists(table, replace)
+
+
+# --------------------------------------------------------------------------------------- plans and tasks
+
+
+def test_a_pass_takes_touched_partitions_and_no_file_that_is_reserved_or_unfit(table):
+    here = [file.file_path for file in _append(table, EU, 12)]
+    _append(table, US, 12)
+    plan = plan_pass(table.head, [EU], _options(table), {here[0]: "a plan"}, unfit={here[1]})
+    [fill] = plan.fills
+    assert fill.partition == EU
+    assert not {here[0], here[1]} & {file.path for file in fill.inputs}
+    assert plan.most_small_files == 10
+
+
+def test_merges_are_divided_among_the_tasks_by_their_bytes(table):
+    for region, size in (("a", 700), ("b", 300), ("c", 250), ("d", 100)):
+        _append(table, (region,), 2, size * KIB // 2)
+    options = _options(table, fill_policy="always")
+    plan = plan_pass(table.head, [("a",), ("b",), ("c",), ("d",)], options, {})
+    portions = [[fill.partition for fill in portion] for portion in divide(plan.fills, 2)]
+    assert portions == [[("a",)], [("b",), ("c",), ("d",)]]
+    assert [len(portion) for portion in divide(plan.fills, 9)] == [1] * 4
+    numbers = {fill.number: fill.partition for portion in divide(plan.fills, 3) for fill in portion}
+    assert numbers == dict(enumerate([("a",), ("b",), ("c",), ("d",)]))
+
+
+def test_a_report_says_files_bytes_and_version_and_why_others_were_left_out():
+    report = FillReport(7, 9, 2, 3 * 1024 * KIB, ("it is missing",))
+    assert report.line() == (
+        "filled beside the stream: 9 files -> 2 (3.0 MiB), version 7;"
+        " a fill beside the stream was left out: it is missing"
+    )
+    assert FillReport().line() == ""
+
+
+# ------------------------------------------------------------------------------- passes of a stream
+
+
+_RUNNING = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
+
+
+@pytest.fixture
+def merging(monkeypatch):
+    """Passes merge at once and without Spark, once `goes_on` is set. Lists (thread, tasks) of each."""
+    passes = SimpleNamespace(ran=[], began=threading.Event(), goes_on=threading.Event(), fails=None)
+    passes.goes_on.set()
+
+    def carry_out(_session, table, plan, options, reservations, tasks):
+        passes.began.set()
+        assert passes.goes_on.wait(60)
+        passes.ran.append((threading.current_thread().name, tasks))
+        if passes.fails is not None:
+            raise passes.fails
+        files = {file.location: file for file in table.head.live_files()}
+        replaces = []
+        for fill in plan.fills:
+            size = sum(files[file.path].bytes for file in fill.inputs)
+            added = _file(table, fill.partition, fill.rows, size)
+            replaces.append(Replace(frozenset(file.path for file in fill.inputs), (added,)))
+        done = publish(table, replaces, 0, SIZING.small_file_bytes, reservations)
+        taken = sum(len(replace.removed) for replace in done.live)
+        return FillReport(done.version, taken, len(done.live), 1, done.problems)
+
+    monkeypatch.setattr(filler, "carry_out", carry_out)
+    return passes
+
+
+def _after_commit(made, table, touched=(EU,), session=None):
+    context = SimpleNamespace(defaultParallelism=4, _jsc=_RUNNING)
+    session = session or SimpleNamespace(sparkContext=context)
+    return made.after_commit(session, table, Reservations(table.store), touched, lambda _: nullcontext())
+
+
+def _count(table, partition=EU):
+    return sum(file.partition == partition for file in table.refresh().live_files())
+
+
+def test_a_pass_starts_at_nine_small_files_and_the_next_report_says_what_it_did(table, merging):
+    made = Filler(_options(table))
+    for _ in range(8):
+        _append(table, EU)
+        assert _after_commit(made, table) == ""
+    assert merging.ran == []
+    _append(table, EU)
+    assert _after_commit(made, table) == ""
+    made._passes.wait()
+    assert merging.ran == [("filling", 2)], "half of the cores"
+    assert made.has_published()
+    assert not made.has_published()
+    _append(table, EU)
+    assert _after_commit(made, table) == "filled beside the stream: 9 files -> 1 (1 B), version 11"
+    assert made.finish(None) == []
+
+
+def test_a_batch_that_needs_a_pass_while_one_runs_starts_no_second_and_gets_its_own_afterwards(
+    table, merging
+):
+    merging.goes_on.clear()
+    made = Filler(_options(table))
+    _append(table, EU, 9)
+    _after_commit(made, table, [EU])
+    assert merging.began.wait(60)
+    _append(table, US, 9)
+    _after_commit(made, table, [US])
+    assert [it.name for it in threading.enumerate()].count("filling") == 1
+    with pytest.raises(TimeoutError, match=r"filling is still running after 0\.01 s, and continues; wait"):
+        made.finish(0.01)
+    merging.goes_on.set()
+    assert len(made.finish(60)) == 2
+    assert (_count(table, EU), _count(table, US)) == (1, 1)
+
+
+def test_a_stream_never_holds_more_than_the_bound_however_long_a_pass_takes(table, merging):
+    """And every batch but those that wait is back at once, with the pass still running."""
+    merging.goes_on.clear()
+    made, waited = Filler(_options(table)), []
+    for batch in range(1, 60):
+        _append(table, EU)
+        if batch > SMALL_FILES_WHILE_FILLING:  # from here on passes end, each when a batch waits for it
+            merging.goes_on.set()
+        said = _after_commit(made, table)
+        assert _count(table) <= SMALL_FILES_WHILE_FILLING
+        waited += [batch] if said else []
+        if batch <= SMALL_FILES_WHILE_FILLING:
+            assert not waited
+    assert waited[0] == SMALL_FILES_WHILE_FILLING + 1
+    made.finish(60)
+    assert _count(table) <= 8
+
+
+def test_a_batch_that_leaves_too_many_runs_a_pass_itself_with_all_cores(table, merging):
+    made = Filler(_options(table))
+    _append(table, EU, SMALL_FILES_WHILE_FILLING + 1, 10 * KIB)
+    assert _after_commit(made, table) == (
+        "25 small files in a partition, so the batch waited:"
+        " filled beside the stream: 25 files -> 1 (1 B), version 3"
+    )
+    assert merging.ran == [(threading.current_thread().name, 4)]
+    assert _count(table) == 1
+
+
+def test_a_pass_that_fails_is_reported_and_tried_again_after_the_next_batch(table, merging, caplog):
+    merging.fails = RuntimeError("no core left")
+    made = Filler(_options(table))
+    _append(table, EU, 9)
+    _after_commit(made, table)
+    failed = (
+        "filling beside the stream failed, and is planned again after the next batch:"
+        " RuntimeError: no core left"
+    )
+    assert made.finish(60) == [failed]
+    assert [(it.getMessage(), it.exc_info is not None) for it in caplog.records] == [(failed, True)]
+    merging.fails = None
+    _append(table, EU)
+    _after_commit(made, table)
+    assert made.finish(60) == ["filled beside the stream: 10 files -> 1 (1 B), version 4"]
+
+
+def test_a_pass_that_spark_stopped_under_is_one_line_of_the_log_without_a_traceback(table, merging, caplog):
+    """Also where another batch has asked for a pass since."""
+    merging.fails = ConnectionRefusedError("py4j")
+    merging.goes_on.clear()
+    made = Filler(_options(table))
+    session = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=4, _jsc=_RUNNING))
+    _append(table, EU, 9)
+    _after_commit(made, table, session=session)
+    assert merging.began.wait(60)
+    _after_commit(made, table, session=session)
+    session.sparkContext._jsc = None
+    merging.goes_on.set()
+    [said] = made.finish(60)
+    assert said == "filling beside the stream was abandoned, since Spark was stopped; a later batch does it"
+    [record] = caplog.records
+    assert (record.levelno, record.exc_info) == (logging.WARNING, None)
+    assert _count(table) == 9
+
+
+def test_a_file_that_cannot_be_merged_is_not_planned_again(table, merging, monkeypatch):
+    [bad, *_] = [file.file_path for file in _append(table, EU, 9)]
+    report = FillReport(problems=("it is missing",), culprits=frozenset([bad]))
+    monkeypatch.setattr(filler, "carry_out", lambda *_: report)
+    made = Filler(_options(table))
+    _after_commit(made, table)
+    assert made.finish(60) == ["a fill beside the stream was left out: it is missing"]
+    _after_commit(made, table)
+    assert made.finish(60) == [], "eight are left, and may wait"
+
+
+def test_two_sinks_on_one_table_merge_a_file_once(table, merging):
+    """The second plans from a fresh head: what the first has merged is no work for it."""
+    merging.goes_on.clear()
+    first, second = Filler(_options(table)), Filler(_options(table))
+    other = Table.open(table.store)
+    _append(table, EU, 9)
+    other.refresh()
+    _after_commit(first, table)
+    _after_commit(second, other)
+    merging.goes_on.set()
+    said = [*first.finish(60), *second.finish(60)]
+    assert _count(table) == 1
+    assert sum(each.startswith("filled beside the stream: 9 files") for each in said) == 1
+    for made, opened in ((first, table), (second, other)):
+        opened.refresh()
+        assert _after_commit(made, opened) == ""
+        assert made.finish(60) == []
+
+
+def test_a_sink_that_fills_inline_has_no_pass(table, merging):
+    _append(table, EU, 30)
+    made = Filler(_options(table, fill="inline"))
+    assert _after_commit(made, table) == ""
+    assert made.finish(None) == []
+    assert merging.ran == []
+    assert fills.plan_pass(table.head, [EU], _options(table), {}).fills
