@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 from pyiceberg import types as iceberg
@@ -73,7 +74,9 @@ class _Fitting:
                 else iceberg.ListType(next(self._ids), element, table.element_required)
             )
         if isinstance(table, iceberg.MapType) and isinstance(kind, spark.MapType):
-            if self.fit_type(table.key_type, kind.keyType, (*path, "key")) is not None:
+            # A field that is ignored would make two keys of one map equal, so any difference counts.
+            keys = _Fitting(replace(self._contract, new_fields="add", widening="widen", columns={}))
+            if keys.fit_type(table.key_type, kind.keyType, (*path, "key")) is not None:
                 raise _refusal_of_type(table.key_type, kind.keyType, (*path, "key"), "the key of a map")
             value = self.fit_type(table.value_type, kind.valueType, (*path, "value"))
             if value is None:

@@ -73,6 +73,10 @@ def _fields(struct: spark.StructType, prefix: str, ids: count[int]) -> list[iceb
 
 def iceberg_type(kind: spark.DataType, path: str, ids: count[int]) -> iceberg.IcebergType:
     if isinstance(kind, spark.StructType):
+        if not kind.fields:
+            raise SchemaMismatchError(
+                f"Parquet has no struct without fields; drop the column, or cast it to a string: {path}"
+            )
         return iceberg.StructType(*_fields(kind, path + ".", ids))
     if isinstance(kind, spark.ArrayType):
         number = next(ids)

@@ -11,6 +11,7 @@ from pyiceberg.types import StructType
 from timeline import properties
 from timeline.commit.changes import Beside, Change
 from timeline.commit.draft import Draft
+from timeline.errors import SchemaMismatchError
 from timeline.versions.evolution import merge_schemas
 from timeline.versions.head import Head
 
@@ -21,7 +22,8 @@ class MergeSchema(Change):
     `merge_schemas`. Existing data files stay as they are: their rows have nulls in new fields.
 
     Writers that add the same field converge on the one that is committed first, and its id. Left out where
-    the table's schema has everything already; SchemaMismatchError where one name has two types.
+    the table's schema has everything already; SchemaMismatchError as `merge_schemas`, and for a new column
+    that is named as a partition field.
     """
 
     wanted: StructType
@@ -50,6 +52,21 @@ class MergeSchema(Change):
         merged = merge_schemas(metadata.schema(), self.wanted, metadata.last_column_id)
         if merged == metadata.schema():
             return merged
+        _check_partition_names(metadata, merged)
         # The current schema may not have the greatest id: another engine may have set one back.
         free = max(schema.schema_id for schema in metadata.schemas) + 1
         return merged.model_copy(update={"schema_id": free})
+
+
+def _check_partition_names(metadata: TableMetadata, merged: Schema) -> None:
+    """Raise SchemaMismatchError for a new column that is named as a field of a partition spec: as no table is
+    created so, every sink that names its partitions would refuse the table from then on.
+    """
+    partitions = {field.name for spec in metadata.partition_specs for field in spec.fields}
+    known = metadata.schema().field_ids
+    for number in merged.field_ids:
+        name = merged.find_column_name(number)
+        if number not in known and name in partitions:
+            raise SchemaMismatchError(
+                f"a new column has the name of a partition field of the table; rename the column: {name}"
+            )

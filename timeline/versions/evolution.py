@@ -100,15 +100,26 @@ def merge_schemas(known: Schema, wanted: StructType, last_column_id: int) -> Sch
     Fields match by name. A new field is optional, comes after the known ones, and takes the next ids above
     `last_column_id`; the ids of `wanted` mean nothing. A known field that `wanted` has as optional becomes
     optional. Where nothing differs, the result is `known` itself, else its id is the next one.
-    SchemaMismatchError where one name has two types, neither of which holds the other.
+
+    SchemaMismatchError where one name has two types, neither of which holds the other, for a new name that a
+    reader may take for a known one, and for an identifier field that would become optional.
     """
     ids = count(last_column_id + 1)
     merged = _merge_structs(known.as_struct(), wanted, "", lambda: next(ids))
     if merged == known.as_struct():
         return known
-    return Schema(
-        *merged.fields, schema_id=known.schema_id + 1, identifier_field_ids=list(known.identifier_field_ids)
-    )
+    identifiers = list(known.identifier_field_ids)
+    if identifiers and (optional := _optional_names(merged) & known.identifier_field_names()):
+        raise SchemaMismatchError(
+            "a column that identifies the table's rows cannot become optional; add it to the batch:"
+            f" {min(optional)}"
+        )
+    try:
+        return Schema(*merged.fields, schema_id=known.schema_id + 1, identifier_field_ids=identifiers)
+    except ValueError as ambiguous:
+        raise SchemaMismatchError(
+            f"two columns would have one full name; rename the one with a dot: {ambiguous}"
+        ) from ambiguous
 
 
 def _merge_structs(
@@ -121,12 +132,28 @@ def _merge_structs(
         else field
         for field in known.fields
     ]
+    spelled = {field.name.lower(): prefix + field.name for field in known.fields}
+    for name in new:
+        if name.lower() in spelled:
+            raise SchemaMismatchError(
+                "the table has this column in another case, which many readers take for the same; rename it:"
+                f" {prefix + name} (table: {spelled[name.lower()]})"
+            )
     numbered = [(next_id(), field) for field in new.values()]
     added = [
         NestedField(number, field.name, _renumbered(field.field_type, next_id), required=False, doc=field.doc)
         for number, field in numbered
     ]
     return StructType(*fields, *added)
+
+
+def _optional_names(struct: StructType, prefix: str = "") -> set[str]:
+    """Return the full names of the optional fields outside of lists and maps."""
+    names = {prefix + field.name for field in struct.fields if field.optional}
+    for field in struct.fields:
+        if isinstance(field.field_type, StructType):
+            names |= _optional_names(field.field_type, f"{prefix}{field.name}.")
+    return names
 
 
 def _merge_fields(

@@ -97,6 +97,8 @@ def test_a_strict_contract_refuses_and_says_what_to_do(batch: spark.StructType, 
             r"cast the column: prices.key is bigint",
         ),
         (of(("place", TEXT)), r"cast the column: place is string"),
+        (of(("id", INT), ("empty", of())), r"no struct without fields; drop the column.*: empty"),
+        (of(("tags", spark.ArrayType(of(("e", of()))))), r"no struct without fields.*: tags\.element\.e"),
     ],
 )
 def test_an_evolving_contract_still_refuses_what_no_reader_could_tell(
@@ -110,6 +112,15 @@ def test_the_key_of_a_map_never_widens() -> None:
     table = iceberg_schema(of(("m", spark.MapType(INT, TEXT))))
     with pytest.raises(SchemaMismatchError, match=r"cast the key of a map: m.key is bigint"):
         fit_batch(table, of(("m", spark.MapType(LONG, TEXT))), EVOLVING)
+
+
+def test_a_field_of_the_key_of_a_map_is_never_left_out() -> None:
+    """Without the field, two keys of one map could be equal."""
+    table = iceberg_schema(of(("m", spark.MapType(of(("a", INT)), TEXT))))
+    batch = of(("m", spark.MapType(of(("a", INT), ("b", INT)), TEXT)))
+    for contract in (STRICT, EVOLVING, SchemaContract(new_fields="ignore")):
+        with pytest.raises(SchemaMismatchError, match=r"cast the key of a map: m.key is struct<a:int,b:int>"):
+            fit_batch(table, batch, contract)
 
 
 def test_ignored_columns_are_left_out_and_the_rest_evolves() -> None:

@@ -7,7 +7,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import (
     BinaryType,
     DateType,
@@ -165,6 +167,40 @@ def test_two_writers_that_add_one_name_with_two_types_are_told_both() -> None:
     lake.table.commit([NOTE])
     with pytest.raises(SchemaMismatchError, match="column note as string, and it is to become long"):
         other.commit([MergeSchema(wanted(note=LongType()))])
+
+
+def test_a_column_that_another_writer_has_added_in_another_case_is_refused() -> None:
+    """The writer's own check has seen an older head."""
+    lake = Lake()
+    other = lake.open()
+    lake.table.commit([NOTE])
+    with pytest.raises(SchemaMismatchError, match=r"in another case.*Note \(table: note\)"):
+        other.commit([MergeSchema(wanted(Note=StringType()))])
+    place = wanted(place=wanted(LAT=FloatType()))
+    with pytest.raises(SchemaMismatchError, match=r"place\.LAT \(table: place\.lat\)"):
+        merge_schemas(KNOWN, place, last_column_id=20)
+    assert [each.name for each in other.refresh().schema.fields][-1] == "note"
+
+
+def test_a_new_column_is_not_named_as_a_partition_field() -> None:
+    bucket = PartitionField(source_id=1, field_id=1000, transform=BucketTransform(4), name="id_bucket")
+    lake = Lake(spec=PartitionSpec(bucket))
+    with pytest.raises(SchemaMismatchError, match=r"name of a partition field.*: id_bucket"):
+        lake.table.commit([MergeSchema(wanted(id_bucket=LongType()))])
+    assert lake.open().head.number == 1
+
+
+def test_two_columns_never_get_one_full_name() -> None:
+    known = Schema(field("a", StructType(field("b", StructType(field("c", LongType(), 3)), 2)), 1))
+    with pytest.raises(SchemaMismatchError, match=r"multiple fields for name a\.b\.c"):
+        merge_schemas(known, wanted(a=StructType(field("b.c", LongType()))), last_column_id=3)
+
+
+def test_a_column_that_identifies_rows_stays_required() -> None:
+    known = Schema(field("id", LongType(), 1, required=True), identifier_field_ids=[1])
+    with pytest.raises(SchemaMismatchError, match="cannot become optional; add it to the batch: id"):
+        merge_schemas(known, wanted(id=LongType()), last_column_id=1)
+    assert merge_schemas(known, wanted(note=StringType()), last_column_id=1).field_ids == {1, 2}
 
 
 def test_an_append_under_the_older_schema_lands_after_the_schema_has_grown() -> None:
