@@ -152,7 +152,7 @@ def _first_batches(options: argparse.Namespace) -> dict[str, dict[str, list[int]
                         "--rounds",
                         "1",
                     ]
-                    command += ["--batches", str(_WARM_UP_BATCHES + 1), "--first-rounds", "0"]
+                    command += ["--batches", str(_WARM_UP_BATCHES + 2), "--first-rounds", "0"]
                     command += ["--layouts", layout, "--modes", mode, "--json", found.name]
                     subprocess.run(command, check=True, capture_output=True)
                     [result] = json.loads(Path(found.name).read_text())["results"]
