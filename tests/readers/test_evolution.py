@@ -68,7 +68,7 @@ def landed(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
         location,
         app_id="app",
         partition_by=["p"] if "partitioned" in request.param else [],
-        fill_policy="never" if "never" in request.param else "amortized",
+        **({"fill_policy": "never"} if "never" in request.param else {"fill": "inline"}),
         schema=SchemaContract.evolving(),
         table_properties={
             f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in ("n", "p", "price")
