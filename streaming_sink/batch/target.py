@@ -108,15 +108,15 @@ class Destination:
             wanted = fit_batch(target.schema, batch, self._options.schema)
             if wanted is None or target.table is None:
                 return target
-            before = target.schema
+            before, lost = target.schema, False
             try:
                 target.table.commit([MergeSchema(wanted)], transaction=replace(transaction, records=False))
             except CommitConflictError:
                 # Another writer has evolved the schema first, as this batch needs it or otherwise.
-                tries += 1
+                tries, lost = tries + 1, True
                 if tries == _FITTING_TRIES:
                     raise
-            target = self.target(batch, fresh=True)
+            target = self.target(batch, fresh=lost)
             if is_committed(target, transaction):  # by a twin of this query
                 return target
             if evolved := describe_evolution(before, target.schema):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
+import fastavro
 from pyiceberg.avro.file import AvroFile, AvroOutputFile
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import (
@@ -60,20 +62,44 @@ def decode_live_entries(manifest: ManifestFile, data: bytes) -> Sequence[Manifes
     """Return the live entries of a manifest. Those of delete files name the data file that they refer to."""
     source = ReadBytes(manifest.manifest_path, data)
     if manifest.content == ManifestContent.DATA:
-        return manifest.fetch_manifest_entry(OneFile(source), discard_deleted=True)
+        return _with_exact_partitions(manifest.fetch_manifest_entry(OneFile(source)), data)
     with AvroFile[ManifestEntry](
         source,
         _DELETE_ENTRIES,
         read_types={-1: ManifestEntry, 2: _DeleteFile},
         read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     ) as reader:
-        return [entry for entry in reader if entry.status != ManifestEntryStatus.DELETED]
+        live = [entry for entry in reader if entry.status != ManifestEntryStatus.DELETED]
+    return _with_exact_partitions(live, data)
 
 
 def decode_entries(manifest: ManifestFile, data: bytes) -> Sequence[ManifestEntry]:
     """Return all entries of a manifest, those of removed files too."""
     source = ReadBytes(manifest.manifest_path, data)
-    return manifest.fetch_manifest_entry(OneFile(source), discard_deleted=False)
+    entries = manifest.fetch_manifest_entry(OneFile(source), discard_deleted=False)
+    return _with_exact_partitions(entries, data)
+
+
+def _with_exact_partitions(entries: Sequence[ManifestEntry], data: bytes) -> Sequence[ManifestEntry]:
+    """Return the entries, with doubles in partitions as the manifest has them. pyiceberg's compiled decoder
+    rounds them to floats: 0.1 would come to the partition of 0.10000000149011612, and engines that take such
+    a column from the partition would read another value.
+    """
+    if not any(isinstance(value, float) for entry in entries for value in _values(entry)):
+        return entries
+    records: Iterable[Any] = fastavro.reader(io.BytesIO(data))
+    files = (record["data_file"] for record in records)
+    exact = {file["file_path"]: tuple(file["partition"].values()) for file in files}
+    for entry in entries:
+        for position, value in enumerate(exact[entry.data_file.file_path]):
+            if isinstance(value, float):
+                entry.data_file.partition[position] = value
+    return entries
+
+
+def _values(entry: ManifestEntry) -> Iterator[object]:
+    partition = entry.data_file.partition
+    return (partition[position] for position in range(len(partition)))
 
 
 @lru_cache(maxsize=64)
