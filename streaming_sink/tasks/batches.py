@@ -55,6 +55,9 @@ def _require_values(column: pa.Array, target: pa.Field) -> None:
 
 def _conform_array(array: pa.Array, target: pa.Field, match: Match) -> pa.Array:
     wanted = target.type
+    if not len(array):
+        # Spark sends an empty nested array without the offset that Arrow wants, and reading it would crash.
+        return pa.nulls(0, wanted)
     if pa.types.is_struct(wanted):
         return _conform_struct(array, wanted, match)
     if pa.types.is_list(wanted):

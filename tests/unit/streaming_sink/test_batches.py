@@ -91,3 +91,17 @@ def test_a_string_becomes_a_uuid_and_one_that_spells_none_does_not_fit():
     assert made.column(0).storage.to_pylist() == [UUID(text).bytes, None]
     with pytest.raises(RowsDoNotFitError, match="does not spell a uuid"):
         conform(pa.RecordBatch.from_pydict({"u": ["f79c"]}), table)
+
+
+def test_an_empty_nested_array_without_its_offset_can_be_measured():
+    # As Spark's writer sends a column of nulls; reading the offset that is not there ends the process.
+    lists = pa.ListArray.from_buffers(
+        pa.list_(pa.string()), 0, [None, pa.foreign_buffer(0, 0)], children=[pa.nulls(0, pa.string())]
+    )
+    entries = pa.StructArray.from_arrays([pa.nulls(0, pa.int32()), lists], ["key", "value"])
+    kind = pa.map_(pa.int32(), pa.list_(pa.string()))
+    offsets = pa.array([0, 0, 0], pa.int32()).buffers()[1]
+    empty = pa.Array.from_buffers(kind, 2, [None, offsets], children=[entries])
+    found = conform(pa.RecordBatch.from_arrays([empty], ["m"]), pa.schema([("m", kind)]))
+    assert found.column(0).to_pylist() == [[], []]
+    assert found.nbytes > 0
