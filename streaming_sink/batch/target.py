@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
 from streaming_sink.options import SinkOptions
-from streaming_sink.table.fitting import fit_batch
+from streaming_sink.table.fitting import fit_batch, without_ignored
 from streaming_sink.table.parquet_properties import ignored_properties
 from streaming_sink.table.schema import iceberg_schema
 from streaming_sink.table.spec import partition_spec
@@ -91,7 +91,7 @@ class Destination:
             head = self._table.head
             _check_partitioning(self._options.partition_by, head.schema, head.spec, self._options.location)
             return Target(self._table, head.schema, head.spec, head.properties)
-        schema = iceberg_schema(batch)
+        schema = iceberg_schema(without_ignored(batch, self._options.schema))
         spec = partition_spec(self._options.partition_by, schema)
         self._begin_probe()
         _warn_about_ignored_properties(self._options.table_properties, schema)

@@ -91,6 +91,16 @@ class SchemaContract:
                 return str(getattr(contract, difference.value))
         return str(getattr(self, difference.value))
 
+    def ignores(self, path: Iterable[str]) -> bool:
+        """Return whether the contract of a column, or of a nested field, by its own name, keeps it out of the
+        table, also where the table or the struct around it is new.
+        """
+        names = tuple(path)
+        contract = self.columns.get(".".join(names))
+        if contract is None:
+            return False
+        return (contract.new_columns if len(names) == 1 else contract.new_fields) == "ignore"
+
     @property
     def evolves(self) -> bool:
         """Whether a batch may change the table's schema."""

@@ -31,6 +31,36 @@ def fit_batch(
     return iceberg.StructType(*wanted) if wanted else None
 
 
+def without_ignored(
+    kind: spark.StructType, contract: SchemaContract, path: tuple[str, ...] = ()
+) -> spark.StructType:
+    """Return a struct without the fields, at any depth, that a contract of their own ignores."""
+    return spark.StructType(
+        [
+            spark.StructField(
+                field.name,
+                _without_ignored(field.dataType, contract, (*path, field.name)),
+                field.nullable,
+                field.metadata,
+            )
+            for field in kind.fields
+            if not contract.ignores((*path, field.name))
+        ]
+    )
+
+
+def _without_ignored(kind: spark.DataType, contract: SchemaContract, path: tuple[str, ...]) -> spark.DataType:
+    if isinstance(kind, spark.StructType):
+        return without_ignored(kind, contract, path)
+    if isinstance(kind, spark.ArrayType):
+        element = _without_ignored(kind.elementType, contract, (*path, "element"))
+        return spark.ArrayType(element, kind.containsNull)
+    if isinstance(kind, spark.MapType):  # its keys stay whole: keys may not become equal
+        value = _without_ignored(kind.valueType, contract, (*path, "value"))
+        return spark.MapType(kind.keyType, value, kind.valueContainsNull)
+    return kind
+
+
 class _Fitting:
     """Walks a table's schema and a batch's together, under one contract."""
 
@@ -108,7 +138,8 @@ class _Fitting:
         # A column of nulls alone is no different from one that is absent, and has no type yet.
         if choice == "ignore" or isinstance(field.dataType, spark.NullType):
             return None
-        return iceberg_type(field.dataType, ".".join(path), self._ids)
+        kept = _without_ignored(field.dataType, self._contract, path)
+        return iceberg_type(kept, ".".join(path), self._ids)
 
     def _fit_missing(self, field: iceberg.NestedField, path: tuple[str, ...]) -> bool:
         """Return whether the table's field must become optional."""

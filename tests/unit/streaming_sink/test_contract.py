@@ -8,7 +8,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
 from streaming_sink import IcebergSink, SchemaContract
-from streaming_sink.table.fitting import fit_batch
+from streaming_sink.table.fitting import fit_batch, without_ignored
 from streaming_sink.table.schema import iceberg_schema
 from timeline.errors import SchemaMismatchError
 from timeline.versions.evolution import describe_evolution, merge_schemas
@@ -130,6 +130,29 @@ def test_ignored_columns_are_left_out_and_the_rest_evolves() -> None:
     )
     batch = of(("id", INT), ("debug", TEXT), ("note", TEXT), ("place", of(("lon", INT))))
     assert evolved(batch, contract) == "place.lon added as int, note added as string"
+
+
+def test_a_field_that_its_own_contract_ignores_is_not_in_a_new_column_or_table_either() -> None:
+    ignored = SchemaContract(new_columns="ignore", new_fields="ignore")
+    contract = SchemaContract(
+        new_columns="add",
+        columns=dict.fromkeys(("debug", "user.ssn", "users.element.ssn", "by_id.value.ssn"), ignored),
+    )
+    user = of(("name", TEXT), ("ssn", TEXT))
+    batch = of(
+        ("id", INT),
+        ("debug", TEXT),
+        ("user", user),
+        ("users", spark.ArrayType(user)),
+        ("by_id", spark.MapType(INT, user)),
+    )
+    made = iceberg_schema(without_ignored(batch, contract))
+    assert fit_batch(made, batch, contract) is None
+    wanted = fit_batch(iceberg_schema(of(("id", INT))), batch, contract)
+    for names in ([field.name for field in made.fields], ["id", *(field.name for field in wanted.fields)]):
+        assert names == ["id", "user", "users", "by_id"]
+    assert "ssn" not in str(made)
+    assert "ssn" not in str(wanted)
 
 
 def test_a_column_of_nulls_alone_is_not_added_yet() -> None:
