@@ -209,7 +209,7 @@ def test_a_nullable_column_that_the_batch_lacks_is_written_as_nulls(spark, table
 def test_a_new_column_is_refused_with_what_to_do(spark, table):
     said = _refused(spark, table, _rows(spark, (1, "a", 2.0), schema="id bigint, p string, price double"))
     assert "a column that the table lacks" in said
-    assert "drop it from the batch, or write to a new table" in said
+    assert "drop it from the batch, or let the table grow with IcebergSink(..., schema=" in said
     assert "price" in said
 
 
@@ -255,10 +255,12 @@ def test_a_batch_that_must_be_counted_first_also_says_what_workers_lack(spark, l
     def fails(batches):
         raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
 
-    _sink(location)(spark.range(3), 0)  # a small file, for which the first batch of a run is counted
+    _sink(location, fill="inline")(
+        spark.range(3), 0
+    )  # a small file, for which the first batch of a run is counted
     monkeypatch.setattr("streaming_sink.batch.profile.CountTask", lambda *arguments: fails)
     with pytest.raises(WorkerEnvironmentError, match=r"lacks pyarrow.*PYSPARK_PYTHON"):
-        _sink(location)(spark.range(3), 1)
+        _sink(location, fill="inline")(spark.range(3), 1)
 
 
 # ------------------------------------------------------------------------------------------- stores

@@ -393,7 +393,7 @@ def test_the_jobs_say_what_they_are_for_and_the_description_of_before_comes_back
     _sink(location)(_batch(spark, 0), 0)  # a small file, for which the first batch of a run is counted
     with calling_as(spark, "query", "described"):
         context.setLocalProperty("spark.job.description", "the user's own")
-        IcebergSink(location, app_id="another")(_batch(spark, 0), 0)
+        IcebergSink(location, app_id="another", fill="inline")(_batch(spark, 0), 0)
         seen.append(context.getLocalProperty("spark.job.description"))
         context.setLocalProperty("spark.job.description", None)
     assert seen == ["the user's own"]

@@ -106,7 +106,7 @@ def test_tasks_that_write_what_they_read_fill_small_files(spark, location, monke
     monkeypatch.setattr(Experience, "expected", lambda _: (Arrival((), foreseen),))
     monkeypatch.setattr("streaming_sink.batch.planning.tasks_that_fit", lambda *_: CORES)
     monkeypatch.setattr("streaming_sink.batch.planning.ONE_TASK_SECONDS", SLOW)
-    sink = IcebergSink(location, sizing=SIZING, app_id="app", fill_policy="always")
+    sink = IcebergSink(location, sizing=SIZING, app_id="app", fill_policy="always", fill="inline")
     expected: Counter[str] = Counter()
     for number in range(4):
         batch = _batch(spark, number * 1000, 1000, empty=number)
@@ -121,7 +121,7 @@ def test_a_counted_batch_of_an_unpartitioned_table_is_not_shuffled(spark, locati
     first = IcebergSink(location, sizing=SIZING, app_id="app")
     batches = [_batch(spark, 0, 100), _batch(spark, 100, 2000)]
     first(batches[0], 0)
-    second = IcebergSink(location, sizing=SIZING, app_id="other")
+    second = IcebergSink(location, sizing=SIZING, app_id="other", fill="inline")
     second(batches[1], 0)
     assert _of_table(location) == _of_batch(batches[0]) + _of_batch(batches[1])
     assert [(each.planned_by, each.route) for each in second.reports] == [("profile", "2 tasks")]
