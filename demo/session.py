@@ -34,9 +34,11 @@ def quiet_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     builder = (
         SparkSession.builder.appName(name)
         .master("local[*]")
-        # In a run of a minute the JVM's second compiler costs more than it gains.
+        # In a run of a minute the JVM's second compiler costs more than it gains. Without it the JVM reserves
+        # so little for compiled code that the run would fill it, and end interpreted.
         .config(
-            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j2} -XX:TieredStopAtLevel=1"
+            "spark.driver.extraJavaOptions",
+            f"-Dlog4j2.configurationFile={log4j2} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         )
     )
     for key, value in {**_QUIET, **settings}.items():

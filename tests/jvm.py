@@ -16,7 +16,9 @@ from pathlib import Path
 
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 _ROOT = Path(__file__).resolve().parents[1]
-_ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+# With one compiler the JVM reserves 48 MB for compiled code. A session of many tests fills that, and then
+# runs interpreted.
+_ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xlog:disable"
 
 _STREAM = """
 import sys

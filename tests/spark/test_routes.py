@@ -133,7 +133,7 @@ def test_no_route_takes_more_than_one_pass_over_rows_that_differ_each_time(
 ):
     """A row that was computed twice would have two names."""
     monkeypatch.setattr(Experience, "expected", lambda _: expected)
-    sink = IcebergSink(location, sizing=SIZING, app_id="app")
+    sink = IcebergSink(location, sizing=SIZING, app_id="app", fill="inline")
     for number in range(2):
         batch = _batch(spark, number * 1000, 1000).withColumn("text", sf.expr("uuid()"))
         sink(batch, number)
