@@ -38,8 +38,8 @@ All tables hold the same rows, and DuckDB, which read them, answered every query
 {_facts(results)}
 <h2>Files after each micro-batch</h2>
 <p>A stream adds a file to each partition that a batch touches. <code>IcebergSink</code> also merges small
-files into larger ones, so their number stays bounded: at most eight small ones a partition.
-No job has to compact the table later.</p>
+files into larger ones, so their number stays bounded: at most eight small ones a partition once a
+merge has ended. No job has to compact the table later.</p>
 {pictures.files_over_batches(results)}
 <h2>Where the bytes are</h2>
 <p>The share of each table's bytes, by the size of the file that holds them; the number above a bar counts its
