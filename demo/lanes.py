@@ -62,7 +62,7 @@ class SinkLane:
             sizing=FileSizing(max_file_bytes=MAX_FILE_BYTES, small_file_bytes=SMALL_FILE_BYTES),
         )
 
-    def start(self, stream: DataFrame, writer: DataStreamWriter) -> StreamingQuery:  # noqa: ARG002
+    def start(self, stream: DataFrame, writer: DataStreamWriter) -> StreamingQuery:  # noqa: ARG002 - the writer has it
         return writer.foreachBatch(_noting_failure(self, self._sink)).start()
 
     def finish(self) -> None:
@@ -120,7 +120,7 @@ class ParquetLane:
     failure: Exception | None = None
     _states: list[State] = field(default_factory=list)
 
-    def start(self, stream: DataFrame, writer: DataStreamWriter) -> StreamingQuery:  # noqa: ARG002
+    def start(self, stream: DataFrame, writer: DataStreamWriter) -> StreamingQuery:  # noqa: ARG002 - the writer has it
         return writer.foreachBatch(_noting_failure(self, self._append)).start()
 
     def _append(self, batch: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - it knows no batches

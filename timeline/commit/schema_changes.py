@@ -33,7 +33,7 @@ class MergeSchema(Change):
     def precedes_files(self) -> bool:
         return True
 
-    def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002
+    def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
         if self.merged(head.metadata) == head.schema:
             return "the table's schema has these fields already"
         return None
