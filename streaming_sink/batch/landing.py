@@ -80,7 +80,10 @@ class Landing:
                 self._check_clustering(target, state)
             table = target.table if is_committed(target, transaction) else None
         if table is None:
-            report = self._write_and_commit(batch, target, transaction, state, steps, tried_before)
+            try:
+                report = self._write_and_commit(batch, target, transaction, state, steps, tried_before)
+            finally:
+                self._destination.await_probe()  # of a batch that was empty or refused
         else:
             if not tried_before:
                 _check_is_a_replay(table.head, transaction)

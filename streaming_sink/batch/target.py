@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from pyiceberg.partitioning import PartitionSpec
@@ -153,6 +153,13 @@ class Destination:
             pool = ThreadPoolExecutor(1, thread_name_prefix="probe")
             self._probe = pool.submit(check_store, self.store)
             pool.shutdown(wait=False)
+
+    def await_probe(self) -> None:
+        """Return when the probe that `target` began, if any, has ended and has deleted its objects. What it
+        showed is for `create` to raise: a batch without rows publishes nothing.
+        """
+        if self._probe is not None:
+            wait([self._probe])
 
     def _end_probe(self) -> None:
         probe, self._probe = self._probe, None

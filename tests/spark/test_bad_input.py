@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyspark.sql import functions as sf
 
 from planners import FileSizing
 from streaming_sink import IcebergSink
+from streaming_sink.batch import outcomes, target
 from streaming_sink.batch.landing import Landing
 from streaming_sink.batch.writer import write
 from streaming_sink.errors import (
@@ -373,7 +375,21 @@ def test_a_folder_that_becomes_read_only_fails_the_query_and_the_next_start_goes
 # ------------------------------------------------------------------------------------- empty batches
 
 
-def test_an_empty_first_batch_makes_no_table(spark, location):
+def test_an_empty_first_batch_makes_no_table(spark, location, monkeypatch):
+    written, empty = threading.Event(), outcomes.empty
+
+    def probe_until_the_batch_is_written(store):
+        store.create("_timeline/probe/first", b"first")
+        assert written.wait(60)
+        time.sleep(0.5)
+        store.delete(["_timeline/probe/first"])
+
+    def report_empty(*arguments):
+        written.set()
+        return empty(*arguments)
+
+    monkeypatch.setattr(target, "check_store", probe_until_the_batch_is_written)
+    monkeypatch.setattr(outcomes, "empty", report_empty)
     for attempt in range(2):
         sink = _sink(location, partition_by=["p"])
         with calling_as(spark, "query", f"run-{attempt}"):
