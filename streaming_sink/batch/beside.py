@@ -32,13 +32,18 @@ class PassesBeside(Generic[_Request]):
             return self._thread is not None
 
     def ask(self, request: _Request) -> None:
-        """Have a pass made of a request: now, or once the running one has ended."""
+        """Have a pass made of a request: now, or once the running one has ended. In a process that is ending
+        none starts: its stream goes on until then, and would always have another one to wait for.
+
+        RuntimeError if the process can start no thread; then the next call starts the pass.
+        """
         with self._lock:
             self._asked.append(request)
             if self._thread is None:
                 # Not a daemon thread: a process that ends waits for a pass that has started.
-                self._thread = threading.Thread(target=self._run_all, name=self._name)
-                self._thread.start()
+                thread = threading.Thread(target=self._run_all, name=self._name)
+                thread.start()
+                self._thread = thread
 
     def wait(self, timeout_seconds: float | None = None) -> None:
         """Return once nothing runs and all that was asked for is done. TimeoutError if it takes longer."""
@@ -64,7 +69,7 @@ class PassesBeside(Generic[_Request]):
         while True:
             with self._lock:
                 requests, self._asked = self._asked, []
-                if not requests:
+                if not requests or not threading.main_thread().is_alive():
                     self._thread = None
                     return
             if result := self._run(requests):

@@ -147,9 +147,10 @@ class Destination:
 
     def _begin_probe(self) -> None:
         """Probe the store beside the batch: its files have names of their own, so only the commit relies on
-        what the probe shows (R18).
+        what the probe shows (R18). After one that failed beside a batch that published nothing, the next
+        batch has its own.
         """
-        if self._probe is None:
+        if self._probe is None or (self._probe.done() and self._probe.exception() is not None):
             pool = ThreadPoolExecutor(1, thread_name_prefix="probe")
             self._probe = pool.submit(check_store, self.store)
             pool.shutdown(wait=False)
