@@ -64,8 +64,8 @@ class PlannedFill:
     partition: PartitionKey
     inputs: tuple[TableFile, ...]
     """Two or more, the smallest first."""
-    rows_per_file: int
-    """A file ends after so many rows; the last one has what is left."""
+    cuts: tuple[int, ...]
+    """After so many rows of the inputs, in their order, a new file ends; the last one has what is left."""
     reason: str
 
     @property
@@ -89,13 +89,13 @@ class FillPlan:
         """Return the plan as aligned lines, a merge each with its reason."""
         lines = table(
             "<>>><",
-            ("partition", "files", "bytes", "rows a file", "why"),
+            ("partition", "files", "bytes", "new files", "why"),
             (
                 (
                     joined(it.partition),
                     f"{len(it.inputs)}",
                     f"{it.bytes:,}",
-                    f"{it.rows_per_file:,}",
+                    f"{len(it.cuts) + 1}",
                     it.reason,
                 )
                 for it in self.fills[:EXPLAINED_LINES]
@@ -158,11 +158,24 @@ def _too_many(
 
 
 def _fill(inputs: Sequence[TableFile], sizing: FileSizing, reason: str) -> PlannedFill:
-    size, rows = sum(file.bytes for file in inputs), sum(file.rows for file in inputs)
+    size = sum(file.bytes for file in inputs)
     full = max(1, size // sizing.max_file_bytes)
-    if size * _SLACK <= full * sizing.max_file_bytes * (_SLACK + 1):
-        rows_per_file = -(-rows // full)
-    else:
-        rows_per_file = rows * sizing.max_file_bytes // size
+    tail_joins = size * _SLACK <= full * sizing.max_file_bytes * (_SLACK + 1)
     ordered = tuple(sorted(inputs, key=by_size))
-    return PlannedFill(ordered[0].partition, ordered, max(1, rows_per_file), reason)
+    cuts = _cuts(ordered, -(-size // full) if tail_joins else sizing.max_file_bytes)
+    return PlannedFill(ordered[0].partition, ordered, cuts, reason)
+
+
+def _cuts(files: Iterable[TableFile], bytes_per_file: int) -> tuple[int, ...]:
+    """Return after which rows a new file has so many bytes, which no input has alone. Rows of one input are
+    taken for equal; those of two may differ by any factor, as where a stream has got a wide column since.
+    """
+    cuts: list[int] = []
+    rows = have = 0
+    for file in files:
+        end = bytes_per_file * (len(cuts) + 1)
+        if have + file.bytes > end:
+            cuts.append(rows + file.rows * (end - have) // file.bytes)
+        rows += file.rows
+        have += file.bytes
+    return tuple(cuts)

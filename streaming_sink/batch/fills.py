@@ -177,7 +177,7 @@ def divide(fills: Sequence[PlannedFill], tasks: int) -> list[list[Fill]]:
     for number, fill in sorted(enumerate(fills), key=lambda it: -it[1].bytes):
         least = loads.index(min(loads))
         inputs = tuple((file.path, file.rows) for file in fill.inputs)
-        portions[least].append(Fill(number, fill.partition, inputs, fill.rows_per_file))
+        portions[least].append(Fill(number, fill.partition, inputs, fill.cuts))
         loads[least] += fill.bytes
     return portions
 

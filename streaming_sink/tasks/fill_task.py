@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,8 +29,8 @@ class Fill:
     partition: PartitionKey
     inputs: tuple[tuple[str, int], ...]
     """The files as manifests name them, and the rows that each has by the table."""
-    rows_per_file: int
-    """A new file ends after so many rows; the last one has what is left."""
+    cuts: tuple[int, ...]
+    """After so many rows of the inputs a new file ends; the last one has what is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def carry_out(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:
 
 
 class _NewFiles:
-    """Writes rows to one new file after the other, each of `rows_per_file` rows."""
+    """Writes rows to one new file after the other, which end at the cuts."""
 
     def __init__(self, job: WorkerJob, fill: Fill, attempt: int) -> None:
         self._job = job
@@ -100,18 +101,20 @@ class _NewFiles:
         self._attempt = attempt
         self._columns = leaves(job.schema)
         self._file: GroupedFile | None = None
-        self._rows_left = 0
+        self._rows = 0
+        self._cuts = deque(fill.cuts)
         self._closed: list[WrittenFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         while batch.num_rows:
             if self._file is None:
-                self._file, self._rows_left = self._open(), self._fill.rows_per_file
-            taken = min(batch.num_rows, self._rows_left)
+                self._file = self._open()
+            taken = min(batch.num_rows, self._cuts[0] - self._rows) if self._cuts else batch.num_rows
             self._file.write(batch.slice(0, taken))
-            self._rows_left -= taken
+            self._rows += taken
             batch = batch.slice(taken)
-            if not self._rows_left:
+            if self._cuts and self._rows == self._cuts[0]:
+                self._cuts.popleft()
                 self.close()
 
     def close(self) -> tuple[WrittenFile, ...]:
