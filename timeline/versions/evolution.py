@@ -6,7 +6,7 @@ allows it); none is dropped, renamed or narrowed. All functions are pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from typing import cast
 
@@ -46,10 +46,30 @@ def find_misfit(written: Schema, current: Schema) -> str | None:
             return f"column {field.name!r} changed from {field.field_type} to {kept.field_type}"
         if kept.required and field.optional:
             return f"column {field.name!r} became required"
-    for field_id, field in now.items():
-        if field_id not in before and field.required:
-            return f"column {field.name!r} was added as required"
+    if added := _find_required_addition(current.as_struct(), before.keys()):
+        return f"column {added.name!r} was added as required"
     return None
+
+
+def _find_required_addition(kind: IcebergType, known: Collection[int]) -> NestedField | None:
+    """Return a field that rows without it cannot have: required, and new in what is known. In what is new
+    itself, fields may be required, as the keys of each map are.
+    """
+    for field in _fields(kind):
+        if field.field_id in known:
+            if found := _find_required_addition(field.field_type, known):
+                return found
+        elif field.required:
+            return field
+    return None
+
+
+def _fields(kind: IcebergType) -> tuple[NestedField, ...]:
+    if isinstance(kind, StructType):
+        return kind.fields
+    if isinstance(kind, ListType):
+        return (kind.element_field,)
+    return (kind.key_field, kind.value_field) if isinstance(kind, MapType) else ()
 
 
 def find_unread_column(head: Head, file: LiveFile, schema_id: int) -> str | None:

@@ -76,6 +76,17 @@ def test_new_fields_get_new_ids_at_every_depth_and_known_ones_keep_theirs() -> N
     assert find_misfit(merged, KNOWN) is not None
 
 
+def test_a_new_map_is_no_misfit_for_older_rows_though_the_keys_of_a_map_are_required() -> None:
+    added = MapType(0, StringType(), 0, LongType(), value_required=False)
+    deep = wanted(note=added, place=wanted(names=added), tags=ListType(0, wanted(names=added), False))
+    assert find_misfit(KNOWN, merge_schemas(KNOWN, deep, 9)) is None
+    required = field("note", LongType(), 10, required=True)
+    place = field("place", StructType(*KNOWN.find_type(2).fields, required), 2)
+    assert find_misfit(KNOWN, Schema(*KNOWN.fields, required)) == "column 'note' was added as required"
+    [first, _, *others] = KNOWN.fields
+    assert find_misfit(KNOWN, Schema(first, place, *others)) == "column 'note' was added as required"
+
+
 @pytest.mark.parametrize(
     ("narrow", "wide"),
     [
@@ -212,6 +223,14 @@ def test_an_append_under_the_older_schema_lands_after_the_schema_has_grown() -> 
     assert head.snapshot is not None
     assert head.snapshot.schema_id == 1
     assert "note" in json.dumps(json.loads(head.properties[properties.NAME_MAPPING]))
+
+
+def test_an_append_lands_after_the_schema_has_got_a_map() -> None:
+    lake = Lake()
+    written = lake.file(rows=2)
+    kind = MapType(0, StringType(), 0, LongType(), value_required=False)
+    lake.open().commit([MergeSchema(wanted(labels=kind))])
+    assert isinstance(lake.table.commit([Append((written,))], schema_id=0), Committed)
 
 
 def test_no_file_is_appended_beside_a_schema_that_it_cannot_know() -> None:
