@@ -40,6 +40,8 @@ class Filler:
         self._table: Table | None = None
         self._reservations: Reservations | None = None
         self._unfit: frozenset[str] = frozenset()
+        # The partitions of the last pass, where it failed or left out a merge: no batch may touch them again.
+        self._left: frozenset[PartitionKey] = frozenset()
         self._published = threading.Event()
 
     def after_commit(
@@ -50,8 +52,8 @@ class Filler:
         touched: Collection[PartitionKey],
         steps: Steps,
     ) -> str:
-        """Have the partitions that the batch `touched` filled, where they need it. Return the results of the
-        passes that ended since the last call; "" for none.
+        """Have the partitions that the batch `touched` filled, where they need it, and those of a pass that
+        failed. Return the results of the passes that ended since the last call; "" for none.
 
         Afterwards none of these partitions has more than `SMALL_FILES_WHILE_FILLING` small files that may be
         merged, unless the batch brought several to one, or a pass failed, which is reported and not raised.
@@ -59,6 +61,7 @@ class Filler:
         if not self._options.fills_beside:
             return ""
         results = self._passes.ended()
+        touched = {*touched, *self._left}
         plan = self._plan(table, reservations, touched)
         if plan.most_small_files > SMALL_FILES_WHILE_FILLING:
             with steps("fill"):
@@ -101,6 +104,7 @@ class Filler:
 
     def _run(self, session: SparkSession, touched: Collection[PartitionKey], of_cores: int = 1) -> str:
         """Run one pass on one in so many cores, and return its result as a line; a failure too."""
+        self._left = frozenset()
         if is_stopped(session):
             return ""  # the pass that it was stopped under has said so
         try:
@@ -112,9 +116,11 @@ class Filler:
                 return ""
             report = carry_out(session, table, plan, self._options, reservations, tasks)
         except Exception as failure:  # noqa: BLE001 - the batches are committed: no failure is theirs
-            self._table = None
+            self._table, self._left = None, frozenset(touched)
             return self._explain(session, failure)
         self._unfit |= report.culprits
+        if report.problems:
+            self._left = frozenset(touched)
         if report.version is not None:
             self._published.set()
         return report.line()

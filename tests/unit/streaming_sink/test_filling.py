@@ -313,6 +313,29 @@ def test_a_pass_that_fails_is_reported_and_tried_again_after_the_next_batch(tabl
     assert made.finish(60) == ["filled beside the stream: 10 files -> 1 (1 B), version 4"]
 
 
+@pytest.mark.parametrize("ends", ["it fails", "another takes its file"])
+def test_what_a_pass_left_out_is_planned_again_though_no_batch_comes_to_its_partition(table, merging, ends):
+    """As at midnight, in a table that is partitioned by day."""
+    merging.goes_on.clear()
+    made = Filler(_options(table))
+    here = _append(table, EU, 9)
+    _after_commit(made, table, [EU])
+    assert merging.began.wait(60)
+    if ends == "it fails":
+        merging.fails = RuntimeError("no core left")
+    else:
+        Table.open(table.store).commit(
+            [Replace(frozenset([here[0].file_path]), (_file(table, EU, 10, 900 * KIB),))]
+        )
+    merging.goes_on.set()
+    made._passes.wait()
+    merging.fails = None
+    _append(table, EU)
+    _append(table, US)
+    _after_commit(made, table, [US])
+    assert made.finish(60)[0].startswith("filled beside the stream: ")
+
+
 def test_a_pass_that_spark_stopped_under_is_one_line_of_the_log_without_a_traceback(table, merging, caplog):
     """Also where another batch has asked for a pass since."""
     merging.fails = ConnectionRefusedError("py4j")
