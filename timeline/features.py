@@ -8,7 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 from timeline.errors import UnknownFeatureError
 from timeline.properties import REQUIRED_FEATURES
 
-KNOWN_FEATURES: frozenset[str] = frozenset()
+OUTBOX = "outbox"
+"""Cleaners of the table keep what the outboxes of other tables name (R24)."""
+_SINCE = {OUTBOX: "0.1"}
+KNOWN_FEATURES = frozenset(_SINCE)
 """The features that this version implements. An entry never leaves this set."""
 
 
@@ -19,6 +22,13 @@ def required_features(table_properties: Mapping[str, str]) -> dict[str, str]:
     entries = (entry.strip() for entry in table_properties.get(REQUIRED_FEATURES, "").split(","))
     split = (entry.partition(">=") for entry in entries if entry)
     return {name.strip(): since.strip() for name, _, since in split}
+
+
+def require_feature(table_properties: dict[str, str], name: str) -> None:
+    """Add a feature to those that a table requires of its writers, where it is not among them."""
+    if name not in required_features(table_properties):
+        known = table_properties.get(REQUIRED_FEATURES, "").strip()
+        table_properties[REQUIRED_FEATURES] = ", ".join(filter(None, [known, f"{name}>={_SINCE[name]}"]))
 
 
 def check_features_are_known(table_properties: Mapping[str, str], location: str) -> None:

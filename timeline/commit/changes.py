@@ -40,6 +40,11 @@ class Change:
         return ()
 
     @property
+    def fenced_files(self) -> tuple[DataFile, ...]:
+        """Files that must be above the table's garbage cutoff (R6)."""
+        return (*self.appended_files, *self.rewritten_files)
+
+    @property
     def inputs(self) -> frozenset[str]:
         """Locations of live files that leave the table with this change."""
         return frozenset()
@@ -266,6 +271,10 @@ class Intent:
     @property
     def rewritten_files(self) -> tuple[DataFile, ...]:
         return tuple(file for change in self.changes for file in change.rewritten_files)
+
+    @property
+    def fenced_files(self) -> tuple[DataFile, ...]:
+        return tuple(file for change in self.changes for file in change.fenced_files)
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -55,8 +55,7 @@ def check_conflicts(intent: Intent, head: Head) -> Verdict | None:
             return None
     check_appended_files_fit_the_schema(head, intent)
     check_files_have_a_known_spec(head, (*intent.appended_files, *intent.rewritten_files))
-    check_files_are_above_the_fence(head, intent.appended_files)
-    check_files_are_above_the_fence(head, intent.rewritten_files)
+    check_files_are_above_the_fence(head, intent.fenced_files)
     check_files_are_not_live(head, intent.appended_files)
     kept, dropped = drop_changes_that_no_longer_fit(head, intent)
     check_something_is_left(head, kept, dropped)

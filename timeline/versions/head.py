@@ -19,6 +19,7 @@ from timeline.names import version_path
 from timeline.versions.deletes import DeleteIndex
 from timeline.versions.entries import LiveFile
 from timeline.versions.manifests import ManifestFiles, is_data
+from timeline.versions.outbox import OutboxEntry, outbox_of
 from timeline.versions.transactions import TransactionState, state_of
 from timeline.versions.version_file import Version
 
@@ -87,6 +88,10 @@ class Head:
 
     def transaction(self, app_id: str) -> TransactionState | None:
         return state_of(self.properties, app_id)
+
+    def outbox(self, app_id: str) -> OutboxEntry | None:
+        """Return the files that the last commit of an application left to deliver, delivered since or not."""
+        return outbox_of(self.properties, app_id)
 
     def sort_order_id(self, order: SortOrder) -> int | None:
         """Return the id of the table's sort order of these fields, or None if it has none such."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 
-from tests.unit.timeline.world import Lake
+from tests.unit.timeline.world import Clock, Lake
 from timeline import properties
 from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.errors import StoreUnavailableError
@@ -27,8 +27,10 @@ BRIEF = {
 class Shore(Lake):
     """A lake whose data files are objects of the store, and whose time runs a minute a commit."""
 
-    def __init__(self, table_properties: Mapping[str, str] = BRIEF) -> None:
-        super().__init__(table_properties=table_properties)
+    def __init__(
+        self, table_properties: Mapping[str, str] = BRIEF, clock: Clock | None = None, seed: int = 0
+    ) -> None:
+        super().__init__(table_properties=table_properties, clock=clock, seed=seed)
 
     def file(self, *args: object, **kwargs: object) -> DataFile:
         file = super().file(*args, **kwargs)  # type: ignore[arg-type]

@@ -143,16 +143,25 @@ class Lake:
     """One table on a memory store, its clock, and which rows each of its files holds."""
 
     def __init__(
-        self, *, spec: PartitionSpec = BY_P, table_properties: Mapping[str, str] | None = None
+        self,
+        *,
+        spec: PartitionSpec = BY_P,
+        table_properties: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        seed: int = 0,
     ) -> None:
         self.name = f"lake-{next(_names):06}"
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.store = FaultyStore(self.name)
         self.rows: dict[str, tuple[int, ...]] = {}
         self._row = itertools.count(1)
-        self._seeds = itertools.count(1)
+        self._seeds = itertools.count(1 + 1000 * seed)
         self.table = Table.create(
-            self.store, SCHEMA, spec, table_properties=table_properties, environment=self.clock.environment()
+            self.store,
+            SCHEMA,
+            spec,
+            table_properties=table_properties,
+            environment=self.clock.environment(seed),
         )
         self.store.count()
 
