@@ -49,12 +49,15 @@ def remove_orphan_files(
 
     Safe beside running writers: a version raises the table's garbage cutoff first, and a batch whose files
     are older is written again. It lists the whole table, so a sink never does it by itself: call it once a
-    day or a week. `dry_run=True` lists what a call would delete. ValueError for less than 24 hours.
+    day or a week. `dry_run=True` lists what a call would delete. Where other tables deliver into this one, as
+    into a quarantine, they must be there, and are opened with the same `storage_options`; else
+    TableNotFoundError says what to do. ValueError for less than 24 hours.
     """
     return orphans.remove_orphan_files(
         open_table(location, storage_options),
         older_than=duration("older_than", older_than),
         dry_run=dry_run,
+        open_table=lambda main: open_table(main, storage_options),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -12,9 +13,11 @@ from timeline import names, properties
 from timeline.commit.changes import RaiseFence
 from timeline.errors import CorruptTableError
 from timeline.features import check_features_are_known
+from timeline.maintenance.outboxes import locations_in_outboxes, open_mains
+from timeline.outbox import OpenTable
 from timeline.retention.deletions import Deletion, Deletions, Kind
 from timeline.retention.expired import pending_notes, read_note
-from timeline.table import Table
+from timeline.table import Table, open_table
 from timeline.versions.head import Head
 
 LEAST_AGE = timedelta(hours=24)
@@ -22,7 +25,11 @@ _FOLDERS = (names.DATA_FOLDER, names.MANIFEST_FOLDER)
 
 
 def remove_orphan_files(
-    table: Table, *, older_than: timedelta = timedelta(days=3), dry_run: bool = False
+    table: Table,
+    *,
+    older_than: timedelta = timedelta(days=3),
+    dry_run: bool = False,
+    open_table: OpenTable = open_table,
 ) -> Deletions:
     """Delete the data files, manifests and lists of this protocol that nothing refers to, where they are
     older than `older_than` by the ids in their names and the table's own time.
@@ -36,6 +43,9 @@ def remove_orphan_files(
     often enough. Writers may go on. Nothing else is ever deleted: no version, hint or file of `_timeline`,
     and no file whose name this protocol does not write. With `dry_run` nothing changes at all.
 
+    Where other tables deliver into this one (R24), the fence rises in them too, and what their outboxes name
+    stays; `open_table` opens them. TableNotFoundError where one is missing: nothing was deleted.
+
     ValueError for less than 24 hours. Raises as `Table.commit` does; what was not deleted is found again.
     """
     if older_than < LEAST_AGE:
@@ -47,8 +57,7 @@ def remove_orphan_files(
     head = table.refresh()
     if not dry_run:
         check_features_are_known(head.properties, store.location)
-    age_ms = older_than // timedelta(milliseconds=1)
-    cutoff = names.ulid_floor(max(head.metadata.last_updated_ms - age_ms, 0))
+    cutoff = _cutoff(head, older_than)
     referred = _Referred(table)
     referred.add(head)
     old = {
@@ -58,17 +67,35 @@ def remove_orphan_files(
         if (file_id := names.written_id(listed.path)) is not None and file_id < cutoff
     }
     orphans = old.keys() - referred.paths
+    # A table is registered before its first file is written here, so it is if that file was listed.
+    mains = open_mains(table.refresh(), open_table) if orphans else []
+    cutoff = min([cutoff, *(_cutoff(main.head, older_than) for main in mains)])
+    orphans = {path for path in orphans if (names.written_id(path) or cutoff) < cutoff}
     if orphans and not dry_run:
-        if head.properties.get(properties.GC_CUTOFF, "") < cutoff:
-            table.commit([RaiseFence(cutoff)])
+        for each in (*mains, table):
+            _raise_fence(each, cutoff)
+    for main in mains:
+        referred.add_locations(locations_in_outboxes(main))
+    if orphans:
         # Later commits add no file below the cutoff, so this state decides.
         referred.add(table.refresh())
         orphans -= referred.paths
+    if orphans and not dry_run:
         store.delete(sorted(orphans))
     why = f"nothing refers to it, and its id is below the table's garbage cutoff {cutoff}"
     return Deletions(
         tuple(Deletion(path, _kind(path), old[path], why) for path in sorted(orphans)), dry_run=dry_run
     )
+
+
+def _cutoff(head: Head, older_than: timedelta) -> str:
+    """Return the id that trails a head's time by so much."""
+    return names.ulid_floor(max(head.metadata.last_updated_ms - older_than // timedelta(milliseconds=1), 0))
+
+
+def _raise_fence(table: Table, cutoff: str) -> None:
+    if table.head.properties.get(properties.GC_CUTOFF, "") < cutoff:
+        table.commit([RaiseFence(cutoff)])
 
 
 @dataclass
@@ -98,6 +125,11 @@ class _Referred:
             if note := read_note(self.table.store, pending):
                 for record in (*note.expired, *note.unpinned):
                     self._add_snapshot(record.manifest_list)
+
+    def add_locations(self, locations: Iterable[str]) -> None:
+        """Add files that no snapshot refers to yet."""
+        for location in locations:
+            self._knows(location)
 
     def _now(self) -> list[Snapshot]:
         return self.table.refresh().metadata.snapshots

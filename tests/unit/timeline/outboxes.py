@@ -23,9 +23,9 @@ APP = "flights"
 class Pair:
     """A main table and a second one on stores of their own, under one clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 1) -> None:
         self.clock = Clock()
-        self.main, self.second = (Shore(clock=self.clock, seed=seed) for seed in (1, 2))
+        self.main, self.second = (Shore(clock=self.clock, seed=each) for each in (seed, seed + 1))
         self._seeds = itertools.count(10_000)
         register_main(self.second.table, self.main.table)
 
