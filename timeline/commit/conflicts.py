@@ -9,9 +9,12 @@ replace (fill, group)  ok      dropped unless its inputs are live  dropped if on
                                                                                                that its writer
                                                                                                knew whole
 schema                 ok      ok                                  ok                          merged by name
+outbox entry           ok      ok                                  ok                          ok
+delivery               ok      ok                                  ok                          checked again
 =====================  ======  ==================================  ==========================  ==============
 
-The rows of the table are `find_conflict` of the change's class.
+An outbox entry conflicts with another one of its application, and a delivery with the retirement of its main
+table (R24). The rows of the table are `find_conflict` of the change's class.
 """
 
 from __future__ import annotations

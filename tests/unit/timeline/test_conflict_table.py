@@ -14,8 +14,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.unit.timeline.world import SCHEMA, Audit, Lake
 from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.commit.outbox_changes import PutOutbox
 from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.table import Committed, Table
+from timeline.versions.outbox import Delivery
 
 SMALL = 5000
 
@@ -84,6 +86,11 @@ def _properties(case: Case) -> None:
     case.lake.open().commit([SetProperties({"owner": "me"})])
 
 
+def _outbox(case: Case) -> None:
+    to_second = Delivery("memory://second", "uuid", 0, (case.lake.file(p=0),))
+    case.lake.open().commit([PutOutbox("theirs", (to_second,))])
+
+
 def _expire_first_snapshot(case: Case) -> None:
     case.lake.open().commit([Append((case.lake.file(p=5),))], open_below_bytes=SMALL)
 
@@ -112,6 +119,7 @@ THEIRS: dict[str, Theirs] = {
         *SCHEMA.fields, NestedField(3, "note", StringType(), required=True)
     ),
     "properties": _properties,
+    "an outbox entry": _outbox,
     "expiry": _expire_first_snapshot,
 }
 UNFIT = {"a column is dropped", "a column is narrowed", "a column is required", "a required column is added"}

@@ -87,7 +87,7 @@ def test_a_replay_that_is_skipped_delivers_what_a_crash_cut_off(pair: Pair) -> N
 
 def test_applications_have_entries_of_their_own_and_all_are_delivered_by_one_call(pair: Pair) -> None:
     bad = {app: pair.bad_file() for app in ("a", "b", "c.d")}
-    for app, file in bad.items():
+    for app, file in reversed(bad.items()):  # so that the first to be delivered has the highest number
         pair.writer(app).commit(0, file)
     done = deliver_all(pair.main.open(), pair.open_table)
     assert {each.app_id: each.outcome for each in done} == dict.fromkeys(bad, Outcome.DELIVERED)
@@ -101,6 +101,26 @@ def test_a_second_table_that_is_missing_is_an_error_and_the_others_are_delivered
     with pytest.raises(TableNotFoundError):
         deliver_all(pair.main.open(), pair.open_table)
     assert pair.second_rows()
+
+
+def test_a_batch_with_bad_rows_costs_one_commit_to_each_table_and_one_without_costs_nothing(
+    pair: Pair,
+) -> None:
+    """A process that keeps both tables open, as a sink does."""
+    writer, main, second = pair.writer(), pair.main.store, pair.second.store
+    writer.table = pair.main.open(main)
+    requests = []
+    for batch, bad in enumerate([(), (pair.bad_file(),), (), (pair.bad_file(),)]):
+        main.count()
+        second.count()
+        writer.commit(batch, *bad)
+        done = deliver(writer.table, APP, lambda location: pair.second.table)
+        writer.delivered = done[0].sequence if done else None
+        requests.append((main.count(), second.count()))
+    (plain, nothing), (with_entry, delivery), (cleared, still_nothing), (again, delivered_again) = requests
+    assert plain == with_entry == cleared == again == {"PUT": 4, "LIST": 1, "GET": 1}
+    assert delivery == delivered_again == plain
+    assert nothing == still_nothing == {}
 
 
 def test_registering_again_sends_no_request(pair: Pair) -> None:
