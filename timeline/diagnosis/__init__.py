@@ -13,12 +13,15 @@ from timeline.diagnosis.neighbours import (
     check_each_version_has_one_spelling,
     check_the_hint_names_the_highest_version,
 )
+from timeline.diagnosis.outboxes import check_main_tables, check_outbox
 from timeline.diagnosis.state import applications, check_state, check_the_store_is_safe
 from timeline.diagnosis.versions import check_versions
 from timeline.errors import TableNotFoundError
+from timeline.outbox import OpenTable
 from timeline.stores import open_store
 from timeline.stores.base import Store
 from timeline.stores.local import is_unfinished
+from timeline.table import Table
 
 if TYPE_CHECKING:
     from timeline.stores import StorageOptions
@@ -37,8 +40,9 @@ def doctor(
 
     Never changes the table: it reads and lists, and the probe of the store writes and removes keys of its own
     under `_timeline/probe/`, which are no files of the table; `probe=False` leaves it out. Without the right
-    to write, the probe's failure is a note. Writers may go on: the diagnosis is of the state that the listing
-    showed.
+    to write, the probe's failure is a note. The tables that this one delivers into, or gets files from, are
+    looked at too, with the same `storage_options`. Writers may go on: the diagnosis is of the state that the
+    listing showed.
 
     Raises TableNotFoundError where the location is empty, and StoreUnavailableError where the store
     cannot be read.
@@ -51,7 +55,11 @@ def doctor(
             f"there is nothing here; is the location spelled as the stream's? {store.location}"
         )
     found = None if lineage.head is None else read_reachable(store, lineage.head)
-    findings = _findings(store, lineage, found, objects, probe, environment)
+
+    def open_other(location: str) -> Table:
+        return Table.open(open_store(location, storage_options), environment)
+
+    findings = _findings(store, lineage, found, objects, probe, environment, open_other)
     return Diagnosis(
         store.location, tuple(_facts(lineage, found)), tuple(sorted(findings, key=lambda f: -f.severity))
     )
@@ -64,6 +72,7 @@ def _findings(
     objects: dict[str, int],
     probe: bool,
     environment: Environment,
+    open_other: OpenTable,
 ) -> Iterator[Finding]:
     yield from check_versions(lineage)
     yield from check_each_version_has_one_spelling(lineage)
@@ -75,6 +84,8 @@ def _findings(
     if lineage.head is not None and found is not None:
         yield from check_state(lineage, lineage.head, store.location)
         yield from check_files(found, objects, store, lineage.head)
+        yield from check_outbox(lineage.head, open_other)
+        yield from check_main_tables(lineage.head, open_other)
         yield from check_the_store_is_safe(store, lineage.head, probe, environment)
 
 
