@@ -30,18 +30,21 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")
     parser.add_argument("--most", type=int, default=MOST_SEEDS, metavar="N", help="most seeds for one rule")
     parser.add_argument("--processes", type=int, default=2, metavar="P")
+    parser.add_argument("--only", metavar="RULE", help="score the switches of this rule, and store no seeds")
     given = parser.parse_args()
     if given.seed is not None:
         return _replay(given.seed)
     if given.schedules:
         return _many(range(given.first, given.first + given.schedules), given.processes)
     if given.mutations:
+        chosen = [switch for switch in SWITCHES if given.only in (None, switch.rule)]
         scored = []
-        for each in score(SWITCHES, given.most, given.processes):
-            _say(f"{each.rule}: {each.what}: {each.outcome}: {each.caught}")
+        for each in score(chosen, given.most, given.processes):
+            _say(f"{each.rule}: {each.what}: {each.outcome}: seed {each.seed}: {each.caught}")
             scored.append(each)
-        remember_seeds(scored)
-        _say(markdown(scored))
+        if given.only is None:
+            remember_seeds(scored)
+            _say(markdown(scored))
         return 0 if all(each.seeds is not None for each in scored) else 1
     return parser.error("give a seed, --schedules or --mutations")
 

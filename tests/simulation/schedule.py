@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation import cleaners, clusterers, fillers, others, writers
+from tests.simulation import cleaners, clusterers, fillers, others, outboxes, writers
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import BY_P, SCHEMA, Query, Report, Simulation, small_constants
@@ -28,10 +28,33 @@ they are.
 """
 
 
+OUTBOXES = 1_000_000
+"""From this seed on schedules are of two tables, with an outbox between them, and of nothing else."""
+
+
 def run(seed: int, traced: bool = False) -> Report:
     """Run the schedule of a seed to its end, or to the first violation."""
     with small_constants():
-        return Simulation(seed, traced).run(_arrange, _finish)
+        return Simulation(seed, traced).run(*((_arrange, _finish) if seed < OUTBOXES else _two_tables()))
+
+
+def _two_tables() -> tuple[Callable[[Simulation], None], Callable[[Simulation], None]]:
+    made: list[outboxes.Outbox] = []
+
+    def arrange(sim: Simulation) -> None:
+        random = sim.random
+        sim.skewed = random.random() < 0.5
+        outbox = outboxes.Outbox(sim)
+        made.append(outbox)
+        outbox.create({properties.MAX_SNAPSHOT_AGE_MS: random.choice(["1000", "86400000"])})
+        sim.weather = _storm(random) if sim.seed % STORMY == 0 else _weather(random)
+        outboxes.arrange(sim, outbox, _starter(sim), random.choice([1.0, 5.0, 60.0]))
+
+    def finish(sim: Simulation) -> None:
+        _finish(sim)
+        made[0].finish()
+
+    return arrange, finish
 
 
 def _arrange(sim: Simulation) -> None:
@@ -58,25 +81,7 @@ def _arrange(sim: Simulation) -> None:
     sim.weather = _storm(random) if stormy else _weather(random)
     deadline = random.choice([1.0, 5.0, 60.0, 600.0])
     fills = random.random() < 0.7
-    crashes = random.choice([0.0, 0.0, 0.01, 0.03])
-
-    def start(name: str, body: Callable[[Actor], None], delay: float = 0.0) -> None:
-        actor = sim.scheduler.start(name, body, delay)
-        if paces:
-            sim.pace(actor)
-            for _ in range(2):
-                sim.scheduler.after(random.uniform(0, 20), lambda: sim.pace(actor))
-        if random.random() < crashes * 20:
-            sim.scheduler.after(delay + random.expovariate(1 / 3), lambda: crash(actor, name, body))
-
-    def crash(actor: Actor, name: str, body: Callable[[Actor], None]) -> None:
-        if not actor.ended:
-            sim.meet("crash")
-            sim.tell(actor.name, "CRASH")
-            actor.kill()
-            start(f"{name}'", body, random.expovariate(1.0))
-
-    paces = random.random() < 0.4
+    start = _starter(sim)
     for number in range(random.choice([1, 2, 2, 3])):
         app = f"app{number}"
         query = Query(app, f"query{number}", random.randrange(2, 7))
@@ -123,6 +128,31 @@ def _arrange(sim: Simulation) -> None:
         start("operator", others.make_again(sim))
     for number in range(3 if stormy else random.choice([0, 1, 2])):
         start(f"reader{number}", others.read(sim, random.randrange(2, 7)))
+
+
+def _starter(sim: Simulation) -> Callable[..., None]:
+    """Return what starts an actor, at a pace of its own, who may crash and start anew."""
+    random = sim.random
+    crashes = random.choice([0.0, 0.0, 0.01, 0.03])
+
+    def start(name: str, body: Callable[[Actor], None], delay: float = 0.0) -> None:
+        actor = sim.scheduler.start(name, body, delay)
+        if paces:
+            sim.pace(actor)
+            for _ in range(2):
+                sim.scheduler.after(random.uniform(0, 20), lambda: sim.pace(actor))
+        if random.random() < crashes * 20:
+            sim.scheduler.after(delay + random.expovariate(1 / 3), lambda: crash(actor, name, body))
+
+    def crash(actor: Actor, name: str, body: Callable[[Actor], None]) -> None:
+        if not actor.ended:
+            sim.meet("crash")
+            sim.tell(actor.name, "CRASH")
+            actor.kill()
+            start(f"{name}'", body, random.expovariate(1.0))
+
+    paces = random.random() < 0.4
+    return start
 
 
 def _weather(random: Random) -> Weather:

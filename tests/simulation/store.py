@@ -124,20 +124,17 @@ class SimulatedStore:
     tell: Callable[[str, str], None]
     actor: Actor | None = None
     traced: bool = False
-
-    @property
-    def location(self) -> str:
-        return LOCATION
+    location: str = LOCATION
 
     @property
     def signature(self) -> str:
         return "simulated"
 
     def uri(self, path: str) -> str:
-        return f"{LOCATION}/{path}"
+        return f"{self.location}/{path}"
 
     def relative(self, uri: str) -> str:
-        return uri.removeprefix(f"{LOCATION}/")
+        return uri.removeprefix(f"{self.location}/")
 
     @property
     def _name(self) -> str:

@@ -12,13 +12,14 @@ from functools import cache
 import pytest
 
 from tests.simulation.mutations import SWITCHES
-from tests.simulation.schedule import run
+from tests.simulation.schedule import OUTBOXES, run
 from tests.simulation.score import known_seeds, score
 from tests.simulation.simulation import Report
 
 SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "1500"))
 SEEDS_TO_CATCH = 300
 """Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
+SCHEDULES_OF_TWO_TABLES = SCHEDULES // 10
 _MUST_BE_MET = (
     "acknowledged", "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",
     "create exists_own", "create late", "create lost_reply", "deletes added", "expired file deleted",
@@ -29,6 +30,12 @@ _MUST_BE_MET = (
     "replace dropped", "snapshot expired", "table made again", "tagged", "takeover", "unknown",
     "version deleted", "version read in whole",
 )  # fmt: skip
+_MUST_BE_MET_BY_TWO_TABLES = (
+    "acknowledged", "another run took over", "batch skipped", "crash", "delivered",
+    "delivered from behind the fence", "delivery: delivered before", "failed: CommitConflictError",
+    "failed: FencedError", "fork below the head", "orphan deleted", "second table cleaned", "takeover",
+    "unknown",
+)  # fmt: skip
 
 
 @cache
@@ -37,9 +44,17 @@ def _reports() -> list[Report]:
         return list(pool.map(run, range(SCHEDULES), chunksize=20))
 
 
+@cache
+def _reports_of_two_tables() -> list[Report]:
+    seeds = range(OUTBOXES, OUTBOXES + SCHEDULES_OF_TWO_TABLES)
+    with ProcessPoolExecutor(2, initializer=sys.settrace, initargs=(None,)) as pool:
+        return list(pool.map(run, seeds, chunksize=10))
+
+
 @pytest.mark.slow
 def test_no_schedule_breaks_a_rule() -> None:
-    broken = {report.seed: report.violation for report in _reports() if report.violation}
+    reports = [*_reports(), *_reports_of_two_tables()]
+    broken = {report.seed: report.violation for report in reports if report.violation}
     assert not broken, f"replay with: python -m tests.simulation {min(broken)}"
 
 
@@ -52,6 +67,12 @@ def test_the_schedules_meet_what_they_are_for() -> None:
     for what in _MUST_BE_MET:
         assert met[what] >= SCHEDULES / 100, what
     assert met["schedule cut short"] <= SCHEDULES / 100
+    met.clear()
+    for report in _reports_of_two_tables():
+        met += report.met
+    for what in _MUST_BE_MET_BY_TWO_TABLES:
+        assert met[what] >= SCHEDULES_OF_TWO_TABLES / 100, what
+    assert met["schedule cut short"] <= SCHEDULES_OF_TWO_TABLES / 100
 
 
 @pytest.mark.slow
