@@ -61,7 +61,7 @@ def remove_orphan_files(
     referred = _Referred(table)
     referred.add(head)
     old = {
-        listed.path: listed.size
+        listed.path: (file_id, listed.size)
         for folder in _FOLDERS
         for listed in store.list_below(folder)
         if (file_id := names.written_id(listed.path)) is not None and file_id < cutoff
@@ -70,7 +70,7 @@ def remove_orphan_files(
     # A table is registered before its first file is written here, so it is if that file was listed.
     mains = open_mains(table.refresh(), open_table) if orphans else []
     cutoff = min([cutoff, *(_cutoff(main.head, older_than) for main in mains)])
-    orphans = {path for path in orphans if (names.written_id(path) or cutoff) < cutoff}
+    orphans = {path for path in orphans if old[path][0] < cutoff}
     if orphans and not dry_run:
         for each in (*mains, table):
             _raise_fence(each, cutoff)
@@ -84,7 +84,7 @@ def remove_orphan_files(
         store.delete(sorted(orphans))
     why = f"nothing refers to it, and its id is below the table's garbage cutoff {cutoff}"
     return Deletions(
-        tuple(Deletion(path, _kind(path), old[path], why) for path in sorted(orphans)), dry_run=dry_run
+        tuple(Deletion(path, _kind(path), old[path][1], why) for path in sorted(orphans)), dry_run=dry_run
     )
 
 
