@@ -39,6 +39,7 @@ test: java lint $(VENV)/spark.jsa ## everything: the fast lane, then all tests, 
 .PHONY: soak
 soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests (hours)
 	$(BIN)/python -m tests.simulation --schedules 100000
+	$(BIN)/python -m tests.simulation --schedules 10000 --first 1000000 # two tables
 	$(BIN)/python -m tests.processes --commits 100 --kills 50 --cuts 20
 	RETENTION_COMMITS=2000 $(BIN)/python -m pytest tests/unit/timeline/test_expiry.py -k bounded_and
 	STREAMING_SINK_SERVERS=all STREAMING_SINK_RACE_COMMITS=50 $(BIN)/python -m pytest tests/servers
