@@ -1,0 +1,83 @@
+"""Row checks: which rows of a batch fail, and what becomes of them. One extra column carries the verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from streaming_sink.tasks.failures import AS_IT_CAME, DROP, FAILED, FAILED_CHECKS, QUARANTINE, REFUSE
+from timeline.errors import TimelineError
+
+ACTIONS = (QUARANTINE, REFUSE, DROP)
+
+
+class RowsRefusedError(TimelineError):
+    """Rows fail a check whose action is "refuse", or more rows fail than `max_quarantined` allows. Nothing of
+    the batch was committed.
+    """
+
+
+@dataclass(frozen=True)
+class RowCheck:
+    """One check of every row of a batch. It must be a function of the row alone."""
+
+    name: str
+    """What reports and the quarantine call it: an expectation's own text, for example."""
+    fails: Column
+    """True where a row fails; false and null where it passes. Over the columns of the batch as it came."""
+    action: str
+    """One of `ACTIONS`. "refuse" refuses the whole batch; a row that fails several checks is quarantined if
+    one of them says so, else dropped."""
+    column: str | None = None
+    """The column at fault, where it is one."""
+
+    def __post_init__(self) -> None:
+        if self.action not in ACTIONS:
+            raise ValueError(f"action must be one of {', '.join(ACTIONS)}, not {self.action!r}: {self.name}")
+
+
+@dataclass(frozen=True)
+class RowRules:
+    """How the rows of a batch become rows of the table: what is checked, and what is written otherwise than
+    it came.
+    """
+
+    checks: tuple[RowCheck, ...] = ()
+    written: Mapping[str, Column] = field(default_factory=dict)
+    """Column of the table → its value, over the columns of the batch as it came; other columns are written as
+    they came. The quarantine gets the values that came."""
+
+
+def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:
+    """Return the rows to write, in one projection; where there are checks, with a column `FAILED` more.
+
+    It is a struct, null where the row passes all checks: the numbers of those that it fails, and, of columns
+    that are written otherwise than they came, the values that came.
+    """
+    if not rules.checks and not rules.written:
+        return batch
+    kept = [rules.written.get(name, sf.col(_quoted(name))).alias(name) for name in batch.columns]
+    added = [column.alias(name) for name, column in rules.written.items() if name not in batch.columns]
+    replaced = [name for name in batch.columns if name in rules.written]
+    failed = [_failed(rules.checks, replaced).alias(FAILED)] if rules.checks else []
+    return batch.select(*kept, *added, *failed)
+
+
+def _failed(checks: Sequence[RowCheck], replaced: Sequence[str]) -> Column:
+    fails = [sf.coalesce(check.fails, sf.lit(False)) for check in checks]
+    any_fails = fails[0]
+    for each in fails[1:]:
+        any_fails = any_fails | each
+    # Of a row that passes, which most do, only this disjunction is computed.
+    numbers = sf.array_compact(sf.array(*(sf.when(it, sf.lit(place)) for place, it in enumerate(fails))))
+    fields = [numbers.alias(FAILED_CHECKS)]
+    if replaced:
+        fields.append(sf.struct(*(sf.col(_quoted(name)) for name in replaced)).alias(AS_IT_CAME))
+    return sf.when(any_fails, sf.struct(*fields))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
