@@ -10,8 +10,11 @@ from planners import FileSizing, FillPolicy
 from planners.suggestions import nearest_name
 from streaming_sink.clustering.inline import InlineClustering
 from streaming_sink.table.contract import STRICT, SchemaContract
+from streaming_sink.table.expectations import check_expectations
 from streaming_sink.table.parquet_properties import parquet_settings
+from streaming_sink.table.quarantine import check_quarantine, default_quarantine
 from streaming_sink.table.retention import Retention
+from streaming_sink.tasks.failures import QUARANTINE
 from timeline.properties import check_properties
 from timeline.stores import StorageOptions
 
@@ -70,6 +73,13 @@ class SinkOptions:
     schema: SchemaContract = STRICT
     table_properties: Mapping[str, str] = field(default_factory=dict)
     storage_options: StorageOptions | None = field(default=None, repr=False)
+    expectations: Mapping[str, str] = field(default_factory=dict)
+    quarantine: str | None = None
+    max_quarantined: float | None = None
+
+    @property
+    def quarantine_location(self) -> str:
+        return self.quarantine or default_quarantine(self.location)
 
     @property
     def bulk(self) -> bool:
@@ -169,6 +179,9 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
         raise TypeError(
             f"schema must be a SchemaContract, such as SchemaContract.evolving(), not {contract!r}"
         )
+    values["expectations"] = dict(check_expectations(values.get("expectations")))
+    quarantines = QUARANTINE in values["expectations"].values()
+    check_quarantine(location, values.get("quarantine"), values.get("max_quarantined"), quarantines)
     storage_options = values.get("storage_options")
     if (
         storage_options is not None

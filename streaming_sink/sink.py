@@ -47,10 +47,13 @@ class IcebergSink:
     columns differ from the table's: by default it is refused; under `SchemaContract.evolving()` the table's
     schema grows, in a version of its own before the batch is written. `table_properties` are given to a table
     that the sink creates. `storage_options` are obstore's (endpoint, region, credentials), or a picklable
-    callable that returns them; the driver and each task call it.
+    callable that returns them; the driver and each task call it. `expectations` maps SQL conditions to what
+    becomes of a row that does not meet one: "quarantine", "refuse" (the batch) or "drop". `quarantine` is the
+    location of the table of quarantined rows, by default that of the table with "__quarantine" at its end;
+    with more than `max_quarantined` rows (an int) or that share of them (a float) a batch is refused.
 
-    Raises TypeError or ValueError for invalid options; from a batch: SchemaMismatchError, CommitConflictError
-    (after three tries), CheckpointRegressionError, FencedError, CommitStateUnknownError,
+    Raises TypeError or ValueError for invalid options; from a batch: SchemaMismatchError, RowsRefusedError,
+    CommitConflictError (after three tries), CheckpointRegressionError, FencedError, CommitStateUnknownError,
     StoreUnavailableError, UnsafeStoreError, CorruptTableError (see `streaming_sink.errors`), each with the
     attributes `location`, `app_id` and `batch`. A batch that raised is not committed, or its state is
     unknown; Spark's next try of the batch settles it.
@@ -75,6 +78,9 @@ class IcebergSink:
         schema: SchemaContract | None = None,
         table_properties: Mapping[str, str] | None = None,
         storage_options: StorageOptions | None = None,
+        expectations: Mapping[str, str] | None = None,
+        quarantine: str | None = None,
+        max_quarantined: float | None = None,
         **unknown: Any,
     ) -> None:
         self.options: SinkOptions = sink_options(
@@ -93,6 +99,9 @@ class IcebergSink:
                 schema=SchemaContract.strict() if schema is None else schema,
                 table_properties=table_properties or {},
                 storage_options=storage_options,
+                expectations=expectations,
+                quarantine=quarantine,
+                max_quarantined=max_quarantined,
                 **unknown,
             ),
         )
@@ -133,7 +142,7 @@ class IcebergSink:
         Spark Connect passes run in the query's process on the server and end with it, so there is nothing to
         wait for here.
         """
-        return self._landing.maintenance.finish(timeout_seconds)
+        return self._landing.finish(timeout_seconds)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Land one micro-batch. Spark calls this once a micro-batch, and again after a failure or restart."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from streaming_sink.batch import outcomes
+from streaming_sink.batch.checking import RulesOfBatches, check_is_acceptable, sieve_of
 from streaming_sink.batch.maintenance import Maintenance
 from streaming_sink.batch.planning import Experience, Planned
 from streaming_sink.batch.prepare import prepared
+from streaming_sink.batch.quarantine import Quarantine
 from streaming_sink.batch.report import EPOCH_ID, QUERY_ID, BatchReport
 from streaming_sink.batch.steps import Steps
 from streaming_sink.batch.target import Destination, Target, is_committed
@@ -21,7 +23,9 @@ from streaming_sink.spark.caller import OUTSIDE, Run
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.settings import check_later_shuffles
 from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.checks import RowRules, apply_rules
 from streaming_sink.table.data_files import data_file
+from streaming_sink.tasks.failures import REFUSE
 from streaming_sink.tasks.job import FileIds
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Append, Change, CountCommit, Replace, SetProperties
@@ -54,12 +58,19 @@ class Landing:
         self.options = options
         self.maintenance = Maintenance(options)
         self._destination = Destination(options)
+        self._rules = RulesOfBatches(options)
+        self._quarantine = Quarantine(options)
         self._runs: dict[Run, _RunState] = {}
 
     @property
     def location(self) -> str:
         """The table's location, as its store spells it."""
         return self._destination.store.location
+
+    def finish(self, timeout_seconds: float | None) -> str:
+        """Wait for the passes beside the stream, as `Maintenance.finish`."""
+        every = (self.maintenance, self._quarantine.maintenance)
+        return "; ".join(filter(None, (each.finish(timeout_seconds) for each in every)))
 
     def land(self, batch: DataFrame, batch_id: int, run: Run, *, given_before: bool) -> BatchReport:
         """Commit the batch's rows exactly once, and report it; see `IcebergSink` for the errors.
@@ -104,20 +115,33 @@ class Landing:
         session = batch.sparkSession
         cores = parallelism(session)
         for tries in range(1, _CONFLICT_TRIES + 1):
-            preparing = prepared(
-                batch, target, self._destination, self.options, state.experience, cores, steps
-            )
-            with preparing as (rows, planned), steps("write"):
-                result = write(rows, self._write_job(target, planned, transaction))
             try:
+                with steps("head"):
+                    rules = self._rules.of(batch)
+                    target = self._ready(target, rules, batch, transaction)
+                preparing = prepared(
+                    apply_rules(batch, rules),
+                    target,
+                    self._destination,
+                    self.options,
+                    state.experience,
+                    cores,
+                    steps,
+                    rules.unfit != REFUSE,
+                )
+                with preparing as (rows, planned), steps("write"):
+                    job = self._write_job(target, planned, transaction)
+                    sieve = sieve_of(rules, batch, job.ids, transaction.query_id, self._quarantine)
+                    result = write(rows, replace(job, sieve=sieve))
                 _check_as_counted(planned, result)
-                if not result.rows:
+                check_is_acceptable(rules, result, self.options, self._destination.store, self._quarantine)
+                if not result.all_rows:
                     return outcomes.empty(transaction, steps)
-                draft = outcomes.written(transaction, result, planned, target, steps)
+                draft = outcomes.written(transaction, result, planned, target, rules, steps)
                 with steps("commit"):
                     table = target.table or self._destination.create(target)
                     self.maintenance.catch_up(table)
-                    committed = self._commit(table, target, result, transaction, draft)
+                    committed = self._commit(table, target, result, transaction, draft, rules)
                 break
             except CommitConflictError as conflict:
                 if tries == _CONFLICT_TRIES:
@@ -137,12 +161,27 @@ class Landing:
             state.epoch = committed.epoch
             return self._skip(session, transaction, table, steps)
         state.epoch = committed.epoch
-        state.experience.add(result, planned, steps.seconds("write"), cores)
+        if result.rows:
+            state.experience.add(result, planned, steps.seconds("write"), cores)
+        self._quarantine.after_commit(session, table, transaction.app_id, steps)
         touched = {file.partition for file in result.new}
         maintained = self.maintenance.after_commit(
             session, table, self._destination.reservations, touched, steps
         )
         return outcomes.committed(draft, committed, maintained, self.options, steps)
+
+    def _ready(self, target: Target, rules: RowRules, batch: DataFrame, transaction: Transaction) -> Target:
+        """Return the target once what the application's last commit left for the quarantine is there and,
+        where rows may be quarantined, once both tables are: the main one's names the other's files (R24).
+        """
+        if rules.quarantine and target.table is None:
+            self._destination.create(target)
+            target = self._destination.target(batch.schema, fresh=False)
+        if target.table is not None:
+            if rules.quarantine:
+                self._quarantine.open(target.table)
+            self._quarantine.deliver(target.table, transaction.app_id)
+        return target
 
     def _write_job(self, target: Target, planned: Planned, transaction: Transaction) -> WriteJob:
         # The time in the files' names follows the table's, since the garbage fence compares the two (R6).
@@ -157,7 +196,13 @@ class Landing:
         )
 
     def _commit(
-        self, table: Table, target: Target, result: WriteResult, transaction: Transaction, draft: BatchReport
+        self,
+        table: Table,
+        target: Target,
+        result: WriteResult,
+        transaction: Transaction,
+        draft: BatchReport,
+        rules: RowRules,
     ) -> Committed | AlreadyCommitted:
         appended = Append(tuple(data_file(file, target.spec) for file in result.new))
         fills = [
@@ -168,8 +213,11 @@ class Landing:
         if transaction.query_id != OUTSIDE:
             summary[QUERY_ID] = transaction.query_id
         counted: list[Change] = [] if self.options.clustering is None else [CountCommit()]
+        named: list[Change] = (
+            [self._quarantine.change(table, transaction.app_id, result)] if rules.quarantine else []
+        )
         return table.commit(
-            [appended, *fills, *counted, *self._retention_change(table, transaction)],
+            [appended, *fills, *named, *counted, *self._retention_change(table, transaction)],
             schema_id=target.schema.schema_id,
             transaction=transaction,
             summary=summary,
@@ -191,6 +239,7 @@ class Landing:
         """Complete what a crash may have cut off after the batch's commit; nothing else is left to do."""
         with steps("commit"):
             table.tidy()
+        self._quarantine.after_commit(session, table, transaction.app_id, steps)
         maintained = self.maintenance.after_commit(session, table, self._destination.reservations, (), steps)
         return outcomes.skipped(transaction, table, maintained, steps)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from streaming_sink.batch.checking import failed_checks
 from streaming_sink.batch.maintenance import Maintained
 from streaming_sink.batch.planning import Planned
 from streaming_sink.batch.report import BatchReport
@@ -12,6 +13,7 @@ from streaming_sink.batch.steps import Steps
 from streaming_sink.batch.target import Target
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import SinkOptions
+from streaming_sink.table.checks import RowRules
 from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
 
@@ -40,14 +42,19 @@ def skipped(transaction: Transaction, table: Table, maintained: Maintained, step
 
 
 def written(
-    transaction: Transaction, result: WriteResult, planned: Planned, target: Target, steps: Steps
+    transaction: Transaction,
+    result: WriteResult,
+    planned: Planned,
+    target: Target,
+    rules: RowRules,
+    steps: Steps,
 ) -> BatchReport:
     """Return the report with the figures that are known before the commit."""
     why = [f"a fill was skipped: {skipped.reason}" for skipped in result.skipped]
     if target.evolved:
         why.append(f"the table's schema has evolved: {target.evolved}")
     for position, partition_field in enumerate(target.spec.fields):
-        if all(file.partition[position] is None for file in result.new):
+        if result.new and all(file.partition[position] is None for file in result.new):
             why.append(f"partition field {partition_field.name} is null in every row of the batch")
     return BatchReport(
         app_id=transaction.app_id,
@@ -61,6 +68,9 @@ def written(
         merged_files=len(result.merges),
         merged_bytes=sum(merge.merged.bytes for merge in result.merges),
         dropped_fills=len(result.skipped),
+        quarantined=result.quarantined,
+        dropped=result.dropped,
+        failed=failed_checks(rules, result),
         planned_by=planned.made_from,
         route=planned.route,
         milliseconds=steps.milliseconds,

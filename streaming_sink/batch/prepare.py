@@ -36,10 +36,11 @@ def prepared(
     experience: Experience,
     cores: int,
     steps: Steps,
+    skips_unfit: bool = False,
 ) -> Iterator[tuple[DataFrame, Planned]]:
     """Yield the rows to write, and where they go: as the last batches lead to expect, as counted, or, where
     nothing can be filled, cut by size alone. Write them within the block: it checks the shuffles, the
-    batch's own included, and keeps rows that were counted.
+    batch's own included, and keeps rows that were counted. `skips_unfit`: as `CountTask` has it.
     """
     expected = None if options.bulk else experience.expected()
 
@@ -48,7 +49,7 @@ def prepared(
 
     counting = needs_count(None) if target.table is None else target.table.on_head(needs_count)
     with safe_shuffle(batch.sparkSession), persisted(batch, counting) as rows:
-        known = _counted(rows, target, options, steps) if counting else expected
+        known = _counted(rows, target, options, steps, skips_unfit) if counting else expected
 
         def plan(head: Head | None) -> Planned:
             if options.bulk:
@@ -63,6 +64,9 @@ def prepared(
         yield rows, planned
 
 
-def _counted(rows: DataFrame, target: Target, options: SinkOptions, steps: Steps) -> Profile:
+def _counted(
+    rows: DataFrame, target: Target, options: SinkOptions, steps: Steps, skips_unfit: bool
+) -> Profile:
     with steps("profile"), described(rows.sparkSession, f"{options.location}: counting rows"):
-        return count_rows(rows, arrow_schema(target.schema), partition_sources(target.schema, target.spec))
+        fields = partition_sources(target.schema, target.spec)
+        return count_rows(rows, arrow_schema(target.schema), fields, skips_unfit)

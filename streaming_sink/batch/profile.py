@@ -27,12 +27,15 @@ class Profile:
     """Of all rows, see `fingerprint_of`."""
 
 
-def count_rows(batch: DataFrame, schema: pa.Schema, partition_by: tuple[PartitionSource, ...]) -> Profile:
-    """Count the batch in one Spark job. The tasks compute partition keys exactly as writing tasks do.
+def count_rows(
+    batch: DataFrame, schema: pa.Schema, partition_by: tuple[PartitionSource, ...], skips_unfit: bool = False
+) -> Profile:
+    """Count the batch in one Spark job, without rows that fail a check. The tasks compute partition keys
+    exactly as writing tasks do. `skips_unfit`: as `CountTask` has it.
 
     Raises the error of a failing task, translated by `explain_worker_failure`.
     """
-    counts: list[RowCounts] = collect_results(batch, CountTask(schema, partition_by))
+    counts: list[RowCounts] = collect_results(batch, CountTask(schema, partition_by, skips_unfit))
     rows: Counter[PartitionKey] = Counter()
     for each in counts:
         rows.update(each.rows)

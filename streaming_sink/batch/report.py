@@ -33,6 +33,11 @@ class BatchReport:
     """Reasons: how rows were planned, and what was dropped or shortened."""
     version: int | None = None
     rows: int = 0
+    """Rows that are in the table: without those that were quarantined or dropped."""
+    quarantined: int = 0
+    dropped: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
+    """Check → the rows that failed it, most first: the text of an expectation, for example."""
     new_files: int = 0
     new_bytes: int = 0
     filled_files: int = 0
@@ -101,9 +106,17 @@ class BatchReport:
         warning = f"; warning: {self.warning}" if self.warning else ""
         return (
             f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
-            f" {self.new_files} files ({size_text(self.new_bytes)}){filled}, by {self.planned_by} and"
-            f" {self.route}{retried}{expired}{deleted}{clustering}{filling} [ms {steps}]{why}{warning}"
+            f" {self.new_files} files ({size_text(self.new_bytes)}){self._set_aside()}{filled}, by"
+            f" {self.planned_by} and {self.route}{retried}{expired}{deleted}{clustering}"
+            f"{filling} [ms {steps}]{why}{warning}"
         )
+
+    def _set_aside(self) -> str:
+        """Return what became of rows that failed checks, as a part of the line; "" where none did."""
+        if not self.failed:
+            return ""
+        checks = ", ".join(f"{check}: {rows}" for check, rows in self.failed.items())
+        return f", {self.quarantined} rows quarantined and {self.dropped} dropped ({checks})"
 
     def to_summary(self) -> dict[str, str]:
         """Return the figures that are known before the commit, as entries of the snapshot's summary."""
@@ -121,10 +134,11 @@ class BatchReport:
             "route",
         )
         entries = {_PREFIX + name.replace("_", "-"): str(getattr(self, name)) for name in kept}
-        return {
-            **entries,
-            _PREFIX + "milliseconds": json.dumps(dict(self.milliseconds), separators=(",", ":")),
-        }
+        if self.failed:
+            entries[_PREFIX + "quarantined"] = str(self.quarantined)
+            entries[_PREFIX + "dropped"] = str(self.dropped)
+            entries[_PREFIX + "failed"] = _json(self.failed)
+        return {**entries, _PREFIX + "milliseconds": _json(self.milliseconds)}
 
 
 def history(location: str, storage_options: StorageOptions | None = None) -> list[BatchReport]:
@@ -157,9 +171,14 @@ def reports_of(head: Head) -> Iterator[BatchReport]:
             for name, text in stored.items()
             if name in types
         }
-        values["milliseconds"] = json.loads(stored.get("milliseconds", "{}"))
+        for name in ("milliseconds", "failed"):
+            values[name] = json.loads(stored.get(name, "{}"))
         version = int(summary.get(VERSION, 0))
         yield BatchReport(outcome="committed", version=version, **values)
+
+
+def _json(counts: Mapping[str, int]) -> str:
+    return json.dumps(dict(counts), separators=(",", ":"))
 
 
 def size_text(count: int) -> str:

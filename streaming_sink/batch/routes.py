@@ -17,6 +17,7 @@ from pyspark.sql import types as spark
 
 from planners.routing import SLOTS, HotRoute, Routing
 from streaming_sink.spark.worker_python import map_in_arrow
+from streaming_sink.tasks.failures import FAILED
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.key_task import KeyTask
 from streaming_sink.tasks.partitioning import key_text, source_type
@@ -26,18 +27,22 @@ _HOUR_MICROS = 3_600_000_000
 
 
 def routed(
-    batch: DataFrame, routing: Routing | None, table: pa.Schema, fields: Sequence[PartitionSource]
+    batch: DataFrame,
+    routing: Routing | None,
+    table: pa.Schema,
+    fields: Sequence[PartitionSource],
+    skips_unfit: bool = False,
 ) -> DataFrame:
     """Return `batch` with its rows in the tasks that `routing` says: Spark partition n is task n.
 
     Without a routing every task writes what it reads. `table` is the table's Arrow schema, `fields` its
-    partition spec.
+    partition spec. `skips_unfit`: as `KeyTask` has it.
     """
     if routing is None:
         return batch
     if not routing.shuffled:
         return batch.coalesce(routing.tasks)
-    keys, rows = _keys(batch, table, fields)
+    keys, rows = _keys(batch, table, fields, skips_unfit)
     placed = rows.repartitionById(routing.tasks, _task(batch, routing, keys))
     return placed if rows is batch else placed.select(*(sf.col(_quoted(name)) for name in batch.columns))
 
@@ -65,6 +70,9 @@ def _task(batch: DataFrame, routing: Routing, keys: Sequence[_Key]) -> Column:
         for key, value in zip(keys, hot.partition, strict=True):
             here = here & key.equals(value)
         task = sf.when(here, _share(hot, slot)).otherwise(task)
+    if FAILED in batch.columns:
+        # Rows that fail are few, and join no partition: one task makes one file of them.
+        task = sf.when(sf.col(FAILED).isNotNull(), sf.lit(0)).otherwise(task)
     return task
 
 
@@ -98,7 +106,7 @@ def _quoted(name: str) -> str:
 
 
 def _keys(
-    batch: DataFrame, table: pa.Schema, fields: Sequence[PartitionSource]
+    batch: DataFrame, table: pa.Schema, fields: Sequence[PartitionSource], skips_unfit: bool
 ) -> tuple[list[_Key], DataFrame]:
     """Return the key of a row, and the rows to take it from: an Arrow stage adds what Spark has no expression
     for."""
@@ -110,7 +118,7 @@ def _keys(
     missing = tuple(field for field, column in zip(fields, columns, strict=True) if column is None)
     if not missing:
         return [_Key(column, is_text=False) for column in columns if column is not None], batch
-    stage = KeyTask(table, missing)
+    stage = KeyTask(table, missing, skips_unfit)
     added = [spark.StructField(name, spark.StringType()) for name in stage.names]
     rows = map_in_arrow(batch, stage, spark.StructType([*batch.schema.fields, *added]))
     names = iter(stage.names)

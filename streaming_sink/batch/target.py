@@ -191,7 +191,7 @@ class Destination:
         try:
             table = Table.open(store)
         except TableNotFoundError:
-            _check_no_foreign_table(store)
+            check_no_foreign_table(store)
             return None
         table.ensure_store_is_safe()
         _warn_about_ignored_properties(table.head.properties, table.head.schema)
@@ -210,7 +210,7 @@ def _warn_about_ignored_properties(properties: Mapping[str, str], schema: Schema
         _LOG.warning("the table's property %s is not honoured: %s; files are correct without it", name, why)
 
 
-def _check_no_foreign_table(store: Store) -> None:
+def check_no_foreign_table(store: Store) -> None:
     """Raise CorruptTableError if the version folder holds metadata files of another writer."""
     for listed in store.list_folder(VERSION_FOLDER):
         if listed.path.endswith(".metadata.json"):

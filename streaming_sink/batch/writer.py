@@ -17,8 +17,8 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
-from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
-from streaming_sink.tasks.results import Merge, MergeSkipped, TaskReport, TaskResult, WrittenFile
+from streaming_sink.tasks.job import FileIds, Sieve, TaskBuckets, WorkerJob
+from streaming_sink.tasks.results import Merge, MergeSkipped, Sifted, TaskReport, TaskResult, WrittenFile
 from streaming_sink.tasks.write_task import WriteTask
 from timeline.stores.base import Store
 
@@ -37,6 +37,8 @@ class WriteJob:
     """Which task writes which bucket; None lets each task write what it reads (`bulk_insert`, whose plan has
     no buckets)."""
     ids: FileIds
+    sieve: Sieve | None = None
+    """What becomes of rows that fail a check; None where no row is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,31 @@ class WriteResult:
     merges: tuple[Merge, ...]
     skipped: tuple[MergeSkipped, ...]
     tasks: tuple[TaskReport, ...]
+    sifted: tuple[Sifted, ...] = ()
+    """The rows of the batch that failed a check, by task."""
 
     @property
     def rows(self) -> int:
-        """Rows of the batch."""
+        """Rows of the batch that are for the table."""
         return sum(file.rows for file in self.new)
+
+    @property
+    def all_rows(self) -> int:
+        """Rows of the batch, with those that failed a check."""
+        return sum(task.rows for task in self.tasks)
+
+    @property
+    def quarantined(self) -> int:
+        return sum(each.quarantined for each in self.sifted)
+
+    @property
+    def dropped(self) -> int:
+        return sum(each.dropped for each in self.sifted)
+
+    @property
+    def quarantine_files(self) -> tuple[WrittenFile, ...]:
+        """Files of the quarantine, not of the table."""
+        return tuple(file for each in self.sifted for file in each.files)
 
     @property
     def fingerprint(self) -> int:
@@ -69,13 +91,15 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     of other tasks stay unreferenced.
     """
     task_job = worker_job(job)
-    rows = routed(batch, job.routing, task_job.schema, task_job.partition_by)
+    skips_unfit = job.sieve is not None and job.sieve.unfit is not None
+    rows = routed(batch, job.routing, task_job.schema, task_job.partition_by, skips_unfit)
     results: list[TaskResult] = collect_results(rows, WriteTask(task_job))
     return WriteResult(
         new=tuple(each for each in results if isinstance(each, WrittenFile)),
         merges=tuple(each for each in results if isinstance(each, Merge)),
         skipped=tuple(each for each in results if isinstance(each, MergeSkipped)),
         tasks=tuple(each for each in results if isinstance(each, TaskReport)),
+        sifted=tuple(each for each in results if isinstance(each, Sifted)),
     )
 
 
@@ -94,6 +118,7 @@ def worker_job(job: WriteJob) -> WorkerJob:
         max_file_bytes=job.plan.max_file_bytes,
         first_free_bucket=len(job.plan.buckets),
         fast_workers=fast_workers.is_enabled(),
+        sieve=job.sieve,
     )
 
 

@@ -9,9 +9,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from streaming_sink.tasks.failures import AS_IT_CAME, DROP, FAILED, FAILED_CHECKS, QUARANTINE, REFUSE
+from streaming_sink.tasks.job import SiftedCheck
 from timeline.errors import TimelineError
 
 ACTIONS = (QUARANTINE, REFUSE, DROP)
+UNFIT = "fits the table"
+"""The name of the check that tasks make themselves."""
 
 
 class RowsRefusedError(TimelineError):
@@ -49,6 +52,20 @@ class RowRules:
     written: Mapping[str, Column] = field(default_factory=dict)
     """Column of the table → its value, over the columns of the batch as it came; other columns are written as
     they came. The quarantine gets the values that came."""
+    unfit: str = REFUSE
+    """What becomes of a row whose values the table's columns do not hold, which only a task finds out (a
+    number out of range, for example): one of `ACTIONS`."""
+
+    @property
+    def quarantine(self) -> bool:
+        """Whether a row may be quarantined."""
+        return QUARANTINE in (self.unfit, *(check.action for check in self.checks))
+
+    @property
+    def sieve_checks(self) -> tuple[SiftedCheck, ...]:
+        """The checks as tasks need them; the tasks' own is the last, unless `unfit` refuses the batch."""
+        checks = [SiftedCheck(check.name, check.action, check.column) for check in self.checks]
+        return (*checks, *([] if self.unfit == REFUSE else [SiftedCheck(UNFIT, self.unfit)]))
 
 
 def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:

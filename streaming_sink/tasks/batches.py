@@ -71,7 +71,10 @@ def _conform_array(array: pa.Array, target: pa.Field, match: Match) -> pa.Array:
         return array
     if isinstance(wanted, pa.BaseExtensionType):
         return _uuids(array, wanted)
-    return array.cast(wanted)
+    try:
+        return array.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise RowsDoNotFitError(f"a value does not fit the table's column {target.name}: {error}") from error
 
 
 def _conform_struct(array: pa.Array, wanted: pa.StructType, match: Match) -> pa.Array:

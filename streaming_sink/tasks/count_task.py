@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from planners.model import PartitionKey
 from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.failures import each_that_fits, split_failing
 from streaming_sink.tasks.fingerprints import fingerprint_of
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.partitioning import split
@@ -30,9 +31,14 @@ class RowCounts:
 class CountTask:
     """The function that `DataFrame.mapInArrow` runs in each task to count a batch."""
 
-    def __init__(self, schema: pa.Schema, partition_by: tuple[PartitionSource, ...]) -> None:
+    """`skips_unfit` says that a row whose values do not fit is kept out of the table, and is not counted."""
+
+    def __init__(
+        self, schema: pa.Schema, partition_by: tuple[PartitionSource, ...], skips_unfit: bool = False
+    ) -> None:
         self._schema = schema
         self._partition_by = partition_by
+        self._skips_unfit = skips_unfit
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         started = time.perf_counter()
@@ -40,6 +46,16 @@ class CountTask:
         fingerprint = 0
         for batch in batches:
             fingerprint = fingerprint_of(batch, fingerprint)
-            for key, part in split(conform(batch, self._schema), self._partition_by):
-                rows[key] += part.num_rows
+            passing, _ = split_failing(batch)
+            if not self._skips_unfit:
+                rows.update(self._count(passing))
+                continue
+            whole = conform(passing, passing.schema)  # so that it may be cut
+            for _, counted in each_that_fits(whole, self._count):
+                if isinstance(counted, Counter):
+                    rows.update(counted)
         yield encode_results([RowCounts(dict(rows), time.perf_counter() - started, fingerprint)])
+
+    def _count(self, rows: pa.RecordBatch) -> Counter[PartitionKey]:
+        parts = split(conform(rows, self._schema), self._partition_by)
+        return Counter({key: part.num_rows for key, part in parts})

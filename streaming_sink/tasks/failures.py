@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from streaming_sink.tasks.batches import RESERVED_PREFIX
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_sink.tasks.batches import RESERVED_PREFIX, conform
+from streaming_sink.tasks.errors import RowsDoNotFitError
 
 QUARANTINE = "quarantine"
 REFUSE = "refuse"
@@ -14,3 +21,33 @@ FAILED_CHECKS = "checks"
 """Its field of the numbers of the checks that the row fails, in the order of the checks."""
 AS_IT_CAME = "came"
 """Its field, a struct: the values that came, of columns that are written otherwise; absent without such."""
+
+_Made = TypeVar("_Made")
+
+
+def split_failing(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Return the rows that pass all checks, and those that fail one; None where none does."""
+    place = batch.schema.get_field_index(FAILED)
+    if place < 0 or batch.column(place).null_count == batch.num_rows:
+        return batch, None
+    # Conformed to itself, since filtering reads the empty arrays that Spark sends without an offset.
+    whole = conform(batch, batch.schema)
+    fails = whole.column(place).is_valid()
+    return whole.filter(pc.invert(fails)), whole.filter(fails)
+
+
+def each_that_fits(
+    rows: pa.RecordBatch, use: Callable[[pa.RecordBatch], _Made]
+) -> Iterator[tuple[pa.RecordBatch, _Made | RowsDoNotFitError]]:
+    """Yield parts of `rows`, each with what `use` made of it, or with why it cannot use it; such a part is a
+    single row. `use` must take nothing of rows that it raises RowsDoNotFitError for.
+    """
+    try:
+        yield rows, use(rows)
+    except RowsDoNotFitError as misfit:
+        if rows.num_rows == 1:
+            yield rows, misfit
+            return
+        half = rows.num_rows // 2
+        yield from each_that_fits(rows.slice(0, half), use)
+        yield from each_that_fits(rows.slice(half), use)

@@ -81,6 +81,32 @@ class TaskBuckets:
 
 
 @dataclass(frozen=True, slots=True)
+class SiftedCheck:
+    """One check of a batch's rows, as tasks need it."""
+
+    name: str
+    action: str
+    """ "quarantine", "refuse" or "drop"; see `streaming_sink.tasks.failures`."""
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sieve:
+    """What becomes of rows that fail a check."""
+
+    checks: tuple[SiftedCheck, ...]
+    """By their numbers in the column `FAILED`."""
+    came: tuple[str, ...]
+    """The columns of the batch as it came: what is quarantined of a row."""
+    query_id: str
+    quarantine: WorkerJob | None = None
+    """How the quarantine's files are written; None where no check quarantines."""
+    unfit: int | None = None
+    """The number of the check that tasks make themselves: values that the table's columns do not hold. None
+    refuses the batch for such a value."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerJob:
     """Everything a task needs to turn rows into data files of one table."""
 
@@ -106,3 +132,5 @@ class WorkerJob:
     """Reads and writes encrypted files; None if no keys are available."""
     key_names: KeyNames | None = None
     """The keys that encrypt new files; None leaves them plain."""
+    sieve: Sieve | None = None
+    """None where no row is checked."""

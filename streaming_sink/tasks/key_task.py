@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from streaming_sink.tasks.batches import RESERVED_PREFIX, conform
+from streaming_sink.tasks.failures import each_that_fits, split_failing
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.partitioning import key_texts
 
@@ -14,7 +15,12 @@ from streaming_sink.tasks.partitioning import key_texts
 class KeyTask:
     """The function that `DataFrame.mapInArrow` runs to append key fields as text, in columns `names`."""
 
-    def __init__(self, table: pa.Schema, fields: tuple[PartitionSource, ...]) -> None:
+    """`skips_unfit` says that a row whose values do not fit is kept out of the table, and has no key."""
+
+    def __init__(
+        self, table: pa.Schema, fields: tuple[PartitionSource, ...], skips_unfit: bool = False
+    ) -> None:
+        self._skips_unfit = skips_unfit
         self.names = [f"{RESERVED_PREFIX}key_{index}" for index in range(len(fields))]
         self._fields = fields
         self._sources = pa.schema(
@@ -23,8 +29,22 @@ class KeyTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            sources = conform(batch, self._sources)
-            keys = [key_texts(sources, field) for field in self._fields]
-            yield pa.RecordBatch.from_arrays(
-                [*batch.columns, *keys], names=[*batch.schema.names, *self.names]
-            )
+            passing, failing = split_failing(batch)
+            if self._skips_unfit:
+                whole = conform(passing, passing.schema)  # so that it may be cut
+                for part, keys in each_that_fits(whole, self._keys):
+                    yield self._with_keys(part, keys if isinstance(keys, list) else self._no_keys(part))
+            else:
+                yield self._with_keys(passing, self._keys(passing))
+            if failing is not None:
+                yield self._with_keys(failing, self._no_keys(failing))
+
+    def _keys(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        sources = conform(rows, self._sources)
+        return [key_texts(sources, field) for field in self._fields]
+
+    def _no_keys(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        return [pa.nulls(rows.num_rows, pa.string()) for _ in self._fields]
+
+    def _with_keys(self, rows: pa.RecordBatch, keys: list[pa.Array]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([*rows.columns, *keys], names=[*rows.schema.names, *self.names])

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from array import array
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 
 from planners.model import PartitionKey
+from streaming_sink.tasks.plain_arrays import bytes_array
 from timeline.errors import StoreUnavailableError
 from timeline.stores.base import Store
 
@@ -61,6 +60,20 @@ class MergeSkipped:
 
 
 @dataclass(frozen=True, slots=True)
+class Sifted:
+    """The rows of one task that failed a check."""
+
+    files: tuple[WrittenFile, ...]
+    """Files of the quarantine, not of the table."""
+    quarantined: int
+    dropped: int
+    counts: Mapping[int, int]
+    """Number of a check → the rows that failed it."""
+    examples: Mapping[int, str]
+    """Number of a check → a row that failed it, as JSON; of checks that drop rows none."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskReport:
     """What one task did. Seconds run from its first pull of a batch to its last file's close."""
 
@@ -75,18 +88,14 @@ class TaskReport:
     """The fingerprint of its rows, see `fingerprint_of`; 0 if they carry none."""
 
 
-TaskResult = WrittenFile | Merge | MergeSkipped | TaskReport
+TaskResult = WrittenFile | Merge | MergeSkipped | Sifted | TaskReport
 RESULT_COLUMN = "result"
 
 
 def encode_results(results: Iterable[object]) -> pa.RecordBatch:
     """Return the rows by which a task reports `results` to the driver, one each."""
     pickled = [pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL) for result in results]
-    # Not by pa.array, which imports pandas to see whether it was given some: longer than a small task takes.
-    ends = array("i", accumulate(map(len, pickled), initial=0))
-    buffers = [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(pickled))]
-    column = pa.Array.from_buffers(pa.binary(), len(pickled), buffers)
-    return pa.RecordBatch.from_arrays([column], names=[RESULT_COLUMN])
+    return pa.RecordBatch.from_arrays([bytes_array(pickled, pa.binary())], names=[RESULT_COLUMN])
 
 
 def decode_result(data: bytes) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
+from itertools import pairwise
 from json.encoder import encode_basestring
 from math import isfinite, isnan
 from typing import Any
@@ -143,7 +144,7 @@ class _Coder:
 
 def _ranges(array: pa.Array) -> list[tuple[int, int]]:
     offsets = array.offsets.to_pylist()
-    return list(zip(offsets[:-1], offsets[1:], strict=True))
+    return list(pairwise(offsets))
 
 
 _MICROS: dict[bool, Callable[[pa.DataType], pa.DataType]] = {
@@ -188,6 +189,7 @@ def _other(value: Any) -> str:
     return encode_basestring(str(value))
 
 
+_BYTES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...] = (
     (pa.types.is_boolean, lambda value: "true" if value else "false"),
     (pa.types.is_integer, str),
@@ -197,7 +199,6 @@ _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...] 
     (pa.types.is_time64, lambda micros: f'"{_time(micros)}"'),
     (lambda kind: kind in _BYTES, lambda value: f'"{b64encode(value).decode()}"'),
 )
-_BYTES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 
 _NAMES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_boolean, "BOOLEAN"),

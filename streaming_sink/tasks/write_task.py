@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -29,7 +31,10 @@ from streaming_sink.tasks.results import (
 from streaming_sink.tasks.spark_task import start_task
 from streaming_sink.tasks.spill import PartitionSpill
 from streaming_sink.tasks.task_state import TaskState
-from timeline.names import data_file_name
+from timeline.names import data_file_name, ulid
+
+if TYPE_CHECKING:
+    from streaming_sink.tasks.sieve import SiftingWriter
 
 
 class TaskWriter:
@@ -37,7 +42,7 @@ class TaskWriter:
     MAX_OPEN_FILES files open."""
 
     def __init__(self, job: WorkerJob, task: int, attempt: int) -> None:
-        self._job = job
+        self.job = job
         self._attempt = attempt
         self._planned: dict[PartitionKey, list[tuple[int, Bucket]]] = {}
         for planned in (job.tasks.get(task, TaskBuckets()), job.shared):
@@ -58,15 +63,16 @@ class TaskWriter:
         self.spilled_bytes = 0
 
     def _new_path(self, partition: PartitionKey, bucket: int) -> str:
-        app_id, batch = self._job.ids.app_id, self._job.ids.batch
+        app_id, batch = self.job.ids.app_id, self.job.ids.batch
         name = partial(data_file_name, app_id=app_id, batch=batch, bucket=bucket, attempt=self._attempt)
-        return new_data_path(self._job, partition, name)
+        return new_data_path(self.job, partition, name)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take one batch of rows, as Spark sends it."""
+        """Take one batch of rows, as Spark sends it. Where it raises RowsDoNotFitError it takes none."""
+        parts = list(split(conform(batch, self.job.schema), self.job.partition_by))
         self.rows += batch.num_rows
         self.fingerprint = fingerprint_of(batch, self.fingerprint)
-        for key, rows in split(conform(batch, self._job.schema), self._job.partition_by):
+        for key, rows in parts:
             self._partition(key).add(rows)
         while self._task.held_bytes > BUFFER_BYTES:
             self._make_room()
@@ -84,7 +90,7 @@ class TaskWriter:
             largest.flush()
             return
         if self._spill is None:
-            self._spill = PartitionSpill(self._job.schema)
+            self._spill = PartitionSpill(self.job.schema)
         for key, files in self._partitions.items():
             if not files.is_open and files.held_bytes:
                 self._spill.append(key, files.take_back())
@@ -117,7 +123,7 @@ class TaskWriter:
         driver."""
         for file in list(self._task.open_files):
             file.abort()
-        delete_files(self._job.store, _written_files(self._task.results))
+        delete_files(self.job.store, _written_files(self._task.results))
 
 
 def _written_files(results: list[TaskResult]) -> Iterator[WrittenFile]:
@@ -126,6 +132,16 @@ def _written_files(results: list[TaskResult]) -> Iterator[WrittenFile]:
             yield result
         elif isinstance(result, Merge):
             yield result.merged
+
+
+def _writer(job: WorkerJob, task: int, attempt: int) -> TaskWriter | SiftingWriter:
+    if job.sieve is None:
+        return TaskWriter(job, task, attempt)
+    from streaming_sink.tasks.sieve import SiftingWriter  # only a query with checks pays for it
+
+    quarantine = None if job.sieve.quarantine is None else TaskWriter(job.sieve.quarantine, task, attempt)
+    row_ids = ulid(job.ids.time_ms, int.from_bytes(os.urandom(10), "big"))
+    return SiftingWriter(TaskWriter(job, task, attempt), quarantine, job.sieve, row_ids)
 
 
 class WriteTask:
@@ -138,7 +154,7 @@ class WriteTask:
         task, attempt = start_task(self._job.fast_workers)
         started = time.perf_counter()
         reading = 0.0
-        writer = TaskWriter(self._job, task, attempt)
+        writer = _writer(self._job, task, attempt)
         try:
             pulled = started
             for batch in batches:

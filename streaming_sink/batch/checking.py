@@ -1,0 +1,119 @@
+"""The checks of a batch's rows: which there are, what tasks do with rows that fail, and when the batch is
+refused for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from streaming_sink.batch.quarantine import Quarantine
+from streaming_sink.batch.writer import WriteResult
+from streaming_sink.table.checks import RowRules, RowsRefusedError
+from streaming_sink.table.expectations import expectation_checks
+from streaming_sink.tasks.failures import REFUSE
+from streaming_sink.tasks.job import FileIds, Sieve
+from streaming_sink.tasks.results import delete_files
+from timeline.stores.base import Store
+
+if TYPE_CHECKING:
+    from streaming_sink.options import SinkOptions
+
+_COMMONEST = 3
+NO_RULES = RowRules()
+
+
+class RulesOfBatches:
+    """The rules of a sink for its batches. Conditions are analysed once for batches of the same columns."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._columns: object = None
+        self._rules = NO_RULES
+
+    def of(self, batch: DataFrame) -> RowRules:
+        """Return the rules for a batch. ValueError for an expectation that its columns do not allow."""
+        if self._options.expectations and batch.schema != self._columns:
+            self._rules = RowRules(expectation_checks(batch, self._options.expectations))
+            self._columns = batch.schema
+        return self._rules
+
+
+def sieve_of(
+    rules: RowRules, batch: DataFrame, ids: FileIds, query_id: str, quarantine: Quarantine
+) -> Sieve | None:
+    """Return what tasks do with rows that fail, or None where none is checked."""
+    checks = rules.sieve_checks
+    if not checks:
+        return None
+    return Sieve(
+        checks=checks,
+        came=tuple(batch.columns),
+        query_id=query_id,
+        quarantine=quarantine.job(ids) if rules.quarantine else None,
+        unfit=None if rules.unfit == REFUSE else len(checks) - 1,
+    )
+
+
+def failed_checks(rules: RowRules, result: WriteResult) -> Mapping[str, int]:
+    """Return the name of a check → the rows of the batch that failed it, most of them first."""
+    failed: dict[str, int] = {}
+    for sifted in result.sifted:
+        for number, rows in sifted.counts.items():
+            name = rules.sieve_checks[number].name
+            failed[name] = failed.get(name, 0) + rows
+    return dict(sorted(failed.items(), key=lambda it: (-it[1], it[0])))
+
+
+def check_is_acceptable(
+    rules: RowRules, result: WriteResult, options: SinkOptions, store: Store, quarantine: Quarantine
+) -> None:
+    """As `check_failed_rows`; what was written of a batch that is refused is deleted, best effort."""
+    try:
+        check_failed_rows(rules, result, options)
+    except RowsRefusedError:
+        delete_files(store, [*result.new, *(merge.merged for merge in result.merges)])
+        quarantine.delete(result)
+        raise
+
+
+def check_failed_rows(rules: RowRules, result: WriteResult, options: SinkOptions) -> None:
+    """Raise RowsRefusedError where a row failed a check whose action is "refuse", or where more rows are to
+    be quarantined than `max_quarantined` allows. Nothing of the batch is committed yet.
+    """
+    refusing = {check.name for check in rules.sieve_checks if check.action == REFUSE}
+    refused = {name: rows for name, rows in failed_checks(rules, result).items() if name in refusing}
+    if refused:
+        raise RowsRefusedError(
+            f'the batch of {result.all_rows:,} rows has some that fail expectations whose action is "refuse",'
+            " and nothing of it was committed; correct the stream, or let the sink set such rows aside:"
+            f' "quarantine" in the place of "refuse": {_with_examples(refused, rules, result)}'
+        )
+    most = _most(options.max_quarantined, result.all_rows)
+    if most is not None and result.quarantined > most:
+        raise RowsRefusedError(
+            f"{result.quarantined:,} of {result.all_rows:,} rows would be quarantined, and"
+            f" max_quarantined={options.max_quarantined} allows {most:,}; nothing of the batch was committed."
+            " Correct the stream or the expectations, or allow more:"
+            f" {_with_examples(failed_checks(rules, result), rules, result)}"
+        )
+
+
+def _most(bound: float | None, rows: int) -> int | None:
+    """Return how many of so many rows may be quarantined; a float is a share of them."""
+    return int(bound * rows) if isinstance(bound, float) else bound
+
+
+def _with_examples(failed: Mapping[str, int], rules: RowRules, result: WriteResult) -> str:
+    names = [check.name for check in rules.sieve_checks]
+    examples: dict[str, str] = {}
+    for sifted in result.sifted:
+        for number, row in sifted.examples.items():
+            examples.setdefault(names[number], row)
+    told = [
+        f"{name} ({rows:,} {'row' if rows == 1 else 'rows'}), such as {examples.get(name, 'none at hand')}"
+        for name, rows in list(failed.items())[:_COMMONEST]
+    ]
+    return "; ".join(told)
