@@ -87,6 +87,7 @@ class Landing:
         with steps("head"):
             target = self._destination.target(batch.schema, fresh=state.last_landed is None)
             if not is_committed(target, transaction):
+                self._rules.of(batch)  # what cannot be checked is refused before the table's schema evolves
                 target = self._destination.fit(target, batch.schema, transaction)
                 self._check_clustering(target, state)
             table = target.table if is_committed(target, transaction) else None

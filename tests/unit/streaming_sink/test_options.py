@@ -75,6 +75,44 @@ def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
         ({"takeover_from": "", "app_id": "a"}, ValueError, "takeover_from must be a name"),
         ({"takeover_from": "old-query"}, ValueError, "takeover_from needs app_id.*app_id='old-query'"),
         ({"table_properties": ["a"]}, TypeError, "must be a dict of text to text"),
+        ({"expectations": ["a > 0"]}, TypeError, "expectations must map SQL conditions to actions"),
+        (
+            {"expectations": {"": "drop"}},
+            TypeError,
+            "must be an SQL condition such as \"price >= 0\", not ''",
+        ),
+        (
+            {"expectations": {"a > 0": "quarantin"}},
+            ValueError,
+            "quarantine, refuse, drop, not 'quarantin'; did you mean 'quarantine'[?]: a > 0",
+        ),
+        ({"max_quarantined": 5}, ValueError, "no expectation quarantines any; leave it out"),
+        (
+            {"expectations": {"a > 0": "drop"}, "quarantine": "/lake/q"},
+            ValueError,
+            "no expectation quarantines any",
+        ),
+        ({"expectations": {"a > 0": "quarantine"}, "quarantine": 5}, TypeError, "a table of its own, not 5"),
+        (
+            {"expectations": {"a > 0": "quarantine"}, "quarantine": "/lake/events/"},
+            ValueError,
+            "not the sink's table, and neither folder inside of the other",
+        ),
+        (
+            {"expectations": {"a > 0": "quarantine"}, "quarantine": "/lake/events/bad"},
+            ValueError,
+            "neither folder inside of the other",
+        ),
+        (
+            {"expectations": {"a > 0": "quarantine"}, "max_quarantined": 1.5},
+            ValueError,
+            "a share from 0.0 to 1.0 as a float, not 1.5",
+        ),
+        (
+            {"expectations": {"a > 0": "quarantine"}, "max_quarantined": True},
+            TypeError,
+            "an int.*a float.*not True",
+        ),
         ({"table_properties": {"a": 1}}, TypeError, "must map text to text; 'a' maps to 1"),
         (
             {"table_properties": {"gc.enabled": "true"}},

@@ -1,0 +1,277 @@
+"""Expectations on Spark: each row is in the table, in the quarantine or dropped, exactly once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyiceberg.table import StaticTable
+from pyspark.sql import functions as sf
+
+import streaming_sink.batch.quarantine as second
+from planners import FileSizing
+from streaming_sink import IcebergSink, SchemaContract, history
+from streaming_sink.errors import RowsRefusedError
+from tests.spark.streams import SMALL, add_files, drain, head_of, metadata_file
+from timeline.errors import SchemaMismatchError, StoreUnavailableError
+from timeline.table import open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+QUARANTINE = {"id % 10 <> 3": "quarantine"}
+
+
+def _sink(location: str, app_id: str | None = "app", **given: Any) -> IcebergSink:
+    given.setdefault("expectations", QUARANTINE)
+    return IcebergSink(location, app_id=app_id, sizing=given.pop("sizing", SMALL), **given)
+
+
+def _rows(spark: SparkSession, start: int, count: int, slices: int = 3) -> DataFrame:
+    ids = spark.range(start, start + count, 1, slices)
+    return ids.select("id", sf.concat(sf.lit("p"), sf.col("id") % 3).alias("p"), sf.array("id").alias("l"))
+
+
+def _read(location: str) -> list[dict[str, Any]]:
+    path = metadata_file(location)
+    return [] if path is None else StaticTable.from_metadata(path).scan().to_arrow().to_pylist()
+
+
+def _ids(location: str) -> Counter[int]:
+    return Counter(row["id"] for row in _read(location))
+
+
+def _set_aside(location: str) -> Counter[int]:
+    """Return how often each id is in the quarantine."""
+    return Counter(json.loads(row["row"])["id"] for row in _read(location + "__quarantine"))
+
+
+def _expected(numbers: range, failing: bool) -> Counter[int]:
+    return Counter(number for number in numbers if (number % 10 == 3) == failing)
+
+
+ROUTES: dict[str, dict[str, Any]] = {
+    "one task": {},
+    "partitioned": {"partition_by": ["p"]},
+    "keys from an Arrow stage": {"partition_by": ["bucket(2, p)"]},
+    "bulk_insert": {"operation": "bulk_insert", "partition_by": ["p"]},
+    "fills inline": {"fill": "inline", "fill_policy": "always", "partition_by": ["p"]},
+    "an evolving schema": {"schema": SchemaContract.evolving()},
+}
+
+
+@pytest.mark.parametrize("given", ROUTES.values(), ids=ROUTES)
+def test_on_every_route_each_row_is_where_it_belongs(
+    spark: SparkSession, location: str, given: dict[str, Any]
+) -> None:
+    for number in range(3):  # a sink each: without experience the second and third batch are counted inline
+        rows = _rows(spark, 100 * number, 100)
+        sink = _sink(location, **given)
+        sink(rows.withColumn("more", sf.lit(1)) if number and "schema" in given else rows, number)
+    sink.finish()
+    assert _ids(location) == _expected(range(300), failing=False)
+    assert _set_aside(location) == _expected(range(300), failing=True)
+    row = min(_read(location + "__quarantine"), key=lambda it: (it["batch"], it["row"]))
+    assert json.loads(row["row"]) == {"id": 13, "p": "p1", "l": [13]}
+    assert (row["check"], row["reason"], row["app_id"]) == ("id % 10 <> 3", "id % 10 <> 3", "app")
+
+
+def test_a_shuffled_batch_makes_one_file_of_its_failing_rows(spark: SparkSession, location: str) -> None:
+    sink = _sink(location, partition_by=["p"])
+    sink(_rows(spark, 0, 100, slices=4), 0)
+    assert sink.reports[0].route == "shuffle"
+    assert head_of(location + "__quarantine").metadata.current_snapshot().summary["added-data-files"] == "1"
+
+
+def test_failing_rows_make_no_partition(spark: SparkSession, location: str) -> None:
+    rows = _rows(spark, 0, 50).withColumn("p", sf.when(sf.col("id") % 10 == 3, "bad").otherwise("good"))
+    _sink(location, partition_by=["p"])(rows, 0)
+    assert {path.name for path in Path(location, "data").iterdir()} == {"p=good"}
+
+
+def test_a_row_that_fails_several_checks_is_quarantined_before_it_is_dropped(
+    spark: SparkSession, location: str
+) -> None:
+    sink = _sink(
+        location, expectations={"id % 2 = 0": "drop", "id % 3 <> 0": "quarantine", "nothing": "drop"}
+    )
+    rows = spark.range(12).select("id", sf.lit(None).cast("boolean").alias("nothing"))
+    sink(rows, 0)
+    report = sink.reports[0]
+    assert sorted(_ids(location)) == [2, 4, 8, 10]
+    assert sorted(_set_aside(location)) == [0, 3, 6, 9]
+    assert (report.rows, report.quarantined, report.dropped) == (4, 4, 4)
+    assert report.failed == {"id % 2 = 0": 6, "id % 3 <> 0": 4}
+    assert "4 rows quarantined and 4 dropped (id % 2 = 0: 6, id % 3 <> 0: 4)" in report.line()
+    (stored,) = history(location)
+    assert (stored.failed, stored.quarantined, stored.dropped) == (report.failed, 4, 4)
+
+
+@pytest.mark.parametrize("action", ["quarantine", "drop"])
+def test_a_batch_of_which_every_row_fails_commits(spark: SparkSession, location: str, action: str) -> None:
+    given = {"expectations": {"id < 0": action}}
+    _sink(location, **given)(_rows(spark, 0, 10), 0)
+    _sink(location, **given)(_rows(spark, 10, 10), 1)
+    again = _sink(location, **given)
+    again(_rows(spark, 10, 10), 1)
+    assert again.reports[0].outcome == "skipped"
+    assert _read(location) == []
+    assert _set_aside(location) == Counter(range(20 if action == "quarantine" else 0))
+
+
+def test_a_row_that_fails_refuse_refuses_the_batch_and_leaves_no_file(
+    spark: SparkSession, location: str
+) -> None:
+    sink = _sink(location, expectations={"id <> 7": "refuse", **QUARANTINE})
+    sink(_rows(spark, 10, 10), 0)
+    files = _files(location)
+    with pytest.raises(
+        RowsRefusedError, match=r'10 rows.*"refuse".*nothing.*committed.*id <> 7 \(1 row\), such as {"id":7,'
+    ) as refused:
+        sink(_rows(spark, 0, 10), 1)
+    assert (refused.value.batch, refused.value.app_id) == (1, "app")
+    assert _files(location) == files
+    sink(_rows(spark, 20, 10), 1)
+    assert sorted(_ids(location) + _set_aside(location)) == list(range(10, 30))
+
+
+def _files(location: str) -> set[Path]:
+    return {
+        path for place in (location, location + "__quarantine") for path in Path(place).rglob("*.parquet")
+    }
+
+
+@pytest.mark.parametrize(
+    ("bound", "allowed"), [(0.1, True), (10, True), (0.09, False), (9, False), (0, False)]
+)
+def test_more_quarantined_rows_than_allowed_refuse_the_batch(
+    spark: SparkSession, location: str, bound: float, allowed: bool
+) -> None:
+    sink = _sink(location, max_quarantined=bound)
+    if allowed:
+        sink(_rows(spark, 0, 100), 0)
+        assert sum(_set_aside(location).values()) == 10
+        return
+    with pytest.raises(
+        RowsRefusedError, match=r"10 of 100 rows would be.*id % 10 <> 3 \(10 rows\), such as {"
+    ):
+        sink(_rows(spark, 0, 100), 0)
+    assert _read(location) == _read(location + "__quarantine") == []
+
+
+BAD: dict[str, str] = {
+    "id >": "id >: .*PARSE_SYNTAX_ERROR",
+    "nope > 1": r"batch \(id, p, l\): nope > 1: .*`nope` cannot be resolved",
+    "id + 1": "must be true or false.*is of type bigint: id [+] 1",
+    "count(*) > 1": "not an SQL condition over the columns.*MISSING_GROUP_BY",
+    "explode(array(true))": "not an SQL condition over the columns.*UNSUPPORTED_GENERATOR",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_no_condition_is_refused_before_anything_is_written(
+    spark: SparkSession, location: str, text: str
+) -> None:
+    with pytest.raises(ValueError, match=BAD[text]):
+        _sink(location, expectations={text: "quarantine"})(_rows(spark, 0, 10), 0)
+    assert _files(location) == set()
+    assert metadata_file(location) is None
+    assert not Path(location + "__quarantine").exists()
+
+
+def test_another_table_at_the_quarantines_location_is_refused(spark: SparkSession, location: str) -> None:
+    IcebergSink(location + "__quarantine", app_id="other")(spark.range(5), 0)
+    with pytest.raises(
+        SchemaMismatchError, match=r"columns of quarantined rows; give.*another location.*has id"
+    ):
+        _sink(location)(_rows(spark, 0, 10), 0)
+    assert _read(location) == []
+
+
+def test_a_query_without_expectations_has_no_second_table_and_no_column_more(
+    spark: SparkSession, location: str
+) -> None:
+    IcebergSink(location, app_id="app")(_rows(spark, 0, 10), 0)
+    assert not Path(location + "__quarantine").exists()
+    assert open_table(location).head.number == 2
+    assert not [key for key in open_table(location).head.properties if "outbox" in key]
+
+
+def test_a_batch_without_failing_rows_costs_no_version_of_the_quarantine(
+    spark: SparkSession, location: str
+) -> None:
+    sink = _sink(location)
+    sink(_rows(spark, 0, 10), 0)
+    before = [head_of(it).number for it in (location, location + "__quarantine")]
+    sink(_rows(spark, 14, 5), 1)
+    assert [head_of(it).number for it in (location, location + "__quarantine")] == [before[0] + 1, before[1]]
+
+
+def _fail_to_deliver(*_: Any) -> None:
+    raise StoreUnavailableError("as after a crash between the two commits")
+
+
+def test_what_a_crash_left_undelivered_is_delivered_by_the_replay_under_other_expectations(
+    spark: SparkSession, location: str, checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_files(tmp_path / "source", [0])
+    with monkeypatch.context() as crash:
+        crash.setattr(second, "deliver", _fail_to_deliver)
+        with pytest.raises(Exception, match="between the two commits"):
+            drain(spark, tmp_path / "source", _sink(location, None), checkpoint)
+    assert _set_aside(location) == Counter()
+    changed = _sink(location, None, expectations={"id % 10 <> 4": "quarantine", "id > 50": "drop"})
+    drain(spark, tmp_path / "source", changed, checkpoint)
+    assert changed.reports[0].outcome == "skipped"
+    assert _ids(location) == _expected(range(100), failing=False)
+    assert _set_aside(location) == _expected(range(100), failing=True)
+
+
+@pytest.mark.parametrize("given", [{}, {"expectations": {}}], ids=["with expectations", "without"])
+def test_the_next_batch_delivers_what_was_left_first(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    with monkeypatch.context() as crash:
+        crash.setattr(second, "deliver", _fail_to_deliver)
+        with pytest.raises(StoreUnavailableError):
+            _sink(location)(_rows(spark, 0, 100), 0)
+    _sink(location, **given)(_rows(spark, 100, 2), 1)
+    assert _set_aside(location) == _expected(range(100), failing=True)
+    assert _ids(location) == _expected(range(102), failing=False)
+
+
+def test_a_quarantine_that_was_dropped_and_made_again_does_not_stop_the_stream(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as crash:
+        crash.setattr(second, "deliver", _fail_to_deliver)
+        with pytest.raises(StoreUnavailableError):
+            _sink(location)(_rows(spark, 0, 20), 0)
+    Path(location + "__quarantine").rename(location + "-dropped")
+    _sink(location)(_rows(spark, 20, 20), 1)
+    assert _set_aside(location) == _expected(range(20, 40), failing=True)
+    assert "dropped and created again" in caplog.text
+
+
+def test_small_files_of_the_quarantine_are_merged_beside_the_stream(
+    spark: SparkSession, location: str
+) -> None:
+    sink = _sink(location, sizing=FileSizing(max_file_bytes="256KiB", small_file_bytes="200KiB"))
+    for number in range(10):
+        sink(_rows(spark, 10 * number, 10), number)
+        sink.finish()
+    assert _set_aside(location) == _expected(range(100), failing=True)
+    assert len(list(head_of(location + "__quarantine").files_below(1 << 40))) <= 9
+
+
+def test_two_streams_share_a_quarantine(spark: SparkSession, location: str) -> None:
+    shared = location + "__quarantine"
+    _sink(location, "one")(_rows(spark, 0, 10), 0)
+    _sink(location, "two")(_rows(spark, 10, 10), 0)
+    _sink(location + "2", "one", quarantine=shared)(_rows(spark, 20, 10), 0)
+    assert _set_aside(location) == Counter([3, 13, 23])
