@@ -30,7 +30,8 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 from streaming_sink import IcebergSink, history
-from tests.spark.streams import SMALL, add_files, drain, forget_last_commit, head_of, ids_of
+from pyiceberg.table import StaticTable
+from tests.spark.streams import SMALL, add_files, drain, forget_last_commit, head_of, ids_of, metadata_file
 folder = Path(sys.argv[1])
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 assert "connect" in type(spark).__module__
@@ -41,6 +42,9 @@ def told(name, **facts):
 
 def ids(location):
     return list(ids_of(location).elements())
+
+def rows_of(location):
+    return StaticTable.from_metadata(metadata_file(location)).scan().to_arrow().to_pylist()
 
 def state(location, app_id):
     return head_of(location).properties["streaming-sink.txn." + app_id]
@@ -99,6 +103,13 @@ def twice(batch, number):
         IcebergSink(location + "-twice")(batch.where(part), number)
 
 told("twice", message=failure(twice, "twice-checkpoint"))
+
+checked, fails = str(folder / "checked"), {"id % 10 <> 3": "quarantine", "id % 10 <> 4": "drop"}
+refused = IcebergSink(checked, expectations={**fails, "nope > 1": "drop"})
+told("no condition", message=failure(refused, "checked-checkpoint"))
+told("checked", message=failure(IcebergSink(checked, expectations=fails), "checked-checkpoint"),
+     ids=ids(checked), failed=history(checked)[0].failed,
+     quarantined=[json.loads(row["row"])["id"] for row in rows_of(checked + "__quarantine")])
 
 rate = spark.readStream.format("rate").load().writeStream.format("noop")
 other = rate.option("checkpointLocation", str(folder / "other")).start()
@@ -221,3 +232,15 @@ def test_several_queries_land_from_sessions_of_their_own(connect):
     assert "2 queries are active" in found["together"]
     assert "CheckpointRegressionError" in found["fresh"]
     assert _each_once(found["ids"], 1)
+
+
+def test_rows_that_fail_are_quarantined_there_too(connect):
+    assert (
+        "not an SQL condition over the columns of the batch (id, p, text): nope > 1:"
+        in (connect["no condition"]["message"])
+    )
+    found = connect["checked"]
+    assert found["message"] == "no failure"
+    assert sorted(found["ids"]) == [number for number in range(100) if number % 10 not in (3, 4)]
+    assert sorted(found["quarantined"]) == [number for number in range(100) if number % 10 == 3]
+    assert found["failed"] == {"id % 10 <> 3": 10, "id % 10 <> 4": 10}
