@@ -112,8 +112,8 @@ def _with_examples(failed: Mapping[str, int], rules: RowRules, result: WriteResu
     for sifted in result.sifted:
         for number, row in sifted.examples.items():
             examples.setdefault(names[number], row)
-    told = [
+    parts = [
         f"{name} ({rows:,} {'row' if rows == 1 else 'rows'}), such as {examples.get(name, 'none at hand')}"
         for name, rows in list(failed.items())[:_COMMONEST]
     ]
-    return "; ".join(told)
+    return "; ".join(parts)

@@ -1,7 +1,7 @@
 """The quarantine of a sink: a second table, into which rows that fail a check go whole, exactly once (R24).
 
-The main table's commit decides: it names the files of the batch's quarantined rows, which are appended to the
-quarantine after it; whoever finds them named and not appended does so.
+The main table's commit decides: it names the files of the batch's quarantined rows. They are appended to the
+quarantine after it, if the process is killed in between by the next one.
 """
 
 from __future__ import annotations
