@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame
 
 from streaming_sink.batch.quarantine import Quarantine
 from streaming_sink.batch.writer import WriteResult
-from streaming_sink.table.checks import RowRules, RowsRefusedError
+from streaming_sink.table.checks import ACTIONS, RowCheck, RowRules, RowsRefusedError
 from streaming_sink.table.expectations import expectation_checks
+from streaming_sink.table.fitting import Misfit, Path
+from streaming_sink.table.rules import rules_of
 from streaming_sink.tasks.failures import REFUSE
 from streaming_sink.tasks.job import FileIds, Sieve
 from streaming_sink.tasks.results import delete_files
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from streaming_sink.options import SinkOptions
 
 _COMMONEST = 3
-NO_RULES = RowRules()
 
 
 class RulesOfBatches:
@@ -31,14 +32,20 @@ class RulesOfBatches:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._columns: object = None
-        self._rules = NO_RULES
+        self._checks: tuple[RowCheck, ...] = ()
 
-    def of(self, batch: DataFrame) -> RowRules:
-        """Return the rules for a batch. ValueError for an expectation that its columns do not allow."""
+    def of(self, batch: DataFrame, misfits: Mapping[Path, Misfit]) -> RowRules:
+        """Return the rules for a batch: expectations, and what becomes of values that do not fit the table.
+
+        ValueError for an expectation that the batch's columns do not allow.
+        """
         if self._options.expectations and batch.schema != self._columns:
-            self._rules = RowRules(expectation_checks(batch, self._options.expectations))
+            self._checks = expectation_checks(batch, self._options.expectations)
             self._columns = batch.schema
-        return self._rules
+        fitting = rules_of(batch.schema, misfits)
+        mismatch = self._options.schema.mismatch
+        unfit = mismatch if mismatch in ACTIONS else REFUSE
+        return RowRules((*self._checks, *fitting.checks), fitting.written, unfit)
 
 
 def sieve_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field, replace
 
+from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 
 from streaming_sink.batch import outcomes
@@ -72,6 +73,10 @@ class Landing:
         every = (self.maintenance, self._quarantine.maintenance)
         return "; ".join(filter(None, (each.finish(timeout_seconds) for each in every)))
 
+    def known_schema(self) -> Schema | None:
+        """Return the table's schema as this process knows it, or None where there is no table yet."""
+        return self._destination.known_schema()
+
     def land(self, batch: DataFrame, batch_id: int, run: Run, *, given_before: bool) -> BatchReport:
         """Commit the batch's rows exactly once, and report it; see `IcebergSink` for the errors.
 
@@ -87,7 +92,7 @@ class Landing:
         with steps("head"):
             target = self._destination.target(batch.schema, fresh=state.last_landed is None)
             if not is_committed(target, transaction):
-                self._rules.of(batch)  # what cannot be checked is refused before the table's schema evolves
+                self._rules.of(batch, {})  # what cannot be checked is refused before the schema evolves
                 target = self._destination.fit(target, batch.schema, transaction)
                 self._check_clustering(target, state)
             table = target.table if is_committed(target, transaction) else None
@@ -118,7 +123,7 @@ class Landing:
         for tries in range(1, _CONFLICT_TRIES + 1):
             try:
                 with steps("head"):
-                    rules = self._rules.of(batch)
+                    rules = self._rules.of(batch, target.misfits)
                     target = self._ready(target, rules, batch, transaction)
                 preparing = prepared(
                     apply_rules(batch, rules),
@@ -177,7 +182,7 @@ class Landing:
         """
         if rules.quarantine and target.table is None:
             self._destination.create(target)
-            target = self._destination.target(batch.schema, fresh=False)
+            target = replace(self._destination.target(batch.schema, fresh=False), misfits=target.misfits)
         if target.table is not None:
             if rules.quarantine:
                 self._quarantine.open(target.table)

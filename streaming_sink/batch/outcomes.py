@@ -14,6 +14,7 @@ from streaming_sink.batch.target import Target
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.checks import RowRules
+from streaming_sink.table.rescue import RESCUED
 from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
 
@@ -53,6 +54,9 @@ def written(
     why = [f"a fill was skipped: {skipped.reason}" for skipped in result.skipped]
     if target.evolved:
         why.append(f"the table's schema has evolved: {target.evolved}")
+    rescued = sorted({path[0] for path, misfit in target.misfits.items() if misfit.action == "rescue"})
+    if rescued:
+        why.append(f"what does not fit goes to {RESCUED}, of {', '.join(rescued)}")
     for position, partition_field in enumerate(target.spec.fields):
         if result.new and all(file.partition[position] is None for file in result.new):
             why.append(f"partition field {partition_field.name} is null in every row of the batch")

@@ -20,12 +20,12 @@ def persisted(batch: DataFrame, read_twice: bool) -> Iterator[DataFrame]:
     A partition that is lost with its executor is computed again from what upstream holds by then, while the
     surviving partitions keep the old rows; no checksum of a shuffle compares the two (R10).
     """
-    if not read_twice or _is_persisted(batch):
+    if not read_twice or is_persisted(batch):
         yield batch
         return
     hashed = row_hash(batch)
     marked = batch.select("*", (sf.lit(1).cast("long") if hashed is None else hashed).alias(FINGERPRINT))
-    if _is_persisted(marked):  # by another sink, in another thread
+    if is_persisted(marked):  # by another sink, in another thread
         yield marked
         return
     rows = marked.persist()
@@ -35,7 +35,8 @@ def persisted(batch: DataFrame, read_twice: bool) -> Iterator[DataFrame]:
         rows.unpersist()
 
 
-def _is_persisted(rows: DataFrame) -> bool:
+def is_persisted(rows: DataFrame) -> bool:
+    """Return whether a plan is persisted, by whichever DataFrame."""
     # Not `is_cached`, which knows this Python object alone. Spark persists plans: a plan that the user has
     # persisted under another name would be unpersisted above.
     level = rows.storageLevel

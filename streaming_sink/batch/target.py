@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
 from streaming_sink.options import SinkOptions
-from streaming_sink.table.fitting import fit_batch, without_ignored
+from streaming_sink.table.fitting import Misfit, Path, fit_batch, new_schema
 from streaming_sink.table.parquet_properties import ignored_properties
-from streaming_sink.table.schema import iceberg_schema
 from streaming_sink.table.spec import partition_spec
 from timeline.commit.schema_changes import MergeSchema
 from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError, TableNotFoundError
@@ -44,6 +43,8 @@ class Target:
     properties: Mapping[str, str]
     evolved: str = ""
     """How this batch has evolved the table's schema; "" if it has not."""
+    misfits: Mapping[Path, Misfit] = field(default_factory=dict)
+    """Where values of the batch may not fit the schema, and what becomes of them."""
 
     @property
     def head(self) -> Head | None:
@@ -91,11 +92,17 @@ class Destination:
             head = self._table.head
             _check_partitioning(self._options.partition_by, head.schema, head.spec, self._options.location)
             return Target(self._table, head.schema, head.spec, head.properties)
-        schema = iceberg_schema(without_ignored(batch, self._options.schema))
+        schema = new_schema(batch, self._options.schema)
         spec = partition_spec(self._options.partition_by, schema)
         self._begin_probe()
         _warn_about_ignored_properties(self._options.table_properties, schema)
         return Target(None, schema, spec, {**DEFAULTS, **self._options.table_properties})
+
+    def known_schema(self) -> Schema | None:
+        """Return the table's schema as this process knows it, or None where there is no table yet."""
+        if self._table is None:
+            self._table = self._open()
+        return None if self._table is None else self._table.head.schema
 
     def fit(self, target: Target, batch: spark.StructType, transaction: Transaction) -> Target:
         """Return the target whose schema the rows of `batch` fit, after the table's schema has evolved as the
@@ -105,12 +112,14 @@ class Destination:
         """
         tries = 0
         while True:
-            wanted = fit_batch(target.schema, batch, self._options.schema)
-            if wanted is None or target.table is None:
-                return target
+            fit = fit_batch(target.schema, batch, self._options.schema)
+            if fit.wanted is None or target.table is None:
+                return replace(target, misfits=fit.misfits)
             before, lost = target.schema, False
             try:
-                target.table.commit([MergeSchema(wanted)], transaction=replace(transaction, records=False))
+                target.table.commit(
+                    [MergeSchema(fit.wanted)], transaction=replace(transaction, records=False)
+                )
             except CommitConflictError:
                 # Another writer has evolved the schema first, as this batch needs it or otherwise.
                 tries, lost = tries + 1, True

@@ -20,11 +20,11 @@ class Difference(str, Enum):
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    "new_columns": ("add", "ignore", "refuse"),
-    "new_fields": ("add", "ignore", "refuse"),
+    "new_columns": ("add", "ignore", "rescue", "refuse"),
+    "new_fields": ("add", "ignore", "rescue", "refuse"),
     "missing_columns": ("null", "refuse"),
-    "widening": ("widen", "refuse"),
-    "mismatch": ("refuse",),
+    "widening": ("widen", "rescue", "refuse"),
+    "mismatch": ("refuse", "rescue", "quarantine", "drop"),
 }
 
 
@@ -34,12 +34,14 @@ class SchemaContract:
     or narrowed.
 
     `new_columns` and `new_fields` (of structs, also in lists and maps): "add" them to the table, "ignore"
-    them (their values are not written), or "refuse" the batch. `missing_columns`: "null" writes nulls for a
-    column that the batch lacks, "refuse" refuses the batch. `widening`, where the batch has a wider type (int
-    to long, float to double, a decimal of more digits and the same scale) or lacks a column that the table
-    requires: "widen" the table's column, or "refuse". `mismatch`, where neither type holds the other: only
-    "refuse". `columns` has contracts of single columns, by their names; a dotted name is that of a nested
-    field.
+    them (their values are not written), "rescue" their values as JSON in the row's column `_rescued`, or
+    "refuse" the batch. `missing_columns`: "null" writes nulls for a column that the batch lacks, "refuse"
+    refuses the batch. `widening`, where the batch has a wider type (int to long, float to double, a decimal
+    of more digits and the same scale): "widen" the table's column, "rescue" the values that its type does not
+    hold, or "refuse"; a column that the table requires and the batch lacks becomes optional under "widen"
+    alone. `mismatch`, where neither type holds the other: "refuse" the batch, or convert each value where
+    that loses nothing, and where it does not convert "rescue" it, "quarantine" its row, or "drop" its row.
+    `columns` has contracts of single columns, by their names; a dotted name is that of a nested field.
 
     Raises TypeError or ValueError for a value that is none of these.
     """

@@ -1,8 +1,9 @@
-"""Whether the rows of a batch fit a table, and what the table's schema must get for them to fit."""
+"""Whether the rows of a batch fit a table: what the table's schema must get, and which values may not fit."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import count
 
 from pyiceberg import types as iceberg
@@ -11,29 +12,75 @@ from pyspark.sql import types as spark
 
 from planners.suggestions import nearest_name
 from streaming_sink.table.contract import STRICT, Difference, SchemaContract
-from streaming_sink.table.schema import PRIMITIVES, check_names, iceberg_type, type_name
+from streaming_sink.table.conversions import fits, wider_type
+from streaming_sink.table.rescue import UNPARSED, check_rescued_name, is_rescued_field, rescued_field
+from streaming_sink.table.schema import check_names, iceberg_schema, iceberg_type
 from timeline.errors import SchemaMismatchError
-from timeline.versions.evolution import holds
+
+Path = tuple[str, ...]
+"""Names from a column down to a nested field: `element` is inside a list, `key` and `value` inside a map."""
 
 
-def fit_batch(
-    schema: Schema, batch: spark.StructType, contract: SchemaContract = STRICT
-) -> iceberg.StructType | None:
-    """Return the fields that the table's schema must get, or must have wider, before rows of `batch` are
-    written to it without loss; None where they fit as it is. Ids of the result mean nothing.
+@dataclass(frozen=True)
+class Misfit:
+    """A column of a batch, or a nested field, some of whose values the table does not hold."""
+
+    action: str
+    """"rescue", or what becomes of a row with such a value: "quarantine" or "drop"."""
+    kind: spark.DataType
+    into: iceberg.IcebergType | None
+    """The type of the table's column, to which values are converted where that loses nothing; None where the
+    table has no such column."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How the rows of a batch fit a table, under a contract."""
+
+    wanted: iceberg.StructType | None
+    """The fields that the table's schema must get, or must have wider, before the rows are written; None
+    where it stays as it is. Ids mean nothing."""
+    misfits: Mapping[Path, Misfit]
+
+
+def fit_batch(schema: Schema, batch: spark.StructType, contract: SchemaContract = STRICT) -> Fit:
+    """Return what must happen so that rows of `batch` are written to the table without loss.
 
     Raises SchemaMismatchError for what the contract refuses. A column that the batch lacks is written as
     nulls, unless the contract refuses that. Columns match by name, in any order. Whether a nullable column of
     the batch that the table requires holds nulls shows only while writing.
     """
-    check_names(batch)
-    wanted = _Fitting(contract).fit_struct(schema.as_struct(), batch, ())
-    return iceberg.StructType(*wanted) if wanted else None
+    fitting = _Fitting(contract)
+    columns = _columns(batch)
+    check_names(columns)
+    wanted = fitting.fit_struct(schema.as_struct(), columns, ())
+    if UNPARSED in batch.names:
+        fitting.add_misfit(batch[UNPARSED].dataType, None, (UNPARSED,), required=False)
+    rescues = any(misfit.action == "rescue" for misfit in fitting.misfits.values())
+    known = any(is_rescued_field(field) for field in schema.fields)
+    if rescues or known:
+        check_rescued_name(schema, columns)
+    if rescues and not known:
+        wanted.append(rescued_field(next(fitting.ids)))
+    return Fit(iceberg.StructType(*wanted) if wanted else None, fitting.misfits)
 
 
-def without_ignored(
-    kind: spark.StructType, contract: SchemaContract, path: tuple[str, ...] = ()
-) -> spark.StructType:
+def new_schema(batch: spark.StructType, contract: SchemaContract) -> Schema:
+    """Return the schema of a table that is created for `batch`: all of its columns that the contract does not
+    ignore by their names. Raises SchemaMismatchError as `iceberg_schema` does.
+    """
+    schema = iceberg_schema(without_ignored(_columns(batch), contract))
+    if UNPARSED in batch.names and contract.mismatch == "rescue":
+        check_rescued_name(schema, _columns(batch))
+        schema = Schema(*schema.fields, rescued_field(schema.highest_field_id + 1))
+    return schema
+
+
+def _columns(batch: spark.StructType) -> spark.StructType:
+    return spark.StructType([field for field in batch.fields if field.name != UNPARSED])
+
+
+def without_ignored(kind: spark.StructType, contract: SchemaContract, path: Path = ()) -> spark.StructType:
     """Return a struct without the fields, at any depth, that a contract of their own ignores."""
     return spark.StructType(
         [
@@ -49,7 +96,7 @@ def without_ignored(
     )
 
 
-def _without_ignored(kind: spark.DataType, contract: SchemaContract, path: tuple[str, ...]) -> spark.DataType:
+def _without_ignored(kind: spark.DataType, contract: SchemaContract, path: Path) -> spark.DataType:
     if isinstance(kind, spark.StructType):
         return without_ignored(kind, contract, path)
     if isinstance(kind, spark.ArrayType):
@@ -66,10 +113,11 @@ class _Fitting:
 
     def __init__(self, contract: SchemaContract) -> None:
         self._contract = contract
-        self._ids = count(1)
+        self.ids = count(1)
+        self.misfits: dict[Path, Misfit] = {}
 
     def fit_struct(
-        self, table: iceberg.StructType, batch: spark.StructType, path: tuple[str, ...]
+        self, table: iceberg.StructType, batch: spark.StructType, path: Path
     ) -> list[iceberg.NestedField]:
         """Return what the table's struct lacks of the batch's."""
         known = {field.name: field for field in table.fields}
@@ -80,52 +128,93 @@ class _Fitting:
             kind = (
                 self._fit_new(field, at, list(known))
                 if name not in known
-                else self.fit_type(known[name].field_type, field.dataType, at)
+                else self.fit_type(known[name].field_type, field.dataType, at, known[name].required)
             )
             if kind is not None:
                 required = name in known and known[name].required
                 wanted.append(self._field(name, kind, required, field.metadata.get("comment")))
         missing = [field for name, field in known.items() if name not in given]
+        if not path:
+            missing = [field for field in missing if not is_rescued_field(field)]
         relaxed = [field for field in missing if self._fit_missing(field, (*path, field.name))]
         return wanted + [self._field(field.name, field.field_type, required=False) for field in relaxed]
 
     def fit_type(
-        self, table: iceberg.IcebergType, kind: spark.DataType, path: tuple[str, ...]
+        self, table: iceberg.IcebergType, kind: spark.DataType, path: Path, required: bool
     ) -> iceberg.IcebergType | None:
-        """Return the type that the table's column must be merged with, or None where it holds the values."""
+        """Return the type that the table's column must be merged with, or None where it stays as it is."""
         if isinstance(table, iceberg.StructType) and isinstance(kind, spark.StructType):
             wanted = self.fit_struct(table, kind, path)
             return iceberg.StructType(*wanted) if wanted else None
         if isinstance(table, iceberg.ListType) and isinstance(kind, spark.ArrayType):
-            element = self.fit_type(table.element_type, kind.elementType, (*path, "element"))
+            element = self.fit_type(
+                table.element_type, kind.elementType, (*path, "element"), table.element_required
+            )
             return (
-                None
-                if element is None
-                else iceberg.ListType(next(self._ids), element, table.element_required)
+                None if element is None else iceberg.ListType(next(self.ids), element, table.element_required)
             )
         if isinstance(table, iceberg.MapType) and isinstance(kind, spark.MapType):
-            # A field that is ignored would make two keys of one map equal, so any difference counts.
-            keys = _Fitting(replace(self._contract, new_fields="add", widening="widen", columns={}))
-            if keys.fit_type(table.key_type, kind.keyType, (*path, "key")) is not None:
-                raise _refusal_of_type(table.key_type, kind.keyType, (*path, "key"), "the key of a map")
-            value = self.fit_type(table.value_type, kind.valueType, (*path, "value"))
-            if value is None:
-                return None
-            return iceberg.MapType(
-                next(self._ids), table.key_type, next(self._ids), value, table.value_required
-            )
-        if _fits(table, kind):
+            return self._fit_map(table, kind, path, required)
+        if fits(table, kind):
             return None
-        wider = _wider_type(table, kind)
-        if wider is not None and self._contract.choice(Difference.WIDER, path) == "widen":
+        wider = wider_type(table, kind)
+        choice = self._contract.choice(Difference.WIDER, path)
+        if wider is None:
+            self.add_misfit(kind, table, path, required)
+        elif choice == "widen":
             return wider
-        raise _refusal_of_type(table, kind, path, "the column" if wider is None else "")
+        elif choice == "rescue":
+            self._add(Misfit(choice, kind, table), path, required)
+        else:
+            raise _refusal_of_type(table, kind, path, "")
+        return None
 
-    def _fit_new(
-        self, field: spark.StructField, path: tuple[str, ...], known: list[str]
+    def _fit_map(
+        self, table: iceberg.MapType, kind: spark.MapType, path: Path, required: bool
     ) -> iceberg.IcebergType | None:
+        # A field that is ignored would make two keys of one map equal, so any difference counts.
+        strict = replace(self._contract, new_fields="add", widening="widen", mismatch="refuse", columns={})
+        keys = _Fitting(strict)
+        try:
+            if keys.fit_type(table.key_type, kind.keyType, (*path, "key"), True) is not None:
+                raise _refusal_of_type(table.key_type, kind.keyType, (*path, "key"), "the key of a map")
+        except SchemaMismatchError:
+            if self._contract.choice(Difference.UNFIT, path) == "refuse":
+                raise
+            self.add_misfit(kind, table, path, required)
+            return None
+        value = self.fit_type(table.value_type, kind.valueType, (*path, "value"), table.value_required)
+        if value is None:
+            return None
+        return iceberg.MapType(next(self.ids), table.key_type, next(self.ids), value, table.value_required)
+
+    def add_misfit(
+        self, kind: spark.DataType, table: iceberg.IcebergType | None, path: Path, required: bool
+    ) -> None:
+        """Record that values may not fit, or raise SchemaMismatchError where the contract refuses that."""
+        choice = self._contract.choice(Difference.UNFIT, path)
+        if choice == "refuse":
+            if table is None:
+                raise SchemaMismatchError(
+                    f"the contract refuses what does not fit, which the batch may hold: {'.'.join(path)}"
+                )
+            raise _refusal_of_type(table, kind, path, "the column")
+        self._add(Misfit(choice, kind, table), path, required)
+
+    def _add(self, misfit: Misfit, path: Path, required: bool) -> None:
+        if required and misfit.action == "rescue":
+            raise SchemaMismatchError(
+                "the table requires a column whose values cannot all be converted, and where one is rescued"
+                f" the column would be null: {'.'.join(path)} is {misfit.kind.simpleString()} in the batch"
+                f" and {misfit.into} in the table; cast the column, or choose what happens to such rows:"
+                ' SchemaContract(mismatch="quarantine") or "drop"'
+            )
+        self.misfits[path] = misfit
+
+    def _fit_new(self, field: spark.StructField, path: Path, known: list[str]) -> iceberg.IcebergType | None:
+        unfit = self._contract.choice(Difference.UNFIT, path)
         same = [other for other in known if other.lower() == field.name.lower()]
-        if same:
+        if same and unfit == "refuse":
             raise SchemaMismatchError(
                 "the batch spells a column of the table in another case; rename it:"
                 f" {'.'.join(path)} (table: {same[0]})"
@@ -133,15 +222,25 @@ class _Fitting:
         choice = self._contract.choice(
             Difference.NEW_COLUMN if len(path) == 1 else Difference.NEW_FIELD, path
         )
-        if choice == "refuse":
-            raise SchemaMismatchError(_new_column(path, known))
         # A column of nulls alone is no different from one that is absent, and has no type yet.
-        if choice == "ignore" or isinstance(field.dataType, spark.NullType):
+        if isinstance(field.dataType, spark.NullType) or (choice == "ignore" and not same):
             return None
-        kept = _without_ignored(field.dataType, self._contract, path)
-        return iceberg_type(kept, ".".join(path), self._ids)
+        if same:
+            choice = unfit
+        elif choice == "refuse":
+            raise SchemaMismatchError(_new_column(path, known))
+        elif choice == "add":
+            try:
+                kept = _without_ignored(field.dataType, self._contract, path)
+                return iceberg_type(kept, ".".join(path), self.ids)
+            except SchemaMismatchError:  # Iceberg has no such type
+                if unfit == "refuse":
+                    raise
+                choice = unfit
+        self._add(Misfit(choice, field.dataType, None), path, required=False)
+        return None
 
-    def _fit_missing(self, field: iceberg.NestedField, path: tuple[str, ...]) -> bool:
+    def _fit_missing(self, field: iceberg.NestedField, path: Path) -> bool:
         """Return whether the table's field must become optional."""
         name = ".".join(path)
         if self._contract.choice(Difference.MISSING, path) == "refuse":
@@ -149,7 +248,7 @@ class _Fitting:
                 'the batch lacks a column of the table, and missing_columns="refuse"; add it to the batch:'
                 f" {name}"
             )
-        if field.required and self._contract.choice(Difference.WIDER, path) == "refuse":
+        if field.required and self._contract.choice(Difference.WIDER, path) != "widen":
             raise SchemaMismatchError(
                 f"the table requires a column that the batch lacks: {name}; add it to the batch, or let the"
                 ' column become optional: SchemaContract(widening="widen")'
@@ -159,10 +258,10 @@ class _Fitting:
     def _field(
         self, name: str, kind: iceberg.IcebergType, required: bool, doc: str | None = None
     ) -> iceberg.NestedField:
-        return iceberg.NestedField(next(self._ids), name, kind, required=required, doc=doc)
+        return iceberg.NestedField(next(self.ids), name, kind, required=required, doc=doc)
 
 
-def _new_column(path: tuple[str, ...], known: list[str]) -> str:
+def _new_column(path: Path, known: list[str]) -> str:
     near = nearest_name(path[-1], known)
     hint = f" (did you mean {near}?)" if near else ""
     return (
@@ -172,7 +271,7 @@ def _new_column(path: tuple[str, ...], known: list[str]) -> str:
 
 
 def _refusal_of_type(
-    table: iceberg.IcebergType, kind: spark.DataType, path: tuple[str, ...], what: str
+    table: iceberg.IcebergType, kind: spark.DataType, path: Path, what: str
 ) -> SchemaMismatchError:
     advice = (
         f"cast {what}" if what else 'cast the column, or widen the table\'s: SchemaContract(widening="widen")'
@@ -181,37 +280,3 @@ def _refusal_of_type(
         f"the batch's type does not fit the table's without loss; {advice}: {'.'.join(path)} is"
         f" {kind.simpleString()} in the batch and {table} in the table"
     )
-
-
-def _wider_type(table: iceberg.IcebergType, kind: spark.DataType) -> iceberg.IcebergType | None:
-    """Return the batch's type if a column of the table's type can be widened to it (Iceberg v2)."""
-    if isinstance(kind, spark.DecimalType):
-        batch: iceberg.IcebergType = iceberg.DecimalType(kind.precision, kind.scale)
-    elif (primitive := PRIMITIVES.get(type_name(kind))) is not None:
-        batch = primitive()
-    else:
-        return None
-    return batch if table.is_primitive and holds(batch, table) else None
-
-
-_WIDER = {
-    "int": {"byte", "short", "integer"},
-    "long": {"byte", "short", "integer", "long"},
-    "double": {"float", "double"},
-    "uuid": {"string", "char", "varchar"},
-}
-
-
-def _fits(table: iceberg.IcebergType, kind: spark.DataType) -> bool:
-    if isinstance(table, iceberg.DecimalType):
-        if not isinstance(kind, spark.DecimalType):
-            return False
-        return kind.scale == table.scale and kind.precision <= table.precision
-    if isinstance(table, iceberg.FixedType):
-        return isinstance(kind, spark.BinaryType)
-    if not isinstance(table, iceberg.PrimitiveType):
-        return False
-    if str(table) in _WIDER:
-        return type_name(kind) in _WIDER[str(table)]
-    same = PRIMITIVES.get(type_name(kind))
-    return same is not None and isinstance(table, same)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -151,3 +152,31 @@ def test_every_reader_finds_rows_by_widened_columns(landed: str, reader: str) ->
     ]
     assert min(wanted) > 0
     assert counts_equal(reader, landed, asked) == wanted
+
+
+_ODD = [
+    (0, None, None, None),
+    (1, "17", "2024-02-29", None),
+    (2, "x", "soon", {"a": [1, None]}),
+    (3, "1.5", None, None),
+]
+
+
+def test_every_reader_sees_what_was_rescued(spark: SparkSession, tmp_path: Any) -> None:
+    """Rows of three kinds in one table: from before the column, all of which fit, and with rescued values."""
+    location = str(tmp_path / "table")
+    contract = SchemaContract(new_columns="rescue", mismatch="rescue")
+    sink = IcebergSink(location, app_id="app", schema=contract)
+    sink(spark.createDataFrame([(9, 9, None)], "k int, n int, day date"), 0)
+    sink(spark.createDataFrame(_ODD, "k int, n string, day string, extra struct<a: array<int>>"), 1)
+    rescued = [None, None, None, '{"n":"x","day":"soon","extra":{"a":[1,null]}}', '{"n":"1.5"}']
+    expected = pa.table(
+        {
+            "k": pa.array([9, 0, 1, 2, 3], pa.int32()),
+            "n": pa.array([9, None, 17, None, None], pa.int32()),
+            "day": pa.array([None, None, date(2024, 2, 29), None, None], pa.date32()),
+            "_rescued": rescued,
+        }
+    )
+    for reader in judges.READERS:
+        judges.assert_reader_agrees(reader, location, expected)

@@ -35,11 +35,11 @@ TABLE = iceberg_schema(
 
 def evolved(batch: spark.StructType, contract: SchemaContract, table: Schema = TABLE) -> str:
     """Return how the table evolves for the batch; "" where it stays as it is."""
-    wanted = fit_batch(table, batch, contract)
+    wanted = fit_batch(table, batch, contract).wanted
     if wanted is None:
         return ""
     merged = merge_schemas(table, wanted, table.highest_field_id)
-    assert fit_batch(merged, batch, contract) is None, "after one merge the batch fits"
+    assert fit_batch(merged, batch, contract).wanted is None, "after one merge the batch fits"
     return describe_evolution(table, merged)
 
 
@@ -147,8 +147,8 @@ def test_a_field_that_its_own_contract_ignores_is_not_in_a_new_column_or_table_e
         ("by_id", spark.MapType(INT, user)),
     )
     made = iceberg_schema(without_ignored(batch, contract))
-    assert fit_batch(made, batch, contract) is None
-    wanted = fit_batch(iceberg_schema(of(("id", INT))), batch, contract)
+    assert fit_batch(made, batch, contract).wanted is None
+    wanted = fit_batch(iceberg_schema(of(("id", INT))), batch, contract).wanted
     for names in ([field.name for field in made.fields], ["id", *(field.name for field in wanted.fields)]):
         assert names == ["id", "user", "users", "by_id"]
     assert "ssn" not in str(made)
@@ -180,9 +180,9 @@ def test_a_required_column_that_the_batch_lacks_becomes_optional_or_is_refused()
         (
             {"new_columns": "adds"},
             ValueError,
-            r"new_columns must be one of add, ignore, refuse, not 'adds'; did you mean 'add'",
+            r"new_columns must be one of add, ignore, rescue, refuse, not 'adds'; did you mean 'add'",
         ),
-        ({"widening": True}, ValueError, r"widening must be one of widen, refuse, not True"),
+        ({"widening": True}, ValueError, r"widening must be one of widen, rescue, refuse, not True"),
         ({"columns": ["a"]}, TypeError, r"columns must map names of columns to contracts"),
         ({"columns": {"a": "ignore"}}, TypeError, r"the contract of column 'a' must be a SchemaContract"),
         (

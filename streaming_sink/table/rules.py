@@ -1,0 +1,211 @@
+"""The rules of a batch's misfits, as Spark columns: values converted, values rescued, rows that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from pyiceberg import types as iceberg
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+from pyspark.sql import types as spark
+
+from streaming_sink.table.checks import RowCheck, RowRules
+from streaming_sink.table.conversions import converts, is_text, spark_type
+from streaming_sink.table.fitting import Misfit, Path
+from streaming_sink.table.rescue import RESCUED, UNPARSED
+
+_JSON = {
+    # Spark's defaults leave out microseconds, and write times in the session's zone.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+    "ignoreNullFields": "true",
+}
+_DATE = r"\s*\d{4}-\d{1,2}-\d{1,2}"
+_TIME = r"[T ]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{1,6}0*)?)?"
+_LARGEST: dict[tuple[type[spark.DataType], type[spark.DataType]], int] = {
+    (spark.LongType, spark.DoubleType): 2**63 - 1,
+    (spark.LongType, spark.FloatType): 2**63 - 1,
+    (spark.IntegerType, spark.FloatType): 2**31 - 1,
+}
+"""The largest whole number of a type, which no number of the other type equals."""
+_SPELLINGS = {
+    # Spark's casts cut off what a type does not hold, and take a time without a date for one of today.
+    "date": rf"^{_DATE}\s*$",
+    "timestamp": rf"^{_DATE}{_TIME}\s*$",
+    "timestamptz": rf"^{_DATE}{_TIME}\s*[-+A-Za-z0-9:/_]*\s*$",
+}
+
+
+def rules_of(batch: spark.StructType, misfits: Mapping[Path, Misfit]) -> RowRules:
+    """Return how rows of a batch with such misfits are written: each value that does not convert without loss
+    is null in its column, and is rescued or makes its row fail.
+
+    Rescued values are JSON text `{column: value, …}` in `_rescued`, which is null where all of a row fits; a
+    field of a struct is inside an object of the struct's name; of a list or a map with a value that does not
+    fit, the whole is rescued.
+    """
+    written: dict[str, Column] = {}
+    checks: list[RowCheck] = []
+    rescued: list[tuple[str, Column]] = []
+    for field in batch.fields:
+        fitted = fit_value(sf.col(_quoted(field.name)), field.dataType, (field.name,), misfits)
+        if fitted.value is not None:
+            written[field.name] = fitted.value
+        checks += [_check(path, misfits[path], unfit) for path, unfit in fitted.failing]
+        if field.name == UNPARSED and fitted.rescued is not None:
+            # Its one field has the name of the column that the text was in.
+            names = field.dataType.fieldNames()  # type: ignore[attr-defined]
+            rescued += [(name, fitted.rescued.getField(name)) for name in names]
+        elif fitted.rescued is not None:
+            rescued.append((field.name, fitted.rescued))
+    if rescued:
+        written[RESCUED] = sf.to_json(_struct_of(rescued), _JSON)
+    return RowRules(tuple(checks), written)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A value of a batch, as the table's column takes it."""
+
+    value: Column | None = None
+    """None where it is written as it came."""
+    rescued: Column | None = None
+    """What of it is rescued; null where all of it fits. None where nothing can be."""
+    failing: tuple[tuple[Path, Column], ...] = ()
+    """For each misfit inside that makes rows fail: where it is, and whether this row has such a value."""
+
+
+def fit_value(value: Column, kind: spark.DataType, path: Path, misfits: Mapping[Path, Misfit]) -> Fitted:
+    """Return what becomes of the values at one path of a batch."""
+    misfit = misfits.get(path)
+    if misfit is not None:
+        return _convert(value, misfit, path)
+    if not any(other[: len(path)] == path for other in misfits):
+        return Fitted()
+    if isinstance(kind, spark.StructType):
+        return _fit_struct(value, kind, path, misfits)
+    if isinstance(kind, spark.ArrayType):
+        element = kind.elementType
+        return _fit_inside(
+            value,
+            value,
+            lambda each: fit_value(each, element, (*path, "element"), misfits),
+            lambda new: sf.transform(value, new),
+        )
+    if isinstance(kind, spark.MapType):
+        inside = kind.valueType
+        return _fit_inside(
+            value,
+            sf.map_values(value),
+            lambda each: fit_value(each, inside, (*path, "value"), misfits),
+            lambda new: sf.transform_values(value, lambda _, each: new(each)),
+        )
+    raise AssertionError(f"a misfit below a value without fields: {'.'.join(path)}")
+
+
+def _convert(value: Column, misfit: Misfit, path: Path) -> Fitted:
+    if misfit.into is None:
+        unfit, rescued, new = value.isNotNull(), value, None
+    elif not converts(misfit.into, misfit.kind):
+        unfit, rescued, new = value.isNotNull(), value, sf.lit(None).cast(spark_type(misfit.into))
+    else:
+        new = converted(value, misfit.kind, misfit.into)
+        unfit = value.isNotNull() & new.isNull()
+        rescued = sf.when(unfit, value)
+    if misfit.action == "rescue":
+        return Fitted(new, rescued)
+    return Fitted(new, failing=((path, unfit),))
+
+
+def _fit_struct(value: Column, kind: spark.StructType, path: Path, misfits: Mapping[Path, Misfit]) -> Fitted:
+    columns: list[Column] = []
+    rescued: list[tuple[str, Column]] = []
+    failing: list[tuple[Path, Column]] = []
+    changed = False
+    for field in kind.fields:
+        given = value.getField(field.name)
+        fitted = fit_value(given, field.dataType, (*path, field.name), misfits)
+        changed = changed or fitted.value is not None
+        columns.append((given if fitted.value is None else fitted.value).alias(field.name))
+        failing += fitted.failing
+        if fitted.rescued is not None:
+            rescued.append((field.name, fitted.rescued))
+    return Fitted(
+        # A struct that is null stays null, instead of a struct of nulls.
+        sf.when(value.isNotNull(), sf.struct(*columns)) if changed else None,
+        _struct_of(rescued) if rescued else None,
+        tuple(failing),
+    )
+
+
+def _fit_inside(
+    whole: Column,
+    values: Column,
+    fit: Callable[[Column], Fitted],
+    mapped: Callable[[Callable[[Column], Column]], Column],
+) -> Fitted:
+    """Return what becomes of a list or a map whose values `fit` fits."""
+    shape = fit(sf.lit(None))  # its columns mean nothing: it says which there are
+    new = None
+    if shape.value is not None:
+        new = mapped(lambda each: _present(fit(each).value))
+    rescued = None
+    if shape.rescued is not None:
+        rescued = sf.when(sf.exists(values, lambda each: _present(fit(each).rescued).isNotNull()), whole)
+    failing = tuple(
+        (path, sf.exists(values, _nth_failing(fit, place))) for place, (path, _) in enumerate(shape.failing)
+    )
+    return Fitted(new, rescued, failing)
+
+
+def _nth_failing(fit: Callable[[Column], Fitted], place: int) -> Callable[[Column], Column]:
+    return lambda each: sf.coalesce(fit(each).failing[place][1], sf.lit(False))
+
+
+def _present(column: Column | None) -> Column:
+    assert column is not None
+    return column
+
+
+def converted(value: Column, kind: spark.DataType, into: iceberg.IcebergType) -> Column:
+    """Return values as the table's type, null where they do not convert, or would lose something."""
+    new = value.try_cast(spark_type(into))
+    if isinstance(into, iceberg.StringType):
+        return new
+    if not is_text(kind):
+        # Spark rounds and cuts off without a word, so what came back must be what was there.
+        same = new.try_cast(kind).eqNullSafe(value)
+        for whole, real in ((kind, spark_type(into)), (spark_type(into), kind)):
+            # It also takes the power of two above the largest whole number for that number.
+            if (largest := _LARGEST.get((type(whole), type(real)))) is not None:
+                same = same & ((new if whole is not kind else value) != largest)
+        return sf.when(same, new)
+    if isinstance(into, iceberg.DecimalType):
+        finest = value.try_cast(spark.DecimalType(38, 38 - into.precision + into.scale))
+        return sf.when(finest == new, new)
+    if spelling := _SPELLINGS.get(str(into)):
+        return sf.when(value.rlike(spelling), new)
+    return new
+
+
+def _check(path: Path, misfit: Misfit, unfit: Column) -> RowCheck:
+    name = ".".join(path)
+    if path == (UNPARSED,):
+        return RowCheck("the text is a JSON object", unfit, misfit.action)
+    if misfit.into is None:
+        return RowCheck(f"the table has no column {name}", unfit, misfit.action, path[0])
+    return RowCheck(f"{name} fits {misfit.into}", unfit, misfit.action, path[0])
+
+
+def _struct_of(parts: list[tuple[str, Column]]) -> Column:
+    """Return a struct of the parts, null where all of them are."""
+    present = reduce(or_, (part.isNotNull() for _, part in parts))
+    return sf.when(present, sf.struct(*(part.alias(name) for name, part in parts)))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

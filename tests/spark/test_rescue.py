@@ -1,0 +1,184 @@
+"""Values that do not fit the table's columns: converted, rescued in the row, or why the row fails."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyiceberg import types as iceberg
+from pyiceberg.table import StaticTable
+from pyspark.sql import functions as sf
+from pyspark.sql import types as spark
+
+from streaming_sink import IcebergSink, SchemaContract
+from streaming_sink.table.rules import converted
+from tests.spark.streams import SMALL
+from timeline.errors import SchemaMismatchError
+from timeline.table import open_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+RESCUING = SchemaContract(new_columns="rescue", new_fields="rescue", widening="rescue", mismatch="rescue")
+
+
+def _at(**given: int) -> dt.datetime:
+    return dt.datetime(2024, **{"month": 1, "day": 1, **given})  # noqa: DTZ001 - a time without a zone
+
+
+def _sink(location: Path, contract: SchemaContract, **given: Any) -> IcebergSink:
+    return IcebergSink(str(location), app_id="app", sizing=SMALL, schema=contract, **given)
+
+
+def _rows(location: Path) -> list[dict[str, Any]]:
+    found = StaticTable.from_metadata(str(location)).scan().to_arrow().to_pylist()
+    for row in found:
+        if row.get("_rescued") is not None:
+            row["_rescued"] = json.loads(row["_rescued"])
+    return sorted(found, key=lambda row: row["k"])
+
+
+def _frame(spark: SparkSession, schema: str, *rows: tuple[Any, ...]) -> DataFrame:
+    return spark.createDataFrame(list(rows), schema)
+
+
+def test_what_does_not_fit_is_in_the_row_itself_as_json(spark: SparkSession, tmp_path: Path) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", RESCUING)
+    columns = "k int, n int, at timestamp_ntz, place struct<lat: float>, tags array<int>, m map<string, int>"
+    sink(_frame(spark, columns, (0, 0, _at(), ((0.5,)), [1], {"a": 1})), 0)
+    assert "_rescued" not in _rows(table)[0], "the column comes when it is needed"
+    odd = "k int, n string, at string, place struct<lat: double, lon: double>, tags array<string>"
+    sink(
+        _frame(
+            spark,
+            f"{odd}, m map<string, bigint>, extra struct<a: int, at: timestamp_ntz>",
+            (1, "7", "2024-01-01 10:00:00.5", (0.5, None), ["1", None], {"a": 1}, None),
+            (
+                2,
+                "x",
+                "10:00",
+                (0.1, 2.0),
+                ["1", "x"],
+                {"a": 2**40, "b": 1},
+                (1, _at(microsecond=7)),
+            ),
+            (3, None, None, None, None, None, (None, None)),
+        ),
+        1,
+    )
+    _, fits, odd_row, nulls = _rows(table)
+    assert fits == {
+        "k": 1,
+        "n": 7,
+        "at": _at(hour=10, microsecond=500_000),
+        "place": {"lat": 0.5},
+        "tags": [1, None],
+        "m": [("a", 1)],
+        "_rescued": None,
+    }
+    assert odd_row == {
+        "k": 2,
+        "n": None,
+        "at": None,
+        "place": {"lat": None},
+        "tags": [1, None],
+        "m": [("a", None), ("b", 1)],
+        "_rescued": {
+            "n": "x",
+            "at": "10:00",
+            "place": {"lat": 0.1, "lon": 2.0},
+            "tags": ["1", "x"],
+            "m": {"a": 2**40, "b": 1},
+            "extra": {"a": 1, "at": "2024-01-01T00:00:00.000007"},
+        },
+    }
+    assert nulls["_rescued"] == {"extra": {}}
+    assert {name: value for name, value in nulls.items() if name not in ("k", "_rescued")} == dict.fromkeys(
+        ["n", "at", "place", "tags", "m"]
+    )
+    assert open_table(str(table)).head.number == 4, "the schema has grown once"
+    assert "goes to _rescued, of at, extra, m, n, place, tags" in sink.reports[-1].why
+
+
+def test_a_foreign_column_of_the_name_is_refused_and_kept(spark: SparkSession, tmp_path: Path) -> None:
+    sink = _sink(tmp_path / "table", RESCUING)
+    sink(_frame(spark, "k int, _rescued string", (0, '"mine"')), 0)
+    with pytest.raises(SchemaMismatchError, match="a column _rescued that is not the sink's"):
+        sink(_frame(spark, "k string", ("x",)), 1)
+    assert _rows(tmp_path / "table") == [{"k": 0, "_rescued": "mine"}]
+
+
+_CASES: list[tuple[Any, spark.DataType, iceberg.IcebergType, Any]] = [
+    ("12", spark.StringType(), iceberg.IntegerType(), 12),
+    ("1.5", spark.StringType(), iceberg.IntegerType(), None),
+    ("3000000000", spark.StringType(), iceberg.IntegerType(), None),
+    ("1.25", spark.StringType(), iceberg.DecimalType(9, 2), Decimal("1.25")),
+    ("1.250", spark.StringType(), iceberg.DecimalType(9, 2), Decimal("1.25")),
+    ("1.239", spark.StringType(), iceberg.DecimalType(9, 2), None),
+    ("12345678.5", spark.StringType(), iceberg.DecimalType(9, 2), None),
+    ("true", spark.StringType(), iceberg.BooleanType(), True),
+    ("2024-02-29", spark.StringType(), iceberg.DateType(), dt.date(2024, 2, 29)),
+    ("2024-02-30", spark.StringType(), iceberg.DateType(), None),
+    ("2024-02-29T10:00", spark.StringType(), iceberg.DateType(), None),
+    ("2024", spark.StringType(), iceberg.DateType(), None),
+    ("10:00", spark.StringType(), iceberg.TimestampType(), None),
+    ("2024-02-29", spark.StringType(), iceberg.TimestampType(), None),
+    ("2024-02-29T10:00Z", spark.StringType(), iceberg.TimestampType(), None),
+    ("2024-02-29T10:00", spark.StringType(), iceberg.TimestampType(), _at(month=2, day=29, hour=10)),
+    ("2024-02-29 10:00:00.1234567", spark.StringType(), iceberg.TimestampType(), None),
+    (1.5, spark.DoubleType(), iceberg.IntegerType(), None),
+    (2.0, spark.DoubleType(), iceberg.IntegerType(), 2),
+    (1e300, spark.DoubleType(), iceberg.LongType(), None),
+    (0.1, spark.DoubleType(), iceberg.FloatType(), None),
+    (float("inf"), spark.DoubleType(), iceberg.FloatType(), float("inf")),
+    (2**53 + 1, spark.LongType(), iceberg.DoubleType(), None),
+    (2**53, spark.LongType(), iceberg.DoubleType(), 2.0**53),
+    (2**63 - 1, spark.LongType(), iceberg.DoubleType(), None),
+    (2.0**63, spark.DoubleType(), iceberg.LongType(), None),
+    (-(2.0**63), spark.DoubleType(), iceberg.LongType(), -(2**63)),
+    (2.0**31, spark.FloatType(), iceberg.IntegerType(), None),
+    (2.0**31 - 1, spark.DoubleType(), iceberg.IntegerType(), 2**31 - 1),
+    (Decimal("1.005"), spark.DecimalType(9, 3), iceberg.DecimalType(9, 2), None),
+    (Decimal("1.010"), spark.DecimalType(9, 3), iceberg.DecimalType(9, 2), Decimal("1.01")),
+    (0.12, spark.DoubleType(), iceberg.DecimalType(9, 2), Decimal("0.12")),
+    (0.123, spark.DoubleType(), iceberg.DecimalType(9, 2), None),
+    (12, spark.LongType(), iceberg.StringType(), "12"),
+    (dt.date(2024, 2, 29), spark.DateType(), iceberg.StringType(), "2024-02-29"),
+]
+
+
+def test_a_value_is_converted_only_where_nothing_is_lost(spark: SparkSession) -> None:
+    columns = [
+        converted(sf.lit(value).cast(kind), kind, into).alias(f"c{place}")
+        for place, (value, kind, into, _) in enumerate(_CASES)
+    ]
+    found = spark.range(1).select(*columns).first()
+    assert found is not None
+    wrong = [
+        (case, seen)
+        for case, seen in zip(_CASES, found, strict=True)
+        if seen != case[3] or type(seen) is not type(case[3])
+    ]
+    assert wrong == []
+
+
+def test_rows_that_fail_are_dropped_or_quarantined_and_the_others_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for action in ("drop", "quarantine"):
+        table = tmp_path / action
+        sink = _sink(table, SchemaContract(mismatch=action))
+        sink(_frame(spark, "k int, n int", (0, 0)), 0)
+        sink(_frame(spark, "k int, n string", (1, "1"), (2, "x"), (3, None)), 1)
+        assert [(row["k"], row["n"]) for row in _rows(table)] == [(0, 0), (1, 1), (3, None)]
+    kept = StaticTable.from_metadata(f"{table}__quarantine").scan().to_arrow().to_pylist()
+    assert [(row["check"], row["column"], json.loads(row["row"])) for row in kept] == [
+        ("n fits int", "n", {"k": 2, "n": "x"})
+    ]
