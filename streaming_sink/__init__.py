@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from planners import FileSizing
     from streaming_sink.batch.report import BatchReport, history
     from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
+    from streaming_sink.parsing.rows import ParsedJson, parse_json
     from streaming_sink.sink import IcebergSink
     from streaming_sink.table.cleaning import expire_snapshots, remove_orphan_files
     from streaming_sink.table.contract import SchemaContract
@@ -29,10 +30,12 @@ _WHERE = {
     "FileSizing": "planners",
     "IcebergSink": "streaming_sink.sink",
     "InlineClustering": "streaming_sink.clustering.inline",
+    "ParsedJson": "streaming_sink.parsing.rows",
     "Retention": "streaming_sink.table.retention",
     "SchemaContract": "streaming_sink.table.contract",
     "expire_snapshots": "streaming_sink.table.cleaning",
     "history": "streaming_sink.batch.report",
+    "parse_json": "streaming_sink.parsing.rows",
     "remove_orphan_files": "streaming_sink.table.cleaning",
 }
 
@@ -42,10 +45,12 @@ __all__ = [
     "FileSizing",
     "IcebergSink",
     "InlineClustering",
+    "ParsedJson",
     "Retention",
     "SchemaContract",
     "expire_snapshots",
     "history",
+    "parse_json",
     "remove_orphan_files",
 ]
 __version__ = "0.1.0"

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
 
 from planners import FileSizing
@@ -45,7 +46,8 @@ class IcebergSink:
     files, after every so many commits. A batch after which a partition holds more than `warn_small_files`
     small files warns in its report and in the log; 0 for never. `schema` says what happens where a batch's
     columns differ from the table's: by default it is refused; under `SchemaContract.evolving()` the table's
-    schema grows, in a version of its own before the batch is written. `table_properties` are given to a table
+    schema grows, in a version of its own before the batch is written; a contract may also rescue values that
+    do not fit, as JSON in the row, or set their rows aside. `table_properties` are given to a table
     that the sink creates. `storage_options` are obstore's (endpoint, region, credentials), or a picklable
     callable that returns them; the driver and each task call it. `expectations` maps SQL conditions to what
     becomes of a row that does not meet one: "quarantine", "refuse" (the batch) or "drop". `quarantine` is the
@@ -132,6 +134,11 @@ class IcebergSink:
         from anywhere.
         """
         return tuple(self._reports)
+
+    def known_schema(self) -> Schema | None:
+        """Return the table's schema as this process knows it, or None where there is no table yet."""
+        with self._lock:
+            return self._landing.known_schema()
 
     def finish(self, timeout_seconds: float | None = None) -> str:
         """Wait until the passes beside the stream have ended: fills, and those of `AsyncClustering`. Return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -52,11 +52,26 @@ def safe_shuffle(session: SparkSession) -> Iterator[None]:
     and doubled in silence (R10). Spark reads the settings when it creates a shuffle for the first job that
     needs it, so shuffles created before the block are not checked: see `check_later_shuffles`.
     """
+    with _holding(session, _SAFE_SHUFFLE):
+        yield
+
+
+@contextmanager
+def case_sensitive(session: SparkSession) -> Iterator[None]:
+    """Within the block, let Spark distinguish names that differ only in case: where it merges the types of
+    JSON objects, it takes `{"n": 1}` and `{"N": 2}` for one type else, and one of the keys is lost.
+    """
+    with _holding(session, {"spark.sql.caseSensitive": "true"}):
+        yield
+
+
+@contextmanager
+def _holding(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     # Threads of one foreachBatch share their session: the last block that needs a setting restores what the
     # first one found.
     session_id = _id_of(session)
     with ExitStack() as held:
-        for key, value in _SAFE_SHUFFLE.items():
+        for key, value in settings.items():
             with _lock:
                 _hold(session, session_id, key, value)
             held.callback(_release, session, session_id, key)

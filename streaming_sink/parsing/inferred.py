@@ -1,0 +1,78 @@
+"""The types of the JSON objects of one batch, from the text in which Spark infers them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pyspark.sql import types as spark
+
+_TOKEN = re.compile(r"`(?:[^`]|``)*`|\w+|[<>(),:]")
+BEYOND_LONG = spark.DecimalType(38, 0)
+"""Whole numbers, some of which are larger than a long."""
+MIXED = spark.VariantType()
+"""Values that share no type."""
+
+
+def inferred_type(text: str) -> spark.DataType:
+    """Return the type that `schema_of_variant_agg` has in its own words, such as `OBJECT<id: BIGINT>`.
+
+    Numbers are long, double as soon as one has a fraction or an exponent, or `BEYOND_LONG`. `NullType` has
+    only nulls; a struct without fields only `{}`.
+    """
+    return _read(iter(_TOKEN.findall(text)))
+
+
+def _read(tokens: Iterator[str]) -> spark.DataType:
+    word = next(tokens)
+    if word == "OBJECT":
+        return spark.StructType(list(_fields(tokens)))
+    if word == "ARRAY":
+        next(tokens)
+        element = _read(tokens)
+        next(tokens)
+        return spark.ArrayType(element)
+    if word == "DECIMAL":
+        _, _, _, scale, _ = (next(tokens) for _ in range(5))
+        return BEYOND_LONG if scale == "0" else spark.DoubleType()
+    return _PRIMITIVES[word]
+
+
+def _fields(tokens: Iterator[str]) -> Iterator[spark.StructField]:
+    next(tokens)
+    while (name := next(tokens)) != ">":
+        if name == ",":
+            name = next(tokens)
+        next(tokens)
+        plain = name[1:-1].replace("``", "`") if name.startswith("`") else name
+        yield spark.StructField(plain, _read(tokens))
+
+
+_PRIMITIVES: dict[str, spark.DataType] = {
+    "VOID": spark.NullType(),
+    "VARIANT": MIXED,
+    "BOOLEAN": spark.BooleanType(),
+    "BIGINT": spark.LongType(),
+    "DOUBLE": spark.DoubleType(),
+    "STRING": spark.StringType(),
+}
+
+
+def common_type(one: spark.DataType, other: spark.DataType) -> spark.DataType:
+    """Return the type of values of two types, as a batch with both would have it."""
+    if one == other or isinstance(other, spark.NullType):
+        return one
+    if isinstance(one, spark.NullType):
+        return other
+    if isinstance(one, spark.StructType) and isinstance(other, spark.StructType):
+        fields = {field.name: field.dataType for field in one.fields}
+        for field in other.fields:
+            known = fields.get(field.name, spark.NullType())
+            fields[field.name] = common_type(known, field.dataType)
+        return spark.StructType([spark.StructField(name, fields[name]) for name in sorted(fields)])
+    if isinstance(one, spark.ArrayType) and isinstance(other, spark.ArrayType):
+        return spark.ArrayType(common_type(one.elementType, other.elementType))
+    numbers: list[spark.DataType] = [spark.LongType(), BEYOND_LONG, spark.DoubleType()]
+    if one in numbers and other in numbers:
+        return numbers[max(numbers.index(one), numbers.index(other))]
+    return MIXED

@@ -1,0 +1,247 @@
+"""`parse_json`: JSON text to columns, batch by batch: no text is lost, and equal texts parse equally."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyiceberg.table import StaticTable
+from pyspark.sql import functions as sf
+
+from streaming_sink import IcebergSink, SchemaContract, parse_json
+from tests.spark.streams import SMALL, count_marks, marked
+from timeline.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+RESCUING = SchemaContract(new_columns="add", new_fields="add", widening="widen", mismatch="rescue")
+REFUSING = SchemaContract.evolving()
+
+
+def _sink(location: Path, contract: SchemaContract = RESCUING) -> IcebergSink:
+    return IcebergSink(str(location), app_id="app", sizing=SMALL, schema=contract)
+
+
+def _texts(spark: SparkSession, *texts: str | None) -> DataFrame:
+    return spark.createDataFrame(list(enumerate(texts)), "k int, value string")
+
+
+def _land(sink: IcebergSink, batch: DataFrame, number: int) -> dict[str, str]:
+    with parse_json(batch, "value", sink) as parsed:
+        sink(parsed.rows, number)
+        return dict(parsed.new)
+
+
+def _rows(location: Path) -> list[dict[str, Any]]:
+    return StaticTable.from_metadata(str(location)).scan().to_arrow().to_pylist()
+
+
+def _last(location: Path, sink: IcebergSink, number: int, batch: DataFrame) -> list[dict[str, Any]]:
+    """Land a batch, and return its rows."""
+    before = len(_rows(location)) if number else 0
+    _land(sink, batch, number)
+    found = sorted(_rows(location), key=lambda row: row["k"])
+    assert len(found) == before + batch.count()
+    return found
+
+
+def test_new_keys_become_columns_and_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", REFUSING)
+    assert _land(sink, _texts(spark, '{"id": 1, "user": {"name": "a"}, "later": null}'), 0) == {
+        "id": "bigint",
+        "user": "struct<name:string>",
+    }
+    new = _land(sink, _texts(spark, '{"id": 2, "user": {"name": "b", "age": 7}, "later": [1]}', None), 1)
+    assert new == {"later": "array<bigint>", "user.age": "bigint"}
+    found = sorted(_rows(table), key=lambda row: row["id"] or 9)
+    assert found == [
+        {"k": 0, "id": 1, "user": {"name": "a", "age": None}, "later": None},
+        {"k": 0, "id": 2, "user": {"name": "b", "age": 7}, "later": [1]},
+        {"k": 1, "id": None, "user": None, "later": None},
+    ]
+
+
+def test_the_tables_types_hold(spark: SparkSession, tmp_path: Path) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", REFUSING)
+    typed = spark.sql(
+        "SELECT -1 AS k, 1 AS n, 1.5D AS real, CAST(1 AS DECIMAL(20,2)) AS price, DATE'2024-01-01' AS day,"
+        " TIMESTAMP'2024-01-01 00:00:00Z' AS at, 'x' AS raw, map('a', 1) AS counts,"
+        " array(DATE'2024-01-01') AS days"
+    )
+    sink(typed, 0)
+    text = {
+        "n": 7,
+        "real": 2,
+        "price": 12,
+        "day": "2024-02-29",
+        "at": "2024-02-29T10:00:00.5Z",
+        "raw": {"a": [1, None]},
+        "counts": {"b": 2, "c": None},
+        "days": ["2024-02-29", None],
+    }
+    exact = json.dumps(text).replace('"price": 12', '"price": 12345678901234567.25')
+    assert _land(sink, _texts(spark, exact), 1) == {}
+    assert sink.reports[-1].why == "", "the schema stays as it is"
+    (row,) = [row for row in _rows(table) if row["k"] == 0]
+    assert row == {
+        "k": 0,
+        "n": 7,
+        "real": 2.0,
+        "price": Decimal("12345678901234567.25"),
+        "day": dt.date(2024, 2, 29),
+        "at": dt.datetime(2024, 2, 29, 10, 0, 0, 500_000, tzinfo=dt.timezone.utc),
+        "raw": '{"a":[1,null]}',
+        "counts": [("b", 2), ("c", None)],
+        "days": [dt.date(2024, 2, 29), None],
+    }
+    with pytest.raises(SchemaMismatchError, match=r"1 rows hold values .* day is date in the table.*soon"):
+        _land(sink, _texts(spark, '{"day": "2024-02-29"}', '{"day": "soon"}'), 2)
+    _land(sink, _texts(spark, '{"n": 3000000000}'), 2)
+    assert "n widened from int to long" in sink.reports[-1].why
+
+
+def test_numbers_keep_their_value_beside_ones_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table")
+    sink(spark.sql("SELECT -1 AS k, 1L AS id, CAST(1 AS DECIMAL(20,2)) AS price"), 0)
+    texts = ('{"id": 9007199254740993}', '{"id": 1.5}', '{"id": 12345678901234567890}', '{"id": "7"}')
+    prices = ('{"price": 12345678901234567.25}', '{"price": 1e30}', '{"price": 1.239}', '{"price": "2.50"}')
+    found = _last(table, sink, 1, _texts(spark, *texts, *prices))[1:]
+    assert [row["id"] for row in found[:4]] == [2**53 + 1, None, None, 7]
+    assert [row["_rescued"] for row in found[:4]] == [
+        None,
+        '{"id":"1.5"}',
+        '{"id":"12345678901234567890"}',
+        None,
+    ]
+    assert [row["price"] for row in found[4:]] == [
+        Decimal("12345678901234567.25"),
+        None,
+        None,
+        Decimal("2.50"),
+    ]
+    rescued = [json.loads(row["_rescued"] or "null") for row in found[4:]]
+    assert rescued == [None, {"value": prices[1]}, {"value": prices[2]}, None]
+
+
+MALFORMED = [
+    "not json",
+    "",
+    '{"id": 1',
+    '{"id": 1}{"id": 2}',
+    '{"id": 1}, {"id": 2}',
+    '{"id": 1}] {"id": 2}',
+    '{"id": 1} x',
+    '{"id": 1, "id": 2}',
+    "[1]",
+    "5",
+    "null",
+    "{'id': 1}",
+    '{"id": NaN}',
+]
+
+
+def test_text_that_is_no_object_is_rescued_whole(spark: SparkSession, tmp_path: Path) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table")
+    found = _last(table, sink, 0, _texts(spark, *MALFORMED, ' {"id": 7}\n'))
+    assert [row["id"] for row in found] == [None] * len(MALFORMED) + [7]
+    assert [json.loads(row["_rescued"])["value"] for row in found[:-1]] == MALFORMED
+    assert found[-1]["_rescued"] is None
+
+
+def test_malformed_text_is_refused_dropped_or_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+    batch = _texts(spark, '{"id": 1}', "not json")
+    with pytest.raises(SchemaMismatchError, match=r"1 rows hold text .* one JSON object.*'not json'"):
+        _land(_sink(tmp_path / "refused", REFUSING), batch, 0)
+    for action in ("drop", "quarantine"):
+        contract = SchemaContract(new_columns="add", mismatch=action)
+        _land(_sink(tmp_path / action, contract), batch, 0)
+        assert _rows(tmp_path / action) == [{"k": 0, "id": 1}]
+    (kept,) = _rows(tmp_path / "quarantine__quarantine")
+    assert "not json" in kept["row"]
+
+
+KEYS = [
+    '{"id": 1, "ID": 2}',
+    '{"": 1}',
+    '{"k": 7}',
+    '{"a.b": 1}',
+    '{"user": {"name": "a", "Name": "b"}}',
+    '{"users": [{"n": 1}, {"N": 2}]}',
+    '{"users": [{"N": 2}]}',
+]
+
+
+def test_a_key_that_cannot_be_a_column_rescues_the_text_and_writes_the_rest(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table")
+    _land(sink, _texts(spark, '{"id": 0, "user": {"name": "x"}, "users": [{"n": 0}]}'), 0)
+    batch = _texts(spark, *KEYS, '{"id": 9}').withColumn("k", sf.col("k") + 1)
+    found = _last(table, sink, 1, batch)[1:]
+    assert [json.loads(row["_rescued"] or "{}").get("value") for row in found[:-1]] == KEYS
+    assert found[-1]["_rescued"] is None
+    assert [row["id"] for row in found] == [1, *[None] * (len(KEYS) - 1), 9]
+    assert found[4]["user"] == {"name": "a"}
+    assert [row["k"] for row in found] == list(range(1, len(KEYS) + 2)), "the batch's own column"
+    with pytest.raises(SchemaMismatchError, match=r"cannot be columns.*'ID'"):
+        _land(_sink(table, REFUSING), _texts(spark, KEYS[0]), 2)
+
+
+def test_mixed_values_are_text(spark: SparkSession, tmp_path: Path) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", REFUSING)
+    found = _last(
+        table,
+        sink,
+        0,
+        _texts(
+            spark,
+            '{"a": [1, "x", {"b": 2}], "b": 1, "c": 12345678901234567890, "d": "2024-01-01", "e": 1}',
+            '{"a": [], "b": true, "c": 1, "d": null, "e": 0.5}',
+        ),
+    )
+    assert found == [
+        {
+            "k": 0,
+            "a": ["1", "x", '{"b":2}'],
+            "b": "1",
+            "c": "12345678901234567890",
+            "d": "2024-01-01",
+            "e": 1.0,
+        },
+        {"k": 1, "a": [], "b": "true", "c": "1", "d": None, "e": 0.5},
+    ]
+
+
+def test_the_source_is_read_once_and_nothing_stays_persisted(spark: SparkSession, tmp_path: Path) -> None:
+    marks, sink = tmp_path / "marks", _sink(tmp_path / "table")
+    batch = marked(_texts(spark, *(f'{{"id": {n}}}' for n in range(10)), "x").coalesce(1), marks)
+    _land(sink, batch, 0)
+    assert count_marks(marks) == 1
+    assert not batch.storageLevel.useMemory
+
+
+def test_a_replayed_batch_parses_to_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    texts = [*MALFORMED, *KEYS, '{"id": 1.5, "z": [1, "x"]}', '{"id": 3, "a": {"b": null}}']
+    seen = []
+    for order in (texts, texts[::-1]):
+        with parse_json(_texts(spark, *order).drop("k"), "value", _sink(tmp_path / "none")) as parsed:
+            assert dict(parsed.new)
+            seen.append((parsed.rows.schema, sorted(parsed.rows.toJSON().collect())))
+    assert seen[0] == seen[1]
+
+
+def test_a_column_that_is_no_text_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    batch = spark.range(1).select(sf.lit(b"{}").alias("value"))
+    with (
+        pytest.raises(ValueError, match=r"CAST\(value AS STRING\) AS value"),
+        parse_json(batch, "value", _sink(tmp_path / "table")),
+    ):
+        pass
