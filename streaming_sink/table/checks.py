@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from streaming_sink.tasks.failures import AS_IT_CAME, DROP, FAILED, FAILED_CHECKS, QUARANTINE, REFUSE
+from streaming_sink.tasks.failures import AS_IT_CAME, DROP, FAILED, QUARANTINE, REFUSE
 from streaming_sink.tasks.job import SiftedCheck
 from timeline.errors import TimelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql._typing import ColumnOrName
 
 ACTIONS = (QUARANTINE, REFUSE, DROP)
 UNFIT = "fits the table"
@@ -56,6 +61,20 @@ class RowRules:
     """What becomes of a row whose values the table's columns do not hold, which only a task finds out (a
     number out of range, for example): one of `ACTIONS`."""
 
+    @cached_property
+    def failed(self) -> Column | None:
+        """The numbers of the checks that a row fails, as text, each check computed once; None without checks.
+        It serves every batch: to make it takes as long as Spark's analysis of it.
+
+        Not as an array: Arrow's Java writer takes quadratic time for a column of null arrays.
+        """
+        if not self.checks:
+            return None
+        numbers = [
+            sf.when(check.fails, sf.lit(f"{n},")).otherwise(sf.lit("")) for n, check in enumerate(self.checks)
+        ]
+        return sf.nullif(sf.concat(*numbers), sf.lit(""))
+
     @property
     def quarantine(self) -> bool:
         """Whether a row may be quarantined."""
@@ -69,31 +88,20 @@ class RowRules:
 
 
 def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:
-    """Return the rows to write, in one projection; where there are checks, with a column `FAILED` more.
-
-    It is a struct, null where the row passes all checks: the numbers of those that it fails, and, of columns
-    that are written otherwise than they came, the values that came.
+    """Return the rows to write, in one projection; where there are checks, with a column `FAILED` more, and
+    with `AS_IT_CAME` where columns are written otherwise than they came.
     """
     if not rules.checks and not rules.written:
         return batch
-    kept = [rules.written.get(name, sf.col(_quoted(name))).alias(name) for name in batch.columns]
+    kept: list[ColumnOrName] = ["*"]
+    if rules.written:
+        kept = [rules.written.get(name, sf.col(_quoted(name))).alias(name) for name in batch.columns]
     added = [column.alias(name) for name, column in rules.written.items() if name not in batch.columns]
-    replaced = [name for name in batch.columns if name in rules.written]
-    failed = [_failed(rules.checks, replaced).alias(FAILED)] if rules.checks else []
-    return batch.select(*kept, *added, *failed)
-
-
-def _failed(checks: Sequence[RowCheck], replaced: Sequence[str]) -> Column:
-    fails = [sf.coalesce(check.fails, sf.lit(False)) for check in checks]
-    any_fails = fails[0]
-    for each in fails[1:]:
-        any_fails = any_fails | each
-    # Of a row that passes, which most do, only this disjunction is computed.
-    numbers = sf.array_compact(sf.array(*(sf.when(it, sf.lit(place)) for place, it in enumerate(fails))))
-    fields = [numbers.alias(FAILED_CHECKS)]
-    if replaced:
-        fields.append(sf.struct(*(sf.col(_quoted(name)) for name in replaced)).alias(AS_IT_CAME))
-    return sf.when(any_fails, sf.struct(*fields))
+    if rules.failed is None:
+        return batch.select(*kept, *added)
+    replaced = [sf.col(_quoted(name)) for name in batch.columns if name in rules.written]
+    came = [sf.when(rules.failed.isNotNull(), sf.struct(*replaced)).alias(AS_IT_CAME)] if replaced else []
+    return batch.select(*kept, *added, rules.failed.alias(FAILED), *came)
 
 
 def _quoted(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The column in which rows carry the checks that they fail, as the driver adds it and as tasks read it."""
+"""The columns in which rows carry the checks that they fail: added by the driver, read by tasks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ REFUSE = "refuse"
 DROP = "drop"
 
 FAILED = f"{RESERVED_PREFIX}failed"
-"""A struct, null where a row passes all checks. No column of a table or a batch."""
-FAILED_CHECKS = "checks"
-"""Its field of the numbers of the checks that the row fails, in the order of the checks."""
-AS_IT_CAME = "came"
-"""Its field, a struct: the values that came, of columns that are written otherwise; absent without such."""
+"""Null where a row passes all checks; else the numbers of those that it fails, as "0,2,"."""
+AS_IT_CAME = f"{RESERVED_PREFIX}came"
+"""A struct of the values that came, of columns that are written otherwise; null where a row passes. Absent
+without such columns."""
 
 _Made = TypeVar("_Made")
+
+
+def checks_failed(failing: pa.RecordBatch) -> list[list[int]]:
+    """Return the numbers of the checks that each of some failing rows fails."""
+    return [[int(number) for number in text.split(",") if number] for text in failing[FAILED].to_pylist()]
 
 
 def split_failing(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:

@@ -12,10 +12,9 @@ from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.failures import (
     AS_IT_CAME,
-    FAILED,
-    FAILED_CHECKS,
     QUARANTINE,
     REFUSE,
+    checks_failed,
     each_that_fits,
     split_failing,
 )
@@ -73,7 +72,7 @@ class SiftingWriter:
         else:
             self._write_what_fits(passing, self._sieve.unfit)
         if failing is not None:
-            verdicts = failing.column(FAILED).field(FAILED_CHECKS).to_pylist()
+            verdicts = checks_failed(failing)
             self._set_aside(failing, verdicts, [self._names(failed) for failed in verdicts])
 
     def _write_what_fits(self, rows: pa.RecordBatch, unfit: int) -> None:
@@ -151,9 +150,8 @@ class SiftingWriter:
     def _as_it_came(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of the batch, without what was made of them for the table."""
         values = {name: rows.column(name) for name in self._sieve.came}
-        failed = rows.column(FAILED)
-        if failed.type.get_field_index(AS_IT_CAME) >= 0 and not failed.null_count:
-            came = failed.field(AS_IT_CAME)
+        if AS_IT_CAME in rows.schema.names and not rows.column(AS_IT_CAME).null_count:
+            came = rows.column(AS_IT_CAME)
             values |= {field.name: came.field(field.name) for field in came.type}
         return pa.RecordBatch.from_arrays(list(values.values()), names=list(values))
 
