@@ -12,7 +12,6 @@ from pyspark.sql import functions as sf
 
 from streaming_sink.tasks.failures import AS_IT_CAME, DROP, FAILED, QUARANTINE, REFUSE
 from streaming_sink.tasks.job import SiftedCheck
-from timeline.errors import TimelineError
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
@@ -20,12 +19,6 @@ if TYPE_CHECKING:
 ACTIONS = (QUARANTINE, REFUSE, DROP)
 UNFIT = "fits the table"
 """The name of the check that tasks make themselves."""
-
-
-class RowsRefusedError(TimelineError):
-    """Rows fail a check whose action is "refuse", or more rows fail than `max_quarantined` allows. Nothing of
-    the batch was committed.
-    """
 
 
 @dataclass(frozen=True)
