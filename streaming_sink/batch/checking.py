@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame
 
 from streaming_sink.batch.quarantine import Quarantine
 from streaming_sink.batch.writer import WriteResult
-from streaming_sink.table.checks import ACTIONS, RowCheck, RowRules
+from streaming_sink.table.checks import RowCheck, RowRules
 from streaming_sink.table.expectations import expectation_checks
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.rules import rules_of
-from streaming_sink.tasks.failures import REFUSE
+from streaming_sink.tasks.failures import ACTIONS, REFUSE
 from streaming_sink.tasks.job import FileIds, Sieve
 from streaming_sink.tasks.results import delete_files
 from timeline.errors import RowsRefusedError

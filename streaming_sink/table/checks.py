@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from streaming_sink.tasks.failures import AS_IT_CAME, DROP, FAILED, QUARANTINE, REFUSE
+from streaming_sink.tasks.failures import ACTIONS, AS_IT_CAME, FAILED, QUARANTINE, REFUSE
 from streaming_sink.tasks.job import SiftedCheck
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
-ACTIONS = (QUARANTINE, REFUSE, DROP)
 UNFIT = "fits the table"
 """The name of the check that tasks make themselves."""
 

@@ -5,39 +5,13 @@ does not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
-from planners.suggestions import nearest_name
-from streaming_sink.table.checks import ACTIONS, RowCheck
-
-
-def check_expectations(given: Any) -> Mapping[str, str]:
-    """Return `given`, which maps conditions to actions; nothing for None. TypeError or ValueError otherwise.
-    Whether a condition is SQL over the columns of the stream shows at the first batch.
-    """
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise TypeError(
-            f'expectations must map SQL conditions to actions, such as {{"price >= 0": "quarantine"}}, not'
-            f" {given!r}"
-        )
-    for text, action in given.items():
-        if not isinstance(text, str) or not text.strip():
-            raise TypeError(f'an expectation must be an SQL condition such as "price >= 0", not {text!r}')
-        if action not in ACTIONS:
-            near = nearest_name(str(action), ACTIONS)
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise ValueError(
-                f"the action of an expectation must be one of {', '.join(ACTIONS)}, not {action!r}{hint}:"
-                f" {text}"
-            )
-    return dict(given)
+from streaming_sink.table.checks import RowCheck
 
 
 def expectation_checks(batch: DataFrame, expectations: Mapping[str, str]) -> tuple[RowCheck, ...]:
