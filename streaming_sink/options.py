@@ -11,9 +11,9 @@ from planners.suggestions import nearest_name
 from streaming_sink.clustering.inline import InlineClustering
 from streaming_sink.table.contract import STRICT, SchemaContract
 from streaming_sink.table.parquet_properties import parquet_settings
-from streaming_sink.table.quarantine import check_quarantine, default_quarantine
+from streaming_sink.table.quarantine_options import check_expectations, check_quarantine, default_quarantine
 from streaming_sink.table.retention import Retention
-from streaming_sink.tasks.failures import ACTIONS, QUARANTINE
+from streaming_sink.tasks.failures import QUARANTINE
 from timeline.properties import check_properties
 from timeline.stores import StorageOptions
 
@@ -178,7 +178,7 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
         raise TypeError(
             f"schema must be a SchemaContract, such as SchemaContract.evolving(), not {contract!r}"
         )
-    values["expectations"] = _expectations(values.get("expectations"))
+    values["expectations"] = dict(check_expectations(values.get("expectations")))
     quarantines = QUARANTINE in values["expectations"].values()
     check_quarantine(location, values.get("quarantine"), values.get("max_quarantined"), quarantines)
     storage_options = values.get("storage_options")
@@ -189,29 +189,6 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
     ):
         raise TypeError("storage_options must be a dict, or a callable without arguments that returns one")
     return SinkOptions(location=location, **values)
-
-
-def _expectations(given: Any) -> dict[str, str]:
-    """Return `given`, which maps conditions to actions; nothing for None. TypeError or ValueError otherwise.
-    Whether a condition is SQL over the columns of the stream shows at the first batch.
-    """
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise TypeError(
-            f'expectations must map SQL conditions to actions, such as {{"price >= 0": "quarantine"}}, not'
-            f" {given!r}"
-        )
-    for text, action in given.items():
-        if not isinstance(text, str) or not text.strip():
-            raise TypeError(f'an expectation must be an SQL condition such as "price >= 0", not {text!r}')
-        if action not in ACTIONS:
-            hint = _nearest(str(action), ACTIONS)
-            raise ValueError(
-                f"the action of an expectation must be one of {', '.join(ACTIONS)}, not {action!r}{hint}:"
-                f" {text}"
-            )
-    return dict(given)
 
 
 def _check_table_properties(given: Any) -> None:

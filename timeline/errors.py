@@ -91,12 +91,6 @@ class SchemaMismatchError(TimelineError):
     """The rows do not fit the table's schema or partition spec. Nothing was written."""
 
 
-class RowsRefusedError(TimelineError):
-    """Rows fail a check whose action is "refuse", or more rows fail than `max_quarantined` allows. Nothing of
-    the batch was committed.
-    """
-
-
 class UnknownFeatureError(TimelineError):
     """The table requires a feature that this version's writers do not know. Upgrade; nothing was written, and
     reading is safe.

@@ -14,11 +14,11 @@ from streaming_sink.batch.writer import WriteResult
 from streaming_sink.table.checks import RowCheck, RowRules
 from streaming_sink.table.expectations import expectation_checks
 from streaming_sink.table.fitting import Misfit, Path
+from streaming_sink.table.quarantine import RowsRefusedError
 from streaming_sink.table.rules import rules_of
 from streaming_sink.tasks.failures import ACTIONS, REFUSE
 from streaming_sink.tasks.job import FileIds, Sieve
 from streaming_sink.tasks.results import delete_files
-from timeline.errors import RowsRefusedError
 from timeline.stores.base import Store
 
 if TYPE_CHECKING:

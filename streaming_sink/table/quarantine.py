@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
-from timeline.errors import SchemaMismatchError
+from timeline.errors import SchemaMismatchError, TimelineError
 from timeline.versions.head import Head
 
 _COLUMNS: tuple[tuple[str, iceberg.PrimitiveType, bool, str], ...] = (
@@ -35,40 +33,10 @@ QUARANTINE_PROPERTIES = {
 }
 
 
-def default_quarantine(location: str) -> str:
-    """Return where the rows of a table are quarantined, unless its sink says otherwise: beside the table."""
-    return location.rstrip("/") + "__quarantine"
-
-
-def check_quarantine(location: str, quarantine: Any, max_quarantined: Any, quarantines: bool) -> None:
-    """Raise TypeError or ValueError for options that quarantine nowhere, or nothing."""
-    for name, value in (("quarantine", quarantine), ("max_quarantined", max_quarantined)):
-        if value is not None and not quarantines:
-            raise ValueError(
-                f"{name} says how rows are quarantined, and no expectation quarantines any; leave it out, or"
-                f' give one, as expectations={{"price >= 0": "quarantine"}}: {name}={value!r}'
-            )
-    if quarantine is not None:
-        if not isinstance(quarantine, str) or not quarantine.strip():
-            raise TypeError(f"quarantine must be the location of a table of its own, not {quarantine!r}")
-        one, other = (each.rstrip("/") + "/" for each in (location, quarantine))
-        if one.startswith(other) or other.startswith(one):
-            raise ValueError(
-                "quarantine must be the location of a table of its own, not the sink's table, and neither"
-                f" folder inside of the other: location={location!r}, quarantine={quarantine!r}"
-            )
-    if max_quarantined is None:
-        return
-    if type(max_quarantined) not in (int, float):
-        raise TypeError(
-            "max_quarantined must be a number of rows of a batch (an int), or a share of them (a float, as"
-            f" 0.01), not {max_quarantined!r}"
-        )
-    if not max_quarantined >= 0 or (isinstance(max_quarantined, float) and not max_quarantined <= 1):
-        raise ValueError(
-            "max_quarantined must be a number of rows from 0 on, or a share from 0.0 to 1.0 as a float, not"
-            f" {max_quarantined!r}"
-        )
+class RowsRefusedError(TimelineError):
+    """Rows fail a check whose action is "refuse", or more rows fail than `max_quarantined` allows. Nothing of
+    the batch was committed.
+    """
 
 
 def check_is_quarantine(head: Head) -> None:

@@ -15,7 +15,6 @@ QUARANTINE = "quarantine"
 REFUSE = "refuse"
 DROP = "drop"
 ACTIONS = (QUARANTINE, REFUSE, DROP)
-"""What may become of a row that fails a check."""
 
 FAILED = f"{RESERVED_PREFIX}failed"
 """Null where a row passes all checks; else the numbers of those that it fails, as "0,2,"."""
