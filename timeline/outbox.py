@@ -108,7 +108,18 @@ def deliver_all(main: Table, open_table: OpenTable) -> tuple[Delivered, ...]:
 def _deliver_one(
     main: Table, app_id: str, sequence: int, delivery: Delivery, open_table: OpenTable
 ) -> Outcome:
-    second, main_uuid = open_table(delivery.location), str(main.head.metadata.table_uuid)
+    main_uuid = str(main.head.metadata.table_uuid)
+    try:
+        second = open_table(delivery.location)
+    except TableNotFoundError as missing:
+        rows = sum(file.record_count for file in delivery.files)
+        raise TableNotFoundError(
+            f"{rows:,} rows of application {app_id!r} wait for their delivery into a table that is missing,"
+            " and are not forgotten. Restore the table; or give these rows up: create a table there, as the"
+            f" next batch of a sink with that quarantine does: {delivery.location}",
+            location=delivery.location,
+            app_id=app_id,
+        ) from missing
     if lost := _find_loss(second, main_uuid, delivery):
         _LOG.warning(
             "%d files with %d rows of application %r cannot be delivered: %s",
