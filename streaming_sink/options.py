@@ -179,7 +179,7 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
             f"schema must be a SchemaContract, such as SchemaContract.evolving(), not {contract!r}"
         )
     values["expectations"] = dict(check_expectations(values.get("expectations")))
-    quarantines = QUARANTINE in values["expectations"].values()
+    quarantines = QUARANTINE in values["expectations"].values() or contract.quarantines
     check_quarantine(location, values.get("quarantine"), values.get("max_quarantined"), quarantines)
     storage_options = values.get("storage_options")
     if (

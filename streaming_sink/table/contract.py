@@ -104,6 +104,11 @@ class SchemaContract:
         return (contract.new_columns if len(names) == 1 else contract.new_fields) == "ignore"
 
     @property
+    def quarantines(self) -> bool:
+        """Whether a row may be quarantined for a value that does not fit."""
+        return any(each.mismatch == "quarantine" for each in (self, *self.columns.values()))
+
+    @property
     def evolves(self) -> bool:
         """Whether a batch may change the table's schema."""
         every = (self, *self.columns.values())

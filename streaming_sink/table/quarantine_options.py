@@ -43,8 +43,9 @@ def check_quarantine(location: str, quarantine: Any, max_quarantined: Any, quara
     for name, value in (("quarantine", quarantine), ("max_quarantined", max_quarantined)):
         if value is not None and not quarantines:
             raise ValueError(
-                f"{name} says how rows are quarantined, and no expectation quarantines any; leave it out, or"
-                f' give one, as expectations={{"price >= 0": "quarantine"}}: {name}={value!r}'
+                f"{name} says how rows are quarantined, and neither an expectation nor the schema contract"
+                f' quarantines any; leave it out, or give one, as expectations={{"price >= 0": "quarantine"}}'
+                f' or SchemaContract(mismatch="quarantine"): {name}={value!r}'
             )
     if quarantine is not None:
         if not isinstance(quarantine, str) or not quarantine.strip():

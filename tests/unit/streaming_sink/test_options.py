@@ -10,7 +10,7 @@ import pytest
 
 import streaming_sink
 from planners import FileSizing, FillPolicy
-from streaming_sink import IcebergSink
+from streaming_sink import IcebergSink, SchemaContract
 from streaming_sink.options import sink_options
 
 
@@ -86,11 +86,15 @@ def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
             ValueError,
             "quarantine, refuse, drop, not 'quarantin'; did you mean 'quarantine'[?]: a > 0",
         ),
-        ({"max_quarantined": 5}, ValueError, "no expectation quarantines any; leave it out"),
+        (
+            {"max_quarantined": 5},
+            ValueError,
+            "neither an expectation nor the .* quarantines any; leave it",
+        ),
         (
             {"expectations": {"a > 0": "drop"}, "quarantine": "/lake/q"},
             ValueError,
-            "no expectation quarantines any",
+            "neither an expectation nor the schema contract quarantines any",
         ),
         ({"expectations": {"a > 0": "quarantine"}, "quarantine": 5}, TypeError, "a table of its own, not 5"),
         (
@@ -203,3 +207,17 @@ def test_every_public_name_is_itself_however_often_and_in_whatever_order_it_is_a
     for name in streaming_sink.__all__:
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module(f"streaming_sink.{name}")
+
+
+@pytest.mark.parametrize(
+    "contract",
+    [
+        SchemaContract(mismatch="quarantine"),
+        SchemaContract(columns={"n": SchemaContract(mismatch="quarantine")}),
+    ],
+)
+def test_a_contract_that_quarantines_takes_the_options_of_a_quarantine(contract: SchemaContract) -> None:
+    options = IcebergSink(
+        "/lake/events", schema=contract, quarantine="/lake/bad", max_quarantined=0.5
+    ).options
+    assert (options.quarantine_location, options.max_quarantined) == ("/lake/bad", 0.5)
