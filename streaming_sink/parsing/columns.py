@@ -59,6 +59,11 @@ def _add_conversions(kind: iceberg.IcebergType, path: Path, found: dict[Path, Mi
         found[path] = Misfit("drop", spark.StringType(), kind)
 
 
+def finest_conversion(table: iceberg.DecimalType) -> Misfit:
+    """Return the conversion of JSON's numbers to a decimal, from the finest type of the same range."""
+    return Misfit("drop", spark.DecimalType(38, 38 - table.precision + table.scale), table)
+
+
 def plan_columns(
     inferred: spark.StructType,
     table: iceberg.StructType | None,
@@ -156,9 +161,8 @@ class _Planner:
             return spark_type(table)
         if isinstance(table, iceberg.DecimalType) and not isinstance(inferred, _WITH_FIELDS):
             # Exact also where a double is not. Rows whose value overflows it are not read.
-            finest = spark.DecimalType(38, 38 - table.precision + table.scale)
-            self.converted[path] = Misfit("drop", finest, table)
-            return finest
+            self.converted[path] = finest_conversion(table)
+            return self.converted[path].kind
         conversion = self.possible.get(path)
         if conversion is not None and inferred == conversion.kind:
             self.converted[path] = conversion

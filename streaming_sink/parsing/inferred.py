@@ -11,25 +11,30 @@ _TOKEN = re.compile(r"`(?:[^`]|``)*`|\w+|[<>(),:]")
 BEYOND_LONG = spark.DecimalType(38, 0)
 """Whole numbers, some of which are larger than a long."""
 MIXED = spark.VariantType()
-"""Values that share no type."""
+"""Values that share no type, or that lie too deep for one."""
+DEEPEST = 32
+"""So many levels of objects and lists have types. Arrow refuses a column of 64 levels."""
 
 
 def inferred_type(text: str) -> spark.DataType:
     """Return the type that `schema_of_variant_agg` has in its own words, such as `OBJECT<id: BIGINT>`.
 
     Numbers are long, double as soon as one has a fraction or an exponent, or `BEYOND_LONG`. `NullType` has
-    only nulls; a struct without fields only `{}`.
+    only nulls; a struct without fields only `{}`. Objects and lists below `DEEPEST` levels are `MIXED`.
     """
-    return _read(iter(_TOKEN.findall(text)))
+    return _read(iter(_TOKEN.findall(text)), DEEPEST)
 
 
-def _read(tokens: Iterator[str]) -> spark.DataType:
+def _read(tokens: Iterator[str], levels: int) -> spark.DataType:
     word = next(tokens)
+    if word in ("OBJECT", "ARRAY") and not levels:
+        _skip(tokens)
+        return MIXED
     if word == "OBJECT":
-        return spark.StructType(list(_fields(tokens)))
+        return spark.StructType(list(_fields(tokens, levels - 1)))
     if word == "ARRAY":
         next(tokens)
-        element = _read(tokens)
+        element = _read(tokens, levels - 1)
         next(tokens)
         return spark.ArrayType(element)
     if word == "DECIMAL":
@@ -38,14 +43,23 @@ def _read(tokens: Iterator[str]) -> spark.DataType:
     return _PRIMITIVES[word]
 
 
-def _fields(tokens: Iterator[str]) -> Iterator[spark.StructField]:
+def _skip(tokens: Iterator[str]) -> None:
+    """Read what is between two brackets, and the brackets."""
+    inside = 0
+    for token in tokens:
+        inside += {"<": 1, ">": -1}.get(token, 0)
+        if not inside:
+            return
+
+
+def _fields(tokens: Iterator[str], levels: int) -> Iterator[spark.StructField]:
     next(tokens)
     while (name := next(tokens)) != ">":
         if name == ",":
             name = next(tokens)
         next(tokens)
         plain = name[1:-1].replace("``", "`") if name.startswith("`") else name
-        yield spark.StructField(plain, _read(tokens))
+        yield spark.StructField(plain, _read(tokens, levels))
 
 
 _PRIMITIVES: dict[str, spark.DataType] = {

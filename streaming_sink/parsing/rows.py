@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from typing import TypeGuard
 
 from pyiceberg import types as iceberg
 from pyspark.sql import Column, DataFrame, Row
@@ -17,6 +18,7 @@ from pyspark.sql import types as spark
 from streaming_sink.batch.persisting import is_persisted
 from streaming_sink.parsing.columns import (
     ParsePlan,
+    finest_conversion,
     plan_columns,
     possible_conversions,
     tested_type,
@@ -38,6 +40,7 @@ _LOG = logging.getLogger("streaming_sink")
 _END = RESERVED_PREFIX + "end"
 _PARSED = RESERVED_PREFIX + "parsed"
 _EXAMPLE_CHARACTERS = 200
+_MOST_LEVELS = 100
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,13 @@ class _Seen:
 def _look_at(batch: DataFrame, column: str, table: iceberg.StructType | None) -> _Seen:
     value = sf.col(_quoted(column))
     possible = {} if table is None else possible_conversions(table)
-    tested = None if table is None else tested_type(table, possible, ())
+    # The text of a number is that of the double, so what a decimal is read as is tested too.
+    exact = {path: finest_conversion(each.into) for path, each in possible.items() if _is_decimal(each.into)}
     tests: list[tuple[Path, Column]] = []
-    if isinstance(tested, spark.StructType):
-        tests = list(fit_value(sf.from_json(value, tested), tested, (), possible).failing)
+    for conversions in (possible, exact):
+        tested = None if table is None else tested_type(table, conversions, ())
+        if isinstance(tested, spark.StructType):
+            tests += fit_value(sf.from_json(value, tested), tested, (), conversions).failing
     malformed = _is_malformed(value)
     found = batch.select(
         sf.schema_of_variant_agg(sf.when(~malformed, sf.try_variant_get(_framed(value), "$[0]", "variant"))),
@@ -127,7 +133,7 @@ def _look_at(batch: DataFrame, column: str, table: iceberg.StructType | None) ->
     }
     kind = inferred_type(found[0])
     unreadable = [malformed] if counts[0][0] else []
-    unreadable += [unfit for path, unfit in tests if path in failing and _is_decimal(possible[path])]
+    unreadable += [unfit for path, unfit in tests if path in failing and _is_decimal(possible[path].into)]
     return _Seen(
         inferred=kind if isinstance(kind, spark.StructType) else spark.StructType(),
         malformed=counts[0][0],
@@ -138,8 +144,8 @@ def _look_at(batch: DataFrame, column: str, table: iceberg.StructType | None) ->
     )
 
 
-def _is_decimal(misfit: Misfit) -> bool:
-    return isinstance(misfit.into, iceberg.DecimalType)
+def _is_decimal(kind: iceberg.IcebergType | None) -> TypeGuard[iceberg.DecimalType]:
+    return isinstance(kind, iceberg.DecimalType)
 
 
 def _any(conditions: Sequence[Column]) -> Column:
@@ -160,9 +166,30 @@ def _framed(value: Column) -> Column:
 
 
 def _is_malformed(value: Column) -> Column:
-    """Return whether a text is anything but one JSON object, whose keys are distinct."""
+    """Return whether a text is anything but one JSON object, whose keys are distinct, or too deep to read."""
     framed = sf.try_variant_get(_framed(value), "$[1]", "string") == _END
-    return value.isNotNull() & ~(sf.coalesce(framed, sf.lit(False)) & value.rlike(r"^\s*\{"))
+    is_object = sf.coalesce(framed, sf.lit(False)) & value.rlike(r"^\s*\{")
+    return value.isNotNull() & (~is_object | _is_too_deep(value))
+
+
+def _is_too_deep(value: Column) -> Column:
+    """Return whether a JSON text has more levels than Spark infers without a stack overflow, of which the
+    executor would die.
+    """
+    begins = sf.length(value) - sf.length(sf.translate(value, "[{", ""))
+    # Without escapes, strings and the rest, in this order, only brackets are left.
+    brackets = value
+    for rest in (r"\\.", '"[^"]*"', r"[^\[\]{}]"):
+        brackets = sf.regexp_replace(brackets, rest, "")
+    level = sf.struct(sf.lit(0).alias("level"), sf.lit(0).alias("deepest"))
+    deepest = sf.aggregate(sf.split(brackets, ""), level, _next_level, lambda last: last["deepest"])
+    return (begins > _MOST_LEVELS) & (deepest > _MOST_LEVELS)
+
+
+def _next_level(before: Column, bracket: Column) -> Column:
+    step = sf.when(bracket.isin("[", "{"), 1).when(bracket.isin("]", "}"), -1).otherwise(0)
+    level = before["level"] + step
+    return sf.struct(level.alias("level"), sf.greatest(before["deepest"], level).alias("deepest"))
 
 
 def _parse(

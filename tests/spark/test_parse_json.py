@@ -245,3 +245,31 @@ def test_a_column_that_is_no_text_is_refused(spark: SparkSession, tmp_path: Path
         parse_json(batch, "value", _sink(tmp_path / "table")),
     ):
         pass
+
+
+def test_a_number_with_more_digits_than_a_double_is_no_decimal_of_fewer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table")
+    sink(spark.sql("SELECT -1 AS k, CAST(1 AS DECIMAL(10,2)) AS d, CAST(1 AS DECIMAL(38,2)) AS e"), 0)
+    texts = ['{"d": 1.2300000000000000000001}', '{"e": 1.239}', '{"d": 1.230, "e": 1.230}']
+    _, *found = _last(table, sink, 1, _texts(spark, *texts))
+    rescued = [json.loads(row["_rescued"] or "{}").get("value") for row in found]
+    assert rescued == [*texts[:2], None]
+    assert [(row["d"], row["e"]) for row in found] == [(None, None)] * 2 + [(Decimal("1.23"),) * 2]
+
+
+@pytest.mark.parametrize(("begin", "end"), [('{"a": ', "}"), ("[", "]")])
+def test_text_that_is_nested_deeply_stops_no_stream(
+    spark: SparkSession, tmp_path: Path, begin: str, end: str
+) -> None:
+    sink = _sink(tmp_path / "table")
+    deep, too_deep = (f'{{"a": {begin * levels}"]"{end * levels}}}' for levels in (99, 900))
+    wide = f'{{"b": 1, "c": [{"[], " * 200}[]], "d": "{"[" * 200}"}}'
+    first, second, third = _last(tmp_path / "table", sink, 0, _texts(spark, deep, too_deep, wide))
+    value, levels = first["a"], 0
+    while not isinstance(value, str):
+        value, levels = value["a"] if isinstance(value, dict) else value[0], levels + 1
+    assert (levels, value.count(begin[0])) == (31, 99 - 31)
+    assert json.loads(second["_rescued"]) == {"value": too_deep}
+    assert (third["a"], third["b"], third["d"]) == (None, 1, "[" * 200)
