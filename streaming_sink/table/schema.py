@@ -121,7 +121,7 @@ def check_names(batch: spark.StructType, prefix: str = "") -> None:
                     f"the batch holds a column{inside} {what}; rename or drop all but one: {', '.join(same)}"
                 )
     for field in batch.fields:
-        if not prefix and field.name.startswith(RESERVED_PREFIX):
+        if not prefix and field.name.lower().startswith(RESERVED_PREFIX):
             raise SchemaMismatchError(
                 f"names that begin with {RESERVED_PREFIX} belong to columns that the sink adds while rows"
                 f" travel; rename the column: {field.name}"

@@ -222,3 +222,5 @@ def test_a_name_that_pyspark_cannot_hand_to_python_is_refused_with_the_way_out(n
 def test_a_column_named_as_the_sinks_own_is_refused():
     with pytest.raises(SchemaMismatchError, match="rename the column: __streaming_sink_fingerprint"):
         check_names(_struct(__streaming_sink_fingerprint=spark.LongType()))
+    with pytest.raises(SchemaMismatchError, match="rename the column: __Streaming_Sink_failed"):
+        check_names(_struct(__Streaming_Sink_failed=spark.LongType()))
