@@ -36,7 +36,7 @@ _SPELLINGS = {
     # Spark's casts cut off what a type does not hold, and take a time without a date for one of today.
     "date": rf"^{_DATE}\s*$",
     "timestamp": rf"^{_DATE}{_TIME}\s*$",
-    "timestamptz": rf"^{_DATE}{_TIME}\s*[-+A-Za-z0-9:/_]*\s*$",
+    "timestamptz": rf"^{_DATE}{_TIME}\s*([-+A-Za-z][-+A-Za-z0-9:/_]*)?\s*$",
 }
 
 
@@ -185,11 +185,23 @@ def converted(value: Column, kind: spark.DataType, into: iceberg.IcebergType) ->
                 same = same & ((new if whole is not kind else value) != largest)
         return sf.when(same, new)
     if isinstance(into, iceberg.DecimalType):
-        finest = value.try_cast(spark.DecimalType(38, 38 - into.precision + into.scale))
-        return sf.when(finest == new, new)
+        return sf.when(new.isNotNull() & (_digits(new.cast("string")) == _digits(value)), new)
+    if isinstance(into, iceberg.FloatType | iceberg.DoubleType):
+        # Spark takes what is too large for infinity, and what is too small for zero.
+        infinite = sf.abs(new) == float("inf")
+        kept = sf.when(infinite, value.rlike("(?i)inf")).when(new == 0, _digits(value) == "").otherwise(True)
+        return sf.when(kept, new)
     if spelling := _SPELLINGS.get(str(into)):
         return sf.when(value.rlike(spelling), new)
     return new
+
+
+def _digits(number: Column) -> Column:
+    """Return the significant digits of a number's text: equal ones before and after it was rounded mean that
+    nothing was lost.
+    """
+    mantissa = sf.regexp_replace(number, "[eE].*", "")
+    return sf.trim(sf.regexp_replace(mantissa, "[^0-9]", ""), sf.lit("0"))
 
 
 def _check(path: Path, misfit: Misfit, unfit: Column) -> RowCheck:
