@@ -81,7 +81,7 @@ class RowRules:
 
 def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:
     """Return the rows to write, in one projection; where there are checks, with a column `FAILED` more, and
-    with `AS_IT_CAME` where columns are written otherwise than they came.
+    with a column `AS_IT_CAME` where columns are written otherwise and a row may be set aside.
     """
     if not rules.checks and not rules.written:
         return batch
@@ -89,11 +89,13 @@ def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:
     if rules.written:
         kept = [rules.written.get(name, sf.col(_quoted(name))).alias(name) for name in batch.columns]
     added = [column.alias(name) for name, column in rules.written.items() if name not in batch.columns]
-    if rules.failed is None:
-        return batch.select(*kept, *added)
-    replaced = [sf.col(_quoted(name)) for name in batch.columns if name in rules.written]
-    came = [sf.when(rules.failed.isNotNull(), sf.struct(*replaced)).alias(AS_IT_CAME)] if replaced else []
-    return batch.select(*kept, *added, rules.failed.alias(FAILED), *came)
+    came = [sf.col(_quoted(name)) for name in batch.columns if name in rules.written]
+    carried = [] if rules.failed is None else [rules.failed.alias(FAILED)]
+    if came and rules.unfit == QUARANTINE:  # a task may quarantine any row, whichever it is
+        carried.append(sf.struct(*came).alias(AS_IT_CAME))
+    elif came and rules.failed is not None:
+        carried.append(sf.when(rules.failed.isNotNull(), sf.struct(*came)).alias(AS_IT_CAME))
+    return batch.select(*kept, *added, *carried)
 
 
 def _quoted(name: str) -> str:

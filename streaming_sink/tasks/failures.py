@@ -19,8 +19,8 @@ ACTIONS = (QUARANTINE, REFUSE, DROP)
 FAILED = f"{RESERVED_PREFIX}failed"
 """Null where a row passes all checks; else the numbers of those that it fails, as "0,2,"."""
 AS_IT_CAME = f"{RESERVED_PREFIX}came"
-"""A struct of the values that came, of columns that are written otherwise; null where a row passes. Absent
-without such columns."""
+"""A struct of the values that came, of columns that are written otherwise; absent without such columns. Null
+in rows that pass all checks, unless the tasks' own check may quarantine them."""
 
 _Made = TypeVar("_Made")
 

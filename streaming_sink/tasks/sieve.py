@@ -73,6 +73,11 @@ class SiftingWriter:
             self._write_what_fits(passing, self._sieve.unfit)
         if failing is not None:
             verdicts = checks_failed(failing)
+            if not all(verdicts):
+                raise RowsDoNotFitError(
+                    "a check of a row gave two answers; an expectation must give the same one whenever it is"
+                    f" computed: {', '.join(check.name for check in self._sieve.checks)}"
+                )
             self._set_aside(failing, verdicts, [self._names(failed) for failed in verdicts])
 
     def _write_what_fits(self, rows: pa.RecordBatch, unfit: int) -> None:
@@ -150,8 +155,7 @@ class SiftingWriter:
     def _as_it_came(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of the batch, without what was made of them for the table."""
         values = {name: rows.column(name) for name in self._sieve.came}
-        if AS_IT_CAME in rows.schema.names and not rows.column(AS_IT_CAME).null_count:
-            came = rows.column(AS_IT_CAME)
+        if AS_IT_CAME in rows.schema.names and not (came := rows.column(AS_IT_CAME)).null_count:
             values |= {field.name: came.field(field.name) for field in came.type}
         return pa.RecordBatch.from_arrays(list(values.values()), names=list(values))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyiceberg import types as iceberg
+from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
@@ -17,7 +18,8 @@ from streaming_sink import IcebergSink, SchemaContract
 from streaming_sink.table.rules import converted
 from tests.spark.streams import SMALL
 from timeline.errors import SchemaMismatchError
-from timeline.table import open_table
+from timeline.stores import open_store
+from timeline.table import Table, open_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,3 +198,18 @@ def test_rows_that_fail_are_dropped_or_quarantined_and_the_others_written(
     assert [(row["check"], row["column"], json.loads(row["row"])) for row in kept] == [
         ("n fits int", "n", {"k": 2, "n": "x"})
     ]
+
+
+def test_a_row_that_a_task_sets_aside_is_in_the_quarantine_as_it_came(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    required = iceberg.NestedField(1, "k", iceberg.LongType(), required=True)
+    schema = Schema(required, iceberg.NestedField(2, "n", iceberg.IntegerType(), required=False))
+    Table.create(open_store(str(table)), schema)
+    sink = _sink(table, SchemaContract(mismatch="quarantine"))
+    sink(_frame(spark, "k long, n string", (None, " 07"), (1, " 08")), 0)
+    sink(_frame(spark, "k long, n int", (None, 9), (2, 10)), 1)
+    assert [(row["k"], row["n"]) for row in _rows(table)] == [(1, 8), (2, 10)]
+    kept = StaticTable.from_metadata(f"{table}__quarantine").scan().to_arrow().to_pylist()
+    assert sorted(row["row"] for row in kept) == ['{"k":null,"n":" 07"}', '{"k":null,"n":9}']

@@ -126,9 +126,9 @@ def test_no_failing_row_means_no_result_and_no_copy():
 
 
 def test_a_column_that_is_written_otherwise_is_quarantined_as_it_came():
-    came = {AS_IT_CAME: pa.array([None, {"id": "x7"}])}
-    added = {"_rescued": pa.array([None, "not of the batch"])}
-    rows, (row,), _, _ = _sift(_batch([1, 2], [None, [0]], **came, **added))
+    came = pa.array([None, {"id": "x7"}], pa.struct([("id", pa.string())]))
+    added = {"_rescued": pa.array([None, "not of the batch"]), AS_IT_CAME: came}
+    rows, (row,), _, _ = _sift(_batch([1, 2], [None, [0]], **added))
     assert [row["id"] for row in rows] == [1]
     assert json.loads(row["row"]) == {"id": "x7", "p": "p2"}
     assert row["schema"] == "`id` STRING, `p` STRING"
@@ -145,6 +145,19 @@ def test_a_value_that_the_table_does_not_hold_costs_its_row_alone():
     assert "does not fit the table's column id" in set_aside[0]["reason"]
     assert {row["check"] for row in set_aside} == {"fits the table"}
     assert (sifted.counts, writer.rows) == ({3: 3, 1: 1}, 8)
+
+
+def test_a_row_that_a_task_sets_aside_is_quarantined_as_it_came():
+    came = pa.array([{"p": " 1"}, {"p": "x"}], pa.struct([("p", pa.string())]))
+    batch = _batch([1, 2**31], [None] * 2, **{AS_IT_CAME: came}).drop_columns([FAILED])
+    rows, (row,), _, _ = _sift(batch, unfit=0)
+    assert [each["id"] for each in rows] == [1]
+    assert json.loads(row["row"]) == {"id": 2**31, "p": "x"}
+
+
+def test_a_check_that_gives_two_answers_for_one_row_loses_no_row():
+    with pytest.raises(ValueError, match=r"gave two answers.*quarantines, drops, refuses"):
+        _sift(_batch([0, 1], [None, []]))
 
 
 def test_without_such_a_check_the_value_refuses_the_batch():
