@@ -5,14 +5,16 @@ refused for them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
 
 from streaming_sink.batch.quarantine import Quarantine
 from streaming_sink.batch.writer import WriteResult
-from streaming_sink.table.checks import RowCheck, RowRules
-from streaming_sink.table.expectations import expectation_checks
+from streaming_sink.table.checks import RowCheck, RowRules, with_nulls
+from streaming_sink.table.expectations import absent_columns, expectation_checks
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.quarantine import RowsRefusedError
 from streaming_sink.table.rules import rules_of
@@ -32,21 +34,23 @@ class RulesOfBatches:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._columns: object = None
+        self._known: object = None
         self._checks: tuple[RowCheck, ...] = ()
 
-    def of(self, batch: DataFrame, misfits: Mapping[Path, Misfit]) -> RowRules:
+    def of(self, batch: DataFrame, table: Schema, misfits: Mapping[Path, Misfit]) -> RowRules:
         """Return the rules for a batch: expectations, and what becomes of values that do not fit the table.
 
-        ValueError for an expectation that the batch's columns do not allow.
+        An expectation may name a column of the table that this batch lacks, which is null. ValueError for one
+        that the columns do not allow.
         """
-        if self._options.expectations and batch.schema != self._columns:
-            self._checks = expectation_checks(batch, self._options.expectations)
-            self._columns = batch.schema
+        absent = absent_columns(table, batch.schema) if self._options.expectations else {}
+        if self._options.expectations and (batch.schema, absent) != self._known:
+            self._checks = expectation_checks(with_nulls(batch, absent), self._options.expectations)
+            self._known = batch.schema, absent
         fitting = rules_of(batch.schema, misfits)
         mismatch = self._options.schema.mismatch
         unfit = mismatch if mismatch in ACTIONS else REFUSE
-        return RowRules((*self._checks, *fitting.checks), fitting.written, unfit)
+        return RowRules((*self._checks, *fitting.checks), fitting.written, absent, unfit)
 
 
 def sieve_of(
@@ -111,7 +115,8 @@ def check_failed_rows(rules: RowRules, result: WriteResult, options: SinkOptions
 
 def _most(bound: float | None, rows: int) -> int | None:
     """Return how many of so many rows may be quarantined; a float is a share of them."""
-    return int(bound * rows) if isinstance(bound, float) else bound
+    # As the caller spelled it: as a float, 0.29 of 100 rows is 28.999999999999996.
+    return int(Fraction(repr(bound)) * rows) if isinstance(bound, float) else bound
 
 
 def _with_examples(failed: Mapping[str, int], rules: RowRules, result: WriteResult) -> str:

@@ -92,7 +92,9 @@ class Landing:
         with steps("head"):
             target = self._destination.target(batch.schema, fresh=state.last_landed is None)
             if not is_committed(target, transaction):
-                self._rules.of(batch, {})  # what cannot be checked is refused before the schema evolves
+                self._rules.of(
+                    batch, target.schema, {}
+                )  # what cannot be checked is refused before the schema evolves
                 target = self._destination.fit(target, batch.schema, transaction)
                 self._check_clustering(target, state)
             table = target.table if is_committed(target, transaction) else None
@@ -123,7 +125,7 @@ class Landing:
         for tries in range(1, _CONFLICT_TRIES + 1):
             try:
                 with steps("head"):
-                    rules = self._rules.of(batch, target.misfits)
+                    rules = self._rules.of(batch, target.schema, target.misfits)
                     target = self._ready(target, rules, batch, transaction)
                 preparing = prepared(
                     apply_rules(batch, rules),

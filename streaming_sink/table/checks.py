@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql import types as spark
 
 from streaming_sink.tasks.failures import ACTIONS, AS_IT_CAME, FAILED, QUARANTINE, REFUSE
 from streaming_sink.tasks.job import SiftedCheck
@@ -49,6 +50,8 @@ class RowRules:
     written: Mapping[str, Column] = field(default_factory=dict)
     """Column of the table → its value, over the columns of the batch as it came; other columns are written as
     they came. The quarantine gets the values that came."""
+    absent: Mapping[str, spark.DataType] = field(default_factory=dict)
+    """Columns of the table that the batch lacks, which checks read as nulls. They are not written."""
     unfit: str = REFUSE
     """What becomes of a row whose values the table's columns do not hold, which only a task finds out (a
     number out of range, for example): one of `ACTIONS`."""
@@ -86,7 +89,7 @@ def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:
     if not rules.checks and not rules.written:
         return batch
     kept: list[ColumnOrName] = ["*"]
-    if rules.written:
+    if rules.written or rules.absent:
         kept = [rules.written.get(name, sf.col(_quoted(name))).alias(name) for name in batch.columns]
     added = [column.alias(name) for name, column in rules.written.items() if name not in batch.columns]
     came = [sf.col(_quoted(name)) for name in batch.columns if name in rules.written]
@@ -95,7 +98,14 @@ def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:
         carried.append(sf.struct(*came).alias(AS_IT_CAME))
     elif came and rules.failed is not None:
         carried.append(sf.when(rules.failed.isNotNull(), sf.struct(*came)).alias(AS_IT_CAME))
-    return batch.select(*kept, *added, *carried)
+    return with_nulls(batch, rules.absent).select(*kept, *added, *carried)
+
+
+def with_nulls(batch: DataFrame, absent: Mapping[str, spark.DataType]) -> DataFrame:
+    """Return a batch with columns of nulls, for conditions that name them."""
+    if not absent:
+        return batch
+    return batch.select("*", *(sf.lit(None).cast(kind).alias(name) for name, kind in absent.items()))
 
 
 def _quoted(name: str) -> str:

@@ -6,12 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyiceberg.schema import Schema
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from streaming_sink.table.checks import RowCheck
+from streaming_sink.table.conversions import spark_type
+from streaming_sink.table.rescue import RESCUED
+
+
+def absent_columns(table: Schema, batch: spark.StructType) -> Mapping[str, spark.DataType]:
+    """Return the columns of a table that a batch lacks: its rows have nulls there."""
+    given = {name.lower() for name in (*batch.names, RESCUED)}
+    absent = (field for field in table.fields if field.name.lower() not in given)
+    return {field.name: spark_type(field.field_type) for field in absent}
 
 
 def expectation_checks(batch: DataFrame, expectations: Mapping[str, str]) -> tuple[RowCheck, ...]:
@@ -28,15 +38,15 @@ def expectation_checks(batch: DataFrame, expectations: Mapping[str, str]) -> tup
 
 def _check_condition(batch: DataFrame, text: str) -> None:
     try:
-        # In a `when` beside a column, since an aggregate and a generator are no conditions of a row.
-        first = sf.col("`" + batch.columns[0].replace("`", "``") + "`")
         kind = batch.select(sf.expr(text)).schema.fields[0].dataType
         if isinstance(kind, spark.BooleanType):
-            _ = batch.select(first, sf.when(sf.expr(text), sf.lit(1))).schema
+            # Spark counts what is a function of the row alone: no aggregate, window, generator or `rand()`.
+            _ = batch.select(sf.count_if(sf.expr(text))).schema
     except PySparkException as error:
         why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ValueError(
-            "an expectation is not an SQL condition over the columns of the batch"
+            "an expectation is not an SQL condition of one row, the same whenever it is computed, over the"
+            " columns of the batch"
             f" ({', '.join(batch.columns)}): {text}: {why}"
         ) from error
     if not isinstance(kind, spark.BooleanType):

@@ -168,8 +168,10 @@ BAD: dict[str, str] = {
     "id >": "id >: .*PARSE_SYNTAX_ERROR",
     "nope > 1": r"batch \(id, p, l\): nope > 1: .*`nope` cannot be resolved",
     "id + 1": "must be true or false.*is of type bigint: id [+] 1",
-    "count(*) > 1": "not an SQL condition over the columns.*MISSING_GROUP_BY",
-    "explode(array(true))": "not an SQL condition over the columns.*UNSUPPORTED_GENERATOR",
+    "count(*) > 1": "not an SQL condition of one row.*AGGREGATE",
+    "explode(array(true))": "not an SQL condition of one row.*UNSUPPORTED_GENERATOR",
+    "rand() > 0.5": "the same whenever it is computed.*NONDETERMINISTIC",
+    "row_number() OVER (ORDER BY id) > 1": "not an SQL condition of one row.*row_number",
 }
 
 
@@ -275,3 +277,12 @@ def test_two_streams_share_a_quarantine(spark: SparkSession, location: str) -> N
     _sink(location, "two")(_rows(spark, 10, 10), 0)
     _sink(location + "2", "one", quarantine=shared)(_rows(spark, 20, 10), 0)
     assert _set_aside(location) == Counter([3, 13, 23])
+
+
+def test_a_column_that_a_batch_lacks_is_null_to_an_expectation(spark: SparkSession, location: str) -> None:
+    sink = _sink(location, expectations={"price >= 0": "quarantine", "price IS NOT NULL OR id < 3": "drop"})
+    sink(spark.range(2).select("id", (-sf.col("id")).alias("price")), 0)
+    sink(spark.range(2, 4), 1)
+    assert _ids(location) == Counter([0, 2])
+    assert _set_aside(location) == Counter([1])
+    assert (sink.reports[1].quarantined, sink.reports[1].dropped) == (0, 1)
