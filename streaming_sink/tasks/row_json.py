@@ -69,7 +69,7 @@ class _Coder:
         kind = array.type
         if pa.types.is_struct(kind):
             fields = [kind.field(place) for place in range(kind.num_fields)]
-            texts = self.objects(fields, array.flatten())
+            texts = self.objects(fields, array.flatten()) if fields else ["{}"] * len(array)
         elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
             values = self.texts(array.values)
             texts = ["[" + ",".join(values[begin:end]) + "]" for begin, end in _ranges(array)]

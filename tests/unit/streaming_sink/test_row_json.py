@@ -66,3 +66,8 @@ def test_a_type_that_iceberg_lacks_is_text():
     (text,), (schema,) = rows_as_json(_rows(i=pa.array([1_500_000], pa.duration("us"))))
     assert json.loads(text) == {"i": "0:00:01.500000"}
     assert schema == "`i` STRING"
+
+
+def test_a_struct_without_fields_is_an_empty_object() -> None:
+    rows = pa.RecordBatch.from_pydict({"v": pa.array([[{}, None], None], pa.list_(pa.struct([])))})
+    assert rows_as_json(rows) == (['{"v":[{},null]}', '{"v":null}'], ["`v` ARRAY<STRUCT<>>"] * 2)
