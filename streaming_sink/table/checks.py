@@ -61,7 +61,7 @@ class RowRules:
         """The numbers of the checks that a row fails, as text, each check computed once; None without checks.
         It serves every batch: to make it takes as long as Spark's analysis of it.
 
-        Not as an array: Arrow's Java writer takes quadratic time for a column of null arrays.
+        Not as an array: Spark takes half a second to pass 50,000 null arrays to Python.
         """
         if not self.checks:
             return None
