@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from planners import FileContent, FileSizing, FillPolicy, TableFile, plan_fills
 from streaming_sink.batch import fills
 from tests.simulation.acting import Body, patiently, patiently_refreshed, read_files, think
@@ -83,8 +85,8 @@ def _merged(sim: Simulation, process: Process, head: Head, reservations: Reserva
         if (rows := read_files(sim, process, paths)) is not None:
             p = int(str(fill.partition[0]))
             added = [
-                sim.new_file(process, head, rows[start : start + fill.rows_per_file], p, time_ms, "fill")
-                for start in range(0, len(rows), fill.rows_per_file)
+                sim.new_file(process, head, rows[start:end], p, time_ms, "fill")
+                for start, end in pairwise((0, *fill.cuts, len(rows)))
             ]
             replaces.append(Replace(frozenset(paths), tuple(added)))
     return replaces
