@@ -7,7 +7,8 @@ import pytest
 from streaming_sink import IcebergSink
 from streaming_sink.batch.checking import check_failed_rows
 from streaming_sink.batch.writer import WriteResult
-from streaming_sink.table.checks import RowRules, RowsRefusedError
+from streaming_sink.table.checks import RowRules
+from streaming_sink.table.quarantine import RowsRefusedError
 from streaming_sink.tasks.results import Sifted, TaskReport
 
 
