@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
+from pyspark.sql import types as spark
 
 from streaming_sink.batch.quarantine import Quarantine
 from streaming_sink.batch.writer import WriteResult
@@ -30,27 +31,41 @@ _COMMONEST = 3
 
 
 class RulesOfBatches:
-    """The rules of a sink for its batches. Conditions are analysed once for batches of the same columns."""
+    """The rules of a sink for its batches. Conditions are analysed, and rules made, once for all batches of
+    the same columns that fit the same table in the same way.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._known: object = None
+        self._checked: object = None
         self._checks: tuple[RowCheck, ...] = ()
+        self._known: object = None
+        self._rules = RowRules()
+
+    def check(self, batch: DataFrame, table: Schema) -> Mapping[str, spark.DataType]:
+        """Return the columns of the table that this batch lacks, as the expectations may name them: as nulls.
+        ValueError for an expectation that the columns do not allow.
+        """
+        if not self._options.expectations:
+            return {}
+        absent = absent_columns(table, batch.schema)
+        if (batch.schema, absent) != self._checked:
+            self._checks = expectation_checks(with_nulls(batch, absent), self._options.expectations)
+            self._checked = batch.schema, absent
+        return absent
 
     def of(self, batch: DataFrame, table: Schema, misfits: Mapping[Path, Misfit]) -> RowRules:
         """Return the rules for a batch: expectations, and what becomes of values that do not fit the table.
-
-        An expectation may name a column of the table that this batch lacks, which is null. ValueError for one
-        that the columns do not allow.
+        Raises as `check`.
         """
-        absent = absent_columns(table, batch.schema) if self._options.expectations else {}
-        if self._options.expectations and (batch.schema, absent) != self._known:
-            self._checks = expectation_checks(with_nulls(batch, absent), self._options.expectations)
-            self._known = batch.schema, absent
-        fitting = rules_of(batch.schema, misfits)
-        mismatch = self._options.schema.mismatch
-        unfit = mismatch if mismatch in ACTIONS else REFUSE
-        return RowRules((*self._checks, *fitting.checks), fitting.written, absent, unfit)
+        absent = self.check(batch, table)
+        if (batch.schema, absent, misfits) != self._known:
+            fitting = rules_of(batch.schema, misfits)
+            mismatch = self._options.schema.mismatch
+            unfit = mismatch if mismatch in ACTIONS else REFUSE
+            self._rules = RowRules((*self._checks, *fitting.checks), fitting.written, absent, unfit)
+            self._known = batch.schema, absent, misfits
+        return self._rules
 
 
 def sieve_of(

@@ -92,9 +92,7 @@ class Landing:
         with steps("head"):
             target = self._destination.target(batch.schema, fresh=state.last_landed is None)
             if not is_committed(target, transaction):
-                self._rules.of(
-                    batch, target.schema, {}
-                )  # what cannot be checked is refused before the schema evolves
+                self._rules.check(batch, target.schema)  # refused before the schema evolves
                 target = self._destination.fit(target, batch.schema, transaction)
                 self._check_clustering(target, state)
             table = target.table if is_committed(target, transaction) else None
@@ -149,7 +147,7 @@ class Landing:
                 with steps("commit"):
                     table = target.table or self._destination.create(target)
                     self.maintenance.catch_up(table)
-                    committed = self._commit(table, target, result, transaction, draft, rules)
+                    committed = self._commit(table, target, result, transaction, draft)
                 break
             except CommitConflictError as conflict:
                 if tries == _CONFLICT_TRIES:
@@ -210,7 +208,6 @@ class Landing:
         result: WriteResult,
         transaction: Transaction,
         draft: BatchReport,
-        rules: RowRules,
     ) -> Committed | AlreadyCommitted:
         appended = Append(tuple(data_file(file, target.spec) for file in result.new))
         fills = [
@@ -221,11 +218,9 @@ class Landing:
         if transaction.query_id != OUTSIDE:
             summary[QUERY_ID] = transaction.query_id
         counted: list[Change] = [] if self.options.clustering is None else [CountCommit()]
-        named: list[Change] = (
-            [self._quarantine.change(table, transaction.app_id, result)] if rules.quarantine else []
-        )
+        named = self._quarantine.change(table, transaction.app_id, result)
         return table.commit(
-            [appended, *fills, *named, *counted, *self._retention_change(table, transaction)],
+            [appended, *fills, named, *counted, *self._retention_change(table, transaction)],
             schema_id=target.schema.schema_id,
             transaction=transaction,
             summary=summary,

@@ -104,13 +104,18 @@ class Quarantine:
         )
 
     def change(self, main: Table, app_id: str, result: WriteResult) -> PutOutbox:
-        """Return the change that names the batch's quarantined rows in its own commit to `main`."""
+        """Return the change that names the batch's quarantined rows in its own commit to `main`, in the place
+        of what was delivered before; it does nothing where there is neither.
+        """
+        delivered = self._delivered.get(_key(main, app_id))
+        if not result.quarantine_files:
+            return PutOutbox(app_id, (), delivered)
         head = self._opened.head
         files = tuple(data_file(file, head.spec) for file in result.quarantine_files)
         delivery = Delivery(
             head.metadata.location, str(head.metadata.table_uuid), head.schema.schema_id, files
         )
-        return PutOutbox(app_id, (delivery,) if files else (), self._delivered.get(_key(main, app_id)))
+        return PutOutbox(app_id, (delivery,), delivered)
 
     @property
     def _opened(self) -> Table:

@@ -17,6 +17,7 @@ from pyspark.sql import types as spark
 
 from planners.routing import SLOTS, HotRoute, Routing
 from streaming_sink.spark.worker_python import map_in_arrow
+from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.failures import FAILED
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.key_task import KeyTask
@@ -44,7 +45,7 @@ def routed(
         return batch.coalesce(routing.tasks)
     keys, rows = _keys(batch, table, fields, skips_unfit)
     placed = rows.repartitionById(routing.tasks, _task(batch, routing, keys))
-    return placed if rows is batch else placed.select(*(sf.col(_quoted(name)) for name in batch.columns))
+    return placed if rows is batch else placed.select(*(sf.col(quoted(name)) for name in batch.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def _share(hot: HotRoute, slot: Column | None) -> Column:
 def row_hash(rows: DataFrame) -> Column | None:
     """Return a hash of a row's values; None where none of its columns can be hashed."""
     # xxhash64 takes neither maps nor variants
-    columns = [sf.col(_quoted(field.name)) for field in rows.schema.fields if _hashable(field.dataType)]
+    columns = [sf.col(quoted(field.name)) for field in rows.schema.fields if _hashable(field.dataType)]
     return sf.xxhash64(*columns) if columns else None
 
 
@@ -99,10 +100,6 @@ def _hashable(kind: spark.DataType) -> bool:
     if isinstance(kind, spark.ArrayType):
         return _hashable(kind.elementType)
     return not isinstance(kind, spark.MapType | spark.VariantType)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _keys(
@@ -143,7 +140,7 @@ def key_expression(field: PartitionSource, kind: pa.DataType) -> Column | None:
 
     `kind` is the source's type in the table. The session's time zone has no part in it.
     """
-    column = sf.col(".".join(_quoted(name) for name in field.source))
+    column = sf.col(".".join(quoted(name) for name in field.source))
     name, _, size = field.transform.partition("[")
     if name == "void":
         return sf.lit(None).cast("int")

@@ -33,6 +33,7 @@ from streaming_sink.table.conversions import is_text
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.rescue import UNPARSED
 from streaming_sink.table.rules import fit_value
+from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 from timeline.errors import SchemaMismatchError
 
@@ -109,7 +110,7 @@ class _Seen:
 
 
 def _look_at(batch: DataFrame, column: str, table: iceberg.StructType | None) -> _Seen:
-    value = sf.col(_quoted(column))
+    value = sf.col(quoted(column))
     possible = {} if table is None else possible_conversions(table)
     # The text of a number is that of the double, so what a decimal is read as is tested too.
     exact = {path: finest_conversion(each.into) for path, each in possible.items() if _is_decimal(each.into)}
@@ -199,11 +200,11 @@ def _parse(
     plan = plan_columns(seen.inferred, table, contract, seen.possible, batch.columns)
     if contract.mismatch == "refuse":
         _refuse(seen, plan, contract)
-    value = sf.col(_quoted(column))
+    value = sf.col(quoted(column))
     text = value if seen.unreadable is None else sf.when(~seen.unreadable, value)
     # All of this text can be read; rows that were computed again and differ must fail, not lose their values.
     parsed = sf.from_json(text, plan.read, {"mode": "FAILFAST"}) if plan.read.fields else sf.lit(None)
-    kept = [sf.col(_quoted(name)) for name in others]
+    kept = [sf.col(quoted(name)) for name in others]
     unparsed = _unparsed(value, column, seen, plan, table)
     first = batch.select(*kept, parsed.alias(_PARSED), *unparsed)
     columns = [_column(field, plan.converted).alias(field.name) for field in plan.read.fields]
@@ -273,7 +274,3 @@ def _refuse(seen: _Seen, plan: ParsePlan, contract: SchemaContract) -> None:
                 f"{rows} rows hold values that the table's type does not; correct them, {advice}:"
                 f" {'.'.join(path)} is {misfit.into} in the table, and in the text {text!r}"
             )
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

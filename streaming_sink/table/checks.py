@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
+from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.failures import ACTIONS, AS_IT_CAME, FAILED, QUARANTINE, REFUSE
 from streaming_sink.tasks.job import SiftedCheck
 
@@ -90,9 +91,9 @@ def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:
         return batch
     kept: list[ColumnOrName] = ["*"]
     if rules.written or rules.absent:
-        kept = [rules.written.get(name, sf.col(_quoted(name))).alias(name) for name in batch.columns]
+        kept = [rules.written.get(name, sf.col(quoted(name))).alias(name) for name in batch.columns]
     added = [column.alias(name) for name, column in rules.written.items() if name not in batch.columns]
-    came = [sf.col(_quoted(name)) for name in batch.columns if name in rules.written]
+    came = [sf.col(quoted(name)) for name in batch.columns if name in rules.written]
     carried = [] if rules.failed is None else [rules.failed.alias(FAILED)]
     if came and rules.unfit == QUARANTINE:  # a task may quarantine any row, whichever it is
         carried.append(sf.struct(*came).alias(AS_IT_CAME))
@@ -106,7 +107,3 @@ def with_nulls(batch: DataFrame, absent: Mapping[str, spark.DataType]) -> DataFr
     if not absent:
         return batch
     return batch.select("*", *(sf.lit(None).cast(kind).alias(name) for name, kind in absent.items()))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -16,6 +16,7 @@ from streaming_sink.table.checks import RowCheck, RowRules
 from streaming_sink.table.conversions import converts, is_text, spark_type
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.rescue import RESCUED, UNPARSED
+from streaming_sink.table.sql_names import quoted
 
 _JSON = {
     # Spark's defaults leave out microseconds, and write times in the session's zone.
@@ -52,7 +53,7 @@ def rules_of(batch: spark.StructType, misfits: Mapping[Path, Misfit]) -> RowRule
     checks: list[RowCheck] = []
     rescued: list[tuple[str, Column]] = []
     for field in batch.fields:
-        fitted = fit_value(sf.col(_quoted(field.name)), field.dataType, (field.name,), misfits)
+        fitted = fit_value(sf.col(quoted(field.name)), field.dataType, (field.name,), misfits)
         if fitted.value is not None:
             written[field.name] = fitted.value
         checks += [_check(path, misfits[path], unfit) for path, unfit in fitted.failing]
@@ -217,7 +218,3 @@ def _struct_of(parts: list[tuple[str, Column]]) -> Column:
     """Return a struct of the parts, null where all of them are."""
     present = reduce(or_, (part.isNotNull() for _, part in parts))
     return sf.when(present, sf.struct(*(part.alias(name) for name, part in parts)))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

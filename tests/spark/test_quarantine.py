@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from pyspark.sql import functions as sf
 import streaming_sink.batch.quarantine as second
 from planners import FileSizing
 from streaming_sink import IcebergSink, SchemaContract, history
+from streaming_sink.batch.checking import RulesOfBatches
 from streaming_sink.errors import RowsRefusedError
 from tests.spark.streams import SMALL, add_files, drain, head_of, metadata_file
 from timeline.errors import SchemaMismatchError, StoreUnavailableError
@@ -86,6 +88,28 @@ def test_a_shuffled_batch_makes_one_file_of_its_failing_rows(spark: SparkSession
     sink(_rows(spark, 0, 100, slices=4), 0)
     assert sink.reports[0].route == "shuffle"
     assert head_of(location + "__quarantine").metadata.current_snapshot().summary["added-data-files"] == "1"
+
+
+def test_rules_are_made_once_for_batches_of_the_same_columns(spark: SparkSession, location: str) -> None:
+    """Spark takes as long to analyse ten conditions as to write a small batch."""
+    sink = _sink(location, schema=SchemaContract.evolving())
+    sink(_rows(spark, 0, 10), 0)
+    rules, schema = RulesOfBatches(sink.options), head_of(location).schema
+    first, second_batch = _rows(spark, 10, 10), _rows(spark, 20, 10)
+    made = rules.of(first, schema, {})
+    assert rules.check(second_batch, schema) == {}
+    assert rules.of(second_batch, schema, {}) is made
+    assert rules.of(second_batch.drop("l"), schema, {}) is not made
+
+
+def test_a_sink_that_expects_nothing_any_more_needs_no_quarantine(spark: SparkSession, location: str) -> None:
+    _sink(location)(_rows(spark, 0, 20), 0)
+    assert head_of(location).outbox("app") is not None
+    _sink(location, expectations=None)(_rows(spark, 20, 20), 1)
+    assert head_of(location).outbox("app") is None
+    shutil.rmtree(location + "__quarantine")
+    _sink(location, expectations=None)(_rows(spark, 40, 20), 2)
+    assert _ids(location) == _expected(range(20), failing=False) + Counter(range(20, 60))
 
 
 def test_failing_rows_make_no_partition(spark: SparkSession, location: str) -> None:

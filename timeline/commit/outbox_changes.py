@@ -40,6 +40,11 @@ class PutOutbox(Change):
         for delivery in self.deliveries:
             if not delivery.files:
                 raise ValueError(f"a delivery without files; leave it out: {delivery.location}")
+        if len({delivery.table_uuid for delivery in self.deliveries}) < len(self.deliveries):
+            raise ValueError(
+                "two deliveries to one table, of which the second would pass for delivered; make one of them:"
+                f" {', '.join(delivery.location for delivery in self.deliveries)}"
+            )
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
         for delivery in self.deliveries:

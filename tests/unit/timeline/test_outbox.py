@@ -127,3 +127,11 @@ def test_registering_again_sends_no_request(pair: Pair) -> None:
     pair.second.store.count()
     register_main(pair.second.table, pair.main.table)
     assert not pair.second.store.count()
+
+
+def test_two_deliveries_to_one_table_are_refused(pair: Pair) -> None:
+    """Both would be one batch of the second table's transaction, and the other's rows pass for delivered."""
+    table = pair.main.open()
+    with pytest.raises(ValueError, match="two deliveries to one table"):
+        table.commit([PutOutbox(APP, (pair.delivery(), pair.delivery()))])
+    assert pair.main.open().head.outbox(APP) is None
