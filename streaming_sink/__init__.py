@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streaming_sink.batch.report import BatchReport, history
     from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
     from streaming_sink.parsing.rows import ParsedJson, parse_json
+    from streaming_sink.replaying.replay import replay
     from streaming_sink.sink import IcebergSink
     from streaming_sink.table.cleaning import expire_snapshots, remove_orphan_files
     from streaming_sink.table.contract import SchemaContract
@@ -37,6 +38,7 @@ _WHERE = {
     "history": "streaming_sink.batch.report",
     "parse_json": "streaming_sink.parsing.rows",
     "remove_orphan_files": "streaming_sink.table.cleaning",
+    "replay": "streaming_sink.replaying.replay",
 }
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "history",
     "parse_json",
     "remove_orphan_files",
+    "replay",
 ]
 __version__ = "0.1.0"
 

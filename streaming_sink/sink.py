@@ -110,6 +110,13 @@ class IcebergSink:
         open_store(location, storage_options)
         self._begin()
 
+    @classmethod
+    def of(cls, options: SinkOptions) -> IcebergSink:
+        """Return a sink of options that were checked before."""
+        sink = cls.__new__(cls)
+        sink.__setstate__({"options": options})
+        return sink
+
     def _begin(self) -> None:
         self._lock = threading.RLock()
         self._minted_run_id = mint_run_id()

@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
 from streaming_sink.batch.quarantine import Quarantine
+from streaming_sink.batch.target import Target
 from streaming_sink.batch.writer import WriteResult
-from streaming_sink.table.checks import RowCheck, RowRules, with_nulls
+from streaming_sink.table.checks import RowCheck, RowRules, came_schema, with_nulls
 from streaming_sink.table.expectations import absent_columns, expectation_checks
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.quarantine import RowsRefusedError
 from streaming_sink.table.rules import rules_of
-from streaming_sink.tasks.failures import ACTIONS, REFUSE
+from streaming_sink.tasks.failures import ACTIONS, REFUSE, REPLAYED
 from streaming_sink.tasks.job import FileIds, Sieve
 from streaming_sink.tasks.results import delete_files
 from timeline.stores.base import Store
@@ -60,26 +61,28 @@ class RulesOfBatches:
         """
         absent = self.check(batch, table)
         if (batch.schema, absent, misfits) != self._known:
-            fitting = rules_of(batch.schema, misfits)
+            fitting = rules_of(came_schema(batch), misfits)
             mismatch = self._options.schema.mismatch
             unfit = mismatch if mismatch in ACTIONS else REFUSE
-            self._rules = RowRules((*self._checks, *fitting.checks), fitting.written, absent, unfit)
+            checks = (*self._checks, *fitting.checks)
+            self._rules = RowRules(checks, fitting.written, absent, unfit, REPLAYED in batch.columns)
             self._known = batch.schema, absent, misfits
         return self._rules
 
 
 def sieve_of(
-    rules: RowRules, batch: DataFrame, ids: FileIds, query_id: str, quarantine: Quarantine
+    rules: RowRules, batch: DataFrame, ids: FileIds, query_id: str, quarantine: Quarantine, target: Target
 ) -> Sieve | None:
-    """Return what tasks do with rows that fail, or None where none is checked."""
+    """Return what tasks do with rows that fail, or None where none is checked and none was quarantined."""
     checks = rules.sieve_checks
-    if not checks:
+    if not checks and not rules.replays:
         return None
     return Sieve(
         checks=checks,
-        came=tuple(batch.columns),
+        came=tuple(came_schema(batch).names),
         query_id=query_id,
         quarantine=quarantine.job(ids) if rules.quarantine else None,
+        table_uuid="" if target.head is None else str(target.head.metadata.table_uuid),
         unfit=None if rules.unfit == REFUSE else len(checks) - 1,
     )
 

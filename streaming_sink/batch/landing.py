@@ -24,7 +24,7 @@ from streaming_sink.spark.caller import OUTSIDE, Run
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.settings import check_later_shuffles
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.checks import RowRules, apply_rules
+from streaming_sink.table.checks import RowRules, apply_rules, came_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.tasks.failures import REFUSE
 from streaming_sink.tasks.job import FileIds
@@ -89,11 +89,12 @@ class Landing:
         transaction = Transaction(
             run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from
         )
+        came = came_schema(batch)
         with steps("head"):
-            target = self._destination.target(batch.schema, fresh=state.last_landed is None)
+            target = self._destination.target(came, fresh=state.last_landed is None)
             if not is_committed(target, transaction):
                 self._rules.check(batch, target.schema)  # refused before the schema evolves
-                target = self._destination.fit(target, batch.schema, transaction)
+                target = self._destination.fit(target, came, transaction)
                 self._check_clustering(target, state)
             table = target.table if is_committed(target, transaction) else None
         if table is None:
@@ -137,7 +138,7 @@ class Landing:
                 )
                 with preparing as (rows, planned), steps("write"):
                     job = self._write_job(target, planned, transaction)
-                    sieve = sieve_of(rules, batch, job.ids, transaction.query_id, self._quarantine)
+                    sieve = sieve_of(rules, batch, job.ids, transaction.query_id, self._quarantine, target)
                     result = write(rows, replace(job, sieve=sieve))
                 _check_as_counted(planned, result)
                 check_is_acceptable(rules, result, self.options, self._destination.store, self._quarantine)
@@ -159,8 +160,8 @@ class Landing:
                     conflict,
                 )
                 self._destination.refresh()
-                known = self._destination.target(batch.schema, fresh=False)
-                target = self._destination.fit(known, batch.schema, transaction)
+                known = self._destination.target(came_schema(batch), fresh=False)
+                target = self._destination.fit(known, came_schema(batch), transaction)
         if isinstance(committed, AlreadyCommitted):
             if not tried_before:
                 _check_is_a_replay(table.head, transaction, result)
@@ -182,7 +183,8 @@ class Landing:
         """
         if rules.quarantine and target.table is None:
             self._destination.create(target)
-            target = replace(self._destination.target(batch.schema, fresh=False), misfits=target.misfits)
+            known = self._destination.target(came_schema(batch), fresh=False)
+            target = replace(known, misfits=target.misfits)
         if target.table is not None:
             if rules.quarantine:
                 self._quarantine.open(target.table)

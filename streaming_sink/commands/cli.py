@@ -1,4 +1,4 @@
-"""The command line, `streaming-sink COMMAND LOCATION`. No Spark is started, but by `cluster`.
+"""The command line, `streaming-sink COMMAND LOCATION`. No Spark is started, but by `cluster` and `replay`.
 
 A command is a function of its arguments that says what it found and returns the exit code. What reads a
 table is imported inside of it, so that `--help` takes no second. Credentials come from the environment, as
@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from streaming_sink import __version__
-from streaming_sink.commands import clustering, inspecting
+from streaming_sink.commands import clustering, inspecting, quarantine
 from streaming_sink.commands.arguments import Pairs, of_a_table
 from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_json
 
@@ -156,5 +156,13 @@ def _say_deletions(report: Any, as_json: bool) -> int:
     return DONE
 
 
-for _each in (*inspecting.COMMANDS, doctor, history, expire, orphans, *clustering.COMMANDS):
+for _each in (
+    *inspecting.COMMANDS,
+    doctor,
+    history,
+    expire,
+    orphans,
+    *clustering.COMMANDS,
+    *quarantine.COMMANDS,
+):
     _commands.add_command(_each)

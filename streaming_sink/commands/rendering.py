@@ -10,6 +10,7 @@ from streaming_sink.commands.terminal import Figure, Id, say, say_table
 from streaming_sink.inspection.description import Description, SizeClass
 from streaming_sink.inspection.files import FileDetails, PartitionDetails
 from streaming_sink.inspection.plans import PlanDetails
+from streaming_sink.inspection.quarantine import QuarantineDetails
 from streaming_sink.inspection.snapshots import SnapshotDetails
 from streaming_sink.inspection.status import TableStatus
 from timeline.properties import NAME_MAPPING, is_protocol
@@ -186,6 +187,31 @@ def say_status(of: TableStatus) -> None:
             for it in of.applications
         ],
     )
+
+
+def say_quarantine(of: QuarantineDetails) -> None:
+    say(f"{of.location}: {_count(of.waiting, 'row')} waiting, {of.replayed:,} replayed")
+    if of.undelivered:
+        say(f"{_count(of.undelivered, 'row')} and marks are committed, and not delivered yet")
+    if of.of_other_tables:
+        say(f"{_count(of.of_other_tables, 'row')} waiting for other tables, which share it")
+    if of.oldest_ms is None or of.newest_ms is None:
+        return
+    say(f"oldest {_time(of.oldest_ms)}, newest {_time(of.newest_ms)}")
+    say("")
+    say_table(
+        ["check", "column", "rows", "such as"],
+        [(it.check, it.column, it.rows, "" if it.reason == it.check else it.reason) for it in of.checks],
+    )
+    say("")
+    say_table(
+        ["application", "rows", "newest"],
+        [(it.app_id, it.rows, _time(it.newest_ms)) for it in of.applications],
+    )
+    for it in of.samples:
+        say("")
+        say(f"{it.row_id}: {it.reason}")
+        say(f"  {it.row}")
 
 
 def _state(of: FileDetails) -> str:

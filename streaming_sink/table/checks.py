@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from streaming_sink.table.sql_names import quoted
-from streaming_sink.tasks.failures import ACTIONS, AS_IT_CAME, FAILED, QUARANTINE, REFUSE
+from streaming_sink.tasks.failures import ACTIONS, AS_IT_CAME, FAILED, QUARANTINE, REFUSE, REPLAYED
 from streaming_sink.tasks.job import SiftedCheck
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class RowRules:
     unfit: str = REFUSE
     """What becomes of a row whose values the table's columns do not hold, which only a task finds out (a
     number out of range, for example): one of `ACTIONS`."""
+    replays: bool = False
+    """Whether the rows come from the quarantine, which is to mark them as replayed (column `REPLAYED`)."""
 
     @cached_property
     def failed(self) -> Column | None:
@@ -73,14 +75,19 @@ class RowRules:
 
     @property
     def quarantine(self) -> bool:
-        """Whether a row may be quarantined."""
-        return QUARANTINE in (self.unfit, *(check.action for check in self.checks))
+        """Whether the batch may add rows to the quarantine."""
+        return self.replays or QUARANTINE in (self.unfit, *(check.action for check in self.checks))
 
     @property
     def sieve_checks(self) -> tuple[SiftedCheck, ...]:
         """The checks as tasks need them; the tasks' own is the last, unless `unfit` refuses the batch."""
         checks = [SiftedCheck(check.name, check.action, check.column) for check in self.checks]
         return (*checks, *([] if self.unfit == REFUSE else [SiftedCheck(UNFIT, self.unfit)]))
+
+
+def came_schema(batch: DataFrame) -> spark.StructType:
+    """Return the schema of a batch's own rows, without the column `REPLAYED`."""
+    return spark.StructType([field for field in batch.schema.fields if field.name != REPLAYED])
 
 
 def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:

@@ -1,4 +1,6 @@
-"""The columns in which rows carry the checks that they fail: added by the driver, read by tasks."""
+"""The columns in which rows carry the checks that they fail, and which quarantined rows they were: added by
+the driver, read by tasks.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,8 @@ FAILED = f"{RESERVED_PREFIX}failed"
 AS_IT_CAME = f"{RESERVED_PREFIX}came"
 """A struct of the values that came, of columns that are written otherwise; absent without such columns. Null
 in rows that pass all checks, unless the tasks' own check may quarantine them."""
+REPLAYED = f"{RESERVED_PREFIX}row_id"
+"""The `row_id` of the quarantined row that a row was: it is marked as replayed by the commit of its batch."""
 
 _Made = TypeVar("_Made")
 

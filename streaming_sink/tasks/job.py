@@ -92,7 +92,7 @@ class SiftedCheck:
 
 @dataclass(frozen=True, slots=True)
 class Sieve:
-    """What becomes of rows that fail a check."""
+    """What becomes of rows that fail a check. Of rows with a column `REPLAYED` the quarantine gets a mark."""
 
     checks: tuple[SiftedCheck, ...]
     """By their numbers in the column `FAILED`."""
@@ -104,6 +104,8 @@ class Sieve:
     unfit: int | None = None
     """The number of the check that tasks make themselves: values that the table's columns do not hold. None
     refuses the batch for such a value."""
+    table_uuid: str = ""
+    """The table that the batch is for, as the quarantine names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,10 @@ class MergeSkipped:
 
 @dataclass(frozen=True, slots=True)
 class Sifted:
-    """The rows of one task that failed a check."""
+    """The rows of one task that failed a check, or were replayed."""
 
     files: tuple[WrittenFile, ...]
-    """Files of the quarantine, not of the table."""
+    """Files of the quarantine, not of the table: quarantined rows, and the marks of replayed ones."""
     quarantined: int
     dropped: int
     counts: Mapping[int, int]

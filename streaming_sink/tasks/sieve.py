@@ -1,4 +1,8 @@
-"""The sieve of a write task: rows that fail a check stay out of the table's files; some are quarantined."""
+"""The sieve of a write task: rows that fail a check stay out of the table's files; some are quarantined.
+
+Where rows are replayed from the quarantine, the task that writes a row writes its mark too, whether it passes
+or fails again: both are in one action's files, so no row is committed without its mark.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from streaming_sink.tasks.failures import (
     AS_IT_CAME,
     QUARANTINE,
     REFUSE,
+    REPLAYED,
     checks_failed,
     each_that_fits,
     split_failing,
@@ -49,6 +54,7 @@ class SiftingWriter:
         self._examples: dict[int, str] = {}
         self._failing = 0
         self._dropped = 0
+        self._marked = 0
         self._fingerprint = 0
 
     @property
@@ -66,6 +72,8 @@ class SiftingWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one batch of rows, as Spark sends it."""
+        if (place := batch.schema.get_field_index(REPLAYED)) >= 0:
+            self._mark(batch.column(place))
         passing, failing = split_failing(batch)
         if self._sieve.unfit is None:
             self._writer.write(passing)
@@ -129,20 +137,13 @@ class SiftingWriter:
         self, rows: pa.RecordBatch, verdicts: Sequence[Sequence[int]], reasons: Sequence[str]
     ) -> None:
         assert self._quarantine is not None
-        job = self._quarantine.job
         came = self._as_it_came(rows)
         texts, schemas = rows_as_json(came)
         for text, failed in zip(texts, verdicts, strict=True):
             self._add_example(text, failed)
         checks = [self._sieve.checks[failed[0]] for failed in verdicts]
-        first, count = self._quarantine.rows, len(texts)
-        at = pa.scalar(job.ids.time_ms * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
         columns = {
-            "row_id": text_array(f"{self._row_ids}-{first + place}" for place in range(count)),
-            "quarantined_at": pa.repeat(at, count),
-            "app_id": pa.repeat(pa.scalar(job.ids.app_id, pa.string()), count),
-            "query_id": pa.repeat(pa.scalar(self._sieve.query_id, pa.string()), count),
-            "batch": pa.repeat(pa.scalar(job.ids.batch, pa.int64()), count),
+            **self._origin(len(texts)),
             "check": text_array(check.name for check in checks),
             "column": text_array(check.column for check in checks),
             "reason": text_array(reasons),
@@ -151,6 +152,31 @@ class SiftingWriter:
             "source": text_array(_source(came)),
         }
         self._quarantine.write(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)))
+
+    def _mark(self, row_ids: pa.Array) -> None:
+        assert self._quarantine is not None
+        if row_ids.null_count:
+            raise RowsDoNotFitError(
+                f"a row has no {REPLAYED}, so which quarantined row it was is not known; nothing was"
+                " committed. Keep that column of every row as it is in fix"
+            )
+        columns = {**self._origin(len(row_ids)), "replayed_row_id": row_ids}
+        self._quarantine.write(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)))
+        self._marked += len(row_ids)
+
+    def _origin(self, count: int) -> dict[str, pa.Array]:
+        """Return the columns that say which rows these are, and which batch brought them."""
+        assert self._quarantine is not None
+        ids, first = self._quarantine.job.ids, self._quarantine.rows
+        at = pa.scalar(ids.time_ms * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
+        return {
+            "row_id": text_array(f"{self._row_ids}-{first + place}" for place in range(count)),
+            "quarantined_at": pa.repeat(at, count),
+            "table_uuid": pa.repeat(pa.scalar(self._sieve.table_uuid, pa.string()), count),
+            "app_id": pa.repeat(pa.scalar(ids.app_id, pa.string()), count),
+            "query_id": pa.repeat(pa.scalar(self._sieve.query_id, pa.string()), count),
+            "batch": pa.repeat(pa.scalar(ids.batch, pa.int64()), count),
+        }
 
     def _as_it_came(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of the batch, without what was made of them for the table."""
@@ -162,11 +188,11 @@ class SiftingWriter:
     def finish(self) -> list[TaskResult]:
         """Write the remaining rows, and return the results."""
         results = self._writer.finish()
-        if not self._failing:
+        if not self._failing and not self._marked:
             return results
         quarantined = [] if self._quarantine is None else self._quarantine.finish()
         files = tuple(each for each in quarantined if isinstance(each, WrittenFile))
-        rows = sum(file.rows for file in files)
+        rows = sum(file.rows for file in files) - self._marked
         return [*results, Sifted(files, rows, self._dropped, dict(self._counts), self._examples)]
 
     def abort(self) -> None:

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.typedef import Record
 
 from streaming_sink.batch.report import BatchReport
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.data_files import data_file as written_data_file
+from streaming_sink.table.quarantine import QUARANTINE_SCHEMA
+from streaming_sink.tasks.failures import FAILED, REPLAYED
+from streaming_sink.tasks.job import FileIds, ParquetSettings, Sieve, SiftedCheck, TaskBuckets, WorkerJob
+from streaming_sink.tasks.results import Sifted
+from streaming_sink.tasks.sieve import SiftingWriter
+from streaming_sink.tasks.write_task import TaskWriter
 from tests.unit.timeline.plans import plan_of
 from tests.unit.timeline.world import Lake, data_file
 from timeline import names
 from timeline.commit.changes import Append, Replace
+from timeline.commit.outbox_changes import PutOutbox
+from timeline.outbox import deliver_all, register_main
 from timeline.plans import instants
 from timeline.plans.clustering import CLUSTERING
+from timeline.stores import MemoryStore
+from timeline.table import Table
+from timeline.versions.outbox import Delivery
 from timeline.versions.transactions import Transaction
 
 MIB = 1 << 20
 MINUTE_MS = 60_000
+_KEPT: list[Table] = []
+"""A store in memory ends with its last user, and `Lake` keeps only that of the main table."""
 
 
 def empty() -> Lake:
@@ -67,6 +86,66 @@ def clustered() -> Lake:
     instants.cancel(lake.table, cancelled)
     lake.store.delete([f"_timeline/clustering/{lost}-requested.avro"])
     return lake
+
+
+def quarantined() -> Lake:
+    """Two batches with rows that failed, of which the second is not delivered, and one row replayed."""
+    lake = Lake()
+    place = f"{lake.name}__quarantine"
+    second = Table.create(
+        MemoryStore(place), QUARANTINE_SCHEMA, environment=lake.clock.environment(9), store_is_checked=True
+    )
+    _KEPT.append(second)
+    register_main(second, lake.table)
+    row_ids = pa.array(["01JXT0000000000000000000A0-0"])
+    for batch, failed in enumerate(([[0], [1], [0, 1]], [[0]])):
+        lake.clock.now_ms += MINUTE_MS
+        rows = {"id": range(-len(failed), 0), "price": [None if 1 in each else -1 for each in failed]}
+        _set_aside(lake, second, "events", batch, rows, failed)
+        if not batch:
+            deliver_all(lake.table, lambda _: second)
+            lake.clock.now_ms += MINUTE_MS
+            rows = {"id": [1], "price": [1], REPLAYED: row_ids}
+            _set_aside(lake, second, "replay-1", 0, rows, [None])
+    return lake
+
+
+def _set_aside(
+    lake: Lake, second: Table, app_id: str, batch: int, rows: dict[str, Any], failed: list[list[int] | None]
+) -> None:
+    """Commit a batch whose failing rows are in real files of the quarantine, and deliver nothing."""
+    head = lake.table.head
+    job = WorkerJob(
+        store=second.store,
+        schema=arrow_schema(QUARANTINE_SCHEMA),
+        partition_by=(),
+        parquet=ParquetSettings(),
+        metrics={},
+        ids=FileIds(lake.clock.now_ms, app_id, batch),
+        tasks={},
+        shared=TaskBuckets(),
+        rows_per_new_file=1000,
+        max_file_bytes=MIB,
+    )
+    checks = (SiftedCheck("id >= 0", "quarantine", "id"), SiftedCheck("price IS NOT NULL", "quarantine"))
+    sieve = Sieve(checks, ("id", "price"), "query", job, None, str(head.metadata.table_uuid))
+    table = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+    main = TaskWriter(replace(job, store=MemoryStore(f"{lake.name}-unused"), schema=table), 0, 0)
+    writer = SiftingWriter(main, TaskWriter(job, 0, 0), sieve, f"01JXT0000000000000000000A{batch}")
+    verdicts = [None if each is None else "".join(f"{number}," for number in each) for each in failed]
+    writer.write(pa.RecordBatch.from_pydict({**rows, FAILED: pa.array(verdicts, pa.string())}))
+    files = tuple(
+        written_data_file(file, second.head.spec)
+        for each in writer.finish()
+        if isinstance(each, Sifted)
+        for file in each.files
+    )
+    location, uuid = second.head.metadata.location, str(second.head.metadata.table_uuid)
+    delivery = Delivery(location, uuid, second.head.schema.schema_id, files)
+    known = head.outbox(app_id)
+    change = PutOutbox(app_id, (delivery,), None if known is None else known.sequence)
+    epoch = None if head.transaction(app_id) is None else 1
+    lake.table.commit([change], transaction=Transaction(app_id, "query", "run", batch, epoch))
 
 
 def land(

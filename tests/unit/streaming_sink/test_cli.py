@@ -28,7 +28,7 @@ from timeline.table import Table
 
 ROOT = Path(__file__).parents[3]
 READING = ["describe", "files", "partitions", "snapshots", "status", "plans", "history"]
-MAINTAINING = ["expire", "orphans", "cluster"]
+MAINTAINING = ["expire", "orphans", "cluster", "quarantine"]
 
 Captured = pytest.CaptureFixture[str]
 
@@ -94,6 +94,7 @@ def test_a_location_without_a_table_exits_2_and_asks_for_its_spelling(command: s
         (["doctor", "ftp://host/table"], "doctor: unknown scheme; supported are"),
         (["doctor", "/a/table", "--option", "region=x"], "storage_options are for object stores only"),
         (["doctor", "s3://bucket/table", "--option", "regoin=x"], "regoin"),
+        (["quarantine", "ftp://host/table"], "quarantine: unknown scheme"),
         (["describe", "/a/table", "--max", "16 apples"], "describe: not a size in bytes: '16 apples'"),
         (["describe", "/a/table", "--small", "1GiB"], "small_file_bytes must not exceed max_file_bytes"),
         (["status", "/a/table", "--max-age", "5"], "--max-age must be a number of seconds, minutes, hours"),
@@ -120,6 +121,8 @@ def test_where_it_cannot_look_it_exits_2_and_says_why_on_stderr(
         (["files", "x", "--limit", "0"], "--limit"),
         (["files", "x", "--order", "size"], "'largest', 'smallest', 'path'"),
         (["doctor", "x", "--option", "region"], "takes KEY=VALUE, not 'region'"),
+        (["replay", "x"], "Missing option '--where'"),
+        (["replay", "x", "--where", "true", "--set", "price"], "takes KEY=VALUE, not 'price'"),
     ],
 )
 def test_arguments_that_cannot_be_exit_2(arguments: list[str], message: str, capsys: Captured) -> None:

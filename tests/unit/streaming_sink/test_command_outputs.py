@@ -37,6 +37,10 @@ TABLES: dict[str, tuple[Callable[[], Lake], list[str]]] = {
         ],
     ),
     "clustered": (command_tables.clustered, LOOKING),
+    "quarantined": (
+        command_tables.quarantined,
+        ["quarantine --no-deliver --samples 0", "quarantine --samples 2"],
+    ),
 }
 
 
@@ -80,7 +84,7 @@ def command_words(command: str) -> list[str]:
 
 def normalised(text: str, lake: Lake) -> str:
     """Return an output without what differs from run to run: the table's name and uuid."""
-    text = re.sub(rf"\b{lake.name}\b", "lake", text)
+    text = re.sub(rf"\b{lake.name}", "lake", text)
     return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", text)
 
 
@@ -89,5 +93,5 @@ def test_the_page_shows_these_outputs() -> None:
     shown = [block.split("```")[0] for block in page.split("```console\n")[1:]]
     blocks = [block for block in shown if "| jq" not in block]
     known = "".join(path.read_text() for path in OUTPUTS.glob("*-text.txt"))
-    assert len(blocks) == len(LOOKING)
+    assert len(blocks) == len(LOOKING) + 1
     assert [block for block in blocks if block not in known] == []

@@ -13,6 +13,7 @@ import pytest
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.quarantine import QUARANTINE_SCHEMA
 from streaming_sink.tasks.count_task import CountTask
+from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.failures import AS_IT_CAME, FAILED
 from streaming_sink.tasks.fingerprints import FINGERPRINT
 from streaming_sink.tasks.job import (
@@ -42,6 +43,7 @@ CHECKS = (
     SiftedCheck("drops", "drop"),
     SiftedCheck("refuses", "refuse"),
 )
+ROW_IDS = pa.array(["A-1", "A-2", "A-3"])
 
 
 def _job(schema, **given):
@@ -68,7 +70,7 @@ def _batch(ids, failed, **columns):
 
 def _sift(*batches, came=("id", "p"), unfit=None, checks=CHECKS):
     main, second = _job(SCHEMA), _job(arrow_schema(QUARANTINE_SCHEMA))
-    sieve = Sieve(checks, came, "query", second, unfit)
+    sieve = Sieve(checks, came, "query", second, unfit, "UUID")
     writer = SiftingWriter(TaskWriter(main, 0, 5), TaskWriter(second, 0, 5), sieve, "ROWID")
     for batch in batches:
         writer.write(batch)
@@ -109,6 +111,8 @@ def test_a_quarantined_row_says_what_failed_and_where_it_came_from():
         "check": "quarantines",
         "column": "id",
         "reason": "quarantines; drops",
+        "table_uuid": "UUID",
+        "replayed_row_id": None,
     }
 
 
@@ -188,6 +192,25 @@ def test_values_that_do_not_fit_count_for_no_partition_where_their_rows_are_kept
     assert decode_result(next(task(iter([batch]))).column(0)[0].as_py()).rows == {(1,): 2}
     keyed = pa.Table.from_batches(KeyTask(SCHEMA, fields, skips_unfit=True)(iter([batch]))).to_pylist()
     assert [row["__streaming_sink_key_0"] for row in keyed] == ["1", None, "1"]
+
+
+def test_a_replayed_row_is_marked_whether_it_passes_or_fails_again():
+    rows, set_aside, sifted, _ = _sift(_batch([1, 2, 3], [None, [0], [1]], __streaming_sink_row_id=ROW_IDS))
+    assert rows == [{"id": 1, "p": "p1"}]
+    marks = [row for row in set_aside if row["replayed_row_id"] is not None]
+    (again,) = (row for row in set_aside if row["replayed_row_id"] is None)
+    assert [row["replayed_row_id"] for row in marks] == ["A-1", "A-2", "A-3"]
+    assert {(row["row"], row["check"], row["table_uuid"], row["batch"]) for row in marks} == {
+        (None, None, "UUID", 7)
+    }
+    assert json.loads(again["row"]) == {"id": 2, "p": "p2"}
+    assert len({row["row_id"] for row in set_aside}) == 4
+    assert (sifted.quarantined, sifted.dropped) == (1, 1)
+
+
+def test_a_replayed_row_without_its_id_is_refused():
+    with pytest.raises(RowsDoNotFitError, match="Keep that column"):
+        _sift(_batch([1, 2], [None, None], __streaming_sink_row_id=pa.array(["A-1", None])))
 
 
 def test_what_is_aborted_leaves_no_file():

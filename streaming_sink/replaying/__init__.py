@@ -1,0 +1,1 @@
+"""Replays: quarantined rows are repaired and written into their table, exactly once."""

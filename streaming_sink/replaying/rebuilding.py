@@ -1,0 +1,177 @@
+"""Rebuilds rows from the quarantine's JSON: with the types that they had, chosen and repaired by SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from pyiceberg import types as iceberg
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql import types as spark
+
+from planners.suggestions import unknown_name
+from streaming_sink.table.conversions import spark_type
+from streaming_sink.tasks.batches import RESERVED_PREFIX
+from streaming_sink.tasks.failures import REPLAYED
+
+Fix = Callable[[DataFrame], DataFrame]
+
+_READ_ALL_OR_FAIL = {"mode": "FAILFAST", "columnNameOfCorruptRecord": RESERVED_PREFIX + "corrupt"}
+"""By default `from_json` makes nulls of what it cannot read, and takes a column of that name for its own."""
+
+
+def rebuilt(waiting: DataFrame, schema: str, table: iceberg.StructType) -> DataFrame:
+    """Return the waiting rows of one schema; `row` is a struct of the values that came.
+
+    What the quarantine holds by a detour has the table's form again: a map with keys that are no strings, and
+    text that is not valid UTF-8.
+    """
+    of_schema = waiting.where(sf.col("schema") == schema)
+    rows = of_schema.withColumn("row", sf.from_json("row", schema, _READ_ALL_OR_FAIL))
+    kind = rows.schema["row"].dataType
+    return rows.withColumn("row", _whole(sf.col("row"), kind, table))
+
+
+def _restored(value: Column, kind: spark.DataType, table: iceberg.IcebergType | None) -> Column | None:
+    """Return a value in the table's form, or None where it has that already."""
+    if isinstance(kind, spark.BinaryType) and isinstance(table, iceberg.StringType):
+        return value.cast("string")
+    if isinstance(kind, spark.StructType) and isinstance(table, iceberg.StructType):
+        types = {field.name: field.field_type for field in table.fields}
+        parts = {
+            field.name: _restored(value.getField(field.name), field.dataType, types.get(field.name))
+            for field in kind.fields
+        }
+        if not any(part is not None for part in parts.values()):
+            return None
+        whole = [(value.getField(name) if part is None else part).alias(name) for name, part in parts.items()]
+        return sf.when(value.isNotNull(), sf.struct(*whole))
+    if isinstance(kind, spark.ArrayType) and isinstance(table, iceberg.MapType):
+        entry = kind.elementType
+        if not (isinstance(entry, spark.StructType) and entry.names == ["key", "value"]):
+            return None
+        entries = _restored_elements(value, entry, _entry_of(table))
+        return sf.map_from_entries(value if entries is None else entries)
+    if isinstance(kind, spark.ArrayType) and isinstance(table, iceberg.ListType):
+        return _restored_elements(value, kind.elementType, table.element_type)
+    if isinstance(kind, spark.MapType) and isinstance(table, iceberg.MapType):
+        inside = kind.valueType
+        if _restored(sf.lit(None), inside, table.value_type) is None:
+            return None
+        return sf.transform_values(value, lambda _, each: _whole(each, inside, table.value_type))
+    return None
+
+
+def _restored_elements(value: Column, kind: spark.DataType, table: iceberg.IcebergType) -> Column | None:
+    if _restored(sf.lit(None), kind, table) is None:
+        return None
+    return sf.transform(value, lambda each: _whole(each, kind, table))
+
+
+def _whole(value: Column, kind: spark.DataType, table: iceberg.IcebergType) -> Column:
+    restored = _restored(value, kind, table)
+    return value if restored is None else restored
+
+
+def _entry_of(table: iceberg.MapType) -> iceberg.StructType:
+    return iceberg.StructType(
+        iceberg.NestedField(table.key_id, "key", table.key_type, required=True),
+        iceberg.NestedField(table.value_id, "value", table.value_type, required=False),
+    )
+
+
+def row_fields(rows: DataFrame) -> list[str]:
+    """Return the names of the columns that rebuilt rows had."""
+    kind = rows.schema["row"].dataType
+    assert isinstance(kind, spark.StructType)
+    return kind.names
+
+
+def chosen(rows: DataFrame, where: str | None, elsewhere: Collection[str]) -> DataFrame:
+    """Return the rebuilt rows that meet a condition, as they came, with the column `REPLAYED`.
+
+    The condition sees the quarantine's columns, and the row's own by their names; one that is called as a
+    column of the quarantine is `row.name`. Fields that only rows of other schemas have (`elsewhere`) are
+    null. ValueError for what is no condition.
+    """
+    if where is not None:
+        names = row_fields(rows)
+        taken = {name.lower() for name in rows.columns}
+        own = [sf.col("row").getField(name).alias(name) for name in names if name.lower() not in taken]
+        taken |= {name.lower() for name in names}
+        others = [sf.lit(None).alias(name) for name in elsewhere if name.lower() not in taken]
+        seen = rows.select("*", *own, *others)
+        try:
+            rows = seen.where(sf.expr(where))
+            _ = rows.schema
+        except PySparkException as error:
+            raise ValueError(
+                "where must be an SQL condition over the quarantine's columns"
+                f" ({', '.join(rows.columns)}) and the row's own ({', '.join(names)}): {where}: {_why(error)}"
+            ) from error
+    return rows.select(sf.col("row_id").alias(REPLAYED), sf.col("row.*"))
+
+
+def assigned(
+    rows: DataFrame, values: Mapping[str, str], elsewhere: Collection[str], table: iceberg.StructType
+) -> DataFrame:
+    """Return rows with columns set to SQL expressions, all over the row as it came. A column that the rows
+    lack is added where the table has it. ValueError for what is no expression.
+    """
+    columns = {field.name: field.field_type for field in table.fields}
+    have = [name for name in rows.columns if name != REPLAYED]
+    wanted = {name: text for name, text in values.items() if name in have or name in columns}
+    lower = {name.lower() for name in have}
+    seen = rows.select("*", *(sf.lit(None).alias(name) for name in elsewhere if name.lower() not in lower))
+    new = {name: _value(seen, name, text) for name, text in wanted.items()}
+    for name, value in new.items():
+        if isinstance(seen.select(value).schema.fields[0].dataType, spark.NullType):
+            kind = rows.schema[name].dataType if name in have else spark_type(columns[name])
+            new[name] = value.cast(kind)
+    kept = [new.get(name, sf.col(_quoted(name))).alias(name) for name in rows.columns]
+    added = [value.alias(name) for name, value in new.items() if name not in rows.columns]
+    return seen.select(*kept, *added)
+
+
+def _value(rows: DataFrame, name: str, text: str) -> Column:
+    try:
+        # In a `when` beside a column, since an aggregate and a generator are no values of a row.
+        first = sf.col(_quoted(rows.columns[0]))
+        _ = rows.select(first, sf.when(sf.lit(True), sf.expr(text))).schema
+    except PySparkException as error:
+        raise ValueError(
+            f"set must be SQL expressions over the row's columns ({', '.join(rows.columns)}):"
+            f" {name} = {text}: {_why(error)}"
+        ) from error
+    return sf.expr(text)
+
+
+def check_columns(values: Mapping[str, str], known: Collection[str]) -> None:
+    """Raise ValueError for an assignment to a column that neither a row nor the table has."""
+    for name in values:
+        if name not in known:
+            raise unknown_name("column", name, sorted(known))
+
+
+def fixed(rows: DataFrame, fix: Fix) -> DataFrame:
+    """Return what `fix` made of rows. TypeError or ValueError where it lost the column `REPLAYED`."""
+    repaired = fix(rows)
+    if not isinstance(repaired, DataFrame):
+        raise TypeError(f"fix must return a DataFrame, not {repaired!r}")
+    if REPLAYED not in repaired.columns:
+        raise ValueError(
+            f"fix must keep the column {REPLAYED} as it is: it says which quarantined row each row was, so"
+            f" that none is replayed twice; fix has returned {', '.join(repaired.columns)}"
+        )
+    if not isinstance(repaired.schema[REPLAYED].dataType, spark.StringType):
+        raise ValueError(f"fix must keep the column {REPLAYED} as it is, text")
+    return repaired
+
+
+def _why(error: PySparkException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,138 @@
+"""`replay`: repairs quarantined rows and writes them into their table, exactly once (R16, R24).
+
+A replay is a batch of an application of its own, whose commit to the table names the marks of its rows, as
+that of any batch names its quarantined rows. The order is the rule::
+
+    deliver  what the table's commits have named: the marks of the replays up to number n - 1 are complete
+    number   n follows the last replay that this very head of the table has committed
+    read     the quarantined rows without a mark
+    commit   as batch n: of two replays that have read the same rows, one has this number
+
+A process that is killed after its commit has named its marks, and the next replay delivers them first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace as replaced
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streaming_sink.batch.report import BatchReport
+from streaming_sink.options import SinkOptions, sink_options
+from streaming_sink.replaying.rebuilding import (
+    Fix,
+    assigned,
+    check_columns,
+    chosen,
+    fixed,
+    rebuilt,
+    row_fields,
+)
+from streaming_sink.replaying.waiting import waiting_rows
+from streaming_sink.sink import IcebergSink
+from streaming_sink.table.quarantine import open_quarantine
+from timeline.errors import CheckpointRegressionError, CommitConflictError, FencedError
+from timeline.outbox import deliver_all
+from timeline.table import Table, open_table
+
+_LOG = logging.getLogger("streaming_sink")
+_OWN = ("app_id", "takeover_from")
+
+
+def replay(
+    spark: SparkSession,
+    location: str,
+    *,
+    where: str | None = None,
+    fix: Fix | None = None,
+    set: Mapping[str, str] | None = None,  # noqa: A002 - as in SQL
+    quarantine: str | None = None,
+    **options: Any,
+) -> list[BatchReport]:
+    """Write quarantined rows of the table at `location` into it, each exactly once, and return the
+    report of each commit; [] where no row waits. A row is marked in the quarantine as replayed by the
+    commit that writes it: no call takes it again, not one at the same time, nor one after a crash.
+
+    `where` chooses rows by an SQL condition over the quarantine's columns and the row's own. `set` maps
+    columns to SQL expressions over the row. `fix` is given the rows of one schema as a DataFrame, and returns
+    those to write: a row that it leaves out stays in the quarantine; it must keep the column
+    `__streaming_sink_row_id`. `options` are those of `IcebergSink`: without expectations every row that fits
+    the table is written; with them a row that fails again is quarantined again, as a new row.
+
+    Rows of one schema are one commit. Arguments are checked before the first is written; where the sink
+    refuses the rows of a schema, those of the schemas before it are in the table.
+
+    Raises TableNotFoundError where there is no table or no quarantine; ValueError or TypeError for `where`,
+    `set`, `fix` and options that cannot be used; CommitConflictError where another replay has committed
+    since this one began (call again); and as `IcebergSink`.
+    """
+    for name in _OWN:
+        if name in options:
+            raise TypeError(f"a replay is an application of its own; leave out {name}")
+    chosen_options = sink_options(location, options)
+    main = open_table(location, chosen_options.storage_options)
+    second = open_quarantine(location, quarantine, chosen_options.storage_options)
+    deliver_all(main, lambda at: open_table(at, chosen_options.storage_options))
+    app_id = f"replay-{second.head.metadata.table_uuid}"
+    last = main.head.transaction(app_id)
+    number = 0 if last is None else last.batch + 1
+    second.refresh()
+    own_options = replaced(chosen_options, app_id=app_id, quarantine=second.store.location)
+    frames = _frames(spark, main, second, where, set or {}, fix)
+    reports: list[BatchReport] = []
+    try:
+        for rows in frames:
+            # A number that no commit has used is used again: one that is left out would be another replay's.
+            reports.append(_land(own_options, rows, number))
+            number += reports[-1].outcome == "committed"
+    except Exception:
+        done = sum(report.rows for report in reports)
+        if done:
+            _LOG.warning("%s: %d rows of other schemas were replayed before this error", location, done)
+        raise
+    return [report for report in reports if report.outcome == "committed"]
+
+
+def _frames(
+    spark: SparkSession,
+    main: Table,
+    second: Table,
+    where: str | None,
+    values: Mapping[str, str],
+    fix: Fix | None,
+) -> list[DataFrame]:
+    """Return the rows to write, a DataFrame for each schema."""
+    waiting = waiting_rows(spark, second, str(main.head.metadata.table_uuid))
+    table = main.head.schema.as_struct()
+    schemas = sorted(row[0] for row in waiting.select("schema").distinct().collect())
+    parsed = [rebuilt(waiting, schema, table) for schema in schemas]
+    names = sorted({name for rows in parsed for name in row_fields(rows)})
+    if parsed:
+        check_columns(values, {*names, *(field.name for field in table.fields)})
+    frames = []
+    for rows in parsed:
+        frame = assigned(chosen(rows, where, names), values, names, table)
+        frames.append(frame if fix is None else fixed(frame, fix))
+    return frames
+
+
+def _land(options: SinkOptions, rows: DataFrame, number: int) -> BatchReport:
+    """Land one batch as a sink of its own: a sink refuses a second DataFrame under one number (R16)."""
+    sink, cause = IcebergSink.of(options), None
+    try:
+        sink(rows, number)
+        report = sink.reports[-1]
+        if report.outcome != "skipped":
+            return report
+    except (CheckpointRegressionError, FencedError) as later:
+        cause = later
+    finally:
+        sink.finish()
+    raise CommitConflictError(
+        "another replay of this quarantine committed while this one ran; call it again: it takes the rows"
+        f" that still wait, and no row twice: {options.location}",
+        location=options.location,
+    ) from cause

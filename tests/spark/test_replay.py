@@ -1,0 +1,263 @@
+"""Replays on Spark: a quarantined row comes into its table once, whoever replays, and whatever is killed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyiceberg.table import StaticTable
+from pyspark.sql import functions as sf
+
+import streaming_sink.batch.quarantine as second
+import streaming_sink.replaying.replay as replaying
+from streaming_sink import IcebergSink, SchemaContract, replay
+from streaming_sink.commands.cli import main
+from streaming_sink.errors import (
+    CommitConflictError,
+    SchemaMismatchError,
+    StoreUnavailableError,
+    TableNotFoundError,
+)
+from tests.spark.streams import SMALL, head_of, metadata_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+POSITIVE = {"price >= 0": "quarantine"}
+
+
+def _land(location: str, rows: DataFrame, batch: int = 0, **given: Any) -> None:
+    given.setdefault("expectations", POSITIVE)
+    IcebergSink(location, app_id="app", sizing=SMALL, **given)(rows, batch)
+
+
+def _orders(spark: SparkSession, start: int = 0) -> DataFrame:
+    """Ten orders, of which three have a price below 0."""
+    price = sf.when(sf.col("id") % 10 < 3, -sf.col("id") - 1).otherwise(sf.col("id"))
+    return spark.range(start, start + 10).select("id", price.cast("double").alias("price"))
+
+
+def _read(location: str) -> list[dict[str, Any]]:
+    path = metadata_file(location)
+    return [] if path is None else StaticTable.from_metadata(path).scan().to_arrow().to_pylist()
+
+
+def _ids(location: str) -> Counter[int]:
+    return Counter(row["id"] for row in _read(location))
+
+
+def _waiting(location: str) -> list[int]:
+    rows = _read(location + "__quarantine")
+    marks = {row["replayed_row_id"] for row in rows}
+    return sorted(json.loads(row["row"])["id"] for row in rows if row["row"] and row["row_id"] not in marks)
+
+
+def test_rows_come_into_the_table_once_and_are_marked(spark: SparkSession, location: str) -> None:
+    _land(location, _orders(spark))
+    assert _waiting(location) == [0, 1, 2]
+    (report,) = replay(
+        spark, location, where="price < -1 AND `check` = 'price >= 0'", set={"price": "-price"}
+    )
+    assert (report.outcome, report.rows, report.quarantined) == ("committed", 2, 0)
+    assert _waiting(location) == [0]
+    assert sorted(row["price"] for row in _read(location)) == [2, 3, 3, 4, 5, 6, 7, 8, 9]
+    (rest,) = replay(spark, location)
+    assert rest.rows == 1
+    assert replay(spark, location) == []
+    assert _ids(location) == Counter(range(10))
+
+
+@pytest.mark.parametrize("moment", ["after it has read", "before it writes"])
+def test_of_two_replays_at_once_one_is_told_to_run_again(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    _land(location, _orders(spark))
+    land, read = IcebergSink.__call__, replaying.waiting_rows
+
+    def other_operator() -> None:
+        with monkeypatch.context() as inner:
+            inner.setattr(IcebergSink, "__call__", land)
+            inner.setattr(replaying, "waiting_rows", read)
+            replay(spark, location, where="id = 1")
+
+    def land_second(sink: IcebergSink, rows: DataFrame, number: int) -> None:
+        other_operator()
+        land(sink, rows, number)
+
+    def read_first(*given: Any) -> DataFrame:
+        rows = read(*given)
+        other_operator()
+        return rows
+
+    with monkeypatch.context() as racing:
+        if moment == "before it writes":
+            racing.setattr(IcebergSink, "__call__", land_second)
+        else:
+            racing.setattr(replaying, "waiting_rows", read_first)
+        with pytest.raises(CommitConflictError, match=r"another replay.*call it again"):
+            replay(spark, location, where="id < 2")
+    assert _ids(location) == Counter([1, *range(3, 10)])
+    assert _waiting(location) == [0, 2]
+    replay(spark, location)
+    assert _ids(location) == Counter(range(10))
+
+
+def _fail_to_deliver(*_: Any) -> None:
+    raise StoreUnavailableError("as after a crash between the two commits")
+
+
+def test_marks_that_a_crash_left_undelivered_are_delivered_before_rows_are_read(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _land(location, _orders(spark))
+    with monkeypatch.context() as crash:
+        crash.setattr(second, "deliver", _fail_to_deliver)
+        with pytest.raises(StoreUnavailableError, match="between the two commits"):
+            replay(spark, location, where="id <> 1")
+    assert _waiting(location) == [0, 1, 2]
+    (report,) = replay(spark, location)
+    assert report.rows == 1
+    assert _ids(location) == Counter(range(10))
+    assert _waiting(location) == []
+
+
+def test_rows_that_fail_again_are_quarantined_again(spark: SparkSession, location: str) -> None:
+    _land(location, _orders(spark))
+    (report,) = replay(spark, location, set={"price": "price + 2"}, expectations=POSITIVE)
+    assert (report.rows, report.quarantined) == (2, 1)
+    assert _waiting(location) == [2]
+    assert _ids(location) == Counter([0, 1, *range(3, 10)])
+
+
+def test_what_a_fix_leaves_out_stays_and_what_it_makes_of_a_row_is_one_replay(
+    spark: SparkSession, location: str
+) -> None:
+    _land(location, _orders(spark))
+    twice = sf.explode(sf.expr("array(id + 100, id + 200)"))
+    replay(spark, location, fix=lambda rows: rows.where("id > 0").withColumn("id", twice))
+    assert _waiting(location) == [0]
+    assert _ids(location) == Counter([*range(3, 10), 101, 102, 201, 202])
+    with pytest.raises(ValueError, match="fix must keep the column __streaming_sink_row_id"):
+        replay(spark, location, fix=lambda rows: rows.select("id", "price"))
+    with pytest.raises(Exception, match="no __streaming_sink_row_id"):
+        replay(
+            spark,
+            location,
+            fix=lambda rows: rows.withColumn("__streaming_sink_row_id", sf.expr("string(null)")),
+        )
+    assert _waiting(location) == [0]
+
+
+def test_rows_of_several_schemas_are_a_commit_each(spark: SparkSession, location: str) -> None:
+    _land(location, _orders(spark))
+    older = _orders(spark, 10).withColumn("prize", sf.col("price"))
+    contract = SchemaContract(columns={"prize": SchemaContract(new_columns="ignore")})
+    _land(location, older.withColumn("price", sf.lit(-1.0)), 1, schema=contract)
+    _land(location, _orders(spark, 20).select("price", "id"), 2)  # a third schema, of which none is chosen
+    reports = replay(
+        spark,
+        location,
+        where="id < 20 AND price < 0 AND (prize IS NULL OR prize > 0)",
+        set={"price": "coalesce(prize, -price)"},
+        schema=contract,
+    )
+    assert sorted(report.rows for report in reports) == [3, 7]
+    prices = {row["id"]: row["price"] for row in _read(location)}
+    assert (prices[0], prices[2], prices[19]) == (1, 3, 19)
+    assert _waiting(location) == [10, 11, 12, 20, 21, 22]
+    assert replay(spark, location, where="id > 99", schema=contract) == []
+    (report,) = replay(spark, location, where="id > 19", schema=contract)
+    assert report.rows == 3
+    with pytest.raises(SchemaMismatchError, match="prize"):
+        replay(spark, location)
+
+
+def test_every_type_comes_back(spark: SparkSession, location: str) -> None:
+    row = spark.range(2).selectExpr(
+        "id",
+        "CAST(id AS int) i",
+        "CAST(id AS double) / 3 AS d",
+        "CAST(1.10 AS decimal(9, 2)) AS money",
+        "timestamp '2026-01-01 00:00:00.123456' AS t",
+        "timestamp_ntz '2026-01-01 00:00:00.123456' AS local",
+        "date '1500-02-28' AS day",
+        "X'00FF' AS raw",
+        "map(1, 'a', 2, null) AS numbered",
+        "map('k', array(map(date '2026-01-01', 1.5f))) AS deep",
+        "named_struct('a', array(named_struct('m', map(1L, true)))) AS s",
+        "CAST(null AS string) AS nothing",
+    )
+    for name in ("direct", "replayed"):
+        _land(location + name, row, expectations={"id < 0": "quarantine"} if name == "replayed" else {})
+    replay(spark, location + "replayed")
+    direct, replayed = (sorted(map(str, _read(location + name))) for name in ("direct", "replayed"))
+    assert replayed == direct
+    assert len(direct) == 2
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no SQL": ({"where": "id >"}, "where must be an SQL condition.*PARSE_SYNTAX_ERROR"),
+    "no condition": ({"where": "id + 1"}, "where must be an SQL condition.*not a boolean"),
+    "unknown in where": ({"where": "nope = 1"}, "nope.*cannot be resolved"),
+    "unknown column": ({"set": {"prise": "1"}}, "prise.*price"),
+    "no expression": ({"set": {"price": "count(*)"}}, "set must be SQL expressions.*price = count"),
+    "not a sink's": ({"expectation": {}}, "no option 'expectation'"),
+    "an app": ({"app_id": "mine"}, "leave out app_id"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_replayed_is_refused_and_nothing_is_written(
+    spark: SparkSession, location: str, case: str
+) -> None:
+    _land(location, _orders(spark))
+    given, message = BAD[case]
+    with pytest.raises((ValueError, TypeError), match=message):
+        replay(spark, location, **given)
+    assert _waiting(location) == [0, 1, 2]
+    assert _ids(location) == Counter(range(3, 10))
+
+
+def test_without_a_quarantine_there_is_nothing_to_replay(spark: SparkSession, location: str) -> None:
+    IcebergSink(location, app_id="app")(spark.range(3), 0)
+    with pytest.raises(TableNotFoundError, match=r"no quarantine.*__quarantine"):
+        replay(spark, location)
+
+
+def test_rows_of_another_table_in_a_shared_quarantine_stay(spark: SparkSession, location: str) -> None:
+    _land(location, _orders(spark))
+    _land(location + "2", _orders(spark, 10), quarantine=location + "__quarantine")
+    replay(spark, location + "2", quarantine=location + "__quarantine")
+    assert _ids(location + "2") == Counter(range(10, 20))
+    assert _waiting(location) == [0, 1, 2]
+
+
+def test_the_command_says_what_it_did(
+    spark: SparkSession, location: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _land(location, _orders(spark).withColumn("more", sf.lit(1)), expectations=POSITIVE)
+    words = [
+        "replay",
+        location,
+        "--where",
+        "id < 2",
+        "--set",
+        "price = price + 1.5D",
+        "--expect",
+        "price >= 0",
+    ]
+    assert main(words) == 1
+    version = head_of(location).number
+    assert capsys.readouterr() == (
+        f"1 row replayed, 1 quarantined again; version {version}\n",
+        "starting Spark\n",
+    )
+    assert main(["replay", location, "--where", "true", "--drop", "more", "--json"]) == 0
+    (said,) = json.loads(capsys.readouterr().out)
+    assert (said["outcome"], said["rows"]) == ("committed", 2)
+    assert main(["replay", location, "--where", "true"]) == 0
+    assert capsys.readouterr().out == "nothing to replay\n"
