@@ -12,6 +12,7 @@ from pyspark.sql import types as spark
 
 from planners.suggestions import unknown_name
 from streaming_sink.table.conversions import spark_type
+from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 from streaming_sink.tasks.failures import REPLAYED
 
@@ -129,7 +130,7 @@ def assigned(
         if isinstance(seen.select(value).schema.fields[0].dataType, spark.NullType):
             kind = rows.schema[name].dataType if name in have else spark_type(columns[name])
             new[name] = value.cast(kind)
-    kept = [new.get(name, sf.col(_quoted(name))).alias(name) for name in rows.columns]
+    kept = [new.get(name, sf.col(quoted(name))).alias(name) for name in rows.columns]
     added = [value.alias(name) for name, value in new.items() if name not in rows.columns]
     return seen.select(*kept, *added)
 
@@ -137,7 +138,7 @@ def assigned(
 def _value(rows: DataFrame, name: str, text: str) -> Column:
     try:
         # In a `when` beside a column, since an aggregate and a generator are no values of a row.
-        first = sf.col(_quoted(rows.columns[0]))
+        first = sf.col(quoted(rows.columns[0]))
         _ = rows.select(first, sf.when(sf.lit(True), sf.expr(text))).schema
     except PySparkException as error:
         raise ValueError(
@@ -171,7 +172,3 @@ def fixed(rows: DataFrame, fix: Fix) -> DataFrame:
 
 def _why(error: PySparkException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -133,6 +133,18 @@ def test_rows_that_fail_again_are_quarantined_again(spark: SparkSession, locatio
     assert _ids(location) == Counter([0, 1, *range(3, 10)])
 
 
+def test_a_column_that_the_rows_lack_is_null_to_an_expectation(spark: SparkSession, location: str) -> None:
+    _land(location, _orders(spark))
+    newer = _orders(spark, 10).withColumn("more", sf.lit(1))
+    _land(location, newer, 1, schema=SchemaContract.evolving())
+    (report,) = replay(
+        spark, location, where="id < 3", expectations={"more IS NOT NULL OR id < 2": "quarantine"}
+    )
+    assert (report.rows, report.quarantined) == (2, 1)
+    assert _waiting(location) == [2, 10, 11, 12]
+    assert _ids(location) == Counter([0, 1, *range(3, 10), *range(13, 20)])
+
+
 def test_what_a_fix_leaves_out_stays_and_what_it_makes_of_a_row_is_one_replay(
     spark: SparkSession, location: str
 ) -> None:
