@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
-from pyspark.sql import types as spark
 
 from streaming_sink.batch.quarantine import Quarantine
 from streaming_sink.batch.target import Target
 from streaming_sink.batch.writer import WriteResult
-from streaming_sink.table.checks import RowCheck, RowRules, came_schema, with_nulls
-from streaming_sink.table.expectations import absent_columns, expectation_checks
-from streaming_sink.table.fitting import Misfit, Path
+from streaming_sink.table.checks import RowRules, as_written, came_schema
+from streaming_sink.table.expectations import absent_columns, check_conditions, expectation_checks
+from streaming_sink.table.fitting import Misfit, Path, fit_batch
 from streaming_sink.table.quarantine import RowsRefusedError
 from streaming_sink.table.rules import rules_of
 from streaming_sink.tasks.failures import ACTIONS, REFUSE, REPLAYED
@@ -32,41 +31,44 @@ _COMMONEST = 3
 
 
 class RulesOfBatches:
-    """The rules of a sink for its batches. Conditions are analysed, and rules made, once for all batches of
+    """The rules of a sink for its batches. They are made, and conditions analysed, once for all batches of
     the same columns that fit the same table in the same way.
     """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._checked: object = None
-        self._checks: tuple[RowCheck, ...] = ()
         self._known: object = None
         self._rules = RowRules()
 
-    def check(self, batch: DataFrame, table: Schema) -> Mapping[str, spark.DataType]:
-        """Return the columns of the table that this batch lacks, as the expectations may name them: as nulls.
-        ValueError for an expectation that the columns do not allow.
+    def check(self, batch: DataFrame, table: Schema) -> None:
+        """Raise ValueError for an expectation that the columns do not allow, and SchemaMismatchError for a
+        batch that the contract refuses.
         """
-        if not self._options.expectations:
-            return {}
-        absent = absent_columns(table, batch.schema)
-        if (batch.schema, absent) != self._checked:
-            self._checks = expectation_checks(with_nulls(batch, absent), self._options.expectations)
-            self._checked = batch.schema, absent
-        return absent
+        if self._options.expectations:
+            fit = fit_batch(table, came_schema(batch), self._options.schema)
+            self.of(batch, table, fit.misfits)
 
     def of(self, batch: DataFrame, table: Schema, misfits: Mapping[Path, Misfit]) -> RowRules:
         """Return the rules for a batch: expectations, and what becomes of values that do not fit the table.
-        Raises as `check`.
+
+        An expectation is over the values that are written, and over nulls where the batch lacks a column of
+        the table. ValueError for one that the columns do not allow.
         """
-        absent = self.check(batch, table)
+        expectations = self._options.expectations
+        absent = absent_columns(table, batch.schema) if expectations else {}
         if (batch.schema, absent, misfits) != self._known:
             fitting = rules_of(came_schema(batch), misfits)
             mismatch = self._options.schema.mismatch
-            unfit = mismatch if mismatch in ACTIONS else REFUSE
-            checks = (*self._checks, *fitting.checks)
-            self._rules = RowRules(checks, fitting.written, absent, unfit, REPLAYED in batch.columns)
-            self._known = batch.schema, absent, misfits
+            rules = RowRules(
+                (*expectation_checks(expectations), *fitting.checks),
+                fitting.written,
+                absent,
+                mismatch if mismatch in ACTIONS else REFUSE,
+                REPLAYED in batch.columns,
+            )
+            if expectations:
+                check_conditions(as_written(batch, rules), expectations)
+            self._rules, self._known = rules, (batch.schema, absent, misfits)
         return self._rules
 
 

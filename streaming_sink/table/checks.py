@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -29,12 +29,15 @@ class RowCheck:
     name: str
     """What reports and the quarantine call it: an expectation's own text, for example."""
     fails: Column
-    """True where a row fails; false and null where it passes. Over the columns of the batch as it came."""
+    """True where a row fails; false and null where it passes."""
     action: str
     """One of `ACTIONS`. "refuse" refuses the whole batch; a row that fails several checks is quarantined if
     one of them says so, else dropped."""
     column: str | None = None
     """The column at fault, where it is one."""
+    of_written: bool = False
+    """Whether `fails` is over the values that are written to the table, which are null where a value that
+    came does not convert; else over the batch as it came."""
 
     def __post_init__(self) -> None:
         if self.action not in ACTIONS:
@@ -60,18 +63,22 @@ class RowRules:
     """Whether the rows come from the quarantine, which is to mark them as replayed (column `REPLAYED`)."""
 
     @cached_property
-    def failed(self) -> Column | None:
-        """The numbers of the checks that a row fails, as text, each check computed once; None without checks.
+    def unfit_values(self) -> Column | None:
+        """The numbers of the checks of values as they came that a row fails, as text; None without such."""
+        return _numbers(each for each in enumerate(self.checks) if not each[1].of_written)
+
+    @cached_property
+    def failed(self) -> Column:
+        """The numbers of all checks that a row fails, as text, each check computed once, over `as_written`.
         It serves every batch: to make it takes as long as Spark's analysis of it.
 
         Not as an array: Spark takes half a second to pass 50,000 null arrays to Python.
         """
-        if not self.checks:
-            return None
-        numbers = [
-            sf.when(check.fails, sf.lit(f"{n},")).otherwise(sf.lit("")) for n, check in enumerate(self.checks)
-        ]
-        return sf.nullif(sf.concat(*numbers), sf.lit(""))
+        unmet = _numbers(each for each in enumerate(self.checks) if each[1].of_written)
+        verdicts = [] if unmet is None else [unmet]
+        if self.unfit_values is not None:
+            verdicts.append(sf.col(FAILED))
+        return sf.nullif(sf.concat(*verdicts), sf.lit(""))
 
     @property
     def quarantine(self) -> bool:
@@ -91,22 +98,48 @@ def came_schema(batch: DataFrame) -> spark.StructType:
 
 
 def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:
-    """Return the rows to write, in one projection; where there are checks, with a column `FAILED` more, and
-    with a column `AS_IT_CAME` where columns are written otherwise and a row may be set aside.
+    """Return the rows to write; where there are checks, with a column `FAILED` more, the numbers of the
+    checks that a row fails, and with a column `AS_IT_CAME` where columns are written otherwise and a row may
+    be set aside.
     """
     if not rules.checks and not rules.written:
         return batch
-    kept: list[ColumnOrName] = ["*"]
-    if rules.written or rules.absent:
-        kept = [rules.written.get(name, sf.col(quoted(name))).alias(name) for name in batch.columns]
-    added = [column.alias(name) for name, column in rules.written.items() if name not in batch.columns]
+    rows = as_written(batch, rules)
+    if not rules.checks:
+        return rows
+    made = (*rules.absent, AS_IT_CAME, FAILED)
+    kept: list[ColumnOrName] = [sf.col(quoted(name)) for name in rows.columns if name not in made]
+    if AS_IT_CAME in rows.columns:
+        came = sf.col(AS_IT_CAME)
+        # A task may quarantine any row for a value that it cannot write, whichever it is.
+        kept.append(
+            came if rules.unfit == QUARANTINE else sf.when(rules.failed.isNotNull(), came).alias(AS_IT_CAME)
+        )
+    return rows.select(*kept, rules.failed.alias(FAILED))
+
+
+def as_written(batch: DataFrame, rules: RowRules) -> DataFrame:
+    """Return the columns that checks of written values are over: each with the values that are written, those
+    that the batch lacks with nulls, and as `apply_rules` needs them `FAILED` and `AS_IT_CAME`.
+    """
+    rows = with_nulls(batch, rules.absent)
+    if not rules.written and rules.unfit_values is None:
+        return rows
+    columns: list[ColumnOrName] = [
+        rules.written.get(name, sf.col(quoted(name))).alias(name) for name in rows.columns
+    ]
+    columns += [value.alias(name) for name, value in rules.written.items() if name not in rows.columns]
     came = [sf.col(quoted(name)) for name in batch.columns if name in rules.written]
-    carried = [] if rules.failed is None else [rules.failed.alias(FAILED)]
-    if came and rules.unfit == QUARANTINE:  # a task may quarantine any row, whichever it is
-        carried.append(sf.struct(*came).alias(AS_IT_CAME))
-    elif came and rules.failed is not None:
-        carried.append(sf.when(rules.failed.isNotNull(), sf.struct(*came)).alias(AS_IT_CAME))
-    return with_nulls(batch, rules.absent).select(*kept, *added, *carried)
+    if came and rules.checks:
+        columns.append(sf.struct(*came).alias(AS_IT_CAME))
+    if rules.unfit_values is not None:
+        columns.append(rules.unfit_values.alias(FAILED))
+    return rows.select(*columns)
+
+
+def _numbers(checks: Iterable[tuple[int, RowCheck]]) -> Column | None:
+    texts = [sf.when(check.fails, sf.lit(f"{n},")).otherwise(sf.lit("")) for n, check in checks]
+    return sf.concat(*texts) if texts else None
 
 
 def with_nulls(batch: DataFrame, absent: Mapping[str, spark.DataType]) -> DataFrame:

@@ -4,7 +4,7 @@ does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyiceberg.schema import Schema
 from pyspark.errors import PySparkException
@@ -24,30 +24,37 @@ def absent_columns(table: Schema, batch: spark.StructType) -> Mapping[str, spark
     return {field.name: spark_type(field.field_type) for field in absent}
 
 
-def expectation_checks(batch: DataFrame, expectations: Mapping[str, str]) -> tuple[RowCheck, ...]:
-    """Return a check for each expectation: a row fails where the condition is false, and passes where it is
-    true or null. Analyses the conditions, and runs no job.
+def expectation_checks(expectations: Mapping[str, str]) -> tuple[RowCheck, ...]:
+    """Return a check for each expectation: a row fails where the condition is false of the values that are
+    written, and passes where it is true or null.
+    """
+    return tuple(
+        RowCheck(text, ~sf.expr(text), action, of_written=True) for text, action in expectations.items()
+    )
+
+
+def check_conditions(rows: DataFrame, expectations: Iterable[str]) -> None:
+    """Analyse the conditions over rows as they are written; run no job.
 
     Raises ValueError for a condition that is no SQL, names an unknown column or is not true or false of one
     row.
     """
     for text in expectations:
-        _check_condition(batch, text)
-    return tuple(RowCheck(text, ~sf.expr(text), action) for text, action in expectations.items())
+        _check_condition(rows, text)
 
 
-def _check_condition(batch: DataFrame, text: str) -> None:
+def _check_condition(rows: DataFrame, text: str) -> None:
     try:
-        kind = batch.select(sf.expr(text)).schema.fields[0].dataType
+        kind = rows.select(sf.expr(text)).schema.fields[0].dataType
         if isinstance(kind, spark.BooleanType):
             # Spark counts what is a function of the row alone: no aggregate, window, generator or `rand()`.
-            _ = batch.select(sf.count_if(sf.expr(text))).schema
+            _ = rows.select(sf.count_if(sf.expr(text))).schema
     except PySparkException as error:
         why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ValueError(
             "an expectation is not an SQL condition of one row, the same whenever it is computed, over the"
             " columns of the batch"
-            f" ({', '.join(batch.columns)}): {text}: {why}"
+            f" ({', '.join(rows.columns)}): {text}: {why}"
         ) from error
     if not isinstance(kind, spark.BooleanType):
         raise ValueError(

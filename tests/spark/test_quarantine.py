@@ -97,7 +97,7 @@ def test_rules_are_made_once_for_batches_of_the_same_columns(spark: SparkSession
     rules, schema = RulesOfBatches(sink.options), head_of(location).schema
     first, second_batch = _rows(spark, 10, 10), _rows(spark, 20, 10)
     made = rules.of(first, schema, {})
-    assert rules.check(second_batch, schema) == {}
+    rules.check(second_batch, schema)
     assert rules.of(second_batch, schema, {}) is made
     assert rules.of(second_batch.drop("l"), schema, {}) is not made
 
@@ -310,3 +310,55 @@ def test_a_column_that_a_batch_lacks_is_null_to_an_expectation(spark: SparkSessi
     assert _ids(location) == Counter([0, 2])
     assert _set_aside(location) == Counter([1])
     assert (sink.reports[1].quarantined, sink.reports[1].dropped) == (0, 1)
+
+
+def test_an_expectation_judges_the_values_that_are_written(spark: SparkSession, location: str) -> None:
+    """One value of another type makes a column of parsed JSON text: the condition is not one of text."""
+    contract = SchemaContract(mismatch="quarantine")
+    given: dict[str, Any] = {"expectations": {"price >= 0 AND l[0] > 0": "quarantine"}, "schema": contract}
+    _sink(location, **given)(spark.sql("SELECT 1L id, 2.5D price, array(1) l"), 0)
+    texts = (
+        "VALUES (2, '5.5', array('2')), (3, 'ask', array('3')), (4, '-1', array('4')), (5, null, array('x'))"
+    )
+    sink = _sink(location, **given)
+    sink(spark.sql(f"SELECT CAST(id AS LONG) id, price, l FROM {texts} AS t(id, price, l)"), 1)
+    assert [
+        (row["id"], row["price"], row["l"]) for row in sorted(_read(location), key=lambda it: it["id"])
+    ] == [
+        (1, 2.5, [1]),
+        (2, 5.5, [2]),
+    ]
+    aside = {json.loads(row["row"])["id"]: row for row in _read(location + "__quarantine")}
+    assert {number: row["check"] for number, row in aside.items()} == {
+        3: "price fits double",
+        4: "price >= 0 AND l[0] > 0",
+        5: "l.element fits int",
+    }
+    assert json.loads(aside[4]["row"]) == {"id": 4, "price": "-1", "l": ["4"]}
+
+
+def test_a_rescued_value_is_null_to_an_expectation(spark: SparkSession, location: str) -> None:
+    contract = SchemaContract(mismatch="rescue")
+    _sink(location, schema=contract, expectations={})(spark.sql("SELECT 1L id, 2.5D price"), 0)
+    sink = _sink(location, schema=contract, expectations={"price IS NOT NULL OR id = 3": "drop"})
+    sink(
+        spark.sql(
+            "SELECT CAST(id AS LONG) id, price FROM VALUES (2, 'ask'), (3, 'ask'), (4, '4') AS t(id, price)"
+        ),
+        1,
+    )
+    assert {row["id"]: row.get("_rescued") for row in _read(location)} == {
+        1: None,
+        3: '{"price":"ask"}',
+        4: None,
+    }
+    assert sink.reports[-1].dropped == 1
+
+
+def test_a_condition_is_analysed_over_the_tables_types(spark: SparkSession, location: str) -> None:
+    contract = SchemaContract(mismatch="quarantine")
+    given: dict[str, Any] = {"expectations": {"upper(p) = 'P'": "quarantine", "size(l) > 0": "quarantine"}}
+    _sink(location, schema=contract, **given)(spark.sql("SELECT 1L id, 'p' p, array(1) l"), 0)
+    _sink(location, schema=contract, **given)(spark.sql("SELECT 2L id, 'p' p, '[1]' l"), 1)
+    assert sorted(_ids(location)) == [1]
+    assert [row["check"] for row in _read(location + "__quarantine")] == ["l fits list<int>"]
