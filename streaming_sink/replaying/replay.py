@@ -33,6 +33,7 @@ from streaming_sink.replaying.rebuilding import (
 )
 from streaming_sink.replaying.waiting import waiting_rows
 from streaming_sink.sink import IcebergSink
+from streaming_sink.table.contract import SchemaContract
 from streaming_sink.table.quarantine import open_quarantine
 from timeline.errors import CheckpointRegressionError, CommitConflictError, FencedError
 from timeline.outbox import deliver_all
@@ -59,8 +60,9 @@ def replay(
     `where` chooses rows by an SQL condition over the quarantine's columns and the row's own. `set` maps
     columns to SQL expressions over the row. `fix` is given the rows of one schema as a DataFrame, and returns
     those to write: a row that it leaves out stays in the quarantine; it must keep the column
-    `__streaming_sink_row_id`. `options` are those of `IcebergSink`: without expectations every row that fits
-    the table is written; with them a row that fails again is quarantined again, as a new row.
+    `__streaming_sink_row_id`. `options` are those of `IcebergSink`. Without expectations every row that fits
+    the table is written. A row that does not fit, and with expectations one that fails again, is quarantined
+    again, as a new row; `schema` is `SchemaContract(mismatch="quarantine")` unless given.
 
     Rows of one schema are one commit. Arguments are checked before the first is written; where the sink
     refuses the rows of a schema, those of the schemas before it are in the table.
@@ -72,7 +74,8 @@ def replay(
     for name in _OWN:
         if name in options:
             raise TypeError(f"a replay is an application of its own; leave out {name}")
-    chosen_options = sink_options(location, options)
+    contract = SchemaContract(mismatch="quarantine")
+    chosen_options = sink_options(location, {"schema": contract, **options})
     main = open_table(location, chosen_options.storage_options)
     second = open_quarantine(location, quarantine, chosen_options.storage_options)
     deliver_all(main, lambda at: open_table(at, chosen_options.storage_options))

@@ -16,8 +16,8 @@ PUBLIC = {"streaming_sink"}
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def test_there_is_a_quickstart_and_one_on_file_sizes() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["01_quickstart", "02_file_sizes"]
+def test_which_notebooks_there_are() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["01_quickstart", "02_file_sizes", "03_changing_stream"]
 
 
 @each_notebook
@@ -52,6 +52,16 @@ def test_the_notebook_on_file_sizes_runs_and_no_table_loses_a_row(
 ) -> None:
     said = _run("02_file_sizes", monkeypatch, tmp_path)
     assert said.count("336,776 rows") == 3
+
+
+@pytest.mark.notebook
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_notebook_on_a_changing_stream_runs_and_counts_every_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = _run("03_changing_stream", monkeypatch, tmp_path)
+    assert said == "11,978 rows in the table and 22 in the quarantine, of 12,000 lines\n"
 
 
 def _run(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 
 import streaming_sink.batch.quarantine as second
 import streaming_sink.replaying.replay as replaying
-from streaming_sink import IcebergSink, SchemaContract, replay
+from streaming_sink import IcebergSink, SchemaContract, parse_json, replay
 from streaming_sink.commands.cli import main
 from streaming_sink.errors import (
     CommitConflictError,
@@ -143,6 +143,30 @@ def test_a_column_that_the_rows_lack_is_null_to_an_expectation(spark: SparkSessi
     assert (report.rows, report.quarantined) == (2, 1)
     assert _waiting(location) == [2, 10, 11, 12]
     assert _ids(location) == Counter([0, 1, *range(3, 10), *range(13, 20)])
+
+
+def test_rows_of_parsed_json_are_repaired_and_replayed(spark: SparkSession, location: str) -> None:
+    lines = ['{"id": 1, "price": -2.5}', '{"id": 2, "price": "ask"}', '{"id": 3, "price": 3.5', '{"id": 4}']
+    contract = SchemaContract(mismatch="quarantine")
+    for number, texts in enumerate((['{"id": 0, "price": 0.5}'], lines)):
+        sink = IcebergSink(location, app_id="app", sizing=SMALL, schema=contract, expectations=POSITIVE)
+        batch = spark.createDataFrame([(text,) for text in texts], "value string")
+        with parse_json(batch, "value", sink) as parsed:
+            sink(parsed.rows, number)
+    assert _ids(location) == Counter([0, 4])
+    (report,) = replay(spark, location)  # what does not fit is quarantined again
+    assert (report.rows, report.quarantined) == (1, 2)
+    unparsed = "__streaming_sink_unparsed"
+    number = f"CAST(regexp_extract({unparsed}.value, '\"id\": ([0-9]+)', 1) AS LONG)"
+    (report,) = replay(
+        spark,
+        location,
+        where=f"{unparsed}.value LIKE '%3.5%'",
+        set={"id": number, "price": "'3.5'", unparsed: "NULL"},
+    )
+    assert (report.rows, report.quarantined) == (1, 0)
+    assert {row["id"]: row["price"] for row in _read(location)} == {0: 0.5, 1: -2.5, 3: 3.5, 4: None}
+    assert _waiting(location) == [2]
 
 
 def test_what_a_fix_leaves_out_stays_and_what_it_makes_of_a_row_is_one_replay(
