@@ -7,6 +7,7 @@ from typing import Any
 
 from planners.suggestions import nearest_name
 from streaming_sink.tasks.failures import ACTIONS
+from timeline.stores.local import LocalStore
 
 
 def check_expectations(given: Any) -> Mapping[str, str]:
@@ -38,6 +39,12 @@ def default_quarantine(location: str) -> str:
     return location.rstrip("/") + "__quarantine"
 
 
+def _folder(location: str) -> str:
+    """Return a location with "/" at its end; a local one by its absolute path, however it is spelled."""
+    local = "://" not in location or location.startswith("file:")
+    return (LocalStore(location).location if local else location.rstrip("/")) + "/"
+
+
 def check_quarantine(location: str, quarantine: Any, max_quarantined: Any, quarantines: bool) -> None:
     """Raise TypeError or ValueError for options that quarantine nowhere, or nothing."""
     for name, value in (("quarantine", quarantine), ("max_quarantined", max_quarantined)):
@@ -50,7 +57,7 @@ def check_quarantine(location: str, quarantine: Any, max_quarantined: Any, quara
     if quarantine is not None:
         if not isinstance(quarantine, str) or not quarantine.strip():
             raise TypeError(f"quarantine must be the location of a table of its own, not {quarantine!r}")
-        one, other = (each.rstrip("/") + "/" for each in (location, quarantine))
+        one, other = (_folder(each) for each in (location, quarantine))
         if one.startswith(other) or other.startswith(one):
             raise ValueError(
                 "quarantine must be the location of a table of its own, not the sink's table, and neither"

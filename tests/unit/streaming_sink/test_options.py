@@ -108,6 +108,11 @@ def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
             "neither folder inside of the other",
         ),
         (
+            {"expectations": {"a > 0": "quarantine"}, "quarantine": "file:///lake/events/bad"},
+            ValueError,
+            "neither folder inside of the other",
+        ),
+        (
             {"expectations": {"a > 0": "quarantine"}, "max_quarantined": 1.5},
             ValueError,
             "a share from 0.0 to 1.0 as a float, not 1.5",
