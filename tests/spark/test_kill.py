@@ -6,14 +6,7 @@ STREAMING_SINK_KILLS=30 kills more often; STREAMING_SINK_KILL_SEED replays anoth
 from __future__ import annotations
 
 import os
-import queue
 import random
-import signal
-import subprocess
-import sys
-import threading
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -21,11 +14,11 @@ import duckdb_extension_avro
 import duckdb_extension_iceberg
 import pytest
 
+from tests.spark.children import Child, version_of
 from tests.spark.streams import add_files, ids_of, metadata_file, source_ids
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("STREAMING_SINK_KILLS", "5"))
 SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
 FILES = 10 + 4 * KILLS
@@ -62,60 +55,9 @@ else:
 """
 
 
-class _Child:
-    """A streaming process with a JVM and workers of its own. It ends with its test, however that ends."""
-
-    def __init__(self, folder, location, errors, app_id="app", freezes_before=-1, dies_after=-1):
-        arguments = [folder / "source", location, folder / "checkpoint", app_id, freezes_before, dies_after]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            start_new_session=True,
-        )
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self):
-        for line in self._process.stdout:
-            self._lines.put(line.strip())
-        self._lines.put("ENDED")
-
-    def says(self, word, seconds=400):
-        """Wait for a line that begins with the word, and return it."""
-        give_up_at = time.monotonic() + seconds
-        while True:
-            line = self._lines.get(timeout=max(0.01, give_up_at - time.monotonic()))
-            if line.startswith(word):
-                return line
-            assert line in ("STARTED", "FROZEN"), f"waited for {word}, and it says: {line}"
-
-    def wait_for_version(self, location, version):
-        """Return once the table has come to a version: no time fits all machines."""
-        give_up_at = time.monotonic() + 400
-        while _version(location) < version:
-            assert time.monotonic() < give_up_at, f"the table did not come to version {version}"
-            assert self._process.poll() is None, "the stream ended by itself"
-            time.sleep(0.002)
-
-    def assert_runs_for(self, seconds):
-        with pytest.raises(subprocess.TimeoutExpired):  # else it ended before its kill: give it more files
-            self._process.wait(seconds)
-
-    def thaw(self):
-        os.killpg(self._process.pid, signal.SIGCONT)
-
-    def kill(self):
-        """End driver, JVM and workers at once, as a power cut of the container does."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._reader.join()
-        self._process.stdout.close()
+def _child(folder, location, errors, app_id="app", freezes_before=-1, dies_after=-1):
+    arguments = [folder / "source", location, folder / "checkpoint", app_id, freezes_before, dies_after]
+    return Child(_CHILD, arguments, errors)
 
 
 @pytest.fixture
@@ -125,7 +67,7 @@ def start_child(tmp_path, location):
     with (tmp_path / "errors").open("w") as errors:
 
         def started(folder, **options):
-            children.append(_Child(folder, location, errors, **options))
+            children.append(_child(folder, location, errors, **options))
             return children[-1]
 
         yield started
@@ -141,7 +83,7 @@ def test_a_stream_that_is_killed_at_random_moments_ends_with_exactly_the_sources
     for _ in range(KILLS):
         child = start_child(tmp_path)
         child.says("STARTED")
-        child.wait_for_version(location, _version(location) + chance.randint(0, 3))
+        child.wait_for_version(location, version_of(location) + chance.randint(0, 3))
         # Half of them at once: after our commit, and before Spark has written that the batch ended.
         child.assert_runs_for(chance.choice([0.0, chance.uniform(0.0, 0.6)]))
         child.kill()
@@ -164,7 +106,7 @@ def test_two_streams_into_one_table_that_are_killed_at_random_moments_end_with_t
         for child in children:
             child.says("STARTED")
         for child in chance.sample(children, 2):
-            child.wait_for_version(location, _version(location) + chance.randint(0, 2))
+            child.wait_for_version(location, version_of(location) + chance.randint(0, 2))
             child.assert_runs_for(chance.choice([0.0, chance.uniform(0.0, 0.3)]))
             child.kill()
         assert max(ids_of(location).values(), default=1) == 1
@@ -191,11 +133,6 @@ def test_an_old_run_that_thaws_after_a_new_one_took_over_is_fenced_and_doubles_n
     start_child(tmp_path).says("DONE")
     assert ids_of(location) == source_ids(6, ROWS)
     assert _duckdb_counts(location) == (6 * ROWS, 6 * ROWS)
-
-
-def _version(location):
-    path = metadata_file(location)
-    return 0 if path is None else int(path.rpartition("/v")[2].partition(".")[0])
 
 
 def _duckdb_counts(location):
