@@ -60,7 +60,7 @@ def ministack(folder: Path) -> Iterator[Server]:
     server = _s3("ministack", key="test", secret="test")
     port = server.endpoint.rpartition(":")[2]
     environment = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": port, "LOG_LEVEL": "ERROR"}
-    with _running([str(program)], folder, environment, f"{server.endpoint}/_ministack/health"):
+    with running([str(program)], folder, environment, f"{server.endpoint}/_ministack/health"):
         _make_bucket(server)
         yield server
 
@@ -69,10 +69,10 @@ def ministack(folder: Path) -> Iterator[Server]:
 def minio(folder: Path) -> Iterator[Server]:
     server = _s3("minio", key="minio-root", secret="minio-secret")
     command = [str(binaries.minio()), "server", "--quiet", "--address", server.endpoint.partition("//")[2]]
-    command += ["--console-address", f"127.0.0.1:{_free_port()}", str(folder / "drive")]
+    command += ["--console-address", f"127.0.0.1:{free_port()}", str(folder / "drive")]
     environment = {"MINIO_ROOT_USER": "minio-root", "MINIO_ROOT_PASSWORD": "minio-secret"}
     environment |= {"MINIO_BROWSER": "off", "MINIO_UPDATE": "off"}
-    with _running(command, folder, environment, f"{server.endpoint}/minio/health/ready"):
+    with running(command, folder, environment, f"{server.endpoint}/minio/health/ready"):
         _make_bucket(server)
         yield server
 
@@ -83,9 +83,7 @@ def versitygw(folder: Path) -> Iterator[Server]:
     (folder / "posix" / BUCKET).mkdir(parents=True)  # a bucket is a folder
     command = [str(binaries.versitygw()), "--port", server.endpoint.partition("//")[2], "--health", "/ready"]
     environment = {"ROOT_ACCESS_KEY": "root-key", "ROOT_SECRET_KEY": "root-secret"}
-    with _running(
-        [*command, "posix", str(folder / "posix")], folder, environment, f"{server.endpoint}/ready"
-    ):
+    with running([*command, "posix", str(folder / "posix")], folder, environment, f"{server.endpoint}/ready"):
         yield server
 
 
@@ -98,13 +96,13 @@ def s3mock(folder: Path) -> Iterator[Server]:
     command += ["--server.port=0", f"--http.port={port}", "--server.address=127.0.0.1"]
     command += ["--vectors.http.port=0", "--vectors.https.port=0"]  # it would take fixed ones
     environment = {"COM_ADOBE_TESTING_S3MOCK_STORE_INITIAL_BUCKETS": BUCKET}
-    with _running(command, folder, environment, f"{server.endpoint}/favicon.ico"):
+    with running(command, folder, environment, f"{server.endpoint}/favicon.ico"):
         yield server
 
 
 @contextlib.contextmanager
 def azurite(folder: Path) -> Iterator[Server]:
-    port = _free_port()
+    port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     options = {
         "account_name": _AZURE_ACCOUNT,
@@ -114,18 +112,18 @@ def azurite(folder: Path) -> Iterator[Server]:
     }
     command = [str(binaries.azurite()), "--silent", "--disableTelemetry", "--skipApiVersionCheck"]
     command += ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder / "blobs")]
-    with _running(command, folder, {}, endpoint):
+    with running(command, folder, {}, endpoint):
         _make_container(endpoint)
         yield Server("azurite", "az", endpoint, options)
 
 
 @contextlib.contextmanager
 def fake_gcs(folder: Path) -> Iterator[Server]:
-    endpoint = f"http://127.0.0.1:{_free_port()}"
+    endpoint = f"http://127.0.0.1:{free_port()}"
     command = [str(binaries.fake_gcs()), "-address", endpoint.partition("//")[2], "-bucket", BUCKET]
     # With a token given, obstore asks nobody for one.
     options = {"base_url": endpoint, "bearer_token": "x", "allow_http": True}
-    with _running(command, folder, {}, f"{endpoint}/_internal/healthcheck"):
+    with running(command, folder, {}, f"{endpoint}/_internal/healthcheck"):
         yield Server("fake-gcs", "gs", endpoint, options)
 
 
@@ -138,7 +136,7 @@ SLOW: dict[str, Launch] = {"minio": minio, "versitygw": versitygw}
 
 
 def _s3(name: str, key: str, secret: str) -> Server:
-    endpoint = f"http://127.0.0.1:{_free_port()}"
+    endpoint = f"http://127.0.0.1:{free_port()}"
     options = {
         "access_key_id": key,
         "secret_access_key": secret,
@@ -149,7 +147,8 @@ def _s3(name: str, key: str, secret: str) -> Server:
     return Server(name, "s3", endpoint, options)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback address that nobody listens at."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
@@ -157,7 +156,7 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def _running(command: list[str], folder: Path, environment: dict[str, str], ready: str) -> Iterator[None]:
+def running(command: list[str], folder: Path, environment: dict[str, str], ready: str) -> Iterator[None]:
     """Run a server in the folder till the block is left; enter it once it answers at `ready`."""
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
@@ -179,17 +178,26 @@ def _wait_until_ready(server: subprocess.Popen[bytes], url: str, log: Path) -> N
     give_up_at = time.monotonic() + _READY_SECONDS
     while time.monotonic() < give_up_at:
         assert server.poll() is None, f"the server stopped: {log.read_text()[-2000:]}"
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except urllib.error.HTTPError as answer:
-            answer.close()
-            if answer.code < 500:
-                return
-        except OSError:
-            pass  # nobody listens yet
+        if _answers(url):
+            return
         time.sleep(0.1)
     raise AssertionError(f"the server did not start: {log.read_text()[-2000:]}")
+
+
+def _answers(url: str) -> bool:
+    scheme, _, address = url.partition("://")
+    try:
+        if scheme == "tcp":  # it speaks no HTTP: that it listens is enough
+            host, _, port = address.partition(":")
+            socket.create_connection((host, int(port)), timeout=5).close()
+        else:
+            urllib.request.urlopen(url, timeout=5).close()
+    except urllib.error.HTTPError as answer:
+        answer.close()
+        return answer.code < 500
+    except OSError:
+        return False  # nobody listens yet
+    return True
 
 
 def _make_bucket(server: Server) -> None:
