@@ -32,6 +32,9 @@ class ParsePlan:
     """Columns and fields that are then converted to the table's type, in which all their values fit."""
     new: Mapping[str, str]
     """Columns and fields that the table lacks, with their types."""
+    longs: tuple[Path, ...]
+    """Columns and fields that are int in the table and read as text: the batch has whole numbers beyond an
+    int there, and values that are no long."""
     unfit_keys: tuple[Path, ...]
     """Keys that cannot be columns: empty, or in another case than one that is, or in its place."""
 
@@ -81,6 +84,7 @@ def plan_columns(
         spark.StructType() if read is None else read,
         planner.converted,
         planner.new,
+        tuple(planner.longs),
         tuple(planner.unfit_keys),
     )
 
@@ -93,6 +97,7 @@ class _Planner:
     creates: bool
     converted: dict[Path, Misfit] = field(default_factory=dict)
     new: dict[str, str] = field(default_factory=dict)
+    longs: list[Path] = field(default_factory=list)
     unfit_keys: list[Path] = field(default_factory=list)
 
     def read_struct(
@@ -167,6 +172,8 @@ class _Planner:
         if conversion is not None and inferred == conversion.kind:
             self.converted[path] = conversion
             return conversion.kind
+        if isinstance(table, iceberg.IntegerType) and conversion is None and inferred != spark.LongType():
+            self.longs.append(path)
         if isinstance(table, iceberg.IntegerType | iceberg.LongType) and inferred == spark.DoubleType():
             return spark.StringType()  # a double would round the longs beside the fractions
         return self._read_new(inferred, path) or spark.StringType()

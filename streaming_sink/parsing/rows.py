@@ -31,6 +31,7 @@ from streaming_sink.spark.settings import case_sensitive
 from streaming_sink.table.contract import Difference, SchemaContract
 from streaming_sink.table.conversions import is_text
 from streaming_sink.table.fitting import Misfit, Path
+from streaming_sink.table.longs import with_longs
 from streaming_sink.table.rescue import UNPARSED
 from streaming_sink.table.rules import fit_value
 from streaming_sink.table.sql_names import quoted
@@ -207,11 +208,16 @@ def _parse(
     kept = [sf.col(quoted(name)) for name in others]
     unparsed = _unparsed(value, column, seen, plan, table)
     first = batch.select(*kept, parsed.alias(_PARSED), *unparsed)
-    columns = [_column(field, plan.converted).alias(field.name) for field in plan.read.fields]
+    columns = [_column(field, plan) for field in plan.read.fields]
     return ParsedJson(first.select(*kept, *columns, *([UNPARSED] if unparsed else [])), plan.new)
 
 
-def _column(field: spark.StructField, converted: Mapping[Path, Misfit]) -> Column:
+def _column(field: spark.StructField, plan: ParsePlan) -> Column:
+    column, longs = _converted(field, plan.converted), with_longs(field.name, plan.longs)
+    return column.alias(field.name, metadata=longs) if longs else column.alias(field.name)
+
+
+def _converted(field: spark.StructField, converted: Mapping[Path, Misfit]) -> Column:
     given = sf.col(_PARSED).getField(field.name)
     fitted = fit_value(given, field.dataType, (field.name,), converted)
     if fitted.value is None:

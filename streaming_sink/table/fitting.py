@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -13,6 +13,7 @@ from pyspark.sql import types as spark
 from planners.suggestions import nearest_name
 from streaming_sink.table.contract import STRICT, Difference, SchemaContract
 from streaming_sink.table.conversions import fits, wider_type
+from streaming_sink.table.longs import find_longs
 from streaming_sink.table.rescue import UNPARSED, check_rescued_name, is_rescued_field, rescued_field
 from streaming_sink.table.schema import check_names, iceberg_schema, iceberg_type
 from timeline.errors import SchemaMismatchError
@@ -50,7 +51,7 @@ def fit_batch(schema: Schema, batch: spark.StructType, contract: SchemaContract 
     nulls, unless the contract refuses that. Columns match by name, in any order. Whether a nullable column of
     the batch that the table requires holds nulls shows only while writing.
     """
-    fitting = _Fitting(contract)
+    fitting = _Fitting(contract, find_longs(batch))
     columns = _columns(batch)
     check_names(columns)
     wanted = fitting.fit_struct(schema.as_struct(), columns, ())
@@ -111,8 +112,9 @@ def _without_ignored(kind: spark.DataType, contract: SchemaContract, path: Path)
 class _Fitting:
     """Walks a table's schema and a batch's together, under one contract."""
 
-    def __init__(self, contract: SchemaContract) -> None:
+    def __init__(self, contract: SchemaContract, longs: Collection[Path] = ()) -> None:
         self._contract = contract
+        self._longs = longs
         self.ids = count(1)
         self.misfits: dict[Path, Misfit] = {}
 
@@ -161,6 +163,8 @@ class _Fitting:
         choice = self._contract.choice(Difference.WIDER, path)
         if wider is None:
             self.add_misfit(kind, table, path, required)
+            if path in self._longs and choice == "widen" and isinstance(table, iceberg.IntegerType):
+                return iceberg.LongType()
         elif choice == "widen":
             return wider
         elif choice == "rescue":

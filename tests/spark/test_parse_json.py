@@ -131,6 +131,39 @@ def test_numbers_keep_their_value_beside_ones_that_do_not_fit(spark: SparkSessio
     assert rescued == [None, {"value": prices[1]}, {"value": prices[2]}, None]
 
 
+@pytest.mark.parametrize("mismatch", ["rescue", "quarantine", "drop"])
+def test_one_value_that_is_no_number_does_not_keep_a_column_from_widening(
+    spark: SparkSession, tmp_path: Path, mismatch: str
+) -> None:
+    contract = SchemaContract(new_columns="add", widening="widen", mismatch=mismatch)
+    texts = ['{"n": 3000000000, "user": {"age": 1}, "all": [1, 2]}', '{"n": "many", "user": {"age": 2}}']
+    texts += ['{"n": 1.5}', '{"n": "7", "user": {"age": 3000000000}, "all": [3000000000]}']
+    texts += ['{"user": {"age": "old"}}', '{"all": [4, "x"]}', '{"n": 8}']
+    seen = []
+    for number, order in enumerate((texts, texts[::-1])):
+        table = tmp_path / f"{number}"
+        sink = _sink(table, contract)
+        sink(spark.sql("SELECT 0 AS k, 0 AS n, named_struct('age', 0) AS user, array(0) AS all"), 0)
+        _land(sink, _texts(spark, *order).withColumn("k", sf.lit(1)), 1)
+        for path in ("n", "user.age", "all.element"):
+            assert f"{path} widened from int to long" in sink.reports[-1].why
+        seen.append(sorted(json.dumps(row, sort_keys=True) for row in _rows(table)))
+    assert seen[0] == seen[1], "the order of the rows does not matter"
+    found = [row for row in map(json.loads, seen[0]) if row["k"]]
+    rescued = [row.get("_rescued") for row in found if row.get("_rescued")]
+    assert sorted(row["n"] for row in found if row["n"] is not None) == [7, 8, 3_000_000_000]
+    if mismatch == "rescue":
+        assert len(found) == len(texts)
+        assert sorted(rescued) == [
+            '{"all":["4","x"]}',
+            '{"n":"1.5"}',
+            '{"n":"many"}',
+            '{"user":{"age":"old"}}',
+        ]
+    else:
+        assert (len(found), rescued) == (3, [])
+
+
 MALFORMED = [
     "not json",
     "",

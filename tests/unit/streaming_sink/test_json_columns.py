@@ -112,6 +112,25 @@ def test_values_are_converted_where_all_of_a_batch_convert() -> None:
     assert set(plan(text, failing=("at", "user.age")).converted) == {("n",)}
 
 
+@pytest.mark.parametrize(
+    ("text", "failing", "longs"),
+    [
+        ("OBJECT<n: VARIANT>", ("n",), [("n",)]),
+        ("OBJECT<n: DOUBLE>", ("n",), [("n",)]),
+        ("OBJECT<n: DECIMAL(20,0)>", ("n",), [("n",)]),
+        ("OBJECT<user: OBJECT<age: VARIANT>>", ("user.age",), [("user", "age")]),
+        ("OBJECT<by_key: OBJECT<x: OBJECT<a: VARIANT>>>", ("by_key.value.a",), [("by_key", "value", "a")]),
+        ("OBJECT<n: BIGINT>", ("n",), []),  # read as long
+        ("OBJECT<n: VARIANT>", (), []),  # the text is mixed, and its numbers fit an int
+        ("OBJECT<id: VARIANT, new: VARIANT, price: VARIANT>", ("price",), []),
+    ],
+)
+def test_longs_among_what_is_read_as_text_are_named(
+    text: str, failing: tuple[str, ...], longs: list[tuple[str, ...]]
+) -> None:
+    assert list(plan(text, failing=failing).longs) == longs
+
+
 def test_new_keys_are_named_with_their_types() -> None:
     found = plan("OBJECT<id: BIGINT, note: STRING, user: OBJECT<age: BIGINT, zip: OBJECT<a: BIGINT>>>")
     assert found.new == {"note": "string", "user.zip": "struct<a:bigint>"}

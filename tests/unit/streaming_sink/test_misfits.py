@@ -9,6 +9,7 @@ from pyspark.sql import types as spark
 
 from streaming_sink import SchemaContract
 from streaming_sink.table.fitting import Misfit, fit_batch, new_schema
+from streaming_sink.table.longs import with_longs
 from streaming_sink.table.rescue import RESCUED, UNPARSED
 from streaming_sink.table.schema import iceberg_schema
 from timeline.errors import SchemaMismatchError
@@ -136,3 +137,42 @@ def test_texts_that_did_not_parse_are_no_column() -> None:
     assert [field.name for field in new_schema(batch, SchemaContract(mismatch="drop")).fields] == ["id"]
     fit = fit_batch(TABLE, batch, SchemaContract(mismatch="drop"))
     assert [each.action for each in fit.misfits.values()] == ["drop"]
+
+
+def _with_longs(batch: spark.StructType, *paths: tuple[str, ...]) -> spark.StructType:
+    return spark.StructType(
+        [
+            spark.StructField(field.name, field.dataType, metadata=dict(with_longs(field.name, paths) or {}))
+            for field in batch.fields
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "path"),
+    [
+        (of(("id", TEXT)), ("id",)),
+        (of(("tags", spark.ArrayType(of(("k", TEXT))))), ("tags", "element", "k")),
+    ],
+)
+@pytest.mark.parametrize("action", ["rescue", "quarantine", "drop"])
+def test_text_that_holds_longs_widens_an_int_once_and_nothing_else(
+    batch: spark.StructType, path: tuple[str, ...], action: str
+) -> None:
+    contract, marked = SchemaContract(widening="widen", mismatch=action), _with_longs(batch, path)
+    fit = fit_batch(TABLE, marked, contract)
+    assert fit.wanted is not None
+    wider = merge_schemas(TABLE, fit.wanted, TABLE.highest_field_id)
+    assert wider.find_field(".".join(path)).field_type == iceberg.LongType()
+    settled = fit_batch(wider, marked, contract)
+    assert settled.wanted is None
+    assert settled.misfits[path] == Misfit(action, TEXT, iceberg.LongType())
+    for unmarked, keeping in (
+        (batch, contract),
+        (marked, SchemaContract(widening="rescue", mismatch=action)),
+    ):
+        assert fit_batch(TABLE, unmarked, keeping).misfits[path].into == iceberg.IntegerType()
+        other = fit_batch(TABLE, unmarked, keeping).wanted
+        assert other is None or [field.name for field in other.fields] == [RESCUED]
+    with pytest.raises(SchemaMismatchError, match="cast the column"):
+        fit_batch(TABLE, marked, SchemaContract(widening="widen"))
