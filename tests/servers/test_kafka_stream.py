@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.servers, pytest.mark.slow, pytest.m
 
 KILLS = int(os.environ.get("STREAMING_SINK_KAFKA_KILLS", "3"))
 SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
-PER_LIFE = 4_000
+PER_LIFE = 3_000
 ROWS = PER_LIFE * (KILLS + 1)
 NOTE, WIDER, USER = ROWS * 3 // 10, ROWS * 6 // 10, ROWS - PER_LIFE // 2
 """From these ids on rows have a column more, a number beyond an int, and another column more."""
