@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from streaming_sink.tasks.batches import RESERVED_PREFIX, conform
 from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.plain_arrays import places_array
 
 QUARANTINE = "quarantine"
 REFUSE = "refuse"
@@ -58,5 +59,6 @@ def each_that_fits(
             yield rows, misfit
             return
         half = rows.num_rows // 2
-        yield from each_that_fits(rows.slice(0, half), use)
-        yield from each_that_fits(rows.slice(half), use)
+        for begin, end in ((0, half), (half, rows.num_rows)):
+            # A copy: in a slice, a list or a map still has the values of the other rows, which may not fit.
+            yield from each_that_fits(rows.take(places_array(range(begin, end))), use)

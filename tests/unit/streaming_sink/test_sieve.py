@@ -38,6 +38,14 @@ SCHEMA = pa.schema(
         for number, (name, kind) in enumerate([("id", pa.int32()), ("p", pa.string())], 1)
     ]
 )
+_ELEMENT = pa.struct([pa.field("k", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "5"})])
+LISTS = SCHEMA.append(
+    pa.field(
+        "list",
+        pa.list_(pa.field("element", _ELEMENT, metadata={"PARQUET:field_id": "4"})),
+        metadata={"PARQUET:field_id": "3"},
+    )
+)
 CHECKS = (
     SiftedCheck("quarantines", "quarantine", "id"),
     SiftedCheck("drops", "drop"),
@@ -68,8 +76,8 @@ def _batch(ids, failed, **columns):
     return pa.RecordBatch.from_pydict({**columns, FAILED: pa.array(failed, pa.string())})
 
 
-def _sift(*batches, came=("id", "p"), unfit=None, checks=CHECKS):
-    main, second = _job(SCHEMA), _job(arrow_schema(QUARANTINE_SCHEMA))
+def _sift(*batches, came=("id", "p"), unfit=None, checks=CHECKS, schema=SCHEMA):
+    main, second = _job(schema), _job(arrow_schema(QUARANTINE_SCHEMA))
     sieve = Sieve(checks, came, "query", second, unfit, "UUID")
     writer = SiftingWriter(TaskWriter(main, 0, 5), TaskWriter(second, 0, 5), sieve, "ROWID")
     for batch in batches:
@@ -149,6 +157,15 @@ def test_a_value_that_the_table_does_not_hold_costs_its_row_alone():
     assert "does not fit the table's column id" in set_aside[0]["reason"]
     assert {row["check"] for row in set_aside} == {"fits the table"}
     assert (sifted.counts, writer.rows) == ({3: 3, 1: 1}, 8)
+
+
+def test_a_list_with_a_value_that_does_not_fit_costs_its_row_alone():
+    checks = (SiftedCheck("fits the table", "quarantine"),)
+    lists = pa.array([[{"k": 1}], [{"k": None}, {"k": 2}], [{"k": 3}], []])
+    batch = _batch([1, 2, 3, 4], [None] * 4, list=lists)
+    rows, (row,), _, _ = _sift(batch, unfit=0, checks=checks, schema=LISTS)
+    assert [each["id"] for each in rows] == [1, 3, 4]
+    assert json.loads(row["row"])["id"] == 2
 
 
 def test_a_row_that_a_task_sets_aside_is_quarantined_as_it_came():
