@@ -23,6 +23,7 @@ from streaming_sink.spark.batch_claims import batch_claimed_twice
 from streaming_sink.spark.caller import OUTSIDE, Run
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.settings import check_later_shuffles
+from streaming_sink.spark.worker_failures import InvalidTextFoundError
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.checks import RowRules, apply_rules, came_schema
 from streaming_sink.table.data_files import data_file
@@ -150,8 +151,9 @@ class Landing:
                     self.maintenance.catch_up(table)
                     committed = self._commit(table, target, result, transaction, draft)
                 break
-            except CommitConflictError as conflict:
-                if tries == _CONFLICT_TRIES:
+            except (CommitConflictError, InvalidTextFoundError) as conflict:
+                helps = isinstance(conflict, CommitConflictError) or self._destination.begin_to_rescue_text()
+                if tries == _CONFLICT_TRIES or not helps:
                     raise
                 _LOG.warning(
                     "batch %d of %s is planned and written again: %s",

@@ -60,6 +60,7 @@ class Destination:
         self._table: Table | None = None
         self._reservations: Reservations | None = None
         self._probe: Future[None] | None = None
+        self._rescues_text = False
 
     @property
     def store(self) -> Store:
@@ -92,7 +93,7 @@ class Destination:
             head = self._table.head
             _check_partitioning(self._options.partition_by, head.schema, head.spec, self._options.location)
             return Target(self._table, head.schema, head.spec, head.properties)
-        schema = new_schema(batch, self._options.schema)
+        schema = new_schema(batch, self._options.schema, self._rescues_text)
         spec = partition_spec(self._options.partition_by, schema)
         self._begin_probe()
         _warn_about_ignored_properties(self._options.table_properties, schema)
@@ -112,7 +113,7 @@ class Destination:
         """
         tries = 0
         while True:
-            fit = fit_batch(target.schema, batch, self._options.schema)
+            fit = fit_batch(target.schema, batch, self._options.schema, self._rescues_text)
             if fit.wanted is None or target.table is None:
                 return replace(target, misfits=fit.misfits)
             before, lost = target.schema, False
@@ -131,6 +132,14 @@ class Destination:
             if evolved := describe_evolution(before, target.schema):
                 _LOG.info("%s: the table's schema has evolved: %s", self._options.location, evolved)
                 target = replace(target, evolved=evolved)
+
+    def begin_to_rescue_text(self) -> bool:
+        """From now on, rescue text that is not valid UTF-8. Return whether that is new, and the contract
+        rescues: no batch pays for it before one has held such text.
+        """
+        begins = self._options.schema.rescues and not self._rescues_text
+        self._rescues_text = self._rescues_text or begins
+        return begins
 
     def create(self, target: Target) -> Table:
         """Create the table that the batch was written for. If another writer has created it first, use that

@@ -168,10 +168,13 @@ def _framed(value: Column) -> Column:
 
 
 def _is_malformed(value: Column) -> Column:
-    """Return whether a text is anything but one JSON object, whose keys are distinct, or too deep to read."""
+    """Return whether a text is anything but one JSON object in valid UTF-8, whose keys are distinct, or too
+    deep to read.
+    """
     framed = sf.try_variant_get(_framed(value), "$[1]", "string") == _END
     is_object = sf.coalesce(framed, sf.lit(False)) & value.rlike(r"^\s*\{")
-    return value.isNotNull() & (~is_object | _is_too_deep(value))
+    # Spark reads bytes that are no UTF-8 as replacement characters, without a word.
+    return value.isNotNull() & (~sf.is_valid_utf8(value) | ~is_object | _is_too_deep(value))
 
 
 def _is_too_deep(value: Column) -> Column:
@@ -262,8 +265,8 @@ def _refuse(seen: _Seen, plan: ParsePlan, contract: SchemaContract) -> None:
     advice = 'or choose what happens to such rows: SchemaContract(mismatch="rescue"), "quarantine" or "drop"'
     if seen.malformed:
         raise SchemaMismatchError(
-            f"{seen.malformed} rows hold text that is not one JSON object with distinct keys; filter them,"
-            f" {advice}: {seen.example!r}"
+            f"{seen.malformed} rows hold text that is not one JSON object in valid UTF-8 with distinct keys;"
+            f" filter them, {advice}: {seen.example!r}"
         )
     if plan.unfit_keys:
         keys = ", ".join(repr(".".join(path)) for path in plan.unfit_keys)

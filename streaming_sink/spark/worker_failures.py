@@ -11,12 +11,17 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _OURS = ("streaming_sink", "planners", "timeline")
 _NEEDED = (*_OURS, "pyarrow", "pyiceberg_core", "obstore", "tenacity", "pyspark")
 _ROWS = re.compile(r"RowsDoNotFitError: (.*)")
+_TEXT = re.compile(r"InvalidTextError: (.*)")
 _STORE = re.compile(r"StoreUnavailableError: (.*)")
 
 
 class WorkerEnvironmentError(RuntimeError):
     """Spark's Python workers cannot run the writer. Nothing was committed; fix their environment and start
     again."""
+
+
+class InvalidTextFoundError(SchemaMismatchError):
+    """The batch holds text that is not valid UTF-8. Nothing of it was committed."""
 
 
 def explain_worker_failure(failure: BaseException) -> Exception | None:
@@ -38,7 +43,11 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
         return WorkerEnvironmentError(
             f"the Python of Spark's workers lacks {package}, which this sink runs there; {_how_to_set(here)}"
         )
-    for pattern, kind in ((_ROWS, SchemaMismatchError), (_STORE, StoreUnavailableError)):
+    for pattern, kind in (
+        (_TEXT, InvalidTextFoundError),
+        (_ROWS, SchemaMismatchError),
+        (_STORE, StoreUnavailableError),
+    ):
         found = pattern.findall(text)
         if found:
             return kind(found[-1].strip())

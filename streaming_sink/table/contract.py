@@ -109,6 +109,11 @@ class SchemaContract:
         return any(each.mismatch == "quarantine" for each in (self, *self.columns.values()))
 
     @property
+    def rescues(self) -> bool:
+        """Whether a value that does not fit may be rescued."""
+        return any(each.mismatch == "rescue" for each in (self, *self.columns.values()))
+
+    @property
     def evolves(self) -> bool:
         """Whether a batch may change the table's schema."""
         every = (self, *self.columns.values())

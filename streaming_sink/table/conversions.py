@@ -73,11 +73,12 @@ def wider_type(table: iceberg.IcebergType, kind: spark.DataType) -> iceberg.Iceb
 
 def converts(table: iceberg.IcebergType, kind: spark.DataType) -> bool:
     """Return whether some values of the batch's type convert to the table's without loss: text and numbers to
-    each other, text to times, booleans and dates to text. What depends on a time zone alone does not.
+    each other, text to times, booleans and dates to text, text that is valid UTF-8 to text. What depends on a
+    time zone alone does not.
     """
     name = type_name(kind)
     if name in _TEXT:
-        return isinstance(table, (*_FROM_TEXT, *_TO_NUMBER))
+        return isinstance(table, (*_FROM_TEXT, *_TO_NUMBER, iceberg.StringType))
     if name in _NUMBERS:
         return isinstance(table, (*_TO_NUMBER, iceberg.StringType))
     return name in {"boolean", "date"} and isinstance(table, iceberg.StringType)

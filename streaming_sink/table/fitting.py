@@ -44,14 +44,17 @@ class Fit:
     misfits: Mapping[Path, Misfit]
 
 
-def fit_batch(schema: Schema, batch: spark.StructType, contract: SchemaContract = STRICT) -> Fit:
+def fit_batch(
+    schema: Schema, batch: spark.StructType, contract: SchemaContract = STRICT, rescues_text: bool = False
+) -> Fit:
     """Return what must happen so that rows of `batch` are written to the table without loss.
 
     Raises SchemaMismatchError for what the contract refuses. A column that the batch lacks is written as
     nulls, unless the contract refuses that. Columns match by name, in any order. Whether a nullable column of
-    the batch that the table requires holds nulls shows only while writing.
+    the batch that the table requires holds nulls shows only while writing. `rescues_text` says that text may
+    not be valid UTF-8, and is rescued where the contract rescues.
     """
-    fitting = _Fitting(contract, find_longs(batch))
+    fitting = _Fitting(contract, find_longs(batch), rescues_text)
     columns = _columns(batch)
     check_names(columns)
     wanted = fitting.fit_struct(schema.as_struct(), columns, ())
@@ -66,12 +69,12 @@ def fit_batch(schema: Schema, batch: spark.StructType, contract: SchemaContract 
     return Fit(iceberg.StructType(*wanted) if wanted else None, fitting.misfits)
 
 
-def new_schema(batch: spark.StructType, contract: SchemaContract) -> Schema:
+def new_schema(batch: spark.StructType, contract: SchemaContract, rescues_text: bool = False) -> Schema:
     """Return the schema of a table that is created for `batch`: all of its columns that the contract does not
-    ignore by their names. Raises SchemaMismatchError as `iceberg_schema` does.
+    ignore by their names. Raises SchemaMismatchError as `iceberg_schema` does; `rescues_text` as `fit_batch`.
     """
     schema = iceberg_schema(without_ignored(_columns(batch), contract))
-    if UNPARSED in batch.names and contract.mismatch == "rescue":
+    if rescues_text or (UNPARSED in batch.names and contract.mismatch == "rescue"):
         check_rescued_name(schema, _columns(batch))
         schema = Schema(*schema.fields, rescued_field(schema.highest_field_id + 1))
     return schema
@@ -112,9 +115,12 @@ def _without_ignored(kind: spark.DataType, contract: SchemaContract, path: Path)
 class _Fitting:
     """Walks a table's schema and a batch's together, under one contract."""
 
-    def __init__(self, contract: SchemaContract, longs: Collection[Path] = ()) -> None:
+    def __init__(
+        self, contract: SchemaContract, longs: Collection[Path] = (), rescues_text: bool = False
+    ) -> None:
         self._contract = contract
         self._longs = longs
+        self._rescues_text = rescues_text
         self.ids = count(1)
         self.misfits: dict[Path, Misfit] = {}
 
@@ -158,9 +164,11 @@ class _Fitting:
         if isinstance(table, iceberg.MapType) and isinstance(kind, spark.MapType):
             return self._fit_map(table, kind, path, required)
         if fits(table, kind):
+            rescues = self._rescues_text and self._contract.choice(Difference.UNFIT, path) == "rescue"
+            if rescues and isinstance(table, iceberg.StringType) and not required:
+                self._add(Misfit("rescue", kind, table), path, required)
             return None
-        wider = wider_type(table, kind)
-        choice = self._contract.choice(Difference.WIDER, path)
+        wider, choice = wider_type(table, kind), self._contract.choice(Difference.WIDER, path)
         if wider is None:
             self.add_misfit(kind, table, path, required)
             if path in self._longs and choice == "widen" and isinstance(table, iceberg.IntegerType):

@@ -15,7 +15,7 @@ from pyspark.sql import types as spark
 from streaming_sink.table.checks import RowCheck, RowRules
 from streaming_sink.table.conversions import converts, is_text, spark_type
 from streaming_sink.table.fitting import Misfit, Path
-from streaming_sink.table.rescue import RESCUED, UNPARSED
+from streaming_sink.table.rescue import NOT_UTF8, RESCUED, UNPARSED
 from streaming_sink.table.sql_names import quoted
 
 _JSON = {
@@ -93,6 +93,7 @@ def fit_value(value: Column, kind: spark.DataType, path: Path, misfits: Mapping[
         element = kind.elementType
         return _fit_inside(
             value,
+            kind,
             value,
             lambda each: fit_value(each, element, (*path, "element"), misfits),
             lambda new: sf.transform(value, new),
@@ -101,6 +102,7 @@ def fit_value(value: Column, kind: spark.DataType, path: Path, misfits: Mapping[
         inside = kind.valueType
         return _fit_inside(
             value,
+            kind,
             sf.map_values(value),
             lambda each: fit_value(each, inside, (*path, "value"), misfits),
             lambda new: sf.transform_values(value, lambda _, each: new(each)),
@@ -109,17 +111,33 @@ def fit_value(value: Column, kind: spark.DataType, path: Path, misfits: Mapping[
 
 
 def _convert(value: Column, misfit: Misfit, path: Path) -> Fitted:
-    if misfit.into is None:
-        unfit, rescued, new = value.isNotNull(), value, None
-    elif not converts(misfit.into, misfit.kind):
-        unfit, rescued, new = value.isNotNull(), value, sf.lit(None).cast(spark_type(misfit.into))
-    else:
+    unfit, new = value.isNotNull(), None
+    if misfit.into is not None and converts(misfit.into, misfit.kind):
         new = converted(value, misfit.kind, misfit.into)
-        unfit = value.isNotNull() & new.isNull()
-        rescued = sf.when(unfit, value)
+        unfit = unfit & new.isNull()
+    elif misfit.into is not None:
+        new = sf.lit(None).cast(spark_type(misfit.into))
     if misfit.action == "rescue":
-        return Fitted(new, rescued)
+        return Fitted(new, sf.when(unfit, _in_utf8(value, misfit.kind)))
     return Fitted(new, failing=((path, unfit),))
+
+
+def _in_utf8(value: Column, kind: spark.DataType) -> Column:
+    """Return a value to be rescued: text that is not valid UTF-8 as `base64:` and its bytes, since JSON would
+    have other characters in their place.
+    """
+    if is_text(kind):
+        bytes_of_it = sf.concat(sf.lit(NOT_UTF8), sf.base64(value.cast("binary")))
+        return sf.when(sf.is_valid_utf8(value), value).otherwise(bytes_of_it)
+    if isinstance(kind, spark.StructType) and kind.fields:
+        parts = [_in_utf8(value.getField(each.name), each.dataType).alias(each.name) for each in kind.fields]
+        return sf.when(value.isNotNull(), sf.struct(*parts))
+    if isinstance(kind, spark.ArrayType):
+        return sf.transform(value, lambda each: _in_utf8(each, kind.elementType))
+    if isinstance(kind, spark.MapType):
+        keys = sf.transform_keys(value, lambda key, _: _in_utf8(key, kind.keyType))
+        return sf.transform_values(keys, lambda _, each: _in_utf8(each, kind.valueType))
+    return value
 
 
 def _fit_struct(value: Column, kind: spark.StructType, path: Path, misfits: Mapping[Path, Misfit]) -> Fitted:
@@ -145,6 +163,7 @@ def _fit_struct(value: Column, kind: spark.StructType, path: Path, misfits: Mapp
 
 def _fit_inside(
     whole: Column,
+    kind: spark.DataType,
     values: Column,
     fit: Callable[[Column], Fitted],
     mapped: Callable[[Callable[[Column], Column]], Column],
@@ -156,7 +175,9 @@ def _fit_inside(
         new = mapped(lambda each: _present(fit(each).value))
     rescued = None
     if shape.rescued is not None:
-        rescued = sf.when(sf.exists(values, lambda each: _present(fit(each).rescued).isNotNull()), whole)
+        rescued = sf.when(
+            sf.exists(values, lambda each: _present(fit(each).rescued).isNotNull()), _in_utf8(whole, kind)
+        )
     failing = tuple(
         (path, sf.exists(values, _nth_failing(fit, place))) for place, (path, _) in enumerate(shape.failing)
     )
@@ -176,7 +197,7 @@ def converted(value: Column, kind: spark.DataType, into: iceberg.IcebergType) ->
     """Return values as the table's type, null where they do not convert, or would lose something."""
     new = value.try_cast(spark_type(into))
     if isinstance(into, iceberg.StringType):
-        return new
+        return sf.when(sf.is_valid_utf8(new), new) if is_text(kind) else new
     if not is_text(kind):
         # Spark rounds and cuts off without a word, so what came back must be what was there.
         same = new.try_cast(kind).eqNullSafe(value)

@@ -10,7 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.errors import InvalidTextError, RowsDoNotFitError
 from streaming_sink.tasks.leaves import FIELD_ID
 
 Match = Callable[[pa.Field], object]
@@ -44,6 +44,33 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, match: Match = match_name)
         _require_values(column, target)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def conform_valid(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """As `conform` by names. Raises InvalidTextError for text that is not valid UTF-8, too: a string of
+    Spark's holds any bytes, and Parquet's readers refuse some.
+    """
+    rows = conform(batch, schema)
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if _holds_text(field.type):
+            _require_valid_text(column, field.name)
+    return rows
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return True
+    return any(_holds_text(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _require_valid_text(column: pa.Array, name: str) -> None:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidTextError(
+            "text is not valid UTF-8; is_valid_utf8(column) is false in such rows, make_valid_utf8(column)"
+            f' repairs them, SchemaContract(mismatch="quarantine") or "drop" keeps them out: {name} ({error})'
+        ) from error
 
 
 def _require_values(column: pa.Array, target: pa.Field) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from planners.model import PartitionKey
-from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.batches import conform, conform_valid
 from streaming_sink.tasks.failures import each_that_fits, split_failing
 from streaming_sink.tasks.fingerprints import fingerprint_of
 from streaming_sink.tasks.job import PartitionSource
@@ -57,5 +57,5 @@ class CountTask:
         yield encode_results([RowCounts(dict(rows), time.perf_counter() - started, fingerprint)])
 
     def _count(self, rows: pa.RecordBatch) -> Counter[PartitionKey]:
-        parts = split(conform(rows, self._schema), self._partition_by)
+        parts = split(conform_valid(rows, self._schema), self._partition_by)
         return Counter({key: part.num_rows for key, part in parts})

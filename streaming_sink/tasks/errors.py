@@ -7,6 +7,10 @@ class RowsDoNotFitError(ValueError):
     """Rows contradict the table's schema in a way that only their values show."""
 
 
+class InvalidTextError(RowsDoNotFitError):
+    """Text is not valid UTF-8."""
+
+
 class KeysError(Exception):
     """A key is not available. The text names the key, and repeats nothing that the client said: that may be a
     secret.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from streaming_sink.tasks.batches import RESERVED_PREFIX, conform
+from streaming_sink.tasks.batches import RESERVED_PREFIX, conform, conform_valid
 from streaming_sink.tasks.failures import each_that_fits, split_failing
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.partitioning import key_texts
@@ -40,7 +40,7 @@ class KeyTask:
                 yield self._with_keys(failing, self._no_keys(failing))
 
     def _keys(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        sources = conform(rows, self._sources)
+        sources = conform_valid(rows, self._sources)
         return [key_texts(sources, field) for field in self._fields]
 
     def _no_keys(self, rows: pa.RecordBatch) -> list[pa.Array]:

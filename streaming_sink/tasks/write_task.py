@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from planners.model import Bucket, PartitionKey
 from planners.partitions import comparable
-from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.data_paths import new_data_path
 from streaming_sink.tasks.dictionaries import DictionaryChoice
 from streaming_sink.tasks.fingerprints import fingerprint_of
@@ -69,7 +69,7 @@ class TaskWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one batch of rows, as Spark sends it. Where it raises RowsDoNotFitError it takes none."""
-        parts = list(split(conform(batch, self.job.schema), self.job.partition_by))
+        parts = list(split(conform_valid(batch, self.job.schema), self.job.partition_by))
         self.rows += batch.num_rows
         self.fingerprint = fingerprint_of(batch, self.fingerprint)
         for key, rows in parts:

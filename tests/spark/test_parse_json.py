@@ -212,6 +212,20 @@ KEYS = [
 ]
 
 
+def test_text_that_is_not_valid_utf8_is_malformed(spark: SparkSession, tmp_path: Path) -> None:
+    text = "7B2261223A22E974E9227D"  # {"a":"\\xe9t\\xe9"}
+    batch = spark.sql(
+        f"SELECT 0 AS k, CAST(unhex('{text}') AS STRING) AS value UNION ALL SELECT 1, '{{\"a\": 1}}'"
+    )
+    with pytest.raises(
+        SchemaMismatchError, match=r"1 rows hold text that is not one JSON object in valid UTF-8"
+    ):
+        _land(_sink(tmp_path / "refused", REFUSING), batch, 0)
+    found = _last(tmp_path / "table", _sink(tmp_path / "table"), 0, batch)
+    rescued = '{"value":"base64:eyJhIjoi6XTpIn0="}'
+    assert found == [{"k": 0, "a": None, "_rescued": rescued}, {"k": 1, "a": 1, "_rescued": None}]
+
+
 def test_a_key_that_cannot_be_a_column_rescues_the_text_and_writes_the_rest(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -200,6 +200,72 @@ def test_rows_that_fail_are_dropped_or_quarantined_and_the_others_written(
     ]
 
 
+INVALID = (
+    "SELECT k, CAST(unhex(t) AS STRING) AS text, transform(l, e -> CAST(unhex(e) AS STRING)) AS all FROM"
+    " VALUES (1, '61', array('61')), (2, 'E974E9', array()), (3, '62', array('62', 'FF')),"
+    " (4, 'F09F9880', null) AS (k, t, l)"
+)
+
+
+def test_text_that_is_not_valid_utf8_is_refused_dropped_or_quarantined(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for action in ("refuse", "drop", "quarantine"):
+        table = tmp_path / action
+        sink = _sink(table, SchemaContract(mismatch=action))
+        sink(_frame(spark, "k int, text string, all array<string>", (0, "0", None)), 0)
+        if action == "refuse":
+            found = r"UTF-8; is_valid_utf8.*make_valid_utf8.*: (text|all) "
+            with pytest.raises(SchemaMismatchError, match=found):
+                sink(spark.sql(INVALID), 1)
+            assert [row["k"] for row in _rows(table)] == [0]
+        else:
+            sink(spark.sql(INVALID), 1)
+            written = [(row["k"], row["text"]) for row in _rows(table)]
+            assert written == [(0, "0"), (1, "a"), (4, "\U0001f600")]
+    kept = StaticTable.from_metadata(f"{table}__quarantine").scan().to_arrow().to_pylist()
+    assert sorted(row["row"] for row in kept) == [
+        '{"k":2,"text":"6XTp","all":[]}',
+        '{"k":3,"text":"Yg==","all":["Yg==","/w=="]}',
+    ]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("partition_by", [(), ("text",)])
+def test_text_that_is_not_valid_utf8_is_rescued_as_its_bytes(
+    spark: SparkSession, tmp_path: Path, exists: bool, partition_by: tuple[str, ...]
+) -> None:
+    table = tmp_path / "table"
+    contract = SchemaContract(mismatch="rescue")
+    sink = IcebergSink(str(table), app_id="app", sizing=SMALL, schema=contract, partition_by=partition_by)
+    if exists:
+        sink(_frame(spark, "k int, text string, all array<string>", (0, "0", None)), 0)
+        assert "_rescued" not in _rows(table)[0], "no batch pays before one has such text"
+    for number in (1, 2):
+        sink(spark.sql(INVALID), number)
+    found = [row for row in _rows(table) if row["k"]]
+    assert [(row["text"], row["all"], row["_rescued"]) for row in found[::2]] == [
+        ("a", ["a"], None),
+        (None, [], {"text": "base64:6XTp"}),
+        ("b", ["b", None], {"all": ["b", "base64:/w=="]}),
+        ("\U0001f600", None, None),
+    ]
+    assert found[::2] == found[1::2]
+
+
+def test_what_is_rescued_for_its_type_is_in_utf8(spark: SparkSession, tmp_path: Path) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", RESCUING)
+    sink(_frame(spark, "k int, n int", (0, 0)), 0)
+    sink(spark.sql("SELECT 1 AS k, CAST(unhex('E974') AS STRING) AS n, map('a', unhex('FF')) AS m"), 1)
+    text = "CAST(unhex('FF') AS STRING)"
+    sink(spark.sql(f"SELECT 2 AS k, map({text}, named_struct('a', array({text}, 'x'))) AS m"), 2)
+    assert [row["_rescued"] for row in _rows(table)] == [
+        None,
+        {"n": "base64:6XQ=", "m": {"a": "/w=="}},
+        {"m": {"base64:/w==": {"a": ["base64:/w==", "x"]}}},
+    ]
+
+
 def test_a_row_that_a_task_sets_aside_is_in_the_quarantine_as_it_came(
     spark: SparkSession, tmp_path: Path
 ) -> None:

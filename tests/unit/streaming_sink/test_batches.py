@@ -7,7 +7,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from streaming_sink.tasks.batches import conform, match_field_id
+from streaming_sink.tasks.batches import conform, conform_valid, match_field_id
 from streaming_sink.tasks.errors import RowsDoNotFitError
 
 
@@ -105,3 +105,28 @@ def test_an_empty_nested_array_without_its_offset_can_be_measured():
     found = conform(pa.RecordBatch.from_arrays([empty], ["m"]), pa.schema([("m", kind)]))
     assert found.column(0).to_pylist() == [[], []]
     assert found.nbytes > 0
+
+
+INVALID = pa.array(["a", None, "\U0001f600", "z"]).cast(pa.binary()).fill_null(b"\xe9t\xe9").view(pa.string())
+"""Neither the least nor the largest is invalid."""
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        INVALID,
+        INVALID.cast(pa.large_binary()).view(pa.large_string()),
+        pa.StructArray.from_arrays([INVALID], ["x"]),
+        pa.ListArray.from_arrays(pa.array([0, 4], pa.int32()), INVALID),
+        pa.MapArray.from_arrays(pa.array([0, 4], pa.int32()), INVALID, pa.array(range(4))),
+        pa.MapArray.from_arrays(pa.array([0, 4], pa.int32()), pa.array(range(4)), INVALID),
+    ],
+    ids=["text", "large text", "struct", "list", "key of a map", "value of a map"],
+)
+def test_text_that_is_not_valid_utf8_does_not_fit_at_any_depth(column):
+    schema = pa.schema([_field("n", pa.int64(), 1), _field("t", column.type, 2)])
+    batch = pa.RecordBatch.from_arrays([pa.array(range(len(column))), column], names=["n", "t"])
+    with pytest.raises(RowsDoNotFitError, match=r"not valid UTF-8; is_valid_utf8.*quarantine.*: t \("):
+        conform_valid(batch, schema)
+    assert conform_valid(batch.slice(0, 0), schema).num_rows == 0
+    assert conform(batch, schema).num_rows == len(column), "rows of data files are taken as they are"

@@ -176,3 +176,17 @@ def test_text_that_holds_longs_widens_an_int_once_and_nothing_else(
         assert other is None or [field.name for field in other.fields] == [RESCUED]
     with pytest.raises(SchemaMismatchError, match="cast the column"):
         fit_batch(TABLE, marked, SchemaContract(widening="widen"))
+
+
+def test_text_is_rescued_where_it_may_be_invalid_and_the_column_may_be_null() -> None:
+    fields = (
+        iceberg.NestedField(1, "must", iceberg.StringType(), required=True),
+        iceberg.NestedField(2, "may", iceberg.StringType(), required=False),
+        iceberg.NestedField(3, "kept", iceberg.StringType(), required=False),
+    )
+    batch = of(("must", TEXT), ("may", TEXT), ("kept", TEXT))
+    contract = SchemaContract(mismatch="rescue", columns={"kept": SchemaContract()})
+    fit = fit_batch(Schema(*fields), batch, contract, rescues_text=True)
+    assert fit.misfits == {("may",): Misfit("rescue", TEXT, iceberg.StringType())}
+    assert fit_batch(Schema(*fields), batch, contract).misfits == {}
+    assert new_schema(batch, contract, rescues_text=True).column_names == ["must", "may", "kept", RESCUED]

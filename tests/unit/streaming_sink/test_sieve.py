@@ -162,10 +162,36 @@ def test_a_value_that_the_table_does_not_hold_costs_its_row_alone():
 def test_a_list_with_a_value_that_does_not_fit_costs_its_row_alone():
     checks = (SiftedCheck("fits the table", "quarantine"),)
     lists = pa.array([[{"k": 1}], [{"k": None}, {"k": 2}], [{"k": 3}], []])
-    batch = _batch([1, 2, 3, 4], [None] * 4, list=lists)
-    rows, (row,), _, _ = _sift(batch, unfit=0, checks=checks, schema=LISTS)
+    rows, (row,), _, _ = _sift(
+        _batch([1, 2, 3, 4], [None] * 4, list=lists), unfit=0, checks=checks, schema=LISTS
+    )
     assert [each["id"] for each in rows] == [1, 3, 4]
     assert json.loads(row["row"])["id"] == 2
+
+
+def test_text_that_is_not_valid_utf8_costs_its_row_alone():
+    checks = (SiftedCheck("fits the table", "quarantine"),)
+    texts = pa.array([b"a", b"\xe9t\xe9", "\U0001f600".encode()]).view(pa.string())
+    rows, (row,), _, _ = _sift(_batch([1, 2, 3], [None] * 3, p=texts), unfit=0, checks=checks)
+    assert rows == [{"id": 1, "p": "a"}, {"id": 3, "p": "\U0001f600"}]
+    assert (json.loads(row["row"]), row["schema"]) == ({"id": 2, "p": "6XTp"}, "`id` BIGINT, `p` BINARY")
+    assert row["reason"].startswith("text is not valid UTF-8")
+
+
+@pytest.mark.parametrize("transform", ["identity", "truncate[2]", "bucket[4]"])
+def test_text_that_is_not_valid_utf8_has_no_partition(transform):
+    fields = (PartitionSource("p", ("p",), transform),)
+    texts = pa.array([b"a", b"\xe9t\xe9", b"b"]).view(pa.string())
+    batch = _batch([1, 2, 3], [None] * 3, p=texts)
+    counted = decode_result(
+        next(CountTask(SCHEMA, fields, skips_unfit=True)(iter([batch]))).column(0)[0].as_py()
+    )
+    assert sum(counted.rows.values()) == 2
+    keyed = pa.Table.from_batches(KeyTask(SCHEMA, fields, skips_unfit=True)(iter([batch])))
+    assert [each is None for each in keyed["__streaming_sink_key_0"].to_pylist()] == [False, True, False]
+    for task in (CountTask, KeyTask):
+        with pytest.raises(RowsDoNotFitError, match="not valid UTF-8"):
+            next(task(SCHEMA, fields)(iter([batch])))
 
 
 def test_a_row_that_a_task_sets_aside_is_quarantined_as_it_came():
