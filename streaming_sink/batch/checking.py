@@ -16,7 +16,7 @@ from streaming_sink.batch.target import Target
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.table.checks import RowRules, as_written, came_schema
 from streaming_sink.table.expectations import absent_columns, check_conditions, expectation_checks
-from streaming_sink.table.fitting import Misfit, Path, fit_batch
+from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.quarantine import RowsRefusedError
 from streaming_sink.table.rules import rules_of
 from streaming_sink.tasks.failures import ACTIONS, REFUSE, REPLAYED
@@ -39,14 +39,6 @@ class RulesOfBatches:
         self._options = options
         self._known: object = None
         self._rules = RowRules()
-
-    def check(self, batch: DataFrame, table: Schema) -> None:
-        """Raise ValueError for an expectation that the columns do not allow, and SchemaMismatchError for a
-        batch that the contract refuses.
-        """
-        if self._options.expectations:
-            fit = fit_batch(table, came_schema(batch), self._options.schema)
-            self.of(batch, table, fit.misfits)
 
     def of(self, batch: DataFrame, table: Schema, misfits: Mapping[Path, Misfit]) -> RowRules:
         """Return the rules for a batch: expectations, and what becomes of values that do not fit the table.

@@ -94,7 +94,8 @@ class Landing:
         with steps("head"):
             target = self._destination.target(came, fresh=state.last_landed is None)
             if not is_committed(target, transaction):
-                self._rules.check(batch, target.schema)  # refused before the schema evolves
+                if self.options.expectations:  # what cannot be checked is refused before the schema evolves
+                    self._rules.of(batch, target.schema, self._destination.misfits(target, came))
                 target = self._destination.fit(target, came, transaction)
                 self._check_clustering(target, state)
             table = target.table if is_committed(target, transaction) else None

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
 from streaming_sink.options import SinkOptions
-from streaming_sink.table.fitting import Misfit, Path, fit_batch, new_schema
+from streaming_sink.table.fitting import Fit, Misfit, Path, fit_batch, new_schema
 from streaming_sink.table.parquet_properties import ignored_properties
 from streaming_sink.table.spec import partition_spec
 from timeline.commit.schema_changes import MergeSchema
@@ -105,6 +105,15 @@ class Destination:
             self._table = self._open()
         return None if self._table is None else self._table.head.schema
 
+    def misfits(self, target: Target, batch: spark.StructType) -> Mapping[Path, Misfit]:
+        """Return where values of `batch` may not fit the target, and what becomes of them. Raises
+        SchemaMismatchError for what the contract refuses.
+        """
+        return self._fitting(target, batch).misfits
+
+    def _fitting(self, target: Target, batch: spark.StructType) -> Fit:
+        return fit_batch(target.schema, batch, self._options.schema, self._rescues_text)
+
     def fit(self, target: Target, batch: spark.StructType, transaction: Transaction) -> Target:
         """Return the target whose schema the rows of `batch` fit, after the table's schema has evolved as the
         contract of the sink allows: a version of its own, which passes the checks of the batch's transaction.
@@ -113,7 +122,7 @@ class Destination:
         """
         tries = 0
         while True:
-            fit = fit_batch(target.schema, batch, self._options.schema, self._rescues_text)
+            fit = self._fitting(target, batch)
             if fit.wanted is None or target.table is None:
                 return replace(target, misfits=fit.misfits)
             before, lost = target.schema, False
