@@ -34,9 +34,10 @@ if TYPE_CHECKING:
         InsertPlan,
         PartitionKey,
         TableFile,
+        TablePartition,
         Verdict,
     )
-    from planners.partitions import comparable
+    from planners.partitions import comparable, partition_of
     from planners.routing import SLOTS, HotRoute, Routing, route_shuffled, route_single
     from planners.sizing import (
         DEFAULT_BYTES_PER_ROW,
@@ -81,12 +82,14 @@ _WHERE = {
     "SortField": "planners.clustering.sort_fields",
     "Strategy": "planners.clustering.strategies",
     "TableFile": "planners.model",
+    "TablePartition": "planners.model",
     "Verdict": "planners.model",
     "bytes_per_row": "planners.sizing",
     "comparable": "planners.partitions",
     "forecast_error": "planners.forecast",
     "has_room": "planners.coalesced",
     "parse_bytes": "planners.sizing",
+    "partition_of": "planners.partitions",
     "plan_clustering": "planners.clustering.planner",
     "plan_coalesced": "planners.coalesced",
     "plan_fills": "planners.fills",
@@ -129,12 +132,14 @@ __all__ = [
     "SortField",
     "Strategy",
     "TableFile",
+    "TablePartition",
     "Verdict",
     "bytes_per_row",
     "comparable",
     "forecast_error",
     "has_room",
     "parse_bytes",
+    "partition_of",
     "plan_clustering",
     "plan_coalesced",
     "plan_fills",

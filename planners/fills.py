@@ -33,8 +33,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planners.model import PartitionKey, TableFile
-from planners.partitions import comparable, sort_key
+from planners.model import TableFile, TablePartition
+from planners.partitions import partition_of, sort_key
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
 from planners.sizing import FileSizing
 from planners.small_files import (
@@ -61,7 +61,7 @@ _LEFT_AT_MOST = {FillPolicy.AMORTIZED: SMALL_FILES_AT_MOST, FillPolicy.ALWAYS: 1
 class PlannedFill:
     """Small files of one partition, whose rows go together into new files."""
 
-    partition: PartitionKey
+    partition: TablePartition
     inputs: tuple[TableFile, ...]
     """Two or more, the smallest first."""
     cuts: tuple[int, ...]
@@ -92,7 +92,7 @@ class FillPlan:
             ("partition", "files", "bytes", "new files", "why"),
             (
                 (
-                    joined(it.partition),
+                    joined(it.partition.values),
                     f"{len(it.inputs)}",
                     f"{it.bytes:,}",
                     f"{len(it.cuts) + 1}",
@@ -111,18 +111,18 @@ def plan_fills(
 ) -> FillPlan:
     """Return which of these live files are merged, each at most once, and where the new files end.
 
-    Files that are reserved, sorted, encrypted, with deletes, of another partition spec or not small are left
-    alone. No new file is planned above `max_file_bytes` but by one part in 32. The same files in any order
-    give the same plan.
+    Files that are reserved, sorted, encrypted, with deletes or not small are left alone; files of two
+    partition specs are never merged. No new file is planned above `max_file_bytes` but by one part in 32. The
+    same files in any order give the same plan.
     """
     if policy is FillPolicy.NEVER:
         return FillPlan((), 0)
-    free: dict[PartitionKey, list[TableFile]] = {}
+    free: dict[TablePartition, list[TableFile]] = {}
     for file in files:
         if refusal(file, sizing.small_file_bytes) is None:
-            free.setdefault(comparable(file.partition), []).append(file)
+            free.setdefault(partition_of(file), []).append(file)
     fills: list[PlannedFill] = []
-    for partition in sorted(free, key=sort_key):
+    for partition in sorted(free, key=lambda it: (it.spec_id, sort_key(it.values))):
         small = sorted(free[partition], key=by_size)[:FILES_A_PASS]
         fills += _fills(small, sizing, _LEFT_AT_MOST[policy])
     return FillPlan(tuple(fills), max((len(small) for small in free.values()), default=0))
@@ -163,7 +163,7 @@ def _fill(inputs: Sequence[TableFile], sizing: FileSizing, reason: str) -> Plann
     tail_joins = size * _SLACK <= full * sizing.max_file_bytes * (_SLACK + 1)
     ordered = tuple(sorted(inputs, key=by_size))
     cuts = _cuts(ordered, -(-size // full) if tail_joins else sizing.max_file_bytes)
-    return PlannedFill(ordered[0].partition, ordered, cuts, reason)
+    return PlannedFill(partition_of(ordered[0]), ordered, cuts, reason)
 
 
 def _cuts(files: Iterable[TableFile], bytes_per_file: int) -> tuple[int, ...]:

@@ -131,8 +131,8 @@ def plan_inserts(
 
     Each arriving row is in exactly one bucket, each file in at most one. No bucket is planned above
     `max_file_bytes` but by what `bytes_per_row` is wrong; a single row wider than that gets a file of its
-    own. Files that are reserved, sorted, encrypted, with deletes or of another partition spec are never
-    filled. The same input in any order gives the same plan.
+    own. `files` are of the partition spec that the rows are written under. Files that are reserved, sorted,
+    encrypted or with deletes are never filled. The same input in any order gives the same plan.
     """
     if bytes_per_row < 1:
         raise ValueError(f"bytes_per_row must be at least 1: {bytes_per_row}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
 
@@ -29,6 +29,15 @@ class ColumnBounds:
     column: str
     lower: Any
     upper: Any
+
+
+class TablePartition(NamedTuple):
+    """One partition of a table that may have had several partition specs: values mean something under their
+    spec alone.
+    """
+
+    spec_id: int
+    values: PartitionKey
 
 
 class FileContent(Enum):
@@ -52,8 +61,8 @@ class TableFile:
     """It carries a sort order (a clustered file)."""
     has_deletes: bool = False
     """Delete files may apply to it."""
-    other_spec: bool = False
-    """It was written under another partition spec than the table's current one."""
+    spec_id: int = 0
+    """The partition spec that it was written under."""
     encryption: str | None = None
     """Identifies the keys that encrypt it; None for a file that is not encrypted."""
     reserved_by: str | None = None

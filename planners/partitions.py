@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planners.model import PartitionKey
+from planners.model import PartitionKey, TableFile, TablePartition
 
 _NAN = float("nan")
 
@@ -12,6 +12,11 @@ def comparable(partition: PartitionKey) -> PartitionKey:
     if not any(value != value for value in partition):
         return partition
     return tuple(_NAN if value != value else value for value in partition)
+
+
+def partition_of(file: TableFile) -> TablePartition:
+    """Return the partition of a file, whose key is comparable."""
+    return TablePartition(file.spec_id, comparable(file.partition))
 
 
 def sort_key(partition: PartitionKey) -> tuple[tuple[str, str], ...]:

@@ -44,8 +44,6 @@ def refusal(file: TableFile, small_bytes: int) -> str | None:
         return "carries a sort order"
     if file.encryption is not None:
         return "is encrypted"
-    if file.other_spec:
-        return "has another partition spec"
     return None
 
 

@@ -60,6 +60,7 @@ class SinkOptions:
 
     location: str
     partition_by: tuple[str, ...] = ()
+    evolve_partitioning: bool = False
     sizing: FileSizing = field(default_factory=FileSizing)
     fill_policy: FillPolicy = FillPolicy.AMORTIZED
     fill: str = DEFAULT_FILL
@@ -135,6 +136,14 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
             f'partition_by must be a list of transforms such as ["day(event_time)"], not {terms!r}'
         )
     values["partition_by"] = tuple(terms)
+    evolves = values.setdefault("evolve_partitioning", False)
+    if not isinstance(evolves, bool):
+        raise TypeError(f"evolve_partitioning must be True or False, not {evolves!r}")
+    if evolves and not terms:
+        raise ValueError(
+            "evolve_partitioning needs partition_by, the partitioning that the table is to have, such as"
+            ' partition_by=["day(event_time)"]; leave evolve_partitioning out to keep the table\'s'
+        )
     sizing = values.setdefault("sizing", FileSizing())
     if not isinstance(sizing, FileSizing):
         raise TypeError(

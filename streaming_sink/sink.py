@@ -38,7 +38,9 @@ class IcebergSink:
     tasks of a batch, in its commit; "beside" the stream, after the commit, in a commit of its own.
 
     `partition_by` lists Iceberg transforms: "region", "day(event_time)", "bucket(16, user_id)", …; the table
-    is created with them, and they must equal the table's afterwards. `operation="bulk_insert"` writes one
+    is created with them, and they must equal the table's afterwards. With `evolve_partitioning` a table that
+    is partitioned otherwise gets them, in a version of its own before the batch is written; files that it has
+    stay as they are. `operation="bulk_insert"` writes one
     file per task and partition, without profile, plan or shuffle; for backfills. `app_id` names the writer
     for exactly-once; by default it is the query's id, which lives in the checkpoint. `takeover_from` is the
     id of a query whose place a fresh checkpoint takes. `retention` sets how long old snapshots stay readable;
@@ -68,6 +70,7 @@ class IcebergSink:
         location: str,
         *,
         partition_by: Sequence[str] = (),
+        evolve_partitioning: bool = False,
         sizing: FileSizing | None = None,
         fill_policy: str = "amortized",
         fill: str | None = None,
@@ -89,6 +92,7 @@ class IcebergSink:
             location,
             dict(
                 partition_by=partition_by,
+                evolve_partitioning=evolve_partitioning,
                 sizing=FileSizing() if sizing is None else sizing,
                 fill_policy=fill_policy,
                 fill=fill,

@@ -41,16 +41,16 @@ from planners.clustering.grouping import PartitionGroups, file_by_file_groups
 from planners.clustering.plan import ClusteringGroup, ClusteringPlan, partition_text
 from planners.clustering.policy import ClusteringPolicy
 from planners.clustering.strategies import Strategy
-from planners.model import Decision, PartitionKey, TableFile, Verdict, describe_deletes
-from planners.partitions import comparable, sort_key
+from planners.model import Decision, TableFile, TablePartition, Verdict, describe_deletes
+from planners.partitions import partition_of, sort_key
 
 
 def plan_clustering(files: Iterable[TableFile], now: int, policy: ClusteringPolicy) -> ClusteringPlan:
     """Return which of these live files are rewritten together, and why each other one is left alone.
 
     `files` are all of the table, or of the partitions in question; `now` is of the same kind as their
-    `committed_at`. Each file is in at most one group, and all files of a group are of one partition. No group
-    exceeds the policy's limits. Files that are reserved, have deletes or another partition spec are left
+    `committed_at`. Each file is in at most one group, and all files of a group are of one partition, and of
+    one partition spec. No group exceeds the policy's limits. Files that are reserved or have deletes are left
     alone. The plan does not depend on the order of the files.
 
     ValueError: bounds of one column that cannot be compared with each other.
@@ -61,13 +61,13 @@ def plan_clustering(files: Iterable[TableFile], now: int, policy: ClusteringPoli
         usable = [file for file in live if file.path not in reasons]
         reasons |= strategy.refused(usable, policy, now)
 
-    partitions: dict[tuple[PartitionKey, str], list[TableFile]] = {}
+    partitions: dict[tuple[TablePartition, str], list[TableFile]] = {}
     for file in live:
         if file.path not in reasons:
-            key = comparable(file.partition), file.encryption or ""
+            key = partition_of(file), file.encryption or ""
             partitions.setdefault(key, []).append(file)
     groups: list[ClusteringGroup] = []
-    for key in sorted(partitions, key=lambda key: (sort_key(key[0]), key[1])):
+    for key in sorted(partitions, key=lambda key: (key[0].spec_id, sort_key(key[0].values), key[1])):
         if policy.file_by_file:
             groups += file_by_file_groups(partitions[key], policy)
             continue
@@ -96,8 +96,6 @@ def _refusal(file: TableFile, policy: ClusteringPolicy) -> str | None:
         return f"reserved by plan {file.reserved_by}"
     if (deletes := describe_deletes(file)) is not None:
         return deletes
-    if file.other_spec:
-        return "has another partition spec"
     if file.bytes > policy.max_group_bytes:
         return f"above the {policy.max_group_bytes:,} bytes of a group"
     if policy.file_by_file and file.outdated is None:

@@ -22,8 +22,8 @@ from typing import ClassVar
 
 from planners.clustering.overlap import extents, neighbours
 from planners.clustering.policy import All, BySize, ClusteringPolicy, PlanStrategy
-from planners.model import PartitionKey, TableFile
-from planners.partitions import comparable, sort_key
+from planners.model import PartitionKey, TableFile, TablePartition
+from planners.partitions import partition_of, sort_key
 from planners.suggestions import unknown_name
 
 
@@ -48,9 +48,9 @@ class ByOverlap:
     def refused(
         self, files: Sequence[TableFile], policy: ClusteringPolicy, _now: int, /
     ) -> Mapping[str, str]:
-        partitions: dict[PartitionKey, list[TableFile]] = {}
+        partitions: dict[TablePartition, list[TableFile]] = {}
         for file in files:
-            partitions.setdefault(comparable(file.partition), []).append(file)
+            partitions.setdefault(partition_of(file), []).append(file)
         answer = {}
         for members in partitions.values():
             counts = neighbours(extents(members, policy.sort_by, curve=policy.along_curve))
@@ -86,12 +86,12 @@ class RecentPartitions:
     def refused(
         self, files: Sequence[TableFile], _policy: ClusteringPolicy, _now: int, /
     ) -> Mapping[str, str]:
-        latest: dict[PartitionKey, tuple[bool, int]] = {}
+        latest: dict[TablePartition, tuple[bool, int]] = {}
         for file in files:
-            key = comparable(file.partition)
+            key = partition_of(file)
             brought = (file.clustered_by is None, file.committed_at)
             latest[key] = max(brought, latest.get(key, brought))
-        by_values = sorted(latest, key=sort_key)
+        by_values = sorted(latest, key=lambda it: (it.spec_id, sort_key(it.values)))
         recent = sorted(by_values, key=latest.__getitem__, reverse=True)
         reasons = {
             key: f"its partition is one of the {self.skip_latest:,} written last"
@@ -100,15 +100,19 @@ class RecentPartitions:
             for place, key in enumerate(recent)
             if not self.skip_latest <= place < self.skip_latest + self.look_back
         }
-        return {file.path: reasons[key] for file in files if (key := comparable(file.partition)) in reasons}
+        return {file.path: reasons[key] for file in files if (key := partition_of(file)) in reasons}
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedPartitions:
-    """The partitions that a predicate on their values holds for; `described` is how the plan records it."""
+    """The partitions that a predicate on their values holds for; `described` is how the plan records it.
+
+    A table that has files of several partition specs needs a predicate for each, by the spec's id; the
+    partitions of a spec without one are left alone. ValueError for one predicate over files of several specs.
+    """
 
     name: ClassVar[str] = "selected_partitions"
-    keep: Callable[[PartitionKey], bool]
+    keep: Callable[[PartitionKey], bool] | Mapping[int, Callable[[PartitionKey], bool]]
     described: str
 
     @property
@@ -118,13 +122,25 @@ class SelectedPartitions:
     def refused(
         self, files: Sequence[TableFile], _policy: ClusteringPolicy, _now: int, /
     ) -> Mapping[str, str]:
-        partitions = {comparable(file.partition) for file in files}
-        refused = {key for key in partitions if not self.keep(key)}
+        partitions = {partition_of(file) for file in files}
+        specs = {partition.spec_id for partition in partitions}
+        if callable(self.keep) and len(specs) > 1:
+            raise ValueError(
+                "the table has files of several partition specs, whose values mean different things; give a"
+                f" predicate for each, {{spec id: predicate}}, and leave out those that you do not mean:"
+                f" {', '.join(map(str, sorted(specs)))}"
+            )
+        refused = {partition for partition in partitions if not self.holds(partition)}
         if partitions and refused == partitions:
             reason = f"the filter {self.described} matches no partition at all"
         else:
             reason = f"its partition does not match {self.described}"
-        return {file.path: reason for file in files if comparable(file.partition) in refused}
+        return {file.path: reason for file in files if partition_of(file) in refused}
+
+    def holds(self, partition: TablePartition) -> bool:
+        """Return whether a partition is one of them."""
+        keep = self.keep if callable(self.keep) else self.keep.get(partition.spec_id)
+        return keep is not None and keep(partition.values)
 
 
 def plan_strategy(name: str, **parameters: int) -> PlanStrategy:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from planners import PartitionKey
+from planners import TablePartition
 from streaming_sink.batch.beside import PassesBeside
 from streaming_sink.batch.small_files import SmallFiles, count_small_files
 from streaming_sink.batch.steps import Steps
@@ -44,7 +44,7 @@ class Clusterer:
         session: SparkSession,
         table: Table,
         reservations: Reservations,
-        touched: Collection[PartitionKey],
+        touched: Collection[TablePartition],
         steps: Steps,
     ) -> str:
         """Run or start the pass that is due, or that is needed because the partitions that the batch
@@ -76,7 +76,7 @@ class Clusterer:
         return self._passes.ended()
 
     def _crowd(
-        self, asked: InlineClustering, head: Head, touched: Collection[PartitionKey]
+        self, asked: InlineClustering, head: Head, touched: Collection[TablePartition]
     ) -> SmallFiles | None:
         """Return the count of small files if it exceeds `when_small_files`, else None."""
         if asked.when_small_files is None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from planners import SMALL_FILES_AT_MOST, FillPlan, PartitionKey
+from planners import SMALL_FILES_AT_MOST, FillPlan, TablePartition
 from streaming_sink.batch.beside import PassesBeside
 from streaming_sink.batch.fills import carry_out, plan_pass
 from streaming_sink.batch.steps import Steps
@@ -27,7 +27,7 @@ SMALL_FILES_WHILE_FILLING = 3 * SMALL_FILES_AT_MOST
 """A batch that leaves more small files in a partition waits for the running pass, and runs one. A pass that
 starts at nine, as it should, then takes longer than fifteen batches: merging falls behind the stream."""
 
-_Request = tuple["SparkSession", Collection[PartitionKey]]
+_Request = tuple["SparkSession", Collection[TablePartition]]
 
 
 class Filler:
@@ -41,7 +41,7 @@ class Filler:
         self._reservations: Reservations | None = None
         self._unfit: frozenset[str] = frozenset()
         # The partitions of the last pass, where it failed or left out a merge: no batch may touch them again.
-        self._left: frozenset[PartitionKey] = frozenset()
+        self._left: frozenset[TablePartition] = frozenset()
         self._published = threading.Event()
 
     def after_commit(
@@ -49,7 +49,7 @@ class Filler:
         session: SparkSession,
         table: Table,
         reservations: Reservations,
-        touched: Collection[PartitionKey],
+        touched: Collection[TablePartition],
         steps: Steps,
     ) -> str:
         """Have the partitions that the batch `touched` filled, where they need it, and those of a pass that
@@ -90,7 +90,9 @@ class Filler:
         self._passes.wait(timeout_seconds)
         return self._passes.ended()
 
-    def _plan(self, table: Table, reservations: Reservations, touched: Collection[PartitionKey]) -> FillPlan:
+    def _plan(
+        self, table: Table, reservations: Reservations, touched: Collection[TablePartition]
+    ) -> FillPlan:
         return table.on_head(
             lambda head: plan_pass(head, touched, self._options, reservations.files(head), self._unfit)
         )
@@ -102,7 +104,7 @@ class Filler:
         # wait for the end of one.
         return self._run(session, touched, of_cores=2)
 
-    def _run(self, session: SparkSession, touched: Collection[PartitionKey], of_cores: int = 1) -> str:
+    def _run(self, session: SparkSession, touched: Collection[TablePartition], of_cores: int = 1) -> str:
         """Run one pass on one in so many cores, and return its result as a line; a failure too."""
         self._left = frozenset()
         if is_stopped(session):

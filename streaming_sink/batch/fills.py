@@ -7,15 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planners import FillPlan, InsertPlan, PartitionKey, PlannedFill, comparable, plan_fills
+from planners import FillPlan, InsertPlan, PlannedFill, TablePartition, comparable, plan_fills
 from streaming_sink.batch.planning import small_files
 from streaming_sink.batch.report import FILL, size_text
 from streaming_sink.batch.writer import WriteJob, worker_job
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.table.data_files import data_file
+from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.fill_task import Fill, Filled, FillSkipped, FillTask
-from streaming_sink.tasks.job import FileIds
+from streaming_sink.tasks.job import FileIds, PartitionSource
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Replace
 from timeline.commit.succession import commit_time
@@ -69,7 +70,7 @@ class FillReport:
 
 def plan_pass(
     head: Head,
-    touched: Collection[PartitionKey],
+    touched: Collection[TablePartition],
     options: SinkOptions,
     reserved: Mapping[str, str],
     unfit: Collection[str] = (),
@@ -78,7 +79,7 @@ def plan_pass(
 
     Reads no file but manifests.
     """
-    partitions = {comparable(partition) for partition in touched}
+    partitions = {TablePartition(spec_id, comparable(values)) for spec_id, values in touched}
     files = small_files(head, partitions, options.sizing.small_file_bytes, reserved)
     return plan_fills((it for it in files if it.path not in unfit), options.sizing, options.fill_policy)
 
@@ -98,7 +99,8 @@ def carry_out(
     """
     head = table.head
     table.ensure_store_is_safe()
-    portions = divide(plan.fills, tasks)
+    specs = head.metadata.specs()
+    portions = divide(plan.fills, tasks, {it: partition_sources(head.schema, specs[it]) for it in specs})
     with described(session, f"{options.location}: filling {len(plan.fills)} times beside the stream"):
         task = FillTask(worker_job(_job(table, head, options)), portions)
         results: list[Filled | FillSkipped] = collect_results(
@@ -108,7 +110,7 @@ def carry_out(
     replaces = [
         Replace(
             frozenset(file.path for file in plan.fills[each.number].inputs),
-            tuple(data_file(file, head.spec) for file in each.files),
+            tuple(data_file(file, specs[plan.fills[each.number].partition.spec_id]) for file in each.files),
         )
         for each in results
         if isinstance(each, Filled)
@@ -170,14 +172,19 @@ def delete_lost(table: Table, published: Published) -> None:
         )
 
 
-def divide(fills: Sequence[PlannedFill], tasks: int) -> list[list[Fill]]:
-    """Divide the merges among at most so many tasks, of about equal bytes each."""
+def divide(
+    fills: Sequence[PlannedFill], tasks: int, sources: Mapping[int, tuple[PartitionSource, ...]]
+) -> list[list[Fill]]:
+    """Divide the merges among at most so many tasks, of about equal bytes each. `sources`: the fields of each
+    partition spec by its id.
+    """
     portions: list[list[Fill]] = [[] for _ in range(min(tasks, len(fills)))]
     loads = [0] * len(portions)
     for number, fill in sorted(enumerate(fills), key=lambda it: -it[1].bytes):
         least = loads.index(min(loads))
         inputs = tuple((file.path, file.rows) for file in fill.inputs)
-        portions[least].append(Fill(number, fill.partition, inputs, fill.cuts))
+        spec_id, values = fill.partition
+        portions[least].append(Fill(number, values, sources[spec_id], inputs, fill.cuts))
         loads[least] += fill.bytes
     return portions
 

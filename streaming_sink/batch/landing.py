@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 
+from planners import TablePartition
 from streaming_sink.batch import outcomes
 from streaming_sink.batch.checking import RulesOfBatches, check_is_acceptable, sieve_of
 from streaming_sink.batch.maintenance import Maintenance
@@ -172,9 +173,9 @@ class Landing:
             return self._skip(session, transaction, table, steps)
         state.epoch = committed.epoch
         if result.rows:
-            state.experience.add(result, planned, steps.seconds("write"), cores)
+            state.experience.add(result, planned, target.spec.spec_id, steps.seconds("write"), cores)
         self._quarantine.after_commit(session, table, transaction.app_id, steps)
-        touched = {file.partition for file in result.new}
+        touched = {TablePartition(target.spec.spec_id, file.partition) for file in result.new}
         maintained = self.maintenance.after_commit(
             session, table, self._destination.reservations, touched, steps
         )

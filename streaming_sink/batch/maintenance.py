@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planners import PartitionKey
+from planners import TablePartition
 from streaming_sink.batch.clusterer import Clusterer
 from streaming_sink.batch.filler import Filler
 from streaming_sink.batch.small_files import SmallFiles, count_small_files
@@ -52,7 +52,7 @@ class Maintenance:
         session: SparkSession,
         table: Table,
         reservations: Reservations,
-        touched: Collection[PartitionKey],
+        touched: Collection[TablePartition],
         steps: Steps,
     ) -> Maintained:
         """Cluster where that is due, fill where that is needed, and count small files. The batch is

@@ -53,7 +53,7 @@ def written(
     """Return the report with the figures that are known before the commit."""
     why = [f"a fill was skipped: {skipped.reason}" for skipped in result.skipped]
     if target.evolved:
-        why.append(f"the table's schema has evolved: {target.evolved}")
+        why.append(target.evolved)
     rescued = sorted({path[0] for path, misfit in target.misfits.items() if misfit.action == "rescue"})
     if rescued:
         why.append(f"what does not fit goes to {RESCUED}, of {', '.join(rescued)}")

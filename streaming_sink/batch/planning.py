@@ -5,7 +5,7 @@ and `planners`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import ceil
@@ -23,6 +23,7 @@ from planners import (
     PartitionKey,
     Routing,
     TableFile,
+    TablePartition,
     bytes_per_row,
     comparable,
     has_room,
@@ -65,9 +66,16 @@ class Experience:
     batches: deque[dict[PartitionKey, int]] = field(default_factory=lambda: deque(maxlen=HISTORY_BATCHES))
     task_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     """At most what all tasks of a batch took together, reading and writing."""
+    spec_id: int = 0
+    """The partition spec of all `batches`: under another one, nothing is known of what comes."""
 
-    def add(self, result: WriteResult, planned: Planned, seconds: float, parallelism: int) -> None:
-        """Remember a batch that was written in `seconds` of wall time by `parallelism` cores."""
+    def add(
+        self, result: WriteResult, planned: Planned, spec_id: int, seconds: float, parallelism: int
+    ) -> None:
+        """Remember a batch that was written under a spec in `seconds` of wall time by `parallelism` cores."""
+        if spec_id != self.spec_id:
+            self.spec_id = spec_id
+            self.batches.clear()
         rows: dict[PartitionKey, int] = {}
         for file in result.new:
             key = comparable(file.partition)
@@ -75,8 +83,8 @@ class Experience:
         self.batches.append(rows)
         self.task_seconds.append(_task_seconds(result, planned, seconds * parallelism))
 
-    def expected(self) -> tuple[Arrival, ...] | None:
-        return forecast(tuple(self.batches))
+    def expected(self, spec_id: int) -> tuple[Arrival, ...] | None:
+        return forecast(tuple(self.batches)) if spec_id == self.spec_id else None
 
     def tasks(self) -> int:
         """Return how many tasks, of a second each, the next batch asks for if it is coalesced."""
@@ -153,13 +161,15 @@ def _cut_by_size(options: SinkOptions, rows_per_new_file: int) -> InsertPlan:
 
 def plan_batch(
     head: Head | None,
+    spec_id: int,
     expected: Iterable[Arrival] | Profile,
     options: SinkOptions,
     parallelism: int,
     experience: Experience,
     reserved: Mapping[str, str] = _NOTHING_RESERVED,
 ) -> Planned:
-    """Return where the rows of a batch go: as it is `expected`, or as it was counted.
+    """Return where the rows of a batch go, which are written under the spec of this id: as it is `expected`,
+    or as it was counted.
 
     `head` is None while the table does not exist. `reserved`: file → the clustering plan that has it.
     Reads no file but manifests.
@@ -170,7 +180,7 @@ def plan_batch(
         if isinstance(expected, Profile)
         else tuple(expected)
     )
-    partitions = {comparable(arrival.partition) for arrival in arrivals}
+    partitions = {TablePartition(spec_id, comparable(arrival.partition)) for arrival in arrivals}
     sizing = options.sizing
     sizes = () if head is None else commit_sizes(head)
     width = bytes_per_row(sizes, max_file_bytes=sizing.max_file_bytes)
@@ -259,11 +269,13 @@ def _is_fill(snapshots: Sequence[Snapshot], position: int) -> bool:
 
 
 def small_files(
-    head: Head, partitions: set[PartitionKey], below_bytes: int, reserved: Mapping[str, str]
+    head: Head, partitions: Collection[TablePartition], below_bytes: int, reserved: Mapping[str, str]
 ) -> Iterator[TableFile]:
-    """Yield the files of these partitions that are small by their live bytes, and their delete files."""
+    """Yield the files of these partitions that are small by their live bytes, and their delete files. The
+    values of `partitions` are comparable.
+    """
     for file in chain(head.files_below(below_bytes), head.shrunk_below(below_bytes), head.delete_files()):
-        if comparable(file.partition) in partitions:
+        if TablePartition(file.spec_id, comparable(file.partition)) in partitions:
             yield TableFile(
                 path=file.location,
                 partition=file.partition,
@@ -273,6 +285,6 @@ def small_files(
                 sorted=file.sort_order_id != 0 or clustering_of(file.location) is not None,
                 has_deletes=head.has_deletes(file),
                 encryption=file.encryption,
-                other_spec=file.spec_id != head.spec.spec_id,
+                spec_id=file.spec_id,
                 reserved_by=reserved.get(file.location),
             )

@@ -42,7 +42,7 @@ def prepared(
     nothing can be filled, cut by size alone. Write them within the block: it checks the shuffles, the
     batch's own included, and keeps rows that were counted. `skips_unfit`: as `CountTask` has it.
     """
-    expected = None if options.bulk else experience.expected()
+    expected = None if options.bulk else experience.expected(target.spec.spec_id)
 
     def needs_count(head: Head | None) -> bool:
         return needs_counting(expected, head, options)
@@ -57,7 +57,7 @@ def prepared(
             if known is None:
                 return uncounted_plan(options, bool(target.spec.fields), cores)
             reserved = {} if head is None else destination.reservations.files(head)
-            return plan_batch(head, known, options, cores, experience, reserved)
+            return plan_batch(head, target.spec.spec_id, known, options, cores, experience, reserved)
 
         with steps("plan"):
             planned = plan(None) if target.table is None else target.table.on_head(plan)

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planners.model import InsertPlan
+from planners.model import InsertPlan, TablePartition
 from streaming_sink.batch.maintenance import Maintenance
 from streaming_sink.batch.target import check_no_foreign_table
 from streaming_sink.batch.writer import WriteJob, WriteResult, worker_job
@@ -52,6 +52,7 @@ class Quarantine:
                 options,
                 location=options.quarantine_location,
                 partition_by=(),
+                evolve_partitioning=False,
                 fill="beside",
                 clustering=None,
                 table_properties={},
@@ -159,8 +160,9 @@ class Quarantine:
         with steps("quarantine") if main.head.outbox(app_id) else nullcontext():
             if not self.deliver(main, app_id) or self._table is None:
                 return
+            whole = TablePartition(self._table.head.spec.spec_id, ())
             filled = self.maintenance.after_commit(
-                session, self._table, Reservations(self._table.store), [()], steps
+                session, self._table, Reservations(self._table.store), [whole], steps
             )
             if filled.filling:
                 _LOG.info("%s: %s", self._table.store.location, filled.filling)

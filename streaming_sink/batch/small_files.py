@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planners import PartitionKey, comparable
+from planners import TablePartition, comparable
 from streaming_sink.table.partition_names import spelled
 from timeline.versions.head import Head
 
@@ -28,13 +28,14 @@ class SmallFiles:
         return f"{self.most:,} small files in {self.where}"
 
 
-def count_small_files(head: Head, partitions: Iterable[PartitionKey], below_bytes: int) -> SmallFiles:
+def count_small_files(head: Head, partitions: Iterable[TablePartition], below_bytes: int) -> SmallFiles:
     """Count the live files of these partitions that are smaller than `below_bytes`."""
-    wanted = {comparable(partition) for partition in partitions}
-    counts: Counter[PartitionKey] = Counter()
+    wanted = {TablePartition(spec_id, comparable(values)) for spec_id, values in partitions}
+    counts: Counter[TablePartition] = Counter()
     # There may be thousands of files, so keys are made comparable once per partition, not per file.
-    for partition, files in Counter(file.partition for file in head.files_below(below_bytes)).items():
-        if (key := comparable(partition)) in wanted:
+    found = Counter((file.spec_id, file.partition) for file in head.files_below(below_bytes))
+    for (spec_id, values), files in found.items():
+        if (key := TablePartition(spec_id, comparable(values))) in wanted:
             counts[key] += files
     if not counts:
         return SmallFiles()

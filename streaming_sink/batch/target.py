@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +15,8 @@ from streaming_sink.options import SinkOptions
 from streaming_sink.table.fitting import Fit, Misfit, Path, fit_batch, new_schema
 from streaming_sink.table.parquet_properties import ignored_properties
 from streaming_sink.table.spec import partition_spec
+from timeline.commit.changes import Change
+from timeline.commit.partition_changes import SetPartitioning
 from timeline.commit.schema_changes import MergeSchema
 from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError, TableNotFoundError
 from timeline.names import VERSION_FOLDER
@@ -26,6 +28,7 @@ from timeline.stores.probe import check_store
 from timeline.table import Table
 from timeline.versions.evolution import describe_evolution
 from timeline.versions.head import Head
+from timeline.versions.partitioning import describe_spec, partitions_alike
 from timeline.versions.transactions import Transaction, check_transaction
 
 _LOG = logging.getLogger("streaming_sink")
@@ -42,7 +45,7 @@ class Target:
     spec: PartitionSpec
     properties: Mapping[str, str]
     evolved: str = ""
-    """How this batch has evolved the table's schema; "" if it has not."""
+    """How this batch has evolved the table's schema and partitioning, as sentences; "" if it has not."""
     misfits: Mapping[Path, Misfit] = field(default_factory=dict)
     """Where values of the batch may not fit the schema, and what becomes of them."""
 
@@ -91,7 +94,8 @@ class Destination:
             self._refresh_or_reopen(self._table)
         if self._table is not None:
             head = self._table.head
-            _check_partitioning(self._options.partition_by, head.schema, head.spec, self._options.location)
+            if not self._options.evolve_partitioning:
+                _check_partitioning(self._options, head)
             return Target(self._table, head.schema, head.spec, head.properties)
         schema = new_schema(batch, self._options.schema, self._rescues_text)
         spec = partition_spec(self._options.partition_by, schema)
@@ -115,32 +119,47 @@ class Destination:
         return fit_batch(target.schema, batch, self._options.schema, self._rescues_text)
 
     def fit(self, target: Target, batch: spark.StructType, transaction: Transaction) -> Target:
-        """Return the target whose schema the rows of `batch` fit, after the table's schema has evolved as the
-        contract of the sink allows: a version of its own, which passes the checks of the batch's transaction.
+        """Return the target whose schema the rows of `batch` fit, after the table's schema and partitioning
+        have evolved as the options of the sink allow: versions of their own, which pass the checks of the
+        batch's transaction.
 
-        Raises SchemaMismatchError for what the contract refuses, and as a commit does.
+        Raises SchemaMismatchError for what the options refuse, ValueError for a partition field that none
+        can have, and as a commit does.
         """
         tries = 0
+        evolved: list[str] = []
         while True:
             fit = self._fitting(target, batch)
-            if fit.wanted is None or target.table is None:
-                return replace(target, misfits=fit.misfits)
-            before, lost = target.schema, False
+            change = self._change(target, fit, transaction)
+            if change is None or target.table is None:
+                return replace(target, misfits=fit.misfits, evolved="; ".join(evolved))
+            before, lost = target, False
             try:
-                target.table.commit(
-                    [MergeSchema(fit.wanted)], transaction=replace(transaction, records=False)
-                )
+                target.table.commit([change], transaction=replace(transaction, records=False))
             except CommitConflictError:
-                # Another writer has evolved the schema first, as this batch needs it or otherwise.
+                # Another writer has evolved the table first, as this batch needs it or otherwise.
                 tries, lost = tries + 1, True
                 if tries == _FITTING_TRIES:
                     raise
             target = self.target(batch, fresh=lost)
             if is_committed(target, transaction):  # by a twin of this query
                 return target
-            if evolved := describe_evolution(before, target.schema):
-                _LOG.info("%s: the table's schema has evolved: %s", self._options.location, evolved)
-                target = replace(target, evolved=evolved)
+            for news in _describe_evolution(before, target):
+                _LOG.info("%s: %s", self._options.location, news)
+                evolved.append(news)
+
+    def _change(self, target: Target, fit: Fit, transaction: Transaction) -> Change | None:
+        """Return the change that the table needs next for a batch: of its schema first, whose columns may
+        partition it; None where it needs none.
+        """
+        if fit.wanted is not None:
+            return MergeSchema(fit.wanted)
+        if not self._options.evolve_partitioning:
+            return None
+        wanted = partition_spec(self._options.partition_by, target.schema)
+        if partitions_alike(wanted, target.spec):
+            return None
+        return SetPartitioning(wanted, transaction.app_id)
 
     def begin_to_rescue_text(self) -> bool:
         """From now on, rescue text that is not valid UTF-8. Return whether that is new, and the contract
@@ -249,17 +268,19 @@ def check_no_foreign_table(store: Store) -> None:
             )
 
 
-def _check_partitioning(wanted: Sequence[str], schema: Schema, spec: PartitionSpec, location: str) -> None:
-    if not wanted:
-        return
-    asked = [(each.source_id, str(each.transform)) for each in partition_spec(wanted, schema).fields]
-    has = [(each.source_id, str(each.transform)) for each in spec.fields]
-    if asked != has:
-        fields = (
-            ", ".join(f"{each.transform}({schema.find_column_name(each.source_id)})" for each in spec.fields)
-            or "nothing"
-        )
+def _check_partitioning(options: SinkOptions, head: Head) -> None:
+    wanted = options.partition_by
+    if wanted and not partitions_alike(partition_spec(wanted, head.schema), head.spec):
         raise SchemaMismatchError(
-            f"the table is partitioned by {fields}, and the sink says partition_by={list(wanted)}: leave"
-            f" partition_by out to keep the table's, or write to a new table: {location}"
+            f"the table is partitioned by {describe_spec(head.spec, head.schema)}, and the sink says"
+            f" partition_by={list(wanted)}: leave partition_by out to keep the table's, or change the table's"
+            f" with evolve_partitioning=True: {options.location}"
         )
+
+
+def _describe_evolution(before: Target, after: Target) -> Iterator[str]:
+    if grown := describe_evolution(before.schema, after.schema):
+        yield f"the table's schema has evolved: {grown}"
+    if before.spec.spec_id != after.spec.spec_id:
+        was, now = describe_spec(before.spec, before.schema), describe_spec(after.spec, after.schema)
+        yield f"the table's partitioning has changed from {was} to {now}"

@@ -65,7 +65,7 @@ def prepare_jobs(
     worker = WorkerJob(
         store=table.store,
         schema=schema,
-        partition_by=partition_sources(head.schema, head.spec),
+        partition_by=(),
         parquet=parquet_settings(head.properties, head.schema),
         metrics=metrics_modes(head.schema, head.properties),
         # The time in the files' names runs with the table (R6).
@@ -94,7 +94,11 @@ def prepare_jobs(
         planned = group.planned
         return GroupJob(
             index=group.index,
-            worker=replace(worker, key_names=own_keys.get(planned.strategy, group.key_names)),
+            worker=replace(
+                worker,
+                partition_by=partition_sources(head.schema, head.metadata.specs()[group.spec_id]),
+                key_names=own_keys.get(planned.strategy, group.key_names),
+            ),
             inputs=tuple(
                 Input(
                     file.location,

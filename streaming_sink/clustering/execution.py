@@ -139,7 +139,8 @@ class _Commits:
         else:
             order_id = self._order_ids.get(planned.sort_by, 0) if needs.is_iceberg_order else 0
             ids = [order_id] * len(group.files)
-        files = [data_file(file, self._head.spec, it) for file, it in zip(group.files, ids, strict=True)]
+        spec = self._head.metadata.specs()[group.spec_id]
+        files = [data_file(file, spec, it) for file, it in zip(group.files, ids, strict=True)]
         return CLUSTERING.change(planned.to_dict(), files)
 
 

@@ -37,6 +37,11 @@ class Group:
         return sum(file.bytes for file in self.inputs)
 
     @property
+    def spec_id(self) -> int:
+        """The partition spec of its inputs, and so of the files that result; see `match_groups`."""
+        return self.inputs[0].spec_id
+
+    @property
     def key_names(self) -> KeyNames | None:
         """The keys that encrypt its files, and so the files that result; see `match_groups`."""
         metadata = self.inputs[0].key_metadata
@@ -114,8 +119,8 @@ def match_groups(head: Head, plan: ClusteringPlan, has_keys: bool) -> list[Group
 
 def _why_unfit(head: Head, inputs: Sequence[LiveFile]) -> str:
     for file in inputs:
-        if file.spec_id != head.spec.spec_id:
-            return f"an input is of another partition spec than the table's current one: {file.location}"
+        if file.spec_id != inputs[0].spec_id:
+            return f"the inputs are of several partition specs: {inputs[0].location} and {file.location}"
         if file.partition != inputs[0].partition:
             return f"the inputs are of several partitions: {inputs[0].location} and {file.location}"
         if head.has_deletes(file):

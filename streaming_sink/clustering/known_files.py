@@ -75,7 +75,7 @@ def _known(
         sorted=order is not None,
         has_deletes=head.has_deletes(file),
         encryption=file.encryption,
-        other_spec=file.spec_id != head.spec.spec_id,
+        spec_id=file.spec_id,
         reserved_by=reserved_by,
         bounds=bounds,
         clustered_by=order,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from urllib.parse import unquote_plus
 
-from planners import PartitionKey, SelectedPartitions, comparable
+from planners import PartitionKey, SelectedPartitions, TablePartition, comparable
 from planners.suggestions import unknown_name
 from streaming_sink.table.partition_names import spelled
 from timeline.versions.head import Head
@@ -17,13 +19,17 @@ def partitions_where(head: Head, text: str) -> SelectedPartitions:
     """Return the plan strategy of the partitions that a filter matches: NAME=VALUE pairs between commas.
 
     Names are those of the partition fields, and values are spelled as the table's folders spell them, a comma
-    as %2C. Several values of one field are alternatives; a partition must match each field that is named.
+    as %2C. Several values of one field are alternatives; a partition must match each field that is named. A
+    partition of an older spec of the table that lacks such a field does not match.
 
     ValueError for a filter that does not parse; for an unknown field, with the nearest; and for a filter that
     matches no partition with files, with some of those that exist.
     """
     wanted: dict[str, set[str]] = defaultdict(set)
-    fields = [field.name for field in head.spec.fields]
+    specs = {
+        spec_id: [field.name for field in spec.fields] for spec_id, spec in head.metadata.specs().items()
+    }
+    fields = list(dict.fromkeys(name for names in specs.values() for name in names))
     if not fields:
         raise ValueError(f"the table is not partitioned, so there is nothing to choose by: {text}")
     for term in text.split(","):
@@ -34,14 +40,18 @@ def partitions_where(head: Head, text: str) -> SelectedPartitions:
             raise unknown_name("partition field", name, fields)
         wanted[name].add(f"{name}={value}")
 
-    def matches(partition: PartitionKey) -> bool:
-        names = zip(fields, spelled(head, partition), strict=True)
-        return all(one in wanted[name] for name, one in names if name in wanted)
+    def matches(partition: TablePartition) -> bool:
+        named = dict(zip(specs[partition.spec_id], spelled(head, partition), strict=True))
+        return all(named.get(name) in values for name, values in wanted.items())
 
-    of_spec = (file for file in head.live_files() if file.spec_id == head.spec.spec_id)
-    partitions = {comparable(file.partition) for file in of_spec}
+    partitions = {TablePartition(file.spec_id, comparable(file.partition)) for file in head.live_files()}
     if not any(map(matches, partitions)):
         known = sorted("/".join(spelled(head, partition)) for partition in partitions)
         some = f"; there are {len(known):,}, such as {', '.join(known[:_NAMED])}" if known else ""
         raise ValueError(f"the filter {text} matches no partition{some}")
-    return SelectedPartitions(matches, text)
+    keep = {spec_id: partial(_matches_in, matches, spec_id) for spec_id in specs}
+    return SelectedPartitions(keep, text)
+
+
+def _matches_in(matches: Callable[[TablePartition], bool], spec_id: int, values: PartitionKey) -> bool:
+    return matches(TablePartition(spec_id, values))

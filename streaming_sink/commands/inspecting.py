@@ -67,7 +67,7 @@ def files(
     table = _table(location, storage_options)
 
     def look(head: Head) -> list[FileDetails]:
-        keep = None if partition is None else partitions_where(head, partition).keep
+        keep = None if partition is None else partitions_where(head, partition).holds
         return list_files(head, Reservations(table.store).files(head), keep)
 
     listed = table.on_head(look)

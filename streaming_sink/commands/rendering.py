@@ -43,6 +43,10 @@ def say_description(of: Description) -> None:
         )
     else:
         say("not partitioned")
+    for it in of.specs:
+        if not it.is_current:
+            files = f"{_count(it.files, 'file')}, {size_text(it.bytes)}"
+            say(f"spec {it.spec_id} before: partitioned by {it.partition_by}; {files}")
     say("")
     say_table(
         ["class", "size of a file", "files", "together"],
@@ -86,10 +90,12 @@ def say_partitions(partitions: Sequence[PartitionDetails], of: int, small_below:
     if not partitions:
         say("no partition")
         return
+    several = len({it.spec_id for it in partitions}) > 1
     say_table(
-        ["partition", "files", "small", "rows", "size", "mean"],
+        [*(["spec"] if several else []), "partition", "files", "small", "rows", "size", "mean"],
         [
             (
+                *([_number(it.spec_id)] if several else []),
                 it.partition or "the table",
                 it.files,
                 it.small_files,

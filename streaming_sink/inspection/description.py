@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from planners import FileSizing
 from streaming_sink.inspection.files import PartitionDetails, list_partitions
 from timeline.versions.head import Head
+from timeline.versions.partitioning import describe_spec
 
 _SCATTER = 16
 """A file that is cut at the maximum comes out up to a sixteenth above or below it."""
@@ -33,6 +35,18 @@ class PartitionFieldDetails:
     transform: str
     source: str
     """The column that it is computed from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecDetails:
+    """A partition spec of the table, and the live data files that were written under it."""
+
+    spec_id: int
+    is_current: bool
+    partition_by: str
+    """As the sink's option spells it: "region, day(at)", or "nothing"."""
+    files: int
+    bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +82,9 @@ class Description:
     delete_files: int
     columns: tuple[Column, ...]
     partition_by: tuple[PartitionFieldDetails, ...]
+    """The fields of the current partition spec."""
+    specs: tuple[SpecDetails, ...]
+    """All partition specs, oldest first."""
     size_classes: tuple[SizeClass, ...]
     small_partitions: tuple[PartitionDetails, ...]
     """The five partitions with most small files, if they have any."""
@@ -104,10 +121,26 @@ def describe(head: Head, sizing: FileSizing) -> Description:
             )
             for it in head.spec.fields
         ),
+        specs=tuple(_specs(head, partitions)),
         size_classes=size_classes(sizes, sizing),
         small_partitions=tuple(it for it in partitions[:_PARTITIONS] if it.small_files),
         properties=dict(sorted(head.properties.items())),
     )
+
+
+def _specs(head: Head, partitions: Iterable[PartitionDetails]) -> Iterator[SpecDetails]:
+    by_spec: dict[int, list[PartitionDetails]] = defaultdict(list)
+    for partition in partitions:
+        by_spec[partition.spec_id].append(partition)
+    for spec in head.metadata.partition_specs:
+        own = by_spec[spec.spec_id]
+        yield SpecDetails(
+            spec_id=spec.spec_id,
+            is_current=spec.spec_id == head.spec.spec_id,
+            partition_by=describe_spec(spec, head.schema),
+            files=sum(it.files for it in own),
+            bytes=sum(it.bytes for it in own),
+        )
 
 
 def size_classes(sizes: Iterable[int], sizing: FileSizing) -> tuple[SizeClass, ...]:

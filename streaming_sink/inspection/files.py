@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from planners import PartitionKey, comparable
+from planners import TablePartition, comparable
 from streaming_sink.table.partition_names import spelled
 from timeline.names import clustering_of
 from timeline.versions.entries import LiveFile
@@ -20,7 +20,9 @@ class FileDetails:
     path: str
     """Below the table's location."""
     partition: str
-    """As its folders are called, "region=eu/day=2026-01-01"; "" where the table is not partitioned."""
+    """As its folders are called, "region=eu/day=2026-01-01"; "" where its spec has no fields."""
+    spec_id: int
+    """The partition spec that it was written under."""
     bytes: int
     rows: int
     sorted: bool
@@ -37,6 +39,7 @@ class PartitionDetails:
     """The live data files of one partition together."""
 
     partition: str
+    spec_id: int
     files: int
     small_files: int
     rows: int
@@ -47,16 +50,17 @@ class PartitionDetails:
 def list_files(
     head: Head,
     reserved: Mapping[str, str],
-    keep: Callable[[PartitionKey], bool] | None = None,
+    keep: Callable[[TablePartition], bool] | None = None,
 ) -> list[FileDetails]:
-    """Return the live data files, largest first; those of the partitions of the current spec that `keep`
-    holds for, if given. `reserved`: location → the plan that has the file.
+    """Return the live data files, largest first; those of the partitions that `keep` holds for, if given.
+    `reserved`: location → the plan that has the file.
     """
     root = f"{head.metadata.location}/"
     listed = [
         FileDetails(
             path=file.location.removeprefix(root),
             partition=partition,
+            spec_id=file.spec_id,
             bytes=file.bytes,
             rows=file.rows,
             sorted=bool(file.sort_order_id) or clustering_of(file.location) is not None,
@@ -64,7 +68,7 @@ def list_files(
             deletes=head.has_deletes(file),
             plan_id=reserved.get(file.location),
         )
-        for partition, files in _by_partition(head, keep).items()
+        for (_, partition), files in _by_partition(head, keep).items()
         for file in files
     ]
     return sorted(listed, key=lambda it: (-it.bytes, it.path))
@@ -75,27 +79,28 @@ def list_partitions(head: Head, small_below: int) -> list[PartitionDetails]:
     listed = [
         PartitionDetails(
             partition=partition,
+            spec_id=spec_id,
             files=len(files),
             small_files=sum(file.bytes < small_below for file in files),
             rows=sum(file.rows for file in files),
             bytes=(size := sum(file.bytes for file in files)),
             mean_bytes=size // len(files),
         )
-        for partition, files in _by_partition(head).items()
+        for (spec_id, partition), files in _by_partition(head).items()
     ]
-    return sorted(listed, key=lambda it: (-it.small_files, -it.files, it.partition))
+    return sorted(listed, key=lambda it: (-it.small_files, -it.files, it.partition, it.spec_id))
 
 
 def _by_partition(
-    head: Head, keep: Callable[[PartitionKey], bool] | None = None
-) -> Mapping[str, list[LiveFile]]:
-    """Return the live data files by the names of their partitions."""
+    head: Head, keep: Callable[[TablePartition], bool] | None = None
+) -> Mapping[tuple[int, str], list[LiveFile]]:
+    """Return the live data files by their partition specs and the names of their partitions."""
     # There may be thousands of files in a partition, which is spelled once.
-    by_key: dict[tuple[int, PartitionKey], list[LiveFile]] = defaultdict(list)
+    by_key: dict[TablePartition, list[LiveFile]] = defaultdict(list)
     for file in head.live_files():
-        by_key[file.spec_id, comparable(file.partition)].append(file)
-    by_name: dict[str, list[LiveFile]] = defaultdict(list)
-    for (spec_id, partition), files in by_key.items():
-        if keep is None or (spec_id == head.spec.spec_id and keep(partition)):
-            by_name["/".join(spelled(head, partition, spec_id))] += files
+        by_key[TablePartition(file.spec_id, comparable(file.partition))].append(file)
+    by_name: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
+    for partition, files in by_key.items():
+        if keep is None or keep(partition):
+            by_name[partition.spec_id, "/".join(spelled(head, partition))] += files
     return by_name

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from urllib.parse import unquote_plus
 
-from planners import PartitionKey
+from planners import TablePartition
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.data_paths import partition_path
 from timeline.versions.head import Head
 
 
-def spelled(head: Head, partition: PartitionKey, spec_id: int | None = None) -> tuple[str, ...]:
+def spelled(head: Head, partition: TablePartition) -> tuple[str, ...]:
     """Return a partition as ("region=eu", "day=2026-01-01"): the names of its folders, read as URLs are. ()
-    where the table is not partitioned. By default it is one of the current spec.
+    where its spec has no fields.
     """
-    spec = head.spec if spec_id is None else head.metadata.specs()[spec_id]
-    sources = partition_sources(head.schema, spec)
-    path = partition_path(partition, sources, arrow_schema(head.schema)) if sources else ""
+    sources = partition_sources(head.schema, head.metadata.specs()[partition.spec_id])
+    path = partition_path(partition.values, sources, arrow_schema(head.schema)) if sources else ""
     return tuple(unquote_plus(part) for part in path.split("/") if part)

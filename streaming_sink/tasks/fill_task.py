@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from streaming_sink.tasks.data_file_writer import DataFileWriter, GroupedFile
 from streaming_sink.tasks.data_paths import new_data_path
 from streaming_sink.tasks.dictionaries import DictionaryChoice
 from streaming_sink.tasks.errors import DataFileError
-from streaming_sink.tasks.job import WorkerJob
+from streaming_sink.tasks.job import PartitionSource, WorkerJob
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.merging import MERGE_GROUP_BYTES, rows_of_small_file
 from streaming_sink.tasks.results import WrittenFile, delete_files, encode_results
@@ -27,6 +27,8 @@ class Fill:
 
     number: int
     partition: PartitionKey
+    partition_by: tuple[PartitionSource, ...]
+    """The fields of the spec that the files are of, which may be an older one of the table."""
     inputs: tuple[tuple[str, int], ...]
     """The files as manifests name them, and the rows that each has by the table."""
     cuts: tuple[int, ...]
@@ -135,6 +137,7 @@ class _NewFiles:
             ids = self._job.ids
             return data_file_name(file_id, ids.app_id, ids.batch, self._fill.number, self._attempt)
 
-        path = new_data_path(self._job, self._fill.partition, name)
+        job = replace(self._job, partition_by=self._fill.partition_by)
+        path = new_data_path(job, self._fill.partition, name)
         file = DataFileWriter(self._job, self._columns, DictionaryChoice(self._columns), path)
         return GroupedFile(file, min(self._job.parquet.row_group_bytes, MERGE_GROUP_BYTES))

@@ -290,8 +290,8 @@ def check_changes(changes: Sequence[Change]) -> None:
         )
     if appended and any(change.precedes_files for change in changes):
         raise ValueError(
-            "a schema changes in a version of its own, before files are written under it: the table assigns"
-            " the field ids that are in the files"
+            "a schema or partition spec changes in a version of its own, before files are written under it:"
+            " the table assigns the ids that are in the files"
         )
     for change in changes:
         change.check()

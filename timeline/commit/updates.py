@@ -19,6 +19,7 @@ from pyiceberg.table.update import (
     AssertCreate,
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
+    AssertLastAssignedPartitionId,
     AssertRefSnapshotId,
     AssertTableUUID,
     AssignUUIDUpdate,
@@ -37,6 +38,7 @@ from pyiceberg.table.update import (
 )
 
 from timeline import properties
+from timeline.versions.partitioning import last_partition_id
 
 _NOT_IN_A_CATALOG = frozenset({properties.METADATA_PATH, properties.GC_ENABLED, properties.PROBED_STORES})
 """What guards version files from other writers. In a catalog's table it would stop their expiry."""
@@ -44,7 +46,6 @@ _MUST_STAY = (
     "format_version",
     "table_uuid",
     "location",
-    "default_spec_id",
     "default_sort_order_id",
 )
 
@@ -88,6 +89,8 @@ def _requirements(base: TableMetadataV2, after: TableMetadataV2) -> Iterator[Tab
     yield AssertTableUUID(uuid=base.table_uuid)
     yield AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
     yield AssertDefaultSpecId(default_spec_id=base.default_spec_id)
+    if base.partition_specs != after.partition_specs:
+        yield AssertLastAssignedPartitionId(last_assigned_partition_id=last_partition_id(base))
     for name in sorted({MAIN_BRANCH, *_moved_refs(base, after)}):
         ref = base.refs.get(name)
         yield AssertRefSnapshotId(ref=name, snapshot_id=None if ref is None else ref.snapshot_id)
@@ -98,6 +101,10 @@ def _difference(base: TableMetadataV2, after: TableMetadataV2) -> Iterator[Table
         yield AddSchemaUpdate(schema_=schema)
     if base.current_schema_id != after.current_schema_id:
         yield SetCurrentSchemaUpdate(schema_id=after.current_schema_id)
+    for spec in after.partition_specs[len(base.partition_specs) :]:
+        yield AddPartitionSpecUpdate(spec=spec)
+    if base.default_spec_id != after.default_spec_id:
+        yield SetDefaultSpecUpdate(spec_id=after.default_spec_id)
     known_orders = {order.order_id for order in base.sort_orders}
     for order in after.sort_orders:
         if order.order_id not in known_orders:
@@ -145,5 +152,6 @@ def _check_is_covered(base: TableMetadataV2, after: TableMetadataV2) -> None:
                 f"a commit to a catalog cannot change {name}: from {getattr(base, name)} to"
                 f" {getattr(after, name)}"
             )
-    if base.schemas != after.schemas[: len(base.schemas)] or base.partition_specs != after.partition_specs:
+    specs = base.partition_specs
+    if base.schemas != after.schemas[: len(base.schemas)] or specs != after.partition_specs[: len(specs)]:
         raise ValueError("a commit to a catalog cannot change the schemas or partition specs that it has")

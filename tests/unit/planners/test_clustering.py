@@ -139,7 +139,6 @@ def test_a_group_holds_so_many_files_at_most() -> None:
     [
         ({"reserved_by": "p7"}, "reserved by plan p7"),
         ({"has_deletes": True}, "carries deletes"),
-        ({"other_spec": True}, "has another partition spec"),
     ],
 )
 def test_such_a_file_is_left_alone(known: dict[str, Any], why: str) -> None:
@@ -340,7 +339,7 @@ table_files = st.lists(
         keys,
         partition=st.tuples(values),
         has_deletes=rarely,
-        other_spec=rarely,
+        spec_id=st.sampled_from([0, 0, 1]),
         reserved_by=st.sampled_from([None] * 9 + ["x"]),
         clustered_by=st.sampled_from([None, ORDER, "zorder(x)"]),
         level=st.integers(0, 2),
@@ -374,8 +373,8 @@ def test_any_plan_keeps_its_promises(files: list[TableFile], policy: ClusteringP
     assert benefits == sorted(benefits, reverse=True)
     for group in answer.groups:
         inputs = [by_path[path] for path in group.inputs]
-        assert len({repr(it.partition) for it in inputs}) == 1
-        assert not any(it.has_deletes or it.other_spec or it.reserved_by for it in inputs)
+        assert len({(it.spec_id, repr(it.partition)) for it in inputs}) == 1
+        assert not any(it.has_deletes or it.reserved_by for it in inputs)
         assert (group.bytes, group.rows) == (sum(it.bytes for it in inputs), sum(it.rows for it in inputs))
         assert group.bytes <= policy.max_group_bytes
         assert len(inputs) <= policy.max_group_files

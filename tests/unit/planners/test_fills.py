@@ -105,7 +105,6 @@ def test_never_merges_nothing() -> None:
         {"sorted": True},
         {"encryption": "a key"},
         {"has_deletes": True},
-        {"other_spec": True},
     ],
 )
 def test_files_that_no_fill_may_take_are_left_alone_and_are_no_crowd(told: dict[str, object]) -> None:
@@ -116,7 +115,10 @@ def test_files_that_no_fill_may_take_are_left_alone_and_are_no_crowd(told: dict[
 def test_partitions_are_planned_each_for_itself() -> None:
     here, there = files(*[7 * MIB] * 2), [replace(it, partition=("eu",)) for it in files(*[1] * 9)]
     plan = plan_fills([*here, *there], SIZING)
-    assert [(fill.partition, len(fill.inputs)) for fill in plan.fills] == [((), 2), (("eu",), 9)]
+    assert [(fill.partition, len(fill.inputs)) for fill in plan.fills] == [
+        ((0, ()), 2),
+        ((0, ("eu",)), 9),
+    ]
     assert plan.most_small_files == 9
     assert plan.explain().splitlines()[0] == "fill plan: 2 merges"
 

@@ -68,7 +68,6 @@ def test_a_file_at_the_limit_is_not_small() -> None:
     [
         ({"sorted": True}, "sort order"),
         ({"has_deletes": True}, "deletes"),
-        ({"other_spec": True}, "partition spec"),
         ({"reserved_by": "plan-7"}, "reserved by plan plan-7"),
     ],
 )
@@ -221,7 +220,6 @@ table_files = st.lists(
         rows=st.integers(1, 10**6),
         sorted=st.sampled_from([False] * 9 + [True]),
         has_deletes=st.sampled_from([False] * 9 + [True]),
-        other_spec=st.sampled_from([False] * 9 + [True]),
         reserved_by=st.sampled_from([None] * 9 + ["x"]),
     ),
     max_size=60,
@@ -267,7 +265,7 @@ def test_any_plan_keeps_its_promises(
     for bucket in answer.buckets:
         inputs = [by_path[path] for path in bucket.inputs]
         assert all(it.partition == bucket.partition and it.bytes < sizing.small_file_bytes for it in inputs)
-        assert not any(it.sorted or it.has_deletes or it.other_spec or it.reserved_by for it in inputs)
+        assert not any(it.sorted or it.has_deletes or it.reserved_by for it in inputs)
         assert bucket.input_bytes == sum(it.bytes for it in inputs)
         assert bucket.input_rows == sum(it.rows for it in inputs)
         assert bucket.max_rows is not None

@@ -159,7 +159,7 @@ def test_a_reserved_file_names_its_plan(table):
 def test_a_file_along_a_curve_is_not_filled_though_it_names_no_sort_order(table):
     name = names.clustered_file_name(_id(7000), "zorder(id asc nulls first)", 0, 0, 0, 0)
     table.commit([Append((_file(table, name),))])
-    plan = plan_batch(table.head, (Arrival((), 10),), FILLING, 2, Experience()).plan
+    plan = plan_batch(table.head, 0, (Arrival((), 10),), FILLING, 2, Experience()).plan
     assert [bucket.inputs for bucket in plan.buckets] == [()]
     assert "carries a sort order" in plan.explain()
 
@@ -169,7 +169,7 @@ def test_a_file_that_a_plan_reserves_is_not_filled(table):
     table.commit([Append((file,))])
 
     def inputs(reserved):
-        plan = plan_batch(table.head, (Arrival((), 10),), FILLING, 2, Experience(), reserved).plan
+        plan = plan_batch(table.head, 0, (Arrival((), 10),), FILLING, 2, Experience(), reserved).plan
         return [bucket.inputs for bucket in plan.buckets]
 
     assert inputs({}) == [(file.file_path,)]

@@ -167,7 +167,7 @@ def test_a_fill_leaves_encrypted_files_alone_and_says_why(table, vault):
     carry_out(table, plan_of(table, **_encrypt()), keys=vault)
     append(table, 2)
     filling = sink_options("/lake/events", {"fill_policy": "always", "fill": "inline"})
-    planned = plan_batch(table.head, [Arrival(("p0",), 10)], filling, 2, Experience())
+    planned = plan_batch(table.head, 0, [Arrival(("p0",), 10)], filling, 2, Experience())
     reasons = {it.path: it.reason for it in planned.plan.decisions}
     encrypted = {path for path, it in entries(table).items() if it.key_metadata and "p=p0" in path}
     assert encrypted

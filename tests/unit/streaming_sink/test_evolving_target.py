@@ -25,5 +25,5 @@ def test_a_schema_evolves_in_two_puts_one_list_and_one_get(monkeypatch: pytest.M
     lake.store.count()
     fitted = destination.fit(known, batch, Transaction("app", "query", "run", 0))
     assert lake.store.count() == {"PUT": 2, "LIST": 1, "GET": 1}
-    assert fitted.evolved == "note added as string"
+    assert fitted.evolved == "the table's schema has evolved: note added as string"
     assert fitted.schema == lake.open().head.schema

@@ -56,7 +56,7 @@ def _paths(job):
 
 def test_the_rows_of_all_inputs_are_in_one_file_in_their_order(job):
     inputs = tuple(_small(job, start, 100) for start in (0, 100, 200))
-    done = carry_out(job, Fill(3, (1,), inputs, ()), attempt=5)
+    done = carry_out(job, Fill(3, (1,), job.partition_by, inputs, ()), attempt=5)
     assert isinstance(done, Filled)
     [file] = done.files
     assert (done.number, file.rows, file.partition, _ids(job, file)) == (3, 300, (1,), list(range(300)))
@@ -67,7 +67,7 @@ def test_the_rows_of_all_inputs_are_in_one_file_in_their_order(job):
 @pytest.mark.parametrize(("cuts", "rows"), [((250,), [250, 50]), ((100, 200), [100] * 3), ((), [300])])
 def test_a_file_ends_at_each_cut_and_the_last_has_the_rest(job, cuts, rows):
     inputs = tuple(_small(job, start, 100) for start in (0, 100, 200))
-    done = carry_out(job, Fill(0, (1,), inputs, cuts), attempt=0)
+    done = carry_out(job, Fill(0, (1,), job.partition_by, inputs, cuts), attempt=0)
     assert [file.rows for file in done.files] == rows
     assert [each for file in done.files for each in _ids(job, file)] == list(range(300))
 
@@ -99,7 +99,7 @@ def test_an_input_that_is_not_what_the_table_says_is_named_and_no_file_is_left(j
     good, bad = _small(job, 0, 100), _small(job, 100, 100)
     bad = spoil(job, bad[0])
     before = _paths(job)
-    done = carry_out(job, Fill(0, (1,), (good, bad), (60,)), attempt=0)
+    done = carry_out(job, Fill(0, (1,), job.partition_by, (good, bad), (60,)), attempt=0)
     assert isinstance(done, FillSkipped)
     assert done.culprit == bad[0]
     assert done.reason.startswith(f"{reason}{bad[0]}")
@@ -118,5 +118,5 @@ def test_any_other_failure_is_raised_and_leaves_no_file(job, monkeypatch):
 
     monkeypatch.setattr(fill_task, "rows_of_small_file", fail_at_the_second)
     with pytest.raises(MemoryError):
-        carry_out(job, Fill(0, (1,), inputs, (60,)), attempt=0)
+        carry_out(job, Fill(0, (1,), job.partition_by, inputs, (60,)), attempt=0)
     assert _paths(job) == before

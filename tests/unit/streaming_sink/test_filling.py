@@ -21,7 +21,7 @@ from streaming_sink.batch.filler import SMALL_FILES_WHILE_FILLING, Filler
 from streaming_sink.batch.fills import FillReport, Published, delete_lost, divide, plan_pass, publish
 from streaming_sink.batch.planning import commit_sizes
 from streaming_sink.options import sink_options
-from streaming_sink.table.spec import partition_spec
+from streaming_sink.table.spec import partition_sources, partition_spec
 from tests.unit.timeline.plans import joined_live
 from timeline.commit.changes import Append, Replace
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
@@ -36,6 +36,8 @@ EU, US = ("eu",), ("us",)
 KIB = 1024
 SIZING = FileSizing(max_file_bytes=1024 * KIB, small_file_bytes=800 * KIB)
 _numbers = count()
+
+SOURCES = {0: partition_sources(SCHEMA, partition_spec(["region"], SCHEMA))}
 
 
 @pytest.fixture
@@ -162,9 +164,9 @@ def test_where_the_state_of_the_commit_is_unknown_no_file_is_deleted(table, monk
 def test_a_pass_takes_touched_partitions_and_no_file_that_is_reserved_or_unfit(table):
     here = [file.file_path for file in _append(table, EU, 12)]
     _append(table, US, 12)
-    plan = plan_pass(table.head, [EU], _options(table), {here[0]: "a plan"}, unfit={here[1]})
+    plan = plan_pass(table.head, [(0, EU)], _options(table), {here[0]: "a plan"}, unfit={here[1]})
     [fill] = plan.fills
-    assert fill.partition == EU
+    assert fill.partition == (0, EU)
     assert not {here[0], here[1]} & {file.path for file in fill.inputs}
     assert plan.most_small_files == 10
 
@@ -173,11 +175,11 @@ def test_merges_are_divided_among_the_tasks_by_their_bytes(table):
     for region, size in (("a", 700), ("b", 300), ("c", 250), ("d", 100)):
         _append(table, (region,), 2, size * KIB // 2)
     options = _options(table, fill_policy="always")
-    plan = plan_pass(table.head, [("a",), ("b",), ("c",), ("d",)], options, {})
-    portions = [[fill.partition for fill in portion] for portion in divide(plan.fills, 2)]
+    plan = plan_pass(table.head, [(0, (region,)) for region in "abcd"], options, {})
+    portions = [[fill.partition for fill in portion] for portion in divide(plan.fills, 2, SOURCES)]
     assert portions == [[("a",)], [("b",), ("c",), ("d",)]]
-    assert [len(portion) for portion in divide(plan.fills, 9)] == [1] * 4
-    numbers = {fill.number: fill.partition for portion in divide(plan.fills, 3) for fill in portion}
+    assert [len(portion) for portion in divide(plan.fills, 9, SOURCES)] == [1] * 4
+    numbers = {fill.number: fill.partition for portion in divide(plan.fills, 3, SOURCES) for fill in portion}
     assert numbers == dict(enumerate([("a",), ("b",), ("c",), ("d",)]))
 
 
@@ -212,7 +214,7 @@ def merging(monkeypatch):
         replaces = []
         for fill in plan.fills:
             size = sum(files[file.path].bytes for file in fill.inputs)
-            added = _file(table, fill.partition, fill.rows, size)
+            added = _file(table, fill.partition.values, fill.rows, size)
             replaces.append(Replace(frozenset(file.path for file in fill.inputs), (added,)))
         done = publish(table, replaces, 0, SIZING.small_file_bytes, reservations)
         taken = sum(len(replace.removed) for replace in done.live)
@@ -222,7 +224,7 @@ def merging(monkeypatch):
     return passes
 
 
-def _after_commit(made, table, touched=(EU,), session=None):
+def _after_commit(made, table, touched=((0, EU),), session=None):
     context = SimpleNamespace(defaultParallelism=4, _jsc=_RUNNING)
     session = session or SimpleNamespace(sparkContext=context)
     return made.after_commit(session, table, Reservations(table.store), touched, lambda _: nullcontext())
@@ -255,10 +257,10 @@ def test_a_batch_that_needs_a_pass_while_one_runs_starts_no_second_and_gets_its_
     merging.goes_on.clear()
     made = Filler(_options(table))
     _append(table, EU, 9)
-    _after_commit(made, table, [EU])
+    _after_commit(made, table, [(0, EU)])
     assert merging.began.wait(60)
     _append(table, US, 9)
-    _after_commit(made, table, [US])
+    _after_commit(made, table, [(0, US)])
     assert [it.name for it in threading.enumerate()].count("filling") == 1
     with pytest.raises(TimeoutError, match=r"filling is still running after 0\.01 s, and continues; wait"):
         made.finish(0.01)
@@ -319,7 +321,7 @@ def test_what_a_pass_left_out_is_planned_again_though_no_batch_comes_to_its_part
     merging.goes_on.clear()
     made = Filler(_options(table))
     here = _append(table, EU, 9)
-    _after_commit(made, table, [EU])
+    _after_commit(made, table, [(0, EU)])
     assert merging.began.wait(60)
     if ends == "it fails":
         merging.fails = RuntimeError("no core left")
@@ -332,7 +334,7 @@ def test_what_a_pass_left_out_is_planned_again_though_no_batch_comes_to_its_part
     merging.fails = None
     _append(table, EU)
     _append(table, US)
-    _after_commit(made, table, [US])
+    _after_commit(made, table, [(0, US)])
     assert made.finish(60)[0].startswith("filled beside the stream: ")
 
 
@@ -391,4 +393,4 @@ def test_a_sink_that_fills_inline_has_no_pass(table, merging):
     assert _after_commit(made, table) == ""
     assert made.finish(None) == []
     assert merging.ran == []
-    assert fills.plan_pass(table.head, [EU], _options(table), {}).fills
+    assert fills.plan_pass(table.head, [(0, EU)], _options(table), {}).fills

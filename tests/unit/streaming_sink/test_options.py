@@ -40,13 +40,14 @@ def test_options_are_frozen():
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name_and_all_that_there_are(given, near):
     with pytest.raises(
-        TypeError, match=f"no option '{given}'; did you mean '{near}'.*it has partition_by, sizing"
+        TypeError,
+        match=f"no option '{given}'; did you mean '{near}'.*it has partition_by, evolve_part",
     ):
         IcebergSink("/lake/events", **{given: 1})
 
 
 def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
-    with pytest.raises(TypeError, match="no option 'zzz'; it has partition_by, sizing"):
+    with pytest.raises(TypeError, match="no option 'zzz'; it has partition_by, evolve_partitioning"):
         IcebergSink("/lake/events", zzz=1)
 
 
@@ -59,6 +60,12 @@ def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
             r"must be a list of transforms such as \[\"day\(event_time\)\"\], not 'day'",
         ),
         ({"partition_by": [1]}, TypeError, "must be a list of transforms"),
+        ({"evolve_partitioning": "yes"}, TypeError, "must be True or False, not 'yes'"),
+        (
+            {"evolve_partitioning": True},
+            ValueError,
+            "evolve_partitioning needs partition_by, the",
+        ),
         ({"sizing": "120MiB"}, TypeError, "sizing must be a FileSizing"),
         (
             {"fill_policy": "amortised"},

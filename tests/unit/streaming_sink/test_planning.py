@@ -86,7 +86,7 @@ def _plan(table, *arrivals, counted=0.0, seconds=9.0, options=OPTIONS):
     expected = (
         [Arrival(key, each) for key, each in rows.items()] if counted is None else Profile(rows, counted)
     )
-    return plan_batch(head, expected, options, 2, _known(seconds))
+    return plan_batch(head, 0, expected, options, 2, _known(seconds))
 
 
 def _known(seconds):
@@ -217,7 +217,7 @@ def _unpartitioned(files, seconds, small=0, options=OPTIONS, **changed):
     known = Experience(deque([{(): rows}] * 2), deque([seconds]))
     for name, value in changed.items():
         setattr(known, name, value)
-    return plan_batch(table.head, [Arrival((), rows)], options, 8, known)
+    return plan_batch(table.head, 0, [Arrival((), rows)], options, 8, known)
 
 
 def test_the_second_batch_is_never_shuffled_since_the_first_one_paid_for_its_workers():
@@ -226,7 +226,7 @@ def test_the_second_batch_is_never_shuffled_since_the_first_one_paid_for_its_wor
 
 def test_rows_that_were_counted_are_kept_so_that_the_width_of_the_tasks_costs_nothing_upstream():
     for rows, route in ((50, "one task"), (10 * 8 * MIB // 128, "8 tasks")):
-        planned = plan_batch(None, Profile({(): rows}, 99.0, 7), OPTIONS, 8, Experience())
+        planned = plan_batch(None, 0, Profile({(): rows}, 99.0, 7), OPTIONS, 8, Experience())
         assert (planned.route, planned.made_from, planned.fingerprint) == (route, "profile", 7)
 
 
@@ -293,37 +293,42 @@ ONE_TASK, SHUFFLE = (_plan(None, (1, 1), counted=None, seconds=seconds) for seco
 
 def test_what_is_expected_is_what_the_last_batches_brought():
     known = Experience()
-    assert known.expected() is None
+    assert known.expected(0) is None
     for _ in range(2):
-        known.add(_result({1: [60, 40], 2: [5]}, 0.1), SHUFFLE, seconds=0.1, parallelism=2)
-    assert known.expected() == (Arrival((1,), 100), Arrival((2,), 5))
+        known.add(_result({1: [60, 40], 2: [5]}, 0.1), SHUFFLE, 0, seconds=0.1, parallelism=2)
+    assert known.expected(0) == (Arrival((1,), 100), Arrival((2,), 5))
+    assert known.expected(1) is None, "of partitions of another spec nothing is known"
+    known.add(_result({7: [3]}, 0.1), SHUFFLE, 1, seconds=0.1, parallelism=2)
+    known.add(_result({7: [3]}, 0.1), SHUFFLE, 1, seconds=0.1, parallelism=2)
+    assert (known.expected(0), known.expected(1)) == (None, (Arrival((7,), 3),))
 
 
 @pytest.mark.parametrize(("seconds", "fits"), [(ONE_TASK_SECONDS, True), (ONE_TASK_SECONDS * 1.1, False)])
 def test_a_batch_that_one_task_wrote_is_judged_by_that_tasks_time(seconds, fits):
     known = Experience()
-    known.add(_result({1: [1]}, seconds), ONE_TASK, seconds=99.0, parallelism=8)
+    known.add(_result({1: [1]}, seconds), ONE_TASK, 0, seconds=99.0, parallelism=8)
     assert (known.tasks() == 1) is fits
 
 
 @pytest.mark.parametrize(("seconds", "fits"), [(ONE_TASK_SECONDS / 2, True), (ONE_TASK_SECONDS, False)])
 def test_after_a_shuffle_of_what_was_not_counted_only_the_time_of_all_cores_bounds_the_tasks(seconds, fits):
     known = Experience()
-    known.add(_result({1: [1]}, 0.1), SHUFFLE, seconds=seconds, parallelism=2)
+    known.add(_result({1: [1]}, 0.1), SHUFFLE, 0, seconds=seconds, parallelism=2)
     assert (known.tasks() == 1) is fits
 
 
 @pytest.mark.parametrize(("counting", "fits"), [(0.5, True), (1.0, False)])
 def test_a_batch_that_was_counted_is_judged_by_counting_and_writing(counting, fits):
     known = Experience()
-    known.add(_result({1: [1]}, 0.5), _plan(None, (1, 1), counted=counting), seconds=99.0, parallelism=8)
+    counted = _plan(None, (1, 1), counted=counting)
+    known.add(_result({1: [1]}, 0.5), counted, 0, seconds=99.0, parallelism=8)
     assert (known.tasks() == 1) is fits
 
 
 def test_the_least_of_the_last_three_batches_counts_since_a_machine_may_be_busy_for_a_moment():
     known = Experience()
     for seconds, fits in ((0.1, True), (9.0, True), (9.0, True), (9.0, False)):
-        known.add(_result({1: [1]}, seconds), ONE_TASK, seconds=seconds, parallelism=2)
+        known.add(_result({1: [1]}, seconds), ONE_TASK, 0, seconds=seconds, parallelism=2)
         assert (known.tasks() == 1) is fits
 
 

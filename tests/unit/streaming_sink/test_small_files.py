@@ -61,15 +61,15 @@ def test_small_files_are_counted_in_the_partitions_that_are_asked_for_and_the_fu
     _append(table, EU, [1, 2, 3, 100])
     _append(table, US, [1])
     _append(table, ("ap", 20454), [1] * 9)
-    found = count_small_files(table.head, [EU, US], 100)
+    found = count_small_files(table.head, [(0, EU), (0, US)], 100)
     assert found == SmallFiles(4, 3, "region=eu/day=2026-01-01")
-    assert count_small_files(table.head, [("af", 1)], 100) == SmallFiles()
+    assert count_small_files(table.head, [(0, ("af", 1)), (1, EU)], 100) == SmallFiles()
 
 
 def test_where_nothing_partitions_the_table_it_is_the_table_that_has_them(tmp_path):
     table = Table.create(LocalStore(str(tmp_path / "t")), SCHEMA, store_is_checked=True)
     _append(table, (), [1, 2])
-    assert str(count_small_files(table.head, [()], 100)) == "2 small files in the table"
+    assert str(count_small_files(table.head, [(0, ())], 100)) == "2 small files in the table"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def passes(monkeypatch):
     return ran
 
 
-def _after_commit(table, clustering, touched=(EU,), **options):
+def _after_commit(table, clustering, touched=((0, EU),), **options):
     sink = Clusterer(sink_options(table.store.location, {**NOT_FILLED, "clustering": clustering, **options}))
     told = sink.after_commit(None, table, Reservations(table.store), touched, lambda _: nullcontext())
     sink.finish(60)
@@ -200,7 +200,7 @@ def test_a_pass_that_takes_longer_than_one_waits_goes_on_and_is_told_later(table
     monkeypatch.setattr(clusterer, "run_pass", lambda *_: "clustered" if let_go.wait(60) else "never")
     due = {**NOT_FILLED, "clustering": AsyncClustering(every_commits=1, **CLUSTERING)}
     sink = Clusterer(sink_options(table.store.location, due))
-    sink.after_commit(None, table, Reservations(table.store), (EU,), lambda _: nullcontext())
+    sink.after_commit(None, table, Reservations(table.store), [(0, EU)], lambda _: nullcontext())
     with pytest.raises(TimeoutError, match=r"running after 0.01 s, and continues; wait longer, or stop"):
         sink.finish(0.01)
     let_go.set()
@@ -216,7 +216,7 @@ def test_a_pass_beside_the_stream_that_cannot_open_the_table_is_told_whatever_st
     due = {**NOT_FILLED, "clustering": AsyncClustering(every_commits=1, **CLUSTERING)}
     sink = Clusterer(sink_options(table.store.location, due))
     monkeypatch.setattr(clusterer, "open_table", no_credentials)
-    sink.after_commit(None, table, Reservations(table.store), (EU,), lambda _: nullcontext())
+    sink.after_commit(None, table, Reservations(table.store), [(0, EU)], lambda _: nullcontext())
     assert sink.finish(60) == [
         "clustering failed, and is tried again when it is due: PermissionError: no token"
     ]
@@ -247,11 +247,11 @@ def test_a_batch_waits_for_the_pass_beside_the_stream_before_it_runs_its_own(tab
     asked = AsyncClustering(every_commits=1, when_small_files=3, **CLUSTERING)
     sink = Clusterer(sink_options(table.store.location, {**NOT_FILLED, "clustering": asked}))
     _append(table, EU, [1])
-    told = sink.after_commit(None, table, Reservations(table.store), [EU], lambda _: nullcontext())
+    told = sink.after_commit(None, table, Reservations(table.store), [(0, EU)], lambda _: nullcontext())
     assert told == "clustering: started beside the stream"
     _append(table, EU, [1] * 9)
     threading.Timer(0.05, may_end.set).start()
-    told = sink.after_commit(None, table, Reservations(table.store), [EU], lambda _: nullcontext())
+    told = sink.after_commit(None, table, Reservations(table.store), [(0, EU)], lambda _: nullcontext())
     assert order == ["clustering", threading.current_thread().name]
     crowd = "10 small files in region=eu/day=2026-01-01, more than when_small_files=3"
     assert told == f"clustered; {crowd}, so now: clustered"

@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, DateType, LongType, NestedField, StringType, TimestampType
 
+from planners import TablePartition
 from streaming_sink import clustering
 from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.cli import CANNOT, DONE, main
@@ -50,8 +51,9 @@ def _table(location, partition_by, partitions):
 
 
 def _chosen(head, text):
-    keep = partitions_where(head, text).keep
-    return [file.partition for file in head.live_files() if keep(file.partition)]
+    chosen = partitions_where(head, text)
+    partitions = [TablePartition(file.spec_id, file.partition) for file in head.live_files()]
+    return [partition.values for partition in partitions if chosen.holds(partition)]
 
 
 @pytest.mark.parametrize(

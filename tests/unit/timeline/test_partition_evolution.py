@@ -1,0 +1,334 @@
+"""Partition specs evolve by Iceberg's rules; of two writers that ask for different ones the later wins."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.transforms import VoidTransform, parse_transform
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestamptzType
+
+from tests.unit.timeline.world import BY_P, Audit, Lake, data_file
+from timeline import properties
+from timeline.commit.changes import Append, Replace
+from timeline.commit.partition_changes import SetPartitioning
+from timeline.commit.schema_changes import MergeSchema
+from timeline.errors import CheckpointRegressionError, CommitConflictError, FencedError, SchemaMismatchError
+from timeline.table import AlreadyCommitted, Committed
+from timeline.versions.partitioning import describe_spec, evolve_spec, partitions_alike, repartitioned_by
+from timeline.versions.transactions import Transaction
+
+COLUMNS = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "region", StringType(), required=False),
+    NestedField(3, "at", TimestamptzType(), required=False),
+    NestedField(4, "id_bucket_4", StringType(), required=False),
+)
+SUFFIXES = {"bucket": "_bucket", "truncate": "_trunc", "identity": ""}
+
+
+def spec(*fields: str) -> PartitionSpec:
+    """A spec of fields such as "1 bucket[16]": the ids are those that the table has to replace."""
+    made = []
+    for number, text in enumerate(fields):
+        source, transform = text.split()
+        kind = transform.partition("[")[0]
+        column = COLUMNS.find_column_name(int(source))
+        name = f"{column}{SUFFIXES.get(kind, '_' + kind)}"
+        made.append(PartitionField(int(source), 1000 + number, parse_transform(transform), name))
+    return PartitionSpec(*made)
+
+
+def evolved(*steps: tuple[str, ...]) -> TableMetadataV2:
+    """The metadata of a table that was created with the first spec, and has got each other one in turn."""
+    first = spec(*steps[0]) if steps[0] else UNPARTITIONED_PARTITION_SPEC
+    metadata = new_table_metadata(COLUMNS, first, UNSORTED_SORT_ORDER, "memory://t", {"format-version": "2"})
+    assert isinstance(metadata, TableMetadataV2)
+    for step in steps[1:]:
+        metadata = after(metadata, evolve_spec(metadata, spec(*step)))
+    return metadata
+
+
+def after(metadata: TableMetadataV2, new: PartitionSpec) -> TableMetadataV2:
+    specs = metadata.partition_specs
+    return metadata.model_copy(
+        update={
+            "partition_specs": specs if new in specs else [*specs, new],
+            "default_spec_id": new.spec_id,
+            "last_partition_id": max(
+                metadata.last_partition_id or 0, *(field.field_id for field in new.fields)
+            ),
+        }
+    )
+
+
+def spelled(metadata: TableMetadataV2) -> list[str]:
+    return [f"{it.field_id} {it.name} {it.transform}" for it in metadata.spec().fields]
+
+
+@pytest.mark.parametrize(
+    ("steps", "fields"),
+    [
+        ([(), ("2 identity",)], ["1000 region identity"]),
+        ([("2 identity",), ("2 identity", "3 day")], ["1000 region identity", "1001 at_day day"]),
+        ([("2 identity", "3 day"), ("3 day",)], ["1001 at_day day"]),
+        ([("3 day",), ("3 hour",)], ["1001 at_hour hour"]),
+        ([("1 bucket[8]",), ("1 bucket[16]",)], ["1001 id_bucket_16 bucket[16]"]),
+        ([("2 truncate[2]",), ("2 truncate[3]",)], ["1001 region_trunc_3 truncate[3]"]),
+        ([("3 day",), ("3 hour",), ("2 identity", "3 day")], ["1002 region identity", "1000 at_day day"]),
+        ([("3 day", "2 identity"), ("2 identity", "3 day")], ["1001 region identity", "1000 at_day day"]),
+        # An id that only an old spec has is not free again.
+        ([("3 day",), ("2 identity",), ("1 bucket[8]",)], ["1002 id_bucket bucket[8]"]),
+    ],
+)
+def test_a_field_keeps_its_id_and_name_for_good_and_a_new_one_gets_its_own(
+    steps: list[tuple[str, ...]], fields: list[str]
+) -> None:
+    metadata = evolved(*steps)
+    assert spelled(metadata) == fields
+    assert metadata.default_spec_id == len(steps) - 1
+
+
+_FIELDS = st.sampled_from(
+    ["1 identity", "1 bucket[8]", "1 bucket[16]", "2 identity", "2 truncate[2]", "3 day", "3 hour", "3 year"]
+)
+_SPECS = st.lists(_FIELDS, min_size=1, max_size=3, unique=True).filter(
+    lambda fields: not {"1 bucket[8]", "1 bucket[16]"} <= set(fields)
+)
+
+
+@given(st.lists(_SPECS, min_size=1, max_size=6))
+def test_over_any_history_an_id_and_a_name_mean_one_transform_of_one_column(steps: list[list[str]]) -> None:
+    metadata = evolved(*map(tuple, steps))
+    ever = [field for each in metadata.partition_specs for field in each.fields]
+    meanings = {(field.source_id, str(field.transform)) for field in ever}
+    assert len({field.field_id for field in ever}) == len({field.name for field in ever}) == len(meanings)
+    assert metadata.last_partition_id == max(field.field_id for field in ever)
+    assert partitions_alike(metadata.spec(), spec(*steps[-1]))
+    assert len({tuple(spec.fields) for spec in metadata.partition_specs}) == len(metadata.partition_specs)
+    for step in steps:
+        assert evolve_spec(metadata, spec(*step)) in metadata.partition_specs
+
+
+def test_ids_are_never_used_again_though_the_spec_that_had_them_is_no_longer_listed() -> None:
+    """Other engines may remove specs that no file has."""
+    metadata = evolved(("2 identity",), ("2 identity", "3 day"), ("3 hour",))
+    metadata = metadata.model_copy(
+        update={"partition_specs": [it for it in metadata.partition_specs if it.spec_id != 1]}
+    )
+    new = evolve_spec(metadata, spec("3 day"))
+    assert [(it.field_id, it.name) for it in new.fields] == [(1003, "at_day")]
+    assert new.spec_id == 3
+
+
+def test_a_field_is_not_named_as_a_column() -> None:
+    metadata = evolved(("1 bucket[8]",))
+    with pytest.raises(SchemaMismatchError, match=r"name of a column, or .*rename the column: id_bucket_4"):
+        evolve_spec(metadata, spec("1 bucket[4]"))
+    named = PartitionSpec(PartitionField(1, 1, parse_transform("bucket[4]"), "region"))
+    with pytest.raises(SchemaMismatchError, match=r"region_4|region"):
+        evolve_spec(
+            metadata.model_copy(
+                update={"schemas": [Schema(*COLUMNS.fields, NestedField(9, "region_4", LongType()))]}
+            ),
+            named,
+        )
+
+
+def test_two_fields_that_manifests_spell_alike_are_refused() -> None:
+    metadata = evolved(())
+    fields = [
+        PartitionField(1, 0, parse_transform("identity"), "a.b"),
+        PartitionField(2, 0, parse_transform("identity"), "a_x2Eb"),
+    ]
+    with pytest.raises(SchemaMismatchError, match="cannot be partitioned so"):
+        evolve_spec(metadata, PartitionSpec(*fields))
+
+
+def test_a_void_transform_of_another_engine_is_no_field() -> None:
+    """It keeps the id and the name of the field that it replaces."""
+    metadata = evolved(("2 identity", "3 day"))
+    _, day = metadata.spec().fields
+    gone = PartitionField(2, 1000, VoidTransform(), "region")
+    metadata = after(metadata, PartitionSpec(gone, day, spec_id=1))
+    assert partitions_alike(metadata.spec(), spec("3 day"))
+    assert describe_spec(metadata.spec(), COLUMNS) == "day(at)"
+    assert evolve_spec(metadata, spec("3 day")).spec_id == 1
+    assert evolve_spec(metadata, spec("2 identity", "3 day")).spec_id == 0
+    new = evolve_spec(metadata, spec("3 day", "2 identity"))
+    assert [(it.field_id, it.name) for it in new.fields] == [(1001, "at_day"), (1000, "region")]
+
+
+def test_a_spec_is_described_as_the_option_spells_it() -> None:
+    described = describe_spec(spec("2 identity", "3 day", "1 bucket[16]", "2 truncate[3]"), COLUMNS)
+    assert described == "region, day(at), bucket(16, id), truncate(3, region)"
+    assert describe_spec(UNPARTITIONED_PARTITION_SPEC, COLUMNS) == "nothing"
+
+
+# ----------------------------------------------------------------------------------------------- as commits
+
+BUCKETS = PartitionSpec(PartitionField(1, 0, parse_transform("bucket[4]"), "id_bucket"))
+BOTH = PartitionSpec(*BY_P.fields, *BUCKETS.fields)
+
+
+def asks(wanted: PartitionSpec, app_id: str = "app") -> SetPartitioning:
+    return SetPartitioning(wanted, app_id)
+
+
+def bucketed(lake: Lake, bucket: int = 0, spec_id: int = 1, rows: int = 10) -> DataFile:
+    file = data_file(lake.file(rows).file_path, rows, partition=Record(bucket))
+    file.spec_id = spec_id
+    return file
+
+
+def test_two_writers_that_ask_for_one_spec_converge_on_one_id() -> None:
+    lake = Lake()
+    other = lake.open()
+    assert isinstance(lake.table.commit([asks(BUCKETS)]), Committed)
+    with pytest.raises(CommitConflictError, match="partitioned so already"):
+        other.commit([asks(BUCKETS, "other")])
+    assert other.refresh().spec == lake.table.head.spec
+    metadata = lake.open().head.metadata
+    assert (metadata.default_spec_id, metadata.last_partition_id) == (1, 1001)
+    assert [each.spec_id for each in metadata.partition_specs] == [0, 1]
+    assert lake.open().head.number == 2
+    Audit(lake.store).check()
+
+
+def test_of_two_writers_that_ask_for_different_ones_the_later_wins_and_they_never_take_turns() -> None:
+    lake = Lake()
+    other = lake.open()
+    lake.table.commit([asks(BUCKETS, "first")])
+    other.commit([asks(BOTH, "second")])  # rebased: nobody asked for it before
+    assert other.head.spec.spec_id == 2
+    for _ in range(2):
+        lake.table.refresh()
+        with pytest.raises(SchemaMismatchError, match=r"partitioned by bucket\(4, id\) before.*'second'"):
+            lake.table.commit([asks(BUCKETS, "first")])
+    with pytest.raises(SchemaMismatchError, match="partitioned by p before"):
+        lake.table.commit([asks(BY_P, "first")])
+    assert lake.open().head.number == 3
+    assert isinstance(other.commit([asks(BUCKETS, "second")]), Committed), "it has changed its own mind"
+    assert lake.open().head.spec.spec_id == 1
+    assert len(lake.open().head.metadata.partition_specs) == 3
+
+
+def test_a_spec_of_the_tables_creation_or_of_another_engine_belongs_to_no_application() -> None:
+    lake = Lake()
+    assert repartitioned_by(lake.table.head.metadata) is None
+    lake.table.commit([asks(BUCKETS, "first")])
+    assert repartitioned_by(lake.table.head.metadata) == "first"
+    lake.change_metadata(lambda _: {"default_spec_id": 0})
+    assert repartitioned_by(lake.open().head.metadata) is None
+    assert isinstance(lake.open().commit([asks(BUCKETS, "second")]), Committed)
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", "7", '{"spec-id": 1}', "null"])
+def test_a_damaged_record_of_the_last_change_is_none(damaged: str) -> None:
+    lake = Lake()
+    lake.table.commit([asks(BUCKETS)])
+    metadata = lake.table.head.metadata
+    stored: dict[str, Any] = {**metadata.properties, properties.REPARTITIONED: damaged}
+    assert repartitioned_by(metadata.model_copy(update={"properties": stored})) is None
+
+
+def test_a_batch_under_the_older_spec_lands_under_the_newer() -> None:
+    lake = Lake()
+    late = lake.open()
+    lake.table.commit([asks(BUCKETS)])
+    late.commit([Append((lake.file(p=3),))])
+    late.commit([Append((lake.file(p=4), bucketed(lake, 2)))])
+    live = {(file.spec_id, file.partition) for file in lake.open().head.live_files()}
+    assert live == {(0, (3,)), (0, (4,)), (1, (2,))}
+    manifests = [(m.partition_spec_id, m.added_files_count) for m in lake.open().head.manifests]
+    assert sorted(manifests) == [(0, 1), (0, 1), (1, 1)], "a manifest is of one spec"
+    Audit(lake.store).check()
+
+
+def test_a_fill_and_a_clustering_of_the_older_spec_land_under_the_newer() -> None:
+    lake = Lake()
+    files = [lake.file(p=1) for _ in range(4)]
+    lake.table.commit([Append(tuple(files))])
+    late = lake.open()
+    lake.table.commit([asks(BUCKETS)])
+    lake.table.commit([Append((bucketed(lake, 1),))])
+    fill = Replace(frozenset(it.file_path for it in files[:2]), (lake.merged(*files[:2]),))
+    group = Replace(frozenset(it.file_path for it in files[2:]), (lake.merged(*files[2:]),))
+    before = lake.live_rows()
+    outcome = late.commit([fill, group])
+    assert isinstance(outcome, Committed)
+    assert outcome.dropped == ()
+    assert lake.live_rows() == before
+    assert sorted(file.spec_id for file in lake.open().head.live_files()) == [0, 0, 1]
+    Audit(lake.store).check()
+
+
+def test_no_file_is_appended_beside_a_spec_that_it_cannot_know() -> None:
+    lake = Lake()
+    with pytest.raises(ValueError, match="a version of its own"):
+        lake.table.commit([asks(BUCKETS), Append((lake.file(p=0),))])
+
+
+def test_a_column_and_a_partition_field_of_one_name_meet_in_either_order() -> None:
+    column = MergeSchema(StructType(NestedField(0, "id_bucket", StringType(), required=False)))
+    lake = Lake()
+    other = lake.open()
+    lake.table.commit([asks(BUCKETS)])
+    with pytest.raises(SchemaMismatchError, match="name of a partition field"):
+        other.commit([column])
+    lake = Lake()
+    other = lake.open()
+    lake.table.commit([column])
+    other.commit([asks(BUCKETS)])
+    assert [field.name for field in other.head.spec.fields] == ["id_bucket_4"], "the column has the name"
+
+
+def test_a_source_that_has_widened_since_keeps_its_fields() -> None:
+    lake = Lake()
+    other = lake.open()
+    lake.table.commit([MergeSchema(StructType(NestedField(0, "p", LongType(), required=False)))])
+    other.commit([asks(BOTH)])
+    assert [(field.field_id, field.name) for field in other.head.spec.fields] == [
+        (1000, "p"),
+        (1001, "id_bucket"),
+    ]
+    assert isinstance(COLUMNS.find_type(1), LongType)
+    assert not isinstance(other.head.schema.find_type("p"), IntegerType)
+
+
+def batch(number: int, run: str, epoch: int | None) -> Transaction:
+    return Transaction("app", "query", run, number, epoch, records=False)
+
+
+def test_a_partitioning_version_passes_the_fence_of_its_run_and_advances_no_batch() -> None:
+    lake = Lake()
+    table = lake.table
+    table.commit([Append((lake.file(p=0),))], transaction=Transaction("app", "query", "old", 0))
+    before = table.head.transaction("app")
+    table.commit([asks(BUCKETS)], transaction=batch(1, "old", 1))
+    assert table.head.transaction("app") == before
+    table.commit([Append((lake.file(p=0),))], transaction=Transaction("app", "query", "new", 1))
+    with pytest.raises(FencedError):
+        table.commit([asks(BOTH)], transaction=batch(2, "old", 1))
+    with pytest.raises(CheckpointRegressionError):
+        table.commit([asks(BOTH)], transaction=batch(0, "new", 2))
+    assert isinstance(table.commit([asks(BOTH)], transaction=batch(1, "new", 2)), AlreadyCommitted)
+    assert table.head.spec.spec_id == 1
+
+
+def test_a_lost_reply_is_no_second_spec() -> None:
+    lake = Lake()
+    lake.store.creates.append("unknown-applied")
+    lake.table.commit([asks(BUCKETS)])
+    assert lake.open().head.number == 2
+    stored = json.loads(lake.open().head.properties[properties.REPARTITIONED])
+    assert stored == {"spec-id": 1, "app-id": "app"}

@@ -1,0 +1,141 @@
+"""Partition evolution: the spec that a table gets for wanted fields, and which application changed it last.
+
+The Iceberg spec, "Partition Evolution": the id of a partition field means one source column and one
+transform, in all specs of the table. All functions are pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransform
+
+from timeline import properties
+from timeline.errors import SchemaMismatchError
+from timeline.versions.manifest_format import check_partition_names
+
+_Meaning = tuple[int, str]
+"""The id of the source column, and the transform as metadata spells it."""
+
+
+class Repartitioned(NamedTuple):
+    """The last change of the table's default spec by this protocol."""
+
+    spec_id: int
+    app_id: str
+
+    def to_property(self) -> str:
+        return json.dumps({"spec-id": self.spec_id, "app-id": self.app_id})
+
+
+def partitions_alike(one: PartitionSpec, other: PartitionSpec) -> bool:
+    """Return whether two specs put rows into the same partitions: the same transforms of the same columns in
+    the same order. A `void` transform, which other engines leave where they remove a field, does not count.
+    """
+    return _meanings(one) == _meanings(other)
+
+
+def describe_spec(spec: PartitionSpec, schema: Schema) -> str:
+    """Return a spec as `partition_by` spells it: "day(event_time), bucket(16, id)", or "nothing"."""
+    return ", ".join(_spelled(field, schema) for field in _used(spec)) or "nothing"
+
+
+def evolve_spec(metadata: TableMetadataV2, wanted: PartitionSpec) -> PartitionSpec:
+    """Return the table's spec of the `wanted` fields: one that it has, or a new one. The ids of `wanted` mean
+    nothing; the table assigns its own.
+
+    A field that any spec of the table has had keeps its id and its name. A new one gets the next id above all
+    that were ever assigned, and a name that no other field of the table has.
+
+    SchemaMismatchError where a field would have the name of a column, or one that manifests cannot spell
+    beside another.
+    """
+    for known in metadata.partition_specs:
+        if partitions_alike(known, wanted):
+            return known
+    ever = [field for spec in metadata.partition_specs for field in _used(spec)]
+    of_meaning = {_meaning(field): field for field in reversed(ever)}
+    taken = {field.name for field in ever}
+    last_id = last_partition_id(metadata)
+    fields: list[PartitionField] = []
+    for field in wanted.fields:
+        known_field = of_meaning.get(_meaning(field))
+        if known_field is None:
+            last_id += 1
+            name = _free_name(field, taken, metadata.schema())
+            known_field = PartitionField(field.source_id, last_id, field.transform, name)
+            taken.add(name)
+        fields.append(known_field)
+    spec = PartitionSpec(*fields, spec_id=max(spec.spec_id for spec in metadata.partition_specs) + 1)
+    try:
+        check_partition_names(spec.partition_type(metadata.schema()))
+    except ValueError as unspellable:
+        raise SchemaMismatchError(f"the table cannot be partitioned so: {unspellable}") from unspellable
+    return spec
+
+
+def last_partition_id(metadata: TableMetadataV2) -> int:
+    """Return the greatest id that a partition field of the table was ever given; 999 where there is none."""
+    ever = (field.field_id for spec in metadata.partition_specs for field in spec.fields)
+    return max(PARTITION_FIELD_ID_START - 1, metadata.last_partition_id or 0, *ever)
+
+
+def repartitioned_by(metadata: TableMetadataV2) -> str | None:
+    """Return the application that made the default spec what it is; None where it is that of the table's
+    creation, or another engine has changed it.
+    """
+    try:
+        stored = json.loads(metadata.properties.get(properties.REPARTITIONED, "{}"))
+        last = Repartitioned(stored["spec-id"], stored["app-id"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return last.app_id if last.spec_id == metadata.default_spec_id else None
+
+
+def _free_name(field: PartitionField, taken: AbstractSet[str], schema: Schema) -> str:
+    """Return a name for a new field. Engines show the fields of all specs in one struct, so `bucket(16, id)`
+    beside an older `bucket(8, id)` is named with its number, as Iceberg's library does.
+    """
+    names = [field.name]
+    if isinstance(field.transform, BucketTransform):
+        names.append(f"{field.name}_{field.transform.num_buckets}")
+    elif isinstance(field.transform, TruncateTransform):
+        names.append(f"{field.name}_{field.transform.width}")
+    for name in names:
+        if name not in taken and not _names_another_column(name, field, schema):
+            return name
+    raise SchemaMismatchError(
+        "a partition field would have the name of a column, or of another partition field that the table has"
+        f" had; rename the column: {names[-1]}"
+    )
+
+
+def _names_another_column(name: str, field: PartitionField, schema: Schema) -> bool:
+    if name not in schema.column_names:
+        return False
+    return str(field.transform) != "identity" or schema.find_field(name).field_id != field.source_id
+
+
+def _meaning(field: PartitionField) -> _Meaning:
+    return field.source_id, str(field.transform)
+
+
+def _meanings(spec: PartitionSpec) -> list[_Meaning]:
+    return [_meaning(field) for field in _used(spec)]
+
+
+def _used(spec: PartitionSpec) -> list[PartitionField]:
+    return [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
+
+
+def _spelled(field: PartitionField, schema: Schema) -> str:
+    column = schema.find_column_name(field.source_id) or f"column {field.source_id}"
+    name, _, size = str(field.transform).rstrip("]").partition("[")
+    if name == "identity":
+        return column
+    return f"{name}({size}, {column})" if size else f"{name}({column})"
