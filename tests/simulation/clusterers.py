@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from tests.simulation.acting import Body, commit, outputs, patiently, read_files, think
@@ -73,8 +74,8 @@ class _Clusterer:
     def _plan(self, head: Head) -> dict[str, Any]:
         reserved = self._reservations.files(head)
         groups = []
-        for p in range(PARTITIONS):
-            free = [file for file in small_files(head, p) if file.location not in reserved]
+        for p, spec_id in product(range(PARTITIONS), head.metadata.specs()):
+            free = [file for file in small_files(head, p, spec_id) if file.location not in reserved]
             if len(free) >= 2:
                 groups.append(joined_live(p, free[:4]))
         return {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": groups, "left_out": []}
@@ -124,7 +125,10 @@ class _Clusterer:
                 return None
             if rows := read_files(self._sim, self._process, group["inputs"]):
                 p = int(group["partition"][0])
-                merged = self._sim.new_file(self._process, head, rows, p, time_ms, "cluster", sort_order_id=1)
+                spec_id = self._sim.oracle.partitions.written_under[group["inputs"][0]]
+                merged = self._sim.new_file(
+                    self._process, head, rows, p, time_ms, "cluster", sort_order_id=1, spec_id=spec_id
+                )
                 replaces.append(Replace(frozenset(group["inputs"]), (merged,)))
         return replaces
 

@@ -70,6 +70,7 @@ def _merged(sim: Simulation, process: Process, head: Head, reservations: Reserva
             (file.partition[0],),
             file.bytes,
             file.rows,
+            spec_id=file.spec_id,
             content=FileContent.DATA,
             sorted=bool(file.sort_order_id),
             has_deletes=head.has_deletes(file),
@@ -83,9 +84,9 @@ def _merged(sim: Simulation, process: Process, head: Head, reservations: Reserva
     for fill in plan_fills(small, SIZING, policy).fills:
         paths = [file.path for file in fill.inputs]
         if (rows := read_files(sim, process, paths)) is not None:
-            p = int(str(fill.partition[0]))
+            spec_id, (p, *_) = fill.partition
             added = [
-                sim.new_file(process, head, rows[start:end], p, time_ms, "fill")
+                sim.new_file(process, head, rows[start:end], int(str(p)), time_ms, "fill", spec_id=spec_id)
                 for start, end in pairwise((0, *fill.cuts, len(rows)))
             ]
             replaces.append(Replace(frozenset(paths), tuple(added)))

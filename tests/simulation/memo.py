@@ -1,7 +1,7 @@
 """Remembers what pyiceberg works out again for every Avro file: a schedule writes thirty of the same schemas.
 
-All of it is pure, and most of a simulated commit's time. Every table of the simulation has the same partition
-spec, of a column whose type stays. Nothing of `timeline` is replaced.
+All of it is pure, and most of a simulated commit's time. All columns that partition a table of the simulation
+have types that stay. Nothing of `timeline` is replaced.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ def _by_key(function: Callable[..., Any], key: Callable[..., Any]) -> Callable[.
     return remembering
 
 
+def _fields(spec: PartitionSpec) -> tuple[Any, ...]:
+    return spec.spec_id, *((field.field_id, field.name) for field in spec.fields)
+
+
 _meta_reader = avro_file.construct_reader(avro_file.META_SCHEMA, {-1: avro_file.AvroFileHeader})
 _meta_writer = avro_file.construct_writer(avro_file.META_SCHEMA)
 _construct_writer = _by_identity(avro_file.construct_writer)
@@ -64,7 +68,7 @@ _REMEMBERED = (
     (
         PartitionSpec,
         "partition_type",
-        _by_key(PartitionSpec.partition_type, lambda spec, schema: (spec.spec_id, schema.schema_id)),
+        _by_key(PartitionSpec.partition_type, lambda spec, schema: (_fields(spec), schema.schema_id)),
     ),
     (avro_file, "construct_reader", lambda schema, types: _meta_reader),
     (
@@ -89,12 +93,12 @@ _REMEMBERED = (
     (
         manifest.ManifestWriter,
         "_with_partition",
-        _by_key(manifest.ManifestWriter._with_partition, lambda _, version: version),
+        _by_key(manifest.ManifestWriter._with_partition, lambda it, version: (_fields(it._spec), version)),
     ),
     (
         manifest.ManifestWriterV2,
         "_meta",
-        property(_by_key(manifest.ManifestWriterV2._meta.fget, lambda writer: type(writer))),
+        property(_by_key(manifest.ManifestWriterV2._meta.fget, lambda it: (_fields(it._spec), type(it)))),
     ),
 )
 

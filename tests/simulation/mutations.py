@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+from planners import fills as fills_planner
 from streaming_sink.batch import fills
 from timeline import outbox
 from timeline.commit import confirm, conflicts, descent, publish, slot, standing, succession
@@ -23,6 +24,8 @@ from timeline.commit.attempts import Attempts
 from timeline.commit.changes import Change, Intent, RaiseFence, Replace, Withdraw
 from timeline.commit.draft import Draft
 from timeline.commit.outbox_changes import Deliver, PutOutbox
+from timeline.commit.partition_changes import SetPartitioning
+from timeline.commit.rewriting import Rewrite
 from timeline.commit.schema_changes import MergeSchema
 from timeline.commit.snapshots import AppendWriter
 from timeline.commit.version_log import VersionLog
@@ -30,7 +33,7 @@ from timeline.maintenance import orphans
 from timeline.plans import claims, instants, reservations
 from timeline.retention import garbage, policy
 from timeline.table import Table
-from timeline.versions import evolution, pending, transactions
+from timeline.versions import evolution, partitioning, pending, transactions
 from timeline.versions.deletes import DeleteIndex
 from timeline.versions.head import Head
 from timeline.versions.listing import VersionFiles
@@ -293,6 +296,32 @@ SWITCHES = (
            "self.__dict__.setdefault('once', self.merged(draft.metadata)); schema = self.__dict__['once']"),
     Switch("schema", "new columns begin at the ids of the current schema", MergeSchema, "merged",
            "self.wanted, metadata.last_column_id", "self.wanted, 2"),
+    Switch("partitioning", "a spec that loses its race is not made again", SetPartitioning, "apply",
+           "spec = evolve_spec(metadata, self.wanted)",
+           "spec = self.__dict__.setdefault('once', evolve_spec(metadata, self.wanted))"),
+    Switch("partitioning", "new fields begin at the ids of the current spec", partitioning,
+           "last_partition_id",
+           "max(PARTITION_FIELD_ID_START - 1, metadata.last_partition_id or 0, *ever)",
+           "max(999, *(field.field_id for field in metadata.spec().fields))"),
+    Switch("partitioning", "an equal spec is added again", partitioning, "evolve_spec",
+           "if partitions_alike(known, wanted):", "if False:"),
+    Switch("partitioning", "a field of an older spec gets a new id", partitioning, "evolve_spec",
+           "for spec in metadata.partition_specs for field in _used(spec)",
+           "for field in metadata.spec().fields"),
+    Switch("partitioning", "two transforms of a column share a name", partitioning, "_free_name",
+           "name not in taken and", ""),
+    Switch("partitioning", "two applications take turns", SetPartitioning, "find_conflict",
+           "other not in (None, self.app_id)", "False"),
+    Switch("partitioning", "who changed the spec is not recorded", SetPartitioning, "apply",
+           "draft.properties[properties.REPARTITIONED] =", "_ ="),
+    Switch("partitioning", "an append lists its files under the current spec", AppendWriter, "prepare",
+           "by_spec[file.spec_id].append(file)", "by_spec[head.spec.spec_id].append(file)"),
+    Switch("partitioning", "a replace lists its files under the current spec", Rewrite, "_sort_entries",
+           "live[file.spec_id].append(added_entry(",
+           "live[self.draft.head.spec.spec_id].append(added_entry("),
+    Switch("partitioning", "a fill merges files of two specs", fills_planner, "plan_fills",
+           "free.setdefault(partition_of(file), [])",
+           "free.setdefault(partition_of(file)._replace(spec_id=0), [])"),
     Switch("R21", "an append merges manifests", AppendWriter, "add_snapshot",
            "self._manifests,\n        draft.carried_manifests(),",
            f"{_HERE}.mixed_manifest(self, draft),\n        draft.carried_manifests(),"),

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.simulation.partition_judge import PartitionJudge
 from tests.simulation.plan_judge import PlanJudge
 from tests.simulation.raw import ADDED, OURS, Member, RawTable, ViolationError
 from tests.simulation.schema_judge import SchemaJudge
@@ -77,6 +78,7 @@ class Oracle:
     """Actor → what the hint was when it last read or wrote it."""
     plans: PlanJudge = field(init=False)
     schemas: SchemaJudge = field(default_factory=SchemaJudge)
+    partitions: PartitionJudge = field(default_factory=PartitionJudge)
     _lost_notes: set[str] = field(default_factory=set)
     """Commits whose note of what they expired somebody has deleted or damaged."""
     _once_pinned: set[int] = field(default_factory=set)
@@ -222,6 +224,8 @@ class Oracle:
             raise ViolationError(f"version {number} says that it is {told[OURS + 'version']}")
         member = self._raw.member(number, metadata)
         self.schemas.check(number, metadata)
+        self.partitions.check(number, metadata)
+        self.partitions.check_files(number, member.files.live)
         if before is not None and member.uuid == before.uuid:
             self._check_times(before, member)
             self._check_snapshots(before, member, metadata)
@@ -338,7 +342,9 @@ class Oracle:
         change.subtract(row for uri in old.keys() - new.keys() for row in self.rows[uri])
         if any(change.values()):
             raise ViolationError(f"a replace of version {number} changes rows: {+change}, {-change}")
-        self.schemas.check_replace(number, old.keys() - new.keys(), new.keys() - old.keys(), self.rows)
+        removed, put = old.keys() - new.keys(), new.keys() - old.keys()
+        self.schemas.check_replace(number, removed, put, self.rows)
+        self.partitions.check_replace(number, removed, put, self.rows)
 
     def _check_fence(self, before: Member, member: Member) -> None:
         """No version adds a file whose id is below the cutoff of the version before (R6)."""
@@ -447,8 +453,11 @@ class Oracle:
 
     # ------------------------------------------------------------------------- what actors declare
 
-    def wrote(self, uri: str, rows: tuple[int, ...], table_uuid: str, columns: frozenset[str]) -> None:
+    def wrote(
+        self, uri: str, rows: tuple[int, ...], table_uuid: str, columns: frozenset[str], spec_id: int = 0
+    ) -> None:
         self.rows[uri] = rows
+        self.partitions.written_under[uri] = spec_id
         self.schemas.columns[uri] = columns
         self._tables[uri] = table_uuid
 

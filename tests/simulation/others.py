@@ -224,7 +224,8 @@ def _read_pinned(sim: Simulation, process: Process, head: Head, highest_before: 
     if seen.keys() != member.files.live.keys():
         raise ViolationError(f"a reader of version {head.number} saw {sorted(seen)}")
     for file in seen.values():
-        if (file.sequence_number, file.partition[0]) != member.files.live[file.location]:
+        partition = file.spec_id, file.partition[0]
+        if (file.sequence_number, partition) != member.files.live[file.location]:
             raise ViolationError(f"a reader of version {head.number} saw {file} otherwise than it is")
         try:
             if read_files(sim, process, [file.location]) is None:

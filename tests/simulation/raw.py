@@ -26,9 +26,9 @@ class ViolationError(AssertionError):
 class SnapshotFiles:
     """What one snapshot reaches."""
 
-    live: dict[str, tuple[int, int]]
-    """Data file → (sequence number, partition)."""
-    deletes: list[tuple[int, int, str | None]]
+    live: dict[str, tuple[int, tuple[int, int]]]
+    """Data file → (sequence number, partition), the latter as (spec, value of p)."""
+    deletes: list[tuple[int, tuple[int, int], str | None]]
     """(sequence number, partition, the one data file that it names) of delete files."""
     objects: frozenset[str]
     """Everything that a reader of the snapshot may open."""
@@ -90,7 +90,7 @@ class RawTable:
     def files_of(self, manifest_list: str) -> SnapshotFiles:
         """Return what the snapshot of a manifest list reaches."""
         if manifest_list not in self._snapshots:
-            live: dict[str, tuple[int, int]] = {}
+            live: dict[str, tuple[int, tuple[int, int]]] = {}
             deletes = []
             objects = {manifest_list}
             for manifest in self.read(manifest_list):
@@ -101,13 +101,14 @@ class RawTable:
                     file = entry["data_file"]
                     sequence = entry["sequence_number"]
                     at = manifest["sequence_number"] if sequence is None else sequence
+                    partition = manifest["partition_spec_id"], file["partition"]["p"]
                     objects.add(file["file_path"])
                     if manifest["content"] == 1:
-                        deletes.append((at, file["partition"]["p"], _only_file(file)))
+                        deletes.append((at, partition, _only_file(file)))
                     elif file["file_path"] in live:
                         raise ViolationError(f"a file is live twice: {file['file_path']}")
                     else:
-                        live[file["file_path"]] = at, file["partition"]["p"]
+                        live[file["file_path"]] = at, partition
             self._snapshots[manifest_list] = SnapshotFiles(live, deletes, frozenset(objects))
         return self._snapshots[manifest_list]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation import cleaners, clusterers, fillers, others, outboxes, writers
+from tests.simulation import cleaners, clusterers, fillers, others, outboxes, repartitioners, writers
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import BY_P, SCHEMA, Query, Report, Simulation, small_constants
@@ -62,6 +62,7 @@ def _arrange(sim: Simulation) -> None:
     sim.skewed = random.random() < 0.5
     # Drawn apart, so that schedules without it are as they were.
     sim.evolving = Random(f"evolve {sim.seed}").random() < 0.2
+    sim.repartitioning = Random(f"repartition {sim.seed}").random() < 0.15
     store, environment = sim.unfailing()
     Table.create(
         store,
@@ -120,6 +121,9 @@ def _arrange(sim: Simulation) -> None:
     if sim.evolving:
         for number in range(2):
             start(f"evolver{number}", writers.evolve(sim, random.randrange(1, 4)))
+    if sim.repartitioning:
+        for number in range(2):
+            start(f"repartitioner{number}", repartitioners.repartition(sim, random.randrange(2, 5)))
     if random.random() < 0.25:
         start("tagger", others.tag(sim))
     if random.random() < 0.15:

@@ -190,6 +190,7 @@ class Simulation:
 
     skewed = False
     evolving = False
+    repartitioning = False
     """Whether a writer adds columns."""
 
     def store(self, actor: Actor | None) -> SimulatedStore:
@@ -238,25 +239,29 @@ class Simulation:
         what: str,
         sort_order_id: int = 0,
         name: str | None = None,
+        spec_id: int | None = None,
     ) -> DataFile:
-        """Write one data file under the schema of `head`, which may be refused, and declare what it holds."""
+        """Write one data file under the schema of `head`, and its partition spec or an older one, which may
+        be refused, and declare what it holds.
+        """
+        spec = head.spec if spec_id is None else head.metadata.specs()[spec_id]
         file_id = names.ulid(time_ms, process.environment.random.getrandbits(80))
         name = name or names.data_file_name(file_id, what, 0, p, 0)
         location = process.store.uri(f"data/p={p}/{name}")
         columns = frozenset(field.name for field in head.schema.fields)
-        self.oracle.wrote(location, rows, str(head.metadata.table_uuid), columns)
+        self.oracle.wrote(location, rows, str(head.metadata.table_uuid), columns, spec.spec_id)
         with process.store.open_output(process.store.relative(location)) as output:
             output.write(content(rows))
         file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=location,
             file_format=FileFormat.PARQUET,
-            partition=Record(p),
+            partition=Record(*(p for _ in spec.fields)),
             record_count=len(rows),
             file_size_in_bytes=1000 * len(rows),
             sort_order_id=sort_order_id,
         )
-        file.spec_id = 0
+        file.spec_id = spec.spec_id
         return file
 
     def outlived(self, head: Head) -> bool:

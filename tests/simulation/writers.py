@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import product
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import NestedField, StringType, StructType
@@ -189,7 +190,8 @@ def _write_files(
         new = sim.new_file(process, written_under, tuple(rows), p, time_ms, work.app, name=foreign)
         files.append(new)
         if fills and sim.random.random() < 0.8:
-            small = [f.location for f in small_files(head, p) if f.location not in reserved]
+            spec_id = written_under.spec.spec_id
+            small = [f.location for f in small_files(head, p, spec_id) if f.location not in reserved]
             chosen = sim.random.sample(small, min(len(small), sim.random.randrange(1, 3)))
             if (held := read_files(sim, process, chosen)) is not None and chosen:
                 merged = sim.new_file(process, written_under, (*rows, *held), p, time_ms, "fill")
@@ -197,9 +199,10 @@ def _write_files(
     return files, replaces
 
 
-def small_files(head: Head, p: int) -> list[LiveFile]:
+def small_files(head: Head, p: int, spec_id: int) -> list[LiveFile]:
     """Return the files of a partition that may be merged, in the order of their names."""
-    small = (f for f in head.files_below(OPEN_BELOW) if f.partition == (p,) and not f.sort_order_id)
+    here = (f for f in head.files_below(OPEN_BELOW) if (f.spec_id, f.partition[0]) == (spec_id, p))
+    small = (f for f in here if not f.sort_order_id)
     return sorted((f for f in small if not head.has_deletes(f)), key=lambda f: f.location)
 
 
@@ -233,13 +236,14 @@ def cluster(sim: Simulation, times: int, deadline: float) -> Body:
 def _groups(sim: Simulation, process: Process, head: Head) -> list[Replace]:
     groups = []
     time_ms = first_id_time(process, head)
-    for p in range(PARTITIONS):
-        small = [file.location for file in small_files(head, p)][:4]
+    for p, spec_id in product(range(PARTITIONS), head.metadata.specs()):
+        small = [file.location for file in small_files(head, p, spec_id)][:4]
         if len(small) >= 2 and (rows := read_files(sim, process, small)):
-            merged = sim.new_file(process, head, rows, p, time_ms, "cluster", sort_order_id=1)
+            how = {"sort_order_id": 1, "spec_id": spec_id}
+            merged = sim.new_file(process, head, rows, p, time_ms, "cluster", **how)
             groups.append(Replace(frozenset(small), (merged,)))
             if sim.random.random() < 0.1:  # a planner that gives one file to two groups
-                again = sim.new_file(process, head, rows, p, time_ms, "cluster", sort_order_id=1)
+                again = sim.new_file(process, head, rows, p, time_ms, "cluster", **how)
                 groups.append(Replace(groups[-1].removed, (again,)))
     return groups
 
