@@ -296,7 +296,7 @@ SWITCHES = (
            "self.__dict__.setdefault('once', self.merged(draft.metadata)); schema = self.__dict__['once']"),
     Switch("schema", "new columns begin at the ids of the current schema", MergeSchema, "merged",
            "self.wanted, metadata.last_column_id", "self.wanted, 2"),
-    Switch("partitioning", "a spec that loses its race is not made again", SetPartitioning, "apply",
+    Switch("partitioning", "a spec that loses its race is not assigned anew", SetPartitioning, "apply",
            "spec = evolve_spec(metadata, self.wanted)",
            "spec = self.__dict__.setdefault('once', evolve_spec(metadata, self.wanted))"),
     Switch("partitioning", "new fields begin at the ids of the current spec", partitioning,

@@ -1,0 +1,134 @@
+"""Tables whose partitioning has changed under the sink, before five readers that we did not write."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyiceberg.types as it
+import pytest
+from pyiceberg.table import StaticTable
+
+from streaming_sink import FileSizing, IcebergSink
+from streaming_sink.clustering import schedule_and_execute
+from tests.readers import judges
+from tests.readers.equality import counts_equal
+from timeline.table import open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.jar]
+
+STEPS: list[list[str]] = [
+    [],
+    ["region"],
+    ["region", "day(seen)"],
+    ["region", "hour(seen)"],
+    ["bucket(8, id)", "region"],
+    ["bucket(16, id)", "truncate(1, region)"],
+    ["truncate(2, region)"],
+    ["region"],
+]
+"""The partitioning of each batch: none, a field more, another transform, a field less, one from before."""
+_BATCHES = 2
+_START = datetime(2026, 1, 1, 22, tzinfo=timezone.utc)
+_SCHEMA = pa.schema({"id": pa.int64(), "region": pa.string(), "seen": pa.timestamp("us", "UTC")})
+
+
+def _rows(first: int, count: int = 12) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": number,
+            "region": None if number % 11 == 7 else f"r{number % 3}",
+            "seen": _START + timedelta(minutes=37 * (number % 12)),
+        }
+        for number in range(first, first + count)
+    ]
+
+
+def _batch(number: int) -> pa.Table:
+    return pa.Table.from_pylist(_rows(12 * number), schema=_SCHEMA)
+
+
+def _expected(batches: int) -> pa.Table:
+    return pa.concat_tables(_batch(number) for number in range(batches))
+
+
+@pytest.fixture(scope="module", params=["filled", "clustered", "never filled"])
+def landed(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: Any) -> str:
+    """Return the location of a table that has had all partitionings, with batches under each."""
+    location = str(tmp_path_factory.mktemp("repartitioned") / "table")
+    number = 0
+    for step in STEPS:
+        sink = IcebergSink(
+            location,
+            app_id="app",
+            partition_by=step,
+            evolve_partitioning=bool(step),
+            fill="inline" if request.param == "filled" else None,
+            fill_policy="always" if request.param == "filled" else "never",
+            sizing=FileSizing(max_file_bytes="64KiB", small_file_bytes="48KiB"),
+        )
+        for _ in range(_BATCHES):
+            sink(spark.createDataFrame(_batch(number)), number)
+            number += 1
+    if request.param == "clustered":
+        report = schedule_and_execute(
+            spark, location, sort_by=["id"], target_file_bytes="64KiB", small_file_bytes="48KiB"
+        )
+        assert report is not None
+        assert {group.outcome for group in report.groups} == {"committed"}
+    files = Counter(file.spec_id for file in open_table(location).head.live_files())
+    assert set(files) == set(range(len(STEPS) - 1)), "the last step is the second one again"
+    return location
+
+
+@pytest.mark.parametrize("reader", judges.READERS)
+def test_every_reader_sees_every_row_of_every_partitioning(landed: str, reader: str) -> None:
+    judges.assert_reader_agrees(reader, landed, _expected(_BATCHES * len(STEPS)))
+
+
+@pytest.mark.parametrize("reader", judges.READERS)
+def test_every_reader_finds_rows_by_columns_that_partition_some_files(landed: str, reader: str) -> None:
+    """A reader that takes the values of one spec for those of another leaves files out."""
+    rows = _expected(_BATCHES * len(STEPS)).to_pylist()
+    asked = [
+        *(("region", it.StringType(), region) for region in ("r0", "r1", "r2")),
+        *(("id", it.LongType(), number) for number in (0, 13, 30, 50, 70, 90, 100, 130, 150, 170, 191)),
+        *(("seen", it.TimestamptzType(), _START + timedelta(minutes=37 * place)) for place in (0, 5, 11)),
+    ]
+    wanted = [sum(row[name] == value for row in rows) for name, _, value in asked]
+    assert min(wanted) > 0
+    assert counts_equal(reader, landed, asked) == wanted
+
+
+@pytest.mark.parametrize("reader", judges.READERS)
+def test_time_travel_before_the_change_shows_the_rows_of_then(landed: str, reader: str) -> None:
+    appended = [
+        it for it in judges.snapshots(landed) if it.summary and it.summary.operation.value == "append"
+    ]
+    for batch in (1, 3, 7, 13):  # the last of a partitioning
+        snapshot = appended[batch].snapshot_id
+        judges.assert_reader_agrees(reader, landed, _expected(batch + 1), snapshot_id=snapshot)
+
+
+def test_the_metadata_of_each_version_shows_the_partitioning_of_then(landed: str) -> None:
+    seen = []
+    for version in range(1, open_table(landed).head.number + 1):
+        table = StaticTable.from_metadata(f"{landed}/metadata/v{version}.metadata.json")
+        fields = [f"{it.transform} {it.source_id}" for it in table.spec().fields]
+        if not seen or seen[-1] != fields:
+            seen.append(fields)
+    assert len(seen) == len(STEPS)
+    assert (seen[0], seen[1], seen[-1]) == ([], ["identity 2"], ["identity 2"])
+
+
+def test_the_metadata_tables_of_iceberg_show_the_fields_of_all_specs_in_one_struct(landed: str) -> None:
+    """Of two fields of one name Iceberg's library makes no struct."""
+    judges.assert_metadata_tables_agree(landed)
+    shown = judges.metadata_table(landed, "files").schema.field("partition").type
+    specs = open_table(landed).head.metadata.partition_specs
+    assert {field.name for field in shown} == {field.name for spec in specs for field in spec.fields}
