@@ -213,6 +213,24 @@ def test_a_batch_in_flight_lands_under_its_spec_and_the_next_one_is_refused(
     assert {spec: files > 0 for spec, files in _files_by_spec(table).items()} == {0: True, 1: True}
 
 
+def test_a_partition_of_the_older_spec_that_gets_files_in_flight_is_filled_in_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    first = _sink(table, "region", app_id="first", fill_policy="always")
+    first(_rows(spark, 0), 0)
+    first.finish()
+    _sink(table, "hour(at)", app_id="second", fill_policy="never")(_rows(spark, 10), 0)
+    first(_rows(spark, 20), 1)
+    first.finish()
+    live = list(open_table(str(table)).head.live_files())
+    old = [file for file in live if file.spec_id == 0]
+    assert sorted(file.partition for file in old) == [("r0",), ("r1",), ("r2",)], "merged, each in its own"
+    assert {file.location.split("/")[-2] for file in old} == {f"region=r{number}" for number in range(3)}
+    assert {file.location.split("/")[-2][:8] for file in live if file.spec_id == 1} == {"at_hour="}
+    assert _ids(table) == list(range(30))
+
+
 def test_a_replay_changes_no_partitioning(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "table"
     _sink(table, "region")(_rows(spark, 0), 0)

@@ -14,9 +14,9 @@ delivery               ok      ok                                  ok           
 =====================  ======  ==================================  ==========================  ==============
 
 Under a partition spec that evolved, all of these stay as they are: files of every spec are valid. A partition
-spec is assigned anew on each head, and refused where the table has had it and another application has made the
-present one. An outbox entry conflicts with another one of its application, and a delivery with the retirement
-of its main table (R24). The rows of the table are `find_conflict` of the change's class.
+spec is assigned anew on each head, and refused where the table has had it and another application has made
+the present one. An outbox entry conflicts with another one of its application, and a delivery with the
+retirement of its main table (R24). The rows of the table are `find_conflict` of the change's class.
 """
 
 from __future__ import annotations

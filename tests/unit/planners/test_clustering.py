@@ -261,6 +261,27 @@ def test_selected_partitions_are_those_that_the_filter_holds_for() -> None:
     assert reason(selected(3), "a") == "the filter day >= 3 matches no partition at all"
 
 
+def test_selected_partitions_of_a_table_of_several_specs_have_a_predicate_each() -> None:
+    files = [
+        file(300, "a", partition=(1,)),
+        file(300, "b", partition=(1,), spec_id=1),
+        file(300, "c", partition=("eu",), spec_id=2),
+    ]
+    chosen = SelectedPartitions({1: lambda values: values == (1,), 2: lambda values: values == ("us",)}, "x")
+    answer = plan(files, ClusteringPolicy(sort_by=["key"], select=chosen))
+    assert shape(answer) == [("b",)]
+    assert reason(answer, "a") == "its partition does not match x"
+    alone = SelectedPartitions(lambda values: values == (1,), "x")
+    with pytest.raises(ValueError, match=r"a predicate for each, \{spec id: predicate\}.*: 0, 1, 2"):
+        plan(files, ClusteringPolicy(sort_by=["key"], select=alone))
+
+
+def test_files_of_two_specs_are_in_no_group_together_though_their_partitions_have_equal_values() -> None:
+    specs = {"a": 0, "b": 1, "c": 0, "d": 1}
+    files = [file(300, name, partition=(1,), spec_id=spec_id) for name, spec_id in specs.items()]
+    assert sorted(shape(plan(files))) == [("a", "c"), ("b", "d")]
+
+
 def test_by_overlap_takes_the_files_that_share_keys() -> None:
     policy = ClusteringPolicy(sort_by=["key"], select=ByOverlap(others=2))
     files = [

@@ -112,6 +112,15 @@ def test_files_that_no_fill_may_take_are_left_alone_and_are_no_crowd(told: dict[
     assert plan == FillPlan((), 2)
 
 
+def test_files_of_two_specs_are_never_merged_though_their_partitions_have_equal_values() -> None:
+    mixed = [replace(it, spec_id=at % 2) for at, it in enumerate(files(*[7 * MIB] * 4))]
+    plan = plan_fills(mixed, SIZING)
+    assert [(fill.partition, {it.spec_id for it in fill.inputs}) for fill in plan.fills] == [
+        ((0, ()), {0}),
+        ((1, ()), {1}),
+    ]
+
+
 def test_partitions_are_planned_each_for_itself() -> None:
     here, there = files(*[7 * MIB] * 2), [replace(it, partition=("eu",)) for it in files(*[1] * 9)]
     plan = plan_fills([*here, *there], SIZING)

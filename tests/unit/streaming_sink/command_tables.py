@@ -1,4 +1,6 @@
-"""Tables in memory that the commands are shown, each the same in every run: empty, partitioned, clustered."""
+"""Tables in memory that the commands are shown, each the same in every run: empty, partitioned,
+repartitioned, clustered.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import BucketTransform
 from pyiceberg.typedef import Record
 
 from streaming_sink.batch.report import BatchReport
@@ -21,8 +25,9 @@ from streaming_sink.tasks.write_task import TaskWriter
 from tests.unit.timeline.plans import plan_of
 from tests.unit.timeline.world import Lake, data_file
 from timeline import names
-from timeline.commit.changes import Append, Replace
+from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.commit.outbox_changes import PutOutbox
+from timeline.commit.partition_changes import SetPartitioning
 from timeline.outbox import deliver_all, register_main
 from timeline.plans import instants
 from timeline.plans.clustering import CLUSTERING
@@ -54,6 +59,22 @@ def partitioned() -> Lake:
     replace = Replace(frozenset(it.file_path for it in (first[0], second, last)), (merged,))
     why = "a fill was dropped: not live"
     land(lake, "events", 2, last, replace=replace, why=why)
+    return lake
+
+
+def repartitioned() -> Lake:
+    """Files of a spec by `p`, and of one by buckets of `id` since."""
+    lake = Lake()
+    land(lake, "events", 0, lake.file(1000, p=0, size=10 * MIB), lake.file(500, p=1, size=5 * MIB))
+    bucket = PartitionField(1, 0, BucketTransform(8), "id_bucket")
+    lake.table.commit([SetPartitioning(PartitionSpec(bucket), "events")])
+    later = data_file(
+        lake.file(700).file_path.replace("p=0", "id_bucket=3"), 700, partition=Record(3), size=7 * MIB
+    )
+    later.spec_id = 1
+    land(lake, "events", 1, later)
+    # After an append alone the properties have the lengths of its manifests, which differ from run to run.
+    lake.table.commit([SetProperties({"owner": "events"})])
     return lake
 
 

@@ -36,6 +36,10 @@ TABLES: dict[str, tuple[Callable[[], Lake], list[str]]] = {
             "cluster --dry-run --select all",
         ],
     ),
+    "repartitioned": (
+        command_tables.repartitioned,
+        [*LOOKING, "files --partition id_bucket=3", "cluster --dry-run --select all"],
+    ),
     "clustered": (command_tables.clustered, LOOKING),
     "quarantined": (
         command_tables.quarantined,

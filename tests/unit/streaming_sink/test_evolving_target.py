@@ -1,4 +1,4 @@
-"""What it costs to evolve a table's schema for a batch, in requests."""
+"""What it costs to evolve a table's schema or partitioning for a batch, in requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pyspark.sql import types as spark
 from streaming_sink import SchemaContract
 from streaming_sink.batch.target import Destination
 from streaming_sink.options import SinkOptions
+from streaming_sink.table.spec import partition_spec
 from tests.unit.timeline.world import Lake
+from timeline.commit.partition_changes import SetPartitioning
 from timeline.versions.transactions import Transaction
 
 if TYPE_CHECKING:
@@ -27,3 +29,36 @@ def test_a_schema_evolves_in_two_puts_one_list_and_one_get(monkeypatch: pytest.M
     assert lake.store.count() == {"PUT": 2, "LIST": 1, "GET": 1}
     assert fitted.evolved == "the table's schema has evolved: note added as string"
     assert fitted.schema == lake.open().head.schema
+
+
+def test_a_partitioning_evolves_in_two_puts_one_list_and_one_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake()
+    options = SinkOptions(
+        location=lake.store.location, partition_by=("p", "bucket(4, id)"), evolve_partitioning=True
+    )
+    destination = Destination(options)
+    monkeypatch.setattr(destination, "_table", lake.table)
+    batch = spark.StructType([spark.StructField("id", spark.LongType())])
+    known = destination.target(batch, fresh=True)
+    lake.store.count()
+    fitted = destination.fit(known, batch, Transaction("app", "query", "run", 0))
+    assert lake.store.count() == {"PUT": 2, "LIST": 1, "GET": 1}
+    assert fitted.evolved == "the table's partitioning has changed from p to p, bucket(4, id)"
+    assert fitted.spec == lake.open().head.spec
+    again = destination.fit(fitted, batch, Transaction("app", "query", "run", 0))
+    assert (lake.store.count(), again.evolved) == ({}, "")
+
+
+def test_a_target_that_lost_the_race_takes_the_spec_of_the_winner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake = Lake()
+    asked = ("bucket(4, id)",)
+    options = SinkOptions(location=lake.store.location, partition_by=asked, evolve_partitioning=True)
+    destination = Destination(options)
+    monkeypatch.setattr(destination, "_table", lake.table)
+    batch = spark.StructType([spark.StructField("id", spark.LongType())])
+    known = destination.target(batch, fresh=True)
+    lake.open().commit([SetPartitioning(partition_spec(asked, lake.table.head.schema), "other")])
+    fitted = destination.fit(known, batch, Transaction("app", "query", "run", 0))
+    assert (fitted.spec.spec_id, lake.open().head.number) == (1, 2)

@@ -17,8 +17,9 @@ from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.cli import CANNOT, DONE, main
 from streaming_sink.table.spec import partition_spec
 from timeline.commit.changes import Append
+from timeline.commit.partition_changes import SetPartitioning
 from timeline.stores import LocalStore
-from timeline.table import Table
+from timeline.table import Table, open_table
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),
@@ -34,20 +35,22 @@ _numbers = count()
 def _table(location, partition_by, partitions):
     spec = partition_spec(partition_by, SCHEMA)
     table = Table.create(LocalStore(location), SCHEMA, spec, store_is_checked=True)
-    files = []
-    for partition in partitions:
-        file = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=table.store.uri(f"data/{next(_numbers)}.parquet"),
-            file_format=FileFormat.PARQUET,
-            partition=Record(*partition),
-            record_count=1,
-            file_size_in_bytes=1,
-        )
-        file.spec_id = 0
-        files.append(file)
+    files = [_file(table, partition, 0) for partition in partitions]
     table.commit([Append(tuple(files))] if files else [])
     return table.head
+
+
+def _file(table, partition, spec_id):
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=table.store.uri(f"data/{next(_numbers)}.parquet"),
+        file_format=FileFormat.PARQUET,
+        partition=Record(*partition),
+        record_count=1,
+        file_size_in_bytes=1,
+    )
+    file.spec_id = spec_id
+    return file
 
 
 def _chosen(head, text):
@@ -83,6 +86,19 @@ def test_values_of_one_field_are_alternatives_and_each_field_must_match(location
     head = _table(location, ["city", "id"], both)
     assert _chosen(head, "city=eu, city=us, id=2") == [("eu", 2), ("us", 2)]
     assert _chosen(head, "id=1") == [("eu", 1), ("us", 1), ("ap", 1)]
+
+
+def test_partitions_of_all_specs_are_chosen_by_the_names_of_their_own_fields(location):
+    _table(location, ["city"], [("eu",), ("us",)])
+    table = open_table(location)
+    table.commit([SetPartitioning(partition_spec(["id", "city"], SCHEMA), "app")])
+    table.commit([Append((_file(table, (7, "eu"), 1), _file(table, (8, "ap"), 1)))])
+    head = table.head
+    assert set(_chosen(head, "city=eu")) == {("eu",), (7, "eu")}
+    assert _chosen(head, "id=7") == [(7, "eu")]
+    assert _chosen(head, "city=ap") == [(8, "ap")]
+    with pytest.raises(ValueError, match=r"there are 4, such as city=eu, city=us, id=7/city=eu"):
+        partitions_where(head, "id=9")
 
 
 @pytest.mark.parametrize(

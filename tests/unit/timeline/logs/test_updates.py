@@ -6,21 +6,24 @@ from typing import Any
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
     AddSnapshotUpdate,
     AssertCreate,
     SetSnapshotRefUpdate,
     update_table_metadata,
 )
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import NestedField, StringType, StructType
 
-from tests.unit.timeline.world import Lake
+from tests.unit.timeline.world import BY_P, Lake
 from timeline import properties
 from timeline.commit.changes import AddSortOrder, Append, Replace, SetProperties
+from timeline.commit.partition_changes import SetPartitioning
 from timeline.commit.schema_changes import MergeSchema
 from timeline.commit.updates import CatalogCommit, catalog_commit
 
@@ -148,6 +151,21 @@ def test_a_schema_that_grows_is_added_and_made_the_current_one() -> None:
         exclude={"last_updated_ms", "metadata_log", "properties"}
     )
     assert (made.current_schema_id, made.last_column_id) == (1, 3)
+
+
+def test_a_new_partition_spec_is_added_and_made_the_default_and_an_old_one_only_that() -> None:
+    lake = Lake()
+    wanted = PartitionSpec(PartitionField(1, 0, BucketTransform(4), "id_bucket"))
+    before, after = committed(lake, SetPartitioning(wanted, "app"))
+    made = applied(before, catalog_commit(before, after))
+    assert made.partition_specs == after.partition_specs
+    assert (made.default_spec_id, made.last_partition_id) == (1, 1001)
+    with pytest.raises(CommitFailedException, match="last assigned partition id"):
+        applied(before.model_copy(update={"last_partition_id": 1007}), catalog_commit(before, after))
+    before, after = committed(lake, SetPartitioning(BY_P, "app"))
+    commit = catalog_commit(before, after)
+    assert not any(isinstance(update, AddPartitionSpecUpdate) for update in commit.updates)
+    assert applied(before, commit).default_spec_id == 0
 
 
 def test_what_the_updates_cannot_say_is_refused() -> None:
