@@ -62,7 +62,7 @@ def _arrange(sim: Simulation) -> None:
     sim.skewed = random.random() < 0.5
     # Drawn apart, so that schedules without it are as they were.
     sim.evolving = Random(f"evolve {sim.seed}").random() < 0.2
-    sim.repartitioning = Random(f"repartition {sim.seed}").random() < 0.15
+    sim.repartitioning = not sim.evolving and Random(f"repartition {sim.seed}").random() < 0.2
     store, environment = sim.unfailing()
     Table.create(
         store,

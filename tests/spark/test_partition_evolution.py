@@ -186,6 +186,7 @@ def test_what_was_expected_of_the_old_partitions_is_forgotten(spark: SparkSessio
     _sink(table, "region", "hour(at)", app_id="owner")(_rows(spark, 40), 1)
     for number in range(3, 6):
         running(_rows(spark, 20 + 10 * number), number)
+    assert [report.planned_by for report in running.reports[2:]] == ["forecast"] * 2 + ["profile", "forecast"]
     assert _ids(table) == list(range(80))
     assert {len(file.partition) for file in open_table(str(table)).head.live_files()} == {1, 2}
 
