@@ -147,7 +147,7 @@ def _commit_work(
 ) -> Committed | AlreadyCommitted | TimelineError:
     known = table.head
     time_ms = first_id_time(process, known)
-    if sim.evolving and sim.random.random() < 0.3:  # the plan is of a newer head than the schema
+    if (sim.evolving or sim.repartitioning) and sim.random.random() < 0.3:  # as files of an older head land
         patiently_refreshed(sim, process, table)
 
     def written(head: Head) -> tuple[list[DataFile], list[Replace]]:
