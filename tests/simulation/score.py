@@ -84,11 +84,15 @@ def remember_seeds(scored: Sequence[Scored]) -> None:
     _KNOWN_SEEDS.write_text(json.dumps(caught, indent=1, sort_keys=True) + "\n")
 
 
+def _by_rule(scored: Scored) -> tuple[bool, int]:
+    """Order the rules of the protocol by number, and what has none after them."""
+    numbered = scored.rule[1:].isdigit()
+    return not numbered, int(scored.rule[1:]) if numbered else 0
+
+
 def markdown(scored: Sequence[Scored]) -> str:
     """Return the table of docs/correctness.md."""
-    rows = [
-        (each.rule, each.what, each.outcome) for each in sorted(scored, key=lambda each: int(each.rule[1:]))
-    ]
+    rows = [(each.rule, each.what, each.outcome) for each in sorted(scored, key=_by_rule)]
     rows += ELSEWHERE
     lines = ["| rule | broken so | caught after |", "| --- | --- | --- |"]
     return "\n".join([*lines, *(f"| {rule} | {what} | {caught} |" for rule, what, caught in rows)])

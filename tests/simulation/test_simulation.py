@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation.mutations import SWITCHES
 from tests.simulation.schedule import OUTBOXES, run
-from tests.simulation.score import known_seeds, score
+from tests.simulation.score import Scored, known_seeds, markdown, score
 from tests.simulation.simulation import Report
 
 SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "1500"))
@@ -87,6 +87,11 @@ def test_every_switch_still_fits_the_code() -> None:
     for switch in SWITCHES:
         with switch.thrown():
             pass
+
+
+def test_the_table_of_the_documentation_has_every_switch() -> None:
+    table = markdown([Scored(each.rule, each.what, 2, "caught") for each in SWITCHES])
+    assert all(f"| {each.rule} | {each.what} | 2 schedules |" in table for each in SWITCHES)
 
 
 def test_a_seed_replays_to_the_letter_in_another_process() -> None:
