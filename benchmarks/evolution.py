@@ -24,7 +24,7 @@ from pyspark.sql import functions as sf
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import SCHEMA, write_batches
-from benchmarks.measure import shape_of
+from benchmarks.measure import BatchTimes, shape_of
 from benchmarks.peers import session
 
 if TYPE_CHECKING:
@@ -33,38 +33,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 GROWS_EVERY = 10
-_WARM_UP_BATCHES = 5
 _MODES = ("ours", "iceberg", "delta")
 
 
 @dataclass
-class Result:
+class Result(BatchTimes):
     """All runs of one writer."""
 
     mode: str
     milliseconds: list[list[int]] = field(default_factory=list)
-    """addBatch per batch, a list per run, warm-up included."""
     written_per_kept: float = 1.0
     """Bytes of all data files ever written, by those of the live ones; of the last run."""
     versions: int = 0
     """Of the table after the last run."""
 
     @property
-    def warm(self) -> list[int]:
-        return [value for run in self.milliseconds for value in run[_WARM_UP_BATCHES:]]
-
-    @property
     def growing(self) -> list[int]:
         """Of the batches with a new column."""
         return [value for run in self.milliseconds for value in run[GROWS_EVERY::GROWS_EVERY]]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.warm)
-
-    @property
-    def p95(self) -> float:
-        return statistics.quantiles(self.warm, n=20, method="inclusive")[-1]
 
     @property
     def growing_median(self) -> float:
@@ -99,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.rmtree(work)
     introduction = (
         f"`local[2]`, {options.batches} batches of {options.rows:,} rows, a new column in every tenth; the "
-        f"first {_WARM_UP_BATCHES} batches of every run are discarded."
+        f"first {Result.WARM_UP_BATCHES} batches of every run are discarded."
     )
     figures = {"results": [_as_dict(result) for result in results.values()]}
     return conclude(options, introduction, [_markdown(results)], figures, _aims(results))

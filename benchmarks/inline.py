@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import PARTITION_COLUMN, SCHEMA, write_batches
+from benchmarks.measure import BatchTimes
 from benchmarks.sessions import local_session
 from benchmarks.states import State, states_of
 from planners import All, FileSizing
@@ -57,19 +58,18 @@ MODES: dict[str, InlineClustering | None] = {
 }
 FILLING = {"filling": SMALL_FILE_BYTES, "limit 0": 0}
 LAYOUTS = ("unpartitioned", "partitioned")
-_WARM_UP_BATCHES = 8
 _STATES_SHOWN = 6
 
 
 @dataclass
-class Result:
+class Result(BatchTimes):
     """All runs of one mode on one layout; the states are those of the last run's table."""
 
     layout: str
     filling: str
     mode: str
+    WARM_UP_BATCHES = 8
     milliseconds: list[list[int]] = field(default_factory=list)
-    """addBatch per batch, a list per run, warm-up included."""
     with_pass: list[int] = field(default_factory=list)
     """addBatch of the batches that ran or began a pass, of all runs, without warm-up."""
     states: list[State] = field(default_factory=list)
@@ -77,18 +77,6 @@ class Result:
     @property
     def name(self) -> str:
         return f"{self.layout}, {self.filling}, clustering {self.mode}"
-
-    @property
-    def warm(self) -> list[int]:
-        return [value for run in self.milliseconds for value in run[_WARM_UP_BATCHES:]]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.warm)
-
-    @property
-    def p95(self) -> float:
-        return statistics.quantiles(self.warm, n=20, method="inclusive")[-1]
 
     @property
     def mean(self) -> float:
@@ -117,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.rmtree(work)
     introduction = (
         f"`local[2]`, {options.batches} batches of {ROWS:,} rows, {options.rounds} runs; the"
-        f" first {_WARM_UP_BATCHES} batches of every run are discarded."
+        f" first {Result.WARM_UP_BATCHES} batches of every run are discarded."
     )
     figures = {"results": [{**asdict(it), "median_ms": it.median, "p95_ms": it.p95} for it in results]}
     tables = [latencies(results), over_time(results)]
@@ -132,8 +120,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.quick:
         options.batches, options.rounds, options.layouts = 16, 1, [LAYOUTS[0]]
-    if options.batches <= _WARM_UP_BATCHES + 1:
-        parser.error(f"--batches must be above {_WARM_UP_BATCHES + 1}: the first ones are discarded")
+    if options.batches <= Result.WARM_UP_BATCHES + 1:
+        parser.error(f"--batches must be above {Result.WARM_UP_BATCHES + 1}: the first ones are discarded")
     return options
 
 
@@ -157,7 +145,7 @@ def _run(spark: SparkSession, work: Path, batches: int, result: Result) -> None:
     result.milliseconds.append(durations)
     paired = zip(durations, sink.reports, strict=True)
     passes = [spent if "cluster" in report.milliseconds else None for spent, report in paired]
-    result.with_pass += [spent for spent in passes[_WARM_UP_BATCHES:] if spent is not None]
+    result.with_pass += [spent for spent in passes[Result.WARM_UP_BATCHES :] if spent is not None]
     result.states = states_of(place / "table", COLUMN)
     rows = sum(report.rows for report in sink.reports)
     if (len(durations), rows) != (batches, batches * ROWS):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import statistics
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pyiceberg.table import StaticTable
 
@@ -21,6 +22,26 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 _VERSION_NAME = re.compile(r"^v([1-9][0-9]*)\.metadata\.json$")
+
+
+class BatchTimes:
+    """The times of a writer's batches, over all runs; the first batches of a run warm up and do not count."""
+
+    WARM_UP_BATCHES: ClassVar[int] = 5
+    milliseconds: list[list[int]]
+    """addBatch per batch, a list per run, warm-up included."""
+
+    @property
+    def warm(self) -> list[int]:
+        return [value for run in self.milliseconds for value in run[self.WARM_UP_BATCHES :]]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.warm)
+
+    @property
+    def p95(self) -> float:
+        return statistics.quantiles(self.warm, n=20, method="inclusive")[-1]
 
 
 def processor_seconds() -> float:

@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import PARTITION_COLUMN, SCHEMA, write_batches
-from benchmarks.measure import TableShape, processor_seconds, shape_of
+from benchmarks.measure import BatchTimes, TableShape, processor_seconds, shape_of
 from benchmarks.sessions import local_session
 from tests.jars import iceberg_runtime
 
@@ -78,7 +78,6 @@ _FAILING = {"quarantine": 100}
 """Mode → the number of rows of which one fails."""
 DEFAULT = "beside"
 LAYOUTS = ("unpartitioned", "partitioned")
-_WARM_UP_BATCHES = 5
 
 
 @dataclass(frozen=True)
@@ -104,31 +103,18 @@ def workload(rows_per_batch: int, batches: int) -> Workload:
 
 
 @dataclass
-class Result:
+class Result(BatchTimes):
     """All runs of one mode on one workload and layout; the shape is the last run's table."""
 
     mode: str
     layout: str
     rows_per_batch: int
     milliseconds: list[list[int]] = field(default_factory=list)
-    """addBatch per batch, a list per run, warm-up included."""
     processor_ms: list[float] = field(default_factory=list)
     """Of the whole run, per batch; one figure a run."""
     drained: list[int] = field(default_factory=list)
     """Milliseconds of `sink.finish()` after a run, one for each."""
     shape: TableShape | None = None
-
-    @property
-    def warm(self) -> list[int]:
-        return [value for run in self.milliseconds for value in run[_WARM_UP_BATCHES:]]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.warm)
-
-    @property
-    def p95(self) -> float:
-        return statistics.quantiles(self.warm, n=20, method="inclusive")[-1]
 
     @property
     def total(self) -> float:
@@ -150,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         spark.stop()
         shutil.rmtree(work)
-    warm_up = f"`local[2]`; the first {_WARM_UP_BATCHES} batches of every run are discarded."
+    warm_up = f"`local[2]`; the first {Result.WARM_UP_BATCHES} batches of every run are discarded."
     firsts = _first_batches(options)
     figures = {"results": [_as_dict(result) for result in results], "first_batches": firsts}
     return conclude(options, warm_up, [markdown(results)], figures, aims(results, firsts))
@@ -172,7 +158,7 @@ def _first_batches(options: argparse.Namespace) -> dict[str, dict[str, list[int]
                         "--rounds",
                         "1",
                     ]
-                    command += ["--batches", str(_WARM_UP_BATCHES + 2), "--first-rounds", "0"]
+                    command += ["--batches", str(Result.WARM_UP_BATCHES + 2), "--first-rounds", "0"]
                     command += ["--layouts", layout, "--modes", mode, "--json", found.name]
                     subprocess.run(command, check=True, capture_output=True)
                     [result] = json.loads(Path(found.name).read_text())["results"]
@@ -202,7 +188,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _compare(spark: SparkSession, work: Path, rows: int, options: argparse.Namespace) -> list[Result]:
     load = workload(
-        rows, options.batches if rows < 500_000 else max(options.batches // 3, 2 * _WARM_UP_BATCHES)
+        rows, options.batches if rows < 500_000 else max(options.batches // 3, 2 * Result.WARM_UP_BATCHES)
     )
     source = load.folder(work)
     write_batches(source, rows=load.rows_per_file, files=load.files_per_batch * load.batches)
