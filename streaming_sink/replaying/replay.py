@@ -68,12 +68,13 @@ def replay(
     refuses the rows of a schema, those of the schemas before it are in the table.
 
     Raises TableNotFoundError where there is no table or no quarantine; ValueError or TypeError for `where`,
-    `set`, `fix` and options that cannot be used; CommitConflictError where another replay has committed
-    since this one began (call again); and as `IcebergSink`.
+    `set`, `fix`, options and a session that cannot be used; CommitConflictError where another replay has
+    committed since this one began (call again); and as `IcebergSink`.
     """
     for name in _OWN:
         if name in options:
             raise TypeError(f"a replay is an application of its own; leave out {name}")
+    _check_session(spark)
     contract = SchemaContract(mismatch="quarantine")
     chosen_options = sink_options(location, {"schema": contract, **options})
     main = open_table(location, chosen_options.storage_options)
@@ -97,6 +98,15 @@ def replay(
             _LOG.warning("%s: %d rows of other schemas were replayed before this error", location, done)
         raise
     return [report for report in reports if report.outcome == "committed"]
+
+
+def _check_session(spark: SparkSession) -> None:
+    """Raise ValueError where rows would be read wrongly."""
+    if spark.conf.get("spark.sql.legacy.timeParserPolicy") == "LEGACY":
+        raise ValueError(
+            "with spark.sql.legacy.timeParserPolicy=LEGACY Spark reads other dates and times than those that"
+            ' were quarantined; set it to "CORRECTED" for the replay'
+        )
 
 
 def _frames(

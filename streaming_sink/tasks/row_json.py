@@ -131,7 +131,7 @@ class _Coder:
         if pa.types.is_decimal(kind):
             return f"DECIMAL({kind.precision},{kind.scale})"
         if pa.types.is_timestamp(kind):
-            return "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
+            return "TIMESTAMP_LTZ" if kind.tz else "TIMESTAMP_NTZ"
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return "STRING" if self._text_is_valid else "BINARY"
         return next((name for is_kind, name in _NAMES if is_kind(kind)), "STRING")
@@ -201,6 +201,7 @@ _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...] 
 )
 
 _NAMES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_null, "VOID"),
     (pa.types.is_boolean, "BOOLEAN"),
     (pa.types.is_int8, "TINYINT"),
     (pa.types.is_int16, "SMALLINT"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 POSITIVE = {"price >= 0": "quarantine"}
+NEVER = {"id < 0": "quarantine"}
 
 
 def _land(location: str, rows: DataFrame, batch: int = 0, **given: Any) -> None:
@@ -233,6 +235,26 @@ def test_every_type_comes_back(spark: SparkSession, location: str) -> None:
     direct, replayed = (sorted(map(str, _read(location + name))) for name in ("direct", "replayed"))
     assert replayed == direct
     assert len(direct) == 2
+
+
+def test_a_session_that_reads_other_times_is_refused(spark: SparkSession, location: str) -> None:
+    rows = spark.sql("SELECT 1L id, timestamp '1500-01-01 12:34:56.123456' AS t")
+    contract = SchemaContract.evolving()
+    _land(location, rows, expectations={})
+    _land(location, rows.selectExpr("*", "null AS unknown"), 1, schema=contract, expectations=NEVER)
+    before = spark.conf.get("spark.sql.timestampType")
+    try:
+        spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+        with pytest.raises(ValueError, match="timeParserPolicy=LEGACY"):
+            replay(spark, location, schema=contract)
+        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+        spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+        replay(spark, location, schema=contract)
+    finally:
+        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+        spark.conf.set("spark.sql.timestampType", before)
+    moment = datetime(1500, 1, 1, 12, 34, 56, 123456, tzinfo=timezone.utc)
+    assert _read(location) == [{"id": 1, "t": moment}] * 2, "and a column of nulls alone is not added"
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
