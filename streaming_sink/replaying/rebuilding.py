@@ -28,8 +28,10 @@ def rebuilt(waiting: DataFrame, schema: str, table: iceberg.StructType) -> DataF
     What the quarantine holds by a detour has the table's form again: a map with keys that are no strings, and
     text that is not valid UTF-8.
     """
-    of_schema = waiting.where(sf.col("schema") == schema)
-    rows = of_schema.withColumn("row", sf.from_json("row", schema, _READ_ALL_OR_FAIL))
+    # Spark computes what conditions share before it tests the first of them, so that a filter would not keep
+    # rows of other schemas from this one's parser.
+    parsed = sf.when(sf.col("schema") == schema, sf.from_json("row", schema, _READ_ALL_OR_FAIL))
+    rows = waiting.withColumn("row", parsed).where(sf.col("row").isNotNull())
     kind = rows.schema["row"].dataType
     return rows.withColumn("row", _whole(sf.col("row"), kind, table))
 

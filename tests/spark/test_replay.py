@@ -214,6 +214,18 @@ def test_rows_of_several_schemas_are_a_commit_each(spark: SparkSession, location
         replay(spark, location)
 
 
+def test_one_column_of_several_types_is_a_schema_each(spark: SparkSession, location: str) -> None:
+    _land(location, _orders(spark))
+    texts = _orders(spark, 10).withColumn("price", sf.lit("ask"))
+    odd = {"id % 10 > 2": "quarantine"}
+    _land(location, texts, 1, schema=SchemaContract(mismatch="quarantine"), expectations=odd)
+    (report,) = replay(spark, location, where="price IS NOT NULL AND try_cast(price AS double) < -1")
+    assert (report.rows, report.quarantined) == (2, 0)
+    replay(spark, location, where="string(price) = 'ask' AND price IS NOT NULL", set={"price": "null"})
+    assert _ids(location) == Counter([*range(1, 20)])
+    assert _waiting(location) == [0]
+
+
 def test_every_type_comes_back(spark: SparkSession, location: str) -> None:
     row = spark.range(2).selectExpr(
         "id",
