@@ -9,13 +9,21 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql import types as spark
 
 from streaming_sink.batch.quarantine import Quarantine
 from streaming_sink.batch.target import Target
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.table.checks import RowRules, as_written, came_schema
-from streaming_sink.table.expectations import absent_columns, check_conditions, expectation_checks
+from streaming_sink.table.conversions import spark_type
+from streaming_sink.table.expectations import (
+    absent_columns,
+    check_conditions,
+    expectation_checks,
+    respelled_columns,
+)
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.quarantine import RowsRefusedError
 from streaming_sink.table.rules import rules_of
@@ -47,13 +55,13 @@ class RulesOfBatches:
         the table. ValueError for one that the columns do not allow.
         """
         expectations = self._options.expectations
-        absent = absent_columns(table, batch.schema) if expectations else {}
+        absent, unwritten = _nulls(table, batch) if expectations else ({}, {})
         if (batch.schema, absent, misfits) != self._known:
             fitting = rules_of(came_schema(batch), misfits)
             mismatch = self._options.schema.mismatch
             rules = RowRules(
                 (*expectation_checks(expectations), *fitting.checks),
-                fitting.written,
+                {**fitting.written, **unwritten},
                 absent,
                 mismatch if mismatch in ACTIONS else REFUSE,
                 REPLAYED in batch.columns,
@@ -62,6 +70,18 @@ class RulesOfBatches:
                 check_conditions(as_written(batch, rules), expectations)
             self._rules, self._known = rules, (batch.schema, absent, misfits)
         return self._rules
+
+
+def _nulls(table: Schema, batch: DataFrame) -> tuple[Mapping[str, spark.DataType], Mapping[str, Column]]:
+    """Return the columns that conditions read as nulls: those of the table that a batch lacks, and those of
+    the batch in another case than the table's, which are not written.
+    """
+    absent = dict(absent_columns(table, batch.schema))
+    respelled = respelled_columns(table, batch.schema)
+    kinds = {name: spark_type(field.field_type) for name, field in respelled.items()}
+    if respelled and batch.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
+        absent |= {field.name: kinds[name] for name, field in respelled.items()}
+    return absent, {name: sf.lit(None).cast(kind) for name, kind in kinds.items()}
 
 
 def sieve_of(

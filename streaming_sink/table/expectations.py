@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -22,6 +23,13 @@ def absent_columns(table: Schema, batch: spark.StructType) -> Mapping[str, spark
     given = {name.lower() for name in (*batch.names, RESCUED)}
     absent = (field for field in table.fields if field.name.lower() not in given)
     return {field.name: spark_type(field.field_type) for field in absent}
+
+
+def respelled_columns(table: Schema, batch: spark.StructType) -> Mapping[str, iceberg.NestedField]:
+    """Return the columns of a batch that a table has in another case: their values are not written there."""
+    known = {field.name.lower(): field for field in table.fields}
+    exact = {field.name for field in table.fields}
+    return {name: known[name.lower()] for name in batch.names if name not in exact and name.lower() in known}
 
 
 def expectation_checks(expectations: Mapping[str, str]) -> tuple[RowCheck, ...]:

@@ -354,6 +354,23 @@ def test_a_rescued_value_is_null_to_an_expectation(spark: SparkSession, location
     assert sink.reports[-1].dropped == 1
 
 
+@pytest.mark.parametrize("case_sensitive", ["false", "true"])
+def test_a_column_in_another_case_is_not_what_an_expectation_sees(
+    spark: SparkSession, location: str, case_sensitive: str
+) -> None:
+    contract = SchemaContract(mismatch="rescue")
+    _sink(location, schema=contract, expectations={})(spark.sql("SELECT 1L id, 2.5D price"), 0)
+    before = spark.conf.get("spark.sql.caseSensitive")
+    spark.conf.set("spark.sql.caseSensitive", case_sensitive)
+    try:
+        sink = _sink(location, schema=contract, expectations={"id IS NOT NULL": "quarantine"})
+        sink(spark.sql("SELECT 2L ID, 2.5D price"), 1)
+    finally:
+        spark.conf.set("spark.sql.caseSensitive", before)
+    assert _ids(location) == {1: 1}
+    assert [row["row"] for row in _read(location + "__quarantine")] == ['{"ID":2,"price":2.5}']
+
+
 def test_a_condition_is_analysed_over_the_tables_types(spark: SparkSession, location: str) -> None:
     contract = SchemaContract(mismatch="quarantine")
     given: dict[str, Any] = {"expectations": {"upper(p) = 'P'": "quarantine", "size(l) > 0": "quarantine"}}
