@@ -107,7 +107,7 @@ def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:
     rows = as_written(batch, rules)
     if not rules.checks:
         return rows
-    made = (*rules.absent, AS_IT_CAME, FAILED)
+    made = {*rules.absent, AS_IT_CAME, FAILED} - rules.written.keys()  # `_rescued` may be both
     kept: list[ColumnOrName] = [sf.col(quoted(name)) for name in rows.columns if name not in made]
     if AS_IT_CAME in rows.columns:
         came = sf.col(AS_IT_CAME)

@@ -15,12 +15,11 @@ from pyspark.sql import types as spark
 
 from streaming_sink.table.checks import RowCheck
 from streaming_sink.table.conversions import spark_type
-from streaming_sink.table.rescue import RESCUED
 
 
 def absent_columns(table: Schema, batch: spark.StructType) -> Mapping[str, spark.DataType]:
     """Return the columns of a table that a batch lacks: its rows have nulls there."""
-    given = {name.lower() for name in (*batch.names, RESCUED)}
+    given = {name.lower() for name in batch.names}
     absent = (field for field in table.fields if field.name.lower() not in given)
     return {field.name: spark_type(field.field_type) for field in absent}
 

@@ -371,6 +371,18 @@ def test_a_column_in_another_case_is_not_what_an_expectation_sees(
     assert [row["row"] for row in _read(location + "__quarantine")] == ['{"ID":2,"price":2.5}']
 
 
+def test_an_expectation_may_name_the_column_of_rescued_values(spark: SparkSession, location: str) -> None:
+    given: dict[str, Any] = {
+        "schema": SchemaContract(mismatch="rescue"),
+        "expectations": {"_rescued IS NULL": "quarantine"},
+    }
+    _sink(location, schema=given["schema"], expectations={})(spark.sql("SELECT 1L id"), 0)
+    for number, value in enumerate(("'x'", "3L", "'4'"), 1):
+        _sink(location, **given)(spark.sql(f"SELECT {value} id"), number)
+    assert sorted(_ids(location)) == [1, 3, 4]
+    assert [row["row"] for row in _read(location + "__quarantine")] == ['{"id":"x"}']
+
+
 def test_a_condition_is_analysed_over_the_tables_types(spark: SparkSession, location: str) -> None:
     contract = SchemaContract(mismatch="quarantine")
     given: dict[str, Any] = {"expectations": {"upper(p) = 'P'": "quarantine", "size(l) > 0": "quarantine"}}
