@@ -33,6 +33,7 @@ from streaming_sink.replaying.rebuilding import (
 )
 from streaming_sink.replaying.waiting import waiting_rows
 from streaming_sink.sink import IcebergSink
+from streaming_sink.spark.caller import OUTSIDE, identify, mint_run_id
 from streaming_sink.table.contract import SchemaContract
 from streaming_sink.table.quarantine import open_quarantine
 from timeline.errors import CheckpointRegressionError, CommitConflictError, FencedError
@@ -101,11 +102,16 @@ def replay(
 
 
 def _check_session(spark: SparkSession) -> None:
-    """Raise ValueError where rows would be read wrongly."""
+    """Raise ValueError where rows would be read wrongly, or be a query's batches to the table (R16)."""
     if spark.conf.get("spark.sql.legacy.timeParserPolicy") == "LEGACY":
         raise ValueError(
             "with spark.sql.legacy.timeParserPolicy=LEGACY Spark reads other dates and times than those that"
             ' were quarantined; set it to "CORRECTED" for the replay'
+        )
+    if identify(spark, "replay", mint_run_id()).query_id != OUTSIDE:
+        raise ValueError(
+            "a replay is no batch of a streaming query; call it outside of the function of foreachBatch. The"
+            " query may run meanwhile"
         )
 
 

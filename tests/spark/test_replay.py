@@ -21,9 +21,11 @@ from streaming_sink.errors import (
     StoreUnavailableError,
     TableNotFoundError,
 )
-from tests.spark.streams import SMALL, head_of, metadata_file
+from tests.spark.streams import SMALL, add_files, drain, head_of, metadata_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
@@ -267,6 +269,26 @@ def test_a_session_that_reads_other_times_is_refused(spark: SparkSession, locati
         spark.conf.set("spark.sql.timestampType", before)
     moment = datetime(1500, 1, 1, 12, 34, 56, 123456, tzinfo=timezone.utc)
     assert _read(location) == [{"id": 1, "t": moment}] * 2, "and a column of nulls alone is not added"
+
+
+def test_a_replay_in_a_batch_of_a_query_is_refused(
+    spark: SparkSession, location: str, checkpoint: str, tmp_path: Path
+) -> None:
+    _land(location, _orders(spark))
+    add_files(tmp_path / "source", [0])
+    refusals: list[str] = []
+
+    def function(batch: DataFrame, _: int) -> None:
+        for session in (batch.sparkSession, spark):
+            try:
+                replay(session, location)
+            except ValueError as refusal:
+                refusals.append(str(refusal))
+
+    drain(spark, tmp_path / "source", function, checkpoint)
+    assert ["foreachBatch" in each for each in refusals] == [True, True]
+    replay(spark, location)
+    assert _ids(location) == Counter(range(10))
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
