@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import threading
 import urllib.request
@@ -96,23 +97,24 @@ def _decoder(
     schema: dict[str, Any], fields: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def decode_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parsed = fastavro.parse_schema(schema)
+        fastavro.read.LOGICAL_READERS.pop("string-uuid", None)  # Spark has no type but text
+        parsed, kind = fastavro.parse_schema(schema), pa.struct(list(fields))
         for batch in batches:
             place = batch.schema.get_field_index(MESSAGE)
-            rows, undecoded = [], []
+            rows, undecoded = [pa.array([], kind)], []
             for message in batch.column(place).to_pylist():
                 body = io.BytesIO(message[5:])
                 try:
-                    row = fastavro.schemaless_reader(body, parsed)
+                    row = pa.array([fastavro.schemaless_reader(body, parsed)], kind)
                     broken = body.read(1) != b""
-                except (EOFError, IndexError, OverflowError, ValueError):
+                except (EOFError, IndexError, OverflowError, ValueError):  # Arrow's are ValueErrors
                     broken = True
-                rows.append({} if broken else row)
+                rows.append(pa.array([{}], kind) if broken else row)
                 undecoded.append(message if broken else None)
-            made = pa.RecordBatch.from_pylist(rows, fields)
+            made = pa.concat_arrays(rows)
             kept = batch.set_column(place, MESSAGE, pa.array(undecoded, pa.binary()))
-            names = [*kept.schema.names, *made.schema.names]
-            yield pa.RecordBatch.from_arrays([*kept.columns, *made.columns], names=names)
+            names = [*kept.schema.names, *fields.names]
+            yield pa.RecordBatch.from_arrays([*kept.columns, *made.flatten()], names=names)
 
     return decode_batches
 
@@ -199,6 +201,7 @@ BATCHES = [
     [message(1, id=1, price=9.5), message(1, id=2, price=1.5)],
     [message(2, id=3, price=2.0, country="IN"), message(1, id=4, price=3.0), b"no message"],
     [message(3, id=3_000_000_000, price=4.0, placed_at=0), message(2, id=5, price=5.0, country=None)[:-3]],
+    [message(3, id=6, price=6.0, placed_at=0), message(1, id=2**40, price=7.0)],
 ]
 
 
@@ -210,7 +213,9 @@ def main(folder: str) -> None:
     source = Path(folder, "messages")
     source.mkdir(parents=True)
     for number, messages in enumerate(BATCHES):
-        pq.write_table(pa.table({MESSAGE: pa.array(messages, pa.binary())}), source / f"{number}.parquet")
+        path = source / f"{number}.parquet"
+        pq.write_table(pa.table({MESSAGE: pa.array(messages, pa.binary())}), path)
+        os.utime(path, (number, number))  # Spark's file source orders by modification time
 
     session = SparkSession.builder.master("local[2]").config("spark.log.level", "ERROR").getOrCreate()
     sink = make_sink(str(Path(folder, "orders")))

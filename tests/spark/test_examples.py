@@ -32,6 +32,7 @@ def test_avro_of_a_registry_whose_schema_changes(tmp_path: Path) -> None:
         (2, 1.5, None, None),
         (3, 2.0, "IN", None),
         (4, 3.0, None, None),
+        (6, 6.0, None, epoch),
         (3_000_000_000, 4.0, None, epoch),
     ]
-    assert len(quarantine) == 2
+    assert len(quarantine) == 3
