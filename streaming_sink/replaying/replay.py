@@ -110,8 +110,8 @@ def _check_session(spark: SparkSession) -> None:
         )
     if identify(spark, "replay", mint_run_id()).query_id != OUTSIDE:
         raise ValueError(
-            "a replay is no batch of a streaming query; call it outside of the function of foreachBatch. The"
-            " query may run meanwhile"
+            "a replay is no batch of a streaming query; call it outside of the function of foreachBatch, also"
+            " while the query runs"
         )
 
 
