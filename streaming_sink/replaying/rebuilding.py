@@ -33,48 +33,53 @@ def rebuilt(waiting: DataFrame, schema: str, table: iceberg.StructType) -> DataF
     parsed = sf.when(sf.col("schema") == schema, sf.from_json("row", schema, _READ_ALL_OR_FAIL))
     rows = waiting.withColumn("row", parsed).where(sf.col("row").isNotNull())
     kind = rows.schema["row"].dataType
-    return rows.withColumn("row", _whole(sf.col("row"), kind, table))
+    return rows.withColumn("row", _restored(sf.col("row"), kind, table))
 
 
-def _restored(value: Column, kind: spark.DataType, table: iceberg.IcebergType | None) -> Column | None:
-    """Return a value in the table's form, or None where it has that already."""
-    if isinstance(kind, spark.BinaryType) and isinstance(table, iceberg.StringType):
-        return value.cast("string")
+def _differs(kind: spark.DataType, table: iceberg.IcebergType | None) -> bool:
+    """Return whether values of a type came by a detour on the way to the table's form."""
+    if isinstance(kind, spark.BinaryType):
+        return isinstance(table, iceberg.StringType)
     if isinstance(kind, spark.StructType) and isinstance(table, iceberg.StructType):
         types = {field.name: field.field_type for field in table.fields}
-        parts = {
-            field.name: _restored(value.getField(field.name), field.dataType, types.get(field.name))
-            for field in kind.fields
-        }
-        if not any(part is not None for part in parts.values()):
-            return None
-        whole = [(value.getField(name) if part is None else part).alias(name) for name, part in parts.items()]
-        return sf.when(value.isNotNull(), sf.struct(*whole))
+        return any(_differs(field.dataType, types.get(field.name)) for field in kind.fields)
     if isinstance(kind, spark.ArrayType) and isinstance(table, iceberg.MapType):
         entry = kind.elementType
-        if not (isinstance(entry, spark.StructType) and entry.names == ["key", "value"]):
-            return None
-        entries = _restored_elements(value, entry, _entry_of(table))
-        return sf.map_from_entries(value if entries is None else entries)
+        return isinstance(entry, spark.StructType) and entry.names == ["key", "value"]
+    if isinstance(kind, spark.ArrayType) and isinstance(table, iceberg.ListType):
+        return _differs(kind.elementType, table.element_type)
+    if isinstance(kind, spark.MapType) and isinstance(table, iceberg.MapType):
+        return _differs(kind.valueType, table.value_type)
+    return False
+
+
+def _restored(value: Column, kind: spark.DataType, table: iceberg.IcebergType | None) -> Column:
+    """Return a value in the table's form. Each level is built once: a list within lists would take twice as
+    long for every level.
+    """
+    if not _differs(kind, table):
+        return value
+    if isinstance(kind, spark.StructType) and isinstance(table, iceberg.StructType):
+        types = {field.name: field.field_type for field in table.fields}
+        parts = [
+            _restored(value.getField(field.name), field.dataType, types.get(field.name)).alias(field.name)
+            for field in kind.fields
+        ]
+        return sf.when(value.isNotNull(), sf.struct(*parts))
+    if isinstance(kind, spark.ArrayType) and isinstance(table, iceberg.MapType):
+        return sf.map_from_entries(_restored_elements(value, kind.elementType, _entry_of(table)))
     if isinstance(kind, spark.ArrayType) and isinstance(table, iceberg.ListType):
         return _restored_elements(value, kind.elementType, table.element_type)
     if isinstance(kind, spark.MapType) and isinstance(table, iceberg.MapType):
-        inside = kind.valueType
-        if _restored(sf.lit(None), inside, table.value_type) is None:
-            return None
-        return sf.transform_values(value, lambda _, each: _whole(each, inside, table.value_type))
-    return None
+        inside, into = kind.valueType, table.value_type
+        return sf.transform_values(value, lambda _, each: _restored(each, inside, into))
+    return value.cast("string")
 
 
-def _restored_elements(value: Column, kind: spark.DataType, table: iceberg.IcebergType) -> Column | None:
-    if _restored(sf.lit(None), kind, table) is None:
-        return None
-    return sf.transform(value, lambda each: _whole(each, kind, table))
-
-
-def _whole(value: Column, kind: spark.DataType, table: iceberg.IcebergType) -> Column:
-    restored = _restored(value, kind, table)
-    return value if restored is None else restored
+def _restored_elements(value: Column, kind: spark.DataType, table: iceberg.IcebergType) -> Column:
+    if not _differs(kind, table):
+        return value
+    return sf.transform(value, lambda each: _restored(each, kind, table))
 
 
 def _entry_of(table: iceberg.MapType) -> iceberg.StructType:

@@ -251,6 +251,21 @@ def test_every_type_comes_back(spark: SparkSession, location: str) -> None:
     assert len(direct) == 2
 
 
+def test_each_level_of_a_type_is_rebuilt_once(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nested = "map(1, 'a')"
+    for _ in range(6):
+        nested = f"array({nested})"
+    _land(location, spark.sql(f"SELECT 1L id, {nested} deep"), expectations=NEVER)
+    levels = []
+    transform = sf.transform
+    monkeypatch.setattr(sf, "transform", lambda *given: levels.append(1) or transform(*given))
+    replay(spark, location)
+    assert _read(location) == [{"id": 1, "deep": [[[[[[[(1, "a")]]]]]]]}]
+    assert len(levels) == 6
+
+
 def test_a_session_that_reads_other_times_is_refused(spark: SparkSession, location: str) -> None:
     rows = spark.sql("SELECT 1L id, timestamp '1500-01-01 12:34:56.123456' AS t")
     contract = SchemaContract.evolving()
