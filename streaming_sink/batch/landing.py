@@ -26,7 +26,7 @@ from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.settings import check_later_shuffles
 from streaming_sink.spark.worker_failures import InvalidTextFoundError
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.checks import RowRules, apply_rules, came_schema
+from streaming_sink.table.checks import REPLAY_APP, RowRules, apply_rules, came_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.tasks.failures import REFUSE
 from streaming_sink.tasks.job import FileIds
@@ -91,7 +91,8 @@ class Landing:
         transaction = Transaction(
             run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from
         )
-        came = came_schema(batch)
+        # For any other application the column that marks rows as replayed is a reserved name.
+        came = came_schema(batch) if run.app_id.startswith(REPLAY_APP) else batch.schema
         with steps("head"):
             target = self._destination.target(came, fresh=state.last_landed is None)
             if not is_committed(target, transaction):

@@ -34,6 +34,7 @@ from streaming_sink.replaying.rebuilding import (
 from streaming_sink.replaying.waiting import waiting_rows
 from streaming_sink.sink import IcebergSink
 from streaming_sink.spark.caller import OUTSIDE, identify, mint_run_id
+from streaming_sink.table.checks import REPLAY_APP
 from streaming_sink.table.contract import SchemaContract
 from streaming_sink.table.quarantine import open_quarantine
 from timeline.errors import CheckpointRegressionError, CommitConflictError, FencedError
@@ -81,7 +82,7 @@ def replay(
     main = open_table(location, chosen_options.storage_options)
     second = open_quarantine(location, quarantine, chosen_options.storage_options)
     deliver_all(main, lambda at: open_table(at, chosen_options.storage_options))
-    app_id = f"replay-{second.head.metadata.table_uuid}"
+    app_id = f"{REPLAY_APP}{second.head.metadata.table_uuid}"
     last = main.head.transaction(app_id)
     number = 0 if last is None else last.batch + 1
     second.refresh()

@@ -18,6 +18,8 @@ from streaming_sink.tasks.job import SiftedCheck
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
+REPLAY_APP = "replay-"
+"""Begins the name of the application that replays a quarantine; the quarantine's uuid follows."""
 UNFIT = "fits the table"
 """The name of the check that tasks make themselves."""
 

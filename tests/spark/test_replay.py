@@ -329,6 +329,15 @@ def test_what_cannot_be_replayed_is_refused_and_nothing_is_written(
     assert _ids(location) == Counter(range(3, 10))
 
 
+def test_only_a_replay_marks_rows_as_replayed(spark: SparkSession, location: str) -> None:
+    _land(location, _orders(spark))
+    row_id = _read(location + "__quarantine")[0]["row_id"]
+    rows = _orders(spark, 10).withColumn("__streaming_sink_row_id", sf.lit(row_id))
+    with pytest.raises(SchemaMismatchError, match="belong to columns that the sink adds"):
+        _land(location, rows, 1)
+    assert _waiting(location) == [0, 1, 2]
+
+
 def test_without_a_quarantine_there_is_nothing_to_replay(spark: SparkSession, location: str) -> None:
     IcebergSink(location, app_id="app")(spark.range(3), 0)
     with pytest.raises(TableNotFoundError, match=r"no quarantine.*__quarantine"):
