@@ -36,6 +36,7 @@ from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     CorruptTableError,
+    MissingMetadataError,
     StoreUnavailableError,
 )
 from timeline.plans.clustering import CLUSTERING
@@ -117,15 +118,18 @@ def delete_rows(sim: Simulation, times: int) -> Body:
 
 
 def _files_of(sim: Simulation, process: Process, table: Table, p: int) -> list[str]:
-    """The live files of a partition, half of the time; else none, and the deletes are the partition's."""
+    """The live files of a partition, half of the time; else none, and the deletes are the partition's. None
+    either where the version was deleted while this engine read it.
+    """
     if sim.random.random() < 0.5:
         return []
-    return (
-        patiently(
-            sim, process, lambda: sorted(f.location for f in table.head.live_files() if f.partition == (p,))
-        )
-        or []
-    )
+    try:
+        live = patiently(sim, process, lambda: list(table.head.live_files()))
+    except MissingMetadataError:
+        if table.head.number >= sim.oracle.head.number:
+            raise
+        return []
+    return sorted(file.location for file in live or () if file.partition == (p,))
 
 
 def make_again(sim: Simulation) -> Body:

@@ -26,7 +26,7 @@ from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_no
 from timeline.retention.policy import SAFE_DISTANCE, lineage
 from timeline.stores.base import Store
 from timeline.versions.head import Head
-from timeline.versions.manifests import ManifestFiles
+from timeline.versions.manifests import ManifestContents, ManifestFiles
 
 _LOG = logging.getLogger("streaming_sink.timeline")
 _DELETION_ORDER = (Kind.DATA_FILE, Kind.MANIFEST, Kind.MANIFEST_LIST)
@@ -136,13 +136,20 @@ def find_garbage(
         if (manifests := files.find_list(expired.manifest_list)) is not None
     }
     pins = [(pin, files.read_list(pin.manifest_list)) for pin in _find_pins(head, note)]
-    pins += [(pin, files.find_list(pin.manifest_list) or ()) for pin in unpinned]
+    leaving = [(pin, files.find_list(pin.manifest_list) or ()) for pin in unpinned]
     carried = {manifest.manifest_path for manifest in kept}
-    needed = carried.union(manifest.manifest_path for _, manifests in pins for manifest in manifests)
+    needed = carried.union(
+        manifest.manifest_path for _, manifests in (*pins, *leaving) for manifest in manifests
+    )
     listed = {manifest.manifest_path: manifest for manifests in lists.values() for manifest in manifests}
     removed = _find_removed(files, [*listed.values(), *kept], note)
     for pin, manifests in pins:
-        _spare(files, removed, pin, [each for each in manifests if each.manifest_path not in carried])
+        own = (each for each in manifests if each.manifest_path not in carried)
+        _spare(removed, pin, (files.contents(each) for each in own))
+    for pin, manifests in leaving:
+        # A commit that lost may note late what was deleted long ago: such a snapshot has no readers any more.
+        own = (each for each in manifests if each.manifest_path not in carried)
+        _spare(removed, pin, (seen for each in own if (seen := files.find_contents(each)) is not None))
     why = f"only snapshots that version {note.version} expired reach it"
     found = [
         (location, Kind.DATA_FILE, entry.data_file.file_size_in_bytes) for location, entry in removed.items()
@@ -194,16 +201,13 @@ def _find_pins(head: Head, note: Note) -> list[SnapshotRecord]:
 
 
 def _spare(
-    files: ManifestFiles,
-    removed: dict[str, ManifestEntry],
-    pin: SnapshotRecord,
-    manifests: Iterable[ManifestFile],
+    removed: dict[str, ManifestEntry], pin: SnapshotRecord, manifests: Iterable[ManifestContents]
 ) -> None:
     """Remove from `removed` the files that a pinned snapshot reads: none that was added after it."""
     if all((entry.file_sequence_number or 0) > pin.sequence_number for entry in removed.values()):
         return
     for manifest in manifests:
-        for location in files.contents(manifest).files:
+        for location in manifest.files:
             removed.pop(location, None)
 
 

@@ -90,6 +90,13 @@ class ManifestFiles:
         """Return the live entries of a manifest, from memory where it was read before."""
         return self.known(manifest) or self.remember(manifest, self._read_entries(manifest))
 
+    def find_contents(self, manifest: ManifestFile) -> ManifestContents | None:
+        """As `contents`; None where the manifest was deleted and is not cached."""
+        if (known := self.known(manifest)) is not None:
+            return known
+        data = self._find(manifest.manifest_path)
+        return None if data is None else self.remember(manifest, _live_entries(manifest, data))
+
     def known(self, manifest: ManifestFile) -> ManifestContents | None:
         """Return the live entries of a manifest that was read or written before."""
         known = self._contents.get(manifest.manifest_path)
@@ -225,14 +232,17 @@ class ManifestFiles:
         return data
 
     def _read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-        data = self._read(manifest.manifest_path, "manifest")
-        with _naming_damage(manifest.manifest_path):
-            return tuple(decode_live_entries(manifest, data))
+        return _live_entries(manifest, self._read(manifest.manifest_path, "manifest"))
 
 
 def is_data(manifest: ManifestFile) -> bool:
     """Return whether a manifest lists data files; the others list delete files."""
     return manifest.content == ManifestContent.DATA
+
+
+def _live_entries(manifest: ManifestFile, data: bytes) -> tuple[ManifestEntry, ...]:
+    with _naming_damage(manifest.manifest_path):
+        return tuple(decode_live_entries(manifest, data))
 
 
 @contextmanager

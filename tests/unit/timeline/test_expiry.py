@@ -216,6 +216,21 @@ def test_a_lost_commits_note_does_not_cut_the_grace_of_what_a_tag_kept() -> None
     assert reader <= shore.paths()
 
 
+def test_what_another_run_has_deleted_of_a_snapshot_in_its_grace_stops_no_deletion() -> None:
+    """A lost commit may note late what went long ago, while this process still knows its list (seed 669525)."""
+    shore, pinned, reader = a_tag_has_gone()
+    table = shore.open()
+    table.head.manifest_files.find_list(pinned.manifest_list)
+    gone = {path for path in reader - shore.needed() if path.endswith("manifest.avro")}
+    assert gone, "nothing of it is its own, and this proves nothing"
+    shore.objects.delete(sorted(gone))
+    assert len(pending_notes(shore.objects)) == 2
+    shore.clock.now_ms += 2 * DAY_MS
+    shore.pass_versions(90, table)
+    assert len(pending_notes(shore.objects)) == 1, "the expiry of the tag's neighbours is over"
+    shore.check_nothing_is_missing()
+
+
 def a_tag_has_gone() -> tuple[Shore, Snapshot, set[str]]:
     """A table that has just expired a snapshot which a tag had kept; that snapshot, and what it needs."""
     shore = Shore()
