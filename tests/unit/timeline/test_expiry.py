@@ -217,7 +217,7 @@ def test_a_lost_commits_note_does_not_cut_the_grace_of_what_a_tag_kept() -> None
 
 
 def test_what_another_run_has_deleted_of_a_snapshot_in_its_grace_stops_no_deletion() -> None:
-    """A lost commit may note late what went long ago, while this process still knows its list (seed 669525)."""
+    """A lost commit may note late what went long ago, and this process may know its list (seed 669525)."""
     shore, pinned, reader = a_tag_has_gone()
     table = shore.open()
     table.head.manifest_files.find_list(pinned.manifest_list)
