@@ -103,7 +103,7 @@ def test_a_first_batch_is_written_in_one_pass_and_cut_by_size(spark, location, p
 @pytest.mark.parametrize("foreseen", [100, 10_000, 1_000])
 def test_tasks_that_write_what_they_read_fill_small_files(spark, location, monkeypatch, foreseen):
     """Ten times too low, ten times too high, and right."""
-    monkeypatch.setattr(Experience, "expected", lambda _: (Arrival((), foreseen),))
+    monkeypatch.setattr(Experience, "expected", lambda *_: (Arrival((), foreseen),))
     monkeypatch.setattr("streaming_sink.batch.planning.tasks_that_fit", lambda *_: CORES)
     monkeypatch.setattr("streaming_sink.batch.planning.ONE_TASK_SECONDS", SLOW)
     sink = IcebergSink(location, sizing=SIZING, app_id="app", fill_policy="always", fill="inline")
@@ -132,7 +132,7 @@ def test_no_route_takes_more_than_one_pass_over_rows_that_differ_each_time(
     spark, location, monkeypatch, expected
 ):
     """A row that was computed twice would have two names."""
-    monkeypatch.setattr(Experience, "expected", lambda _: expected)
+    monkeypatch.setattr(Experience, "expected", lambda *_: expected)
     sink = IcebergSink(location, sizing=SIZING, app_id="app", fill="inline")
     for number in range(2):
         batch = _batch(spark, number * 1000, 1000).withColumn("text", sf.expr("uuid()"))
