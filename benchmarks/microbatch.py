@@ -35,6 +35,7 @@ from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import PARTITION_COLUMN, SCHEMA, write_batches
 from benchmarks.measure import BatchTimes, TableShape, processor_seconds, shape_of
 from benchmarks.sessions import local_session
+from streaming_sink import SchemaContract
 from tests.jars import iceberg_runtime
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ OURS: dict[str, dict[str, Any]] = {
     "never": {"fill_policy": "never"},
     "limit 0": {"small_file_bytes": 0},
     "bulk_insert": {"operation": "bulk_insert"},
+    "contract": {"schema": SchemaContract.evolving()},
     "expectations": {"expectations": TEN_EXPECTATIONS},
     "quarantine": {"expectations": {**TEN_EXPECTATIONS, "event_id % 100 <> 7": "quarantine"}},
 }
