@@ -31,7 +31,8 @@ from streaming_sink.table.data_files import data_file
 from streaming_sink.tasks.failures import REFUSE
 from streaming_sink.tasks.job import FileIds
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Append, Change, CountCommit, Replace, SetProperties
+from timeline.commit.changes import Append, Change, Replace, SetProperties
+from timeline.commit.plan_changes import CountCommit
 from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError
 from timeline.table import AlreadyCommitted, Committed, Table

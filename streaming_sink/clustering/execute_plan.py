@@ -15,7 +15,7 @@ from streaming_sink.clustering.execution import execute
 from streaming_sink.clustering.options import Execution
 from streaming_sink.clustering.report import ClusterReport
 from timeline import names
-from timeline.commit.changes import Withdraw
+from timeline.commit.plan_changes import Withdraw
 from timeline.plans import instants
 from timeline.plans.claims import PATIENCE_SECONDS, Claim, Watch, all_instants
 from timeline.plans.clustering import CLUSTERING

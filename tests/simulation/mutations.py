@@ -21,10 +21,11 @@ from streaming_sink.batch import fills
 from timeline import outbox
 from timeline.commit import confirm, conflicts, descent, publish, slot, standing, succession
 from timeline.commit.attempts import Attempts
-from timeline.commit.changes import Change, Intent, RaiseFence, Replace, Withdraw
+from timeline.commit.changes import Change, Intent, RaiseFence, Replace
 from timeline.commit.draft import Draft
 from timeline.commit.outbox_changes import Deliver, PutOutbox
 from timeline.commit.partition_changes import SetPartitioning
+from timeline.commit.plan_changes import Withdraw
 from timeline.commit.rewriting import Rewrite
 from timeline.commit.schema_changes import MergeSchema
 from timeline.commit.snapshots import AppendWriter

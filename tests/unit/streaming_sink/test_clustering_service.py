@@ -26,7 +26,8 @@ from streaming_sink.commands.cli import CANNOT, DONE, main
 from streaming_sink.options import sink_options
 from timeline import names
 from timeline.clock import Environment
-from timeline.commit.changes import Append, CountCommit, SetProperties
+from timeline.commit.changes import Append, SetProperties
+from timeline.commit.plan_changes import CountCommit
 from timeline.plans import instants
 from timeline.stores import LocalStore
 from timeline.table import Table

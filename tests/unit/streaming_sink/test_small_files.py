@@ -19,7 +19,8 @@ from streaming_sink.batch.clusterer import Clusterer
 from streaming_sink.batch.small_files import SmallFiles, count_small_files, warning
 from streaming_sink.options import sink_options
 from streaming_sink.table.spec import partition_spec
-from timeline.commit.changes import Append, CountCommit
+from timeline.commit.changes import Append
+from timeline.commit.plan_changes import CountCommit
 from timeline.plans.reservations import Reservations
 from timeline.stores import LocalStore
 from timeline.table import Table
