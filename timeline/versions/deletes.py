@@ -25,7 +25,7 @@ class DeleteIndex:
         self._by_partition: dict[tuple[int, tuple[object, ...]], list[LiveFile]] = defaultdict(list)
         self._everywhere: list[LiveFile] = []
         for delete in deletes:
-            if (location := _only_file(delete)) is not None:
+            if (location := delete.refers_to) is not None:
                 self._by_file[location].append(delete)
             elif any(value is not None for value in delete.partition):
                 self._by_partition[delete.spec_id, delete.partition].append(delete)
@@ -43,7 +43,7 @@ class DeleteIndex:
         of its rows, since deletes of a range or by value may match none.
         """
         deletes = self.find(file)
-        if any(_only_file(each) is None for each in deletes):
+        if any(each.refers_to is None for each in deletes):
             return file.rows
         return max(0, file.rows - sum(each.rows for each in deletes))
 
@@ -60,10 +60,3 @@ class DeleteIndex:
 def _may_name(delete: LiveFile, location: str) -> bool:
     """Return whether a data file is in the range of those that a delete file names."""
     return delete.applies_to is None or delete.applies_to[0] <= location.encode() <= delete.applies_to[1]
-
-
-def _only_file(delete: LiveFile) -> str | None:
-    """Return the one data file that a position-delete file names, or None where it may name several."""
-    if delete.applies_to is None or delete.applies_to[0] != delete.applies_to[1]:
-        return None
-    return delete.applies_to[0].decode(errors="surrogateescape")

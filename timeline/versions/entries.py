@@ -1,5 +1,5 @@
-"""The entries of a manifest: the live files that planning and conflict checks see, and the three kinds of
-entry that a commit writes.
+"""The entries of a manifest: the live files that planning and conflict checks see, position-delete files, and
+the three kinds of entry that a commit writes.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus
+from pyiceberg.typedef import Record
 
 _POSITION_DELETE_PATH = 2147483546
 """Field id of `file_path` in a position-delete file (Iceberg spec, reserved field ids)."""
@@ -39,9 +40,52 @@ class LiveFile:
     """
 
     @property
+    def refers_to(self) -> str | None:
+        """The one data file that a position-delete file names, or None where it may name several."""
+        if self.applies_to is None or self.applies_to[0] != self.applies_to[1]:
+            return None
+        return self.applies_to[0].decode(errors="surrogateescape")
+
+    @property
     def encryption(self) -> str | None:
         """`key_metadata` as a text."""
         return None if self.key_metadata is None else self.key_metadata.decode(errors="backslashreplace")
+
+
+class DeleteFile(DataFile):
+    """A delete file, with the data file that it refers to: a field that pyiceberg does not know in format
+    version 2, and that Iceberg 1.7 and later write.
+    """
+
+    @property
+    def referenced_data_file(self) -> str | None:
+        stated: str | None = self._data[-1]
+        return stated
+
+
+def position_deletes(
+    location: str, data_file: str, *, rows: int, size: int, spec_id: int, partition: Record
+) -> DeleteFile:
+    """Return a Parquet file of `rows` positions in the one data file at `data_file`, in its partition.
+
+    It states that data file twice: as the file that it refers to, and as both bounds of its paths, by which
+    readers find it that do not know the first. The file's rows are sorted by position, each once.
+    """
+    path = {_POSITION_DELETE_PATH: data_file.encode()}
+    stated = DataFile.from_args(
+        _table_format_version=2,
+        content=DataFileContent.POSITION_DELETES,
+        file_path=location,
+        file_format=FileFormat.PARQUET,
+        partition=partition,
+        record_count=rows,
+        file_size_in_bytes=size,
+        lower_bounds=path,
+        upper_bounds=dict(path),
+    )
+    delete = DeleteFile(*stated._data, data_file)  # noqa: SLF001 - a record of one field more
+    delete.spec_id = spec_id
+    return delete
 
 
 def live_file(entry: ManifestEntry) -> LiveFile:

@@ -13,7 +13,6 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_LIST_FILE_SCHEMAS,
-    DataFile,
     DataFileContent,
     FileFormat,
     ManifestContent,
@@ -29,30 +28,41 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType, StructType
 
 from timeline.versions.avro import AvroFormat
-from timeline.versions.entries import REFERENCED_DATA_FILE
+from timeline.versions.entries import REFERENCED_DATA_FILE, DeleteFile
 
 LIST_FORMAT = AvroFormat(MANIFEST_LIST_FILE_SCHEMAS[2], "manifest_file")
-_DELETE_ENTRIES = manifest_entry_schema_with_data_file(
-    2,
-    StructType(
-        *DATA_FILE_TYPE[2].fields,
-        NestedField(REFERENCED_DATA_FILE, "referenced_data_file", StringType(), required=False),
-    ),
-)
-"""pyiceberg's schema of version 2 leaves the referenced data file out, which Iceberg 1.7 and later write."""
+
+
+def _delete_entries(data_file: StructType) -> Schema:
+    """Return the schema of a delete file's entries: with the data file that it refers to, which pyiceberg's
+    own of version 2 leaves out.
+    """
+    referenced = NestedField(REFERENCED_DATA_FILE, "referenced_data_file", StringType(), required=False)
+    return manifest_entry_schema_with_data_file(2, StructType(*data_file.fields, referenced))
+
+
+_DELETE_ENTRIES = _delete_entries(DATA_FILE_TYPE[2])
 
 
 def check_partition_names(partition: StructType) -> None:
     """Raise ValueError where manifests cannot spell the fields of a partition; see `AvroFormat`."""
-    _entry_format(partition)
+    _entry_format(partition, ManifestContent.DATA)
 
 
 def encode_manifest(
-    location: str, spec: PartitionSpec, schema: Schema, snapshot_id: int, entries: Iterable[ManifestEntry]
+    location: str,
+    spec: PartitionSpec,
+    schema: Schema,
+    snapshot_id: int,
+    entries: Iterable[ManifestEntry],
+    content: ManifestContent = ManifestContent.DATA,
 ) -> tuple[bytes, ManifestFile]:
-    """Return the bytes of a data manifest with these entries, status included, and its entry in a list."""
+    """Return the bytes of a manifest with these entries, status included, and its entry in a list. In one of
+    delete files each is a `DeleteFile`.
+    """
     output = WrittenBytes(location)
-    with ManifestWriter(spec, schema, output, snapshot_id, "deflate") as writer:
+    kind = DeleteManifestWriter if content == ManifestContent.DELETES else ManifestWriter
+    with kind(spec, schema, output, snapshot_id, "deflate") as writer:
         for entry in entries:
             writer.add_entry(entry)
     return output.data, writer.to_manifest_file()
@@ -66,7 +76,7 @@ def decode_live_entries(manifest: ManifestFile, data: bytes) -> Sequence[Manifes
     with AvroFile[ManifestEntry](
         source,
         _DELETE_ENTRIES,
-        read_types={-1: ManifestEntry, 2: _DeleteFile},
+        read_types={-1: ManifestEntry, 2: DeleteFile},
         read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     ) as reader:
         live = [entry for entry in reader if entry.status != ManifestEntryStatus.DELETED]
@@ -103,26 +113,30 @@ def _values(entry: ManifestEntry) -> Iterator[object]:
 
 
 @lru_cache(maxsize=64)
-def _entry_format(partition: StructType) -> AvroFormat:
+def _entry_format(partition: StructType, content: ManifestContent) -> AvroFormat:
     data_file = data_file_with_partition(partition, format_version=2)
+    if content == ManifestContent.DELETES:
+        return AvroFormat(_delete_entries(data_file), "manifest_entry")
     return AvroFormat(manifest_entry_schema_with_data_file(2, data_file), "manifest_entry")
-
-
-class _DeleteFile(DataFile):
-    """A delete file's entry, with the field that pyiceberg does not know in format version 2."""
-
-    @property
-    def referenced_data_file(self) -> str | None:
-        stated: str | None = self._data[-1]
-        return stated
 
 
 class ManifestWriter(ManifestWriterV2):
     """pyiceberg's writer, which counts files and summarizes partitions, with this package's encoder."""
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
-        entry_format = _entry_format(self._spec.partition_type(self._schema))
+        entry_format = _entry_format(self._spec.partition_type(self._schema), self.content())
         return _EncodedOnce(self._output_file, entry_format, self._meta)
+
+
+class DeleteManifestWriter(ManifestWriter):
+    """The same for delete files."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
 
 
 class _EncodedOnce(AvroOutputFile[ManifestEntry]):

@@ -138,9 +138,10 @@ class ManifestFiles:
         schema: Schema,
         snapshot_id: int,
         entries: Sequence[ManifestEntry],
+        content: ManifestContent = ManifestContent.DATA,
     ) -> ManifestFile:
-        """Write one data manifest of `snapshot_id`, durably, with these entries, status included."""
-        data, manifest = encode_manifest(self.store.uri(path), spec, schema, snapshot_id, entries)
+        """Write one manifest of `snapshot_id`, durably, with these entries, status included."""
+        data, manifest = encode_manifest(self.store.uri(path), spec, schema, snapshot_id, entries, content)
         self.write_fresh(path, data)
         return manifest
 

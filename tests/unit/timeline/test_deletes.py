@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+
+import fastavro
 import pytest
 from pyiceberg.manifest import (
     DataFile,
@@ -22,8 +25,8 @@ from timeline.errors import CommitConflictError
 from timeline.table import Committed
 from timeline.versions.avro import AvroFormat
 from timeline.versions.deletes import DeleteIndex
-from timeline.versions.entries import LiveFile, live_file
-from timeline.versions.manifest_format import decode_live_entries
+from timeline.versions.entries import LiveFile, added_entry, live_file, position_deletes
+from timeline.versions.manifest_format import OneFile, ReadBytes, decode_live_entries, encode_manifest
 
 EQUALITY = DataFileContent.EQUALITY_DELETES
 
@@ -160,3 +163,37 @@ def test_a_file_of_which_more_rows_are_deleted_than_it_has_is_empty(lake: Lake) 
     live = head.find_live(file.file_path)
     assert live is not None
     assert head.live_bytes(live) == 0
+
+
+def test_a_delete_manifest_states_the_data_file_twice_and_its_content() -> None:
+    """Readers that do not know field 143 find the data file by the bounds of the paths."""
+    delete = position_deletes("s3://t/d", "s3://t/a", rows=2, size=900, spec_id=0, partition=Record(7))
+    data, manifest = encode_manifest(
+        "m", BY_P, SCHEMA, 77, [added_entry(77, delete)], ManifestContent.DELETES
+    )
+    assert manifest.content is ManifestContent.DELETES
+    assert (manifest.added_files_count, manifest.added_rows_count) == (1, 2)
+    reader = fastavro.reader(io.BytesIO(data))
+    assert reader.metadata["content"] == "deletes"
+    (entry,) = reader
+    assert entry["data_file"]["content"] == DataFileContent.POSITION_DELETES
+    assert entry["data_file"]["referenced_data_file"] == "s3://t/a"
+    bounds = [{"key": 2147483546, "value": b"s3://t/a"}]
+    assert (entry["data_file"]["lower_bounds"], entry["data_file"]["upper_bounds"]) == (bounds, bounds)
+    assert entry["data_file"]["partition"] == {"p": 7}
+    (ours,) = decode_live_entries(manifest, data)
+    ours.data_file.spec_id = 0
+    assert live_file(ours).refers_to == "s3://t/a"
+    (theirs,) = manifest.fetch_manifest_entry(OneFile(ReadBytes("m", data)))
+    assert theirs.data_file.upper_bounds == {2147483546: b"s3://t/a"}
+
+
+def test_a_delete_manifest_that_was_read_is_written_again_as_it_was() -> None:
+    """A fold rewrites manifests that other deletes are in, a foreign writer's too."""
+    delete = position_deletes("d", "s3://t/a", rows=2, size=900, spec_id=0, partition=Record(7))
+    data, manifest = encode_manifest(
+        "m", BY_P, SCHEMA, 77, [added_entry(77, delete)], ManifestContent.DELETES
+    )
+    (read,) = decode_live_entries(manifest, data)
+    again, _ = encode_manifest("m", BY_P, SCHEMA, 77, [added_entry(77, read.data_file)], manifest.content)
+    assert list(fastavro.reader(io.BytesIO(again))) == list(fastavro.reader(io.BytesIO(data)))

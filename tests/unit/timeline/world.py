@@ -8,11 +8,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
     ManifestContent,
+    ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
 )
@@ -36,6 +38,7 @@ from timeline.errors import StoreUnavailableError
 from timeline.stores import Created, CreateOutcome, Exists, Listed, MemoryStore, Store, Stored, Unknown
 from timeline.table import Table
 from timeline.versions import entries, manifest_format, manifests
+from timeline.versions.avro import AvroFormat
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version, encode_metadata, parse_version
 
@@ -432,13 +435,12 @@ def _next_version(
     )
 
 
-class _DeleteManifestWriter(manifest_format.ManifestWriter):
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
+class _DeleteManifestWriter(manifest_format.DeleteManifestWriter):
+    """As a writer before Iceberg 1.7, which does not state the data file that a delete file refers to."""
 
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        form = AvroFormat(self._with_partition(2), "manifest_entry")
+        return manifest_format._EncodedOnce(self._output_file, form, self._meta)
 
 
 def _with_deletes(table: Table, head: Head, delete: DataFile) -> Candidate:
