@@ -8,6 +8,7 @@ Layout::
     metadata/m/<id>-<kind>.avro      manifests and manifest lists (apart, so that listing versions stays one
     page)
     data/<partition>/<id>-...        data files; those that clustering sorted record the order
+    data/<partition>/<id>-…-deletes.parquet    position-delete files
     _timeline/...                    probes, notes of expiry, and a folder of instants for each kind of plans
 
 Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's
@@ -35,7 +36,7 @@ _ORDER = "[0-9a-f]{12}"
 _CLUSTERED = re.compile(rf"^{_ULID}-clustered-({_ORDER})-([0-9]+)-[0-9]+-[0-9]+-[0-9]+\.parquet$")
 _WRITTEN = re.compile(
     rf"^(?:{DATA_FOLDER}/(?:.+/)?({_ULID})-(?:[A-Za-z0-9]{{1,8}}|clustered-{_ORDER}-[0-9]+)"
-    r"-[0-9]+-[0-9]+-[0-9]+\.parquet"
+    r"-[0-9]+-[0-9]+-[0-9]+(?:-deletes)?\.parquet"
     rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro)$"
 )
 _KIND = "[a-z][a-z0-9-]*"
@@ -101,6 +102,11 @@ def data_file_name(file_id: str, app_id: str, batch: int, bucket: int, attempt: 
     """
     app = re.sub(r"[^A-Za-z0-9]", "", app_id)[:8] or "app"
     return f"{file_id}-{app}-{batch}-{bucket}-{attempt}.parquet"
+
+
+def delete_file_name(file_id: str, app_id: str, batch: int, bucket: int, attempt: int) -> str:
+    """Return the last part of a position-delete file's path. The suffix is for people."""
+    return data_file_name(file_id, app_id, batch, bucket, attempt).replace(".parquet", "-deletes.parquet")
 
 
 def clustered_file_name(file_id: str, order: str, level: int, group: int, number: int, attempt: int) -> str:

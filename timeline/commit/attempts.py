@@ -37,6 +37,7 @@ class Candidate:
     dropped: tuple[Dropped, ...] = ()
     expiry: Expiry = NOTHING_EXPIRED
     appended_snapshot_id: int | None = None
+    """The snapshot of new rows, and of rows that are deleted by position."""
     replaced_snapshot_id: int | None = None
 
 
@@ -83,6 +84,6 @@ class Attempts:
             verdict.epoch,
             verdict.dropped,
             expiry,
-            draft.snapshot_id(Operation.APPEND),
+            draft.snapshot_id(Operation.APPEND, Operation.OVERWRITE, Operation.DELETE),
             draft.snapshot_id(Operation.REPLACE),
         )

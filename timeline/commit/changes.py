@@ -6,15 +6,15 @@ All are frozen: a retry builds a new draft from (changes, head), and never edits
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
-from pyiceberg.table.sorting import SortOrder
 
 from timeline import properties
 from timeline.commit.draft import Draft
+from timeline.versions.entries import DeleteFile
 from timeline.versions.evolution import find_unread_column
 from timeline.versions.head import Head
 from timeline.versions.transactions import Transaction
@@ -39,9 +39,14 @@ class Change:
         return ()
 
     @property
+    def delete_files(self) -> tuple[DeleteFile, ...]:
+        """Files of the positions of rows that leave the table."""
+        return ()
+
+    @property
     def fenced_files(self) -> tuple[DataFile, ...]:
         """Files that must be above the table's garbage cutoff (R6)."""
-        return (*self.appended_files, *self.rewritten_files)
+        return (*self.appended_files, *self.rewritten_files, *self.delete_files)
 
     @property
     def inputs(self) -> frozenset[str]:
@@ -77,6 +82,8 @@ class Beside:
     """The rows of each file that the commit appends, by location."""
     taken: AbstractSet[str]
     """The inputs of earlier changes of the commit."""
+    deletes: Mapping[str, Sequence[DeleteFile]] = field(default_factory=dict)
+    """The position-delete files that the commit adds, by the location of their data file."""
 
 
 @dataclass(frozen=True)
@@ -97,14 +104,21 @@ class Append(Change):
 class Replace(Change):
     """Replace the files `removed` by `added`, rows unchanged: one fill, or one group of a clustering.
 
-    Dropped, alone, if a removed file is no longer live, has deletes, or may hold a column that the writer did
-    not know, when the commit lands: the other changes of the commit are committed without it (R13). `removed`
-    may name files that the same commit appends.
+    Dropped, alone, if a removed file is no longer live, has other deletes than `applied`, or may hold a
+    column that the writer did not know, when the commit lands: the other changes of the commit are committed
+    without it (R13). `removed` may name files that the same commit appends. The position-delete files of a
+    removed file leave the table with it.
     """
 
     removed: frozenset[str]
     """Locations of the files, as manifests spell them."""
     added: tuple[DataFile, ...]
+    applied: frozenset[str] = frozenset()
+    """Locations of the delete files whose rows `added` leaves out, those of the same commit included: each
+    deletes from one of the removed files.
+    """
+    deleted_rows: int = 0
+    """How many rows that is, as the writer has counted them."""
 
     @property
     def rewritten_files(self) -> tuple[DataFile, ...]:
@@ -119,7 +133,8 @@ class Replace(Change):
             raise ValueError("a replace removes nothing; use Append for new rows")
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:
-        rows = 0
+        rows, deletes = 0, dict[str, list[int]]()
+        unknown = set(self.applied)
         for location in sorted(self.removed):
             if location in beside.taken:
                 return f"another replace of this commit takes the same file: {location}"
@@ -129,20 +144,35 @@ class Replace(Change):
             live = head.find_live(location)
             if live is None:
                 return f"another commit has replaced an input: {location}"
-            if head.has_deletes(live):
-                return f"an input has deletes: {location}"
+            found = head.deletes_of(live)
+            if any(each.refers_to is None for each in found):
+                return f"an input has deletes that are not of it alone: {location}"
+            sizes = {each.location: each.rows for each in found}
+            sizes |= {each.file_path: each.record_count for each in beside.deletes.get(location, ())}
+            if sizes.keys() - self.applied:
+                return f"an input has deletes that the replace has not applied: {location}"
+            unknown -= sizes.keys()
             if lost := find_unread_column(head, live, schema_id):
                 return lost
             rows += live.rows
-        self._check_keeps_rows(rows)
+            deletes[location] = list(sizes.values())
+        if unknown:
+            return f"rows that the replace leaves out are live again: {min(unknown)}"
+        self._check_keeps_rows(rows, deletes.values())
         return None
 
-    def _check_keeps_rows(self, removed: int) -> None:
-        """Raise ValueError unless as many rows are added as removed: the planner is at fault."""
+    def _check_keeps_rows(self, removed: int, deletes: Iterable[Sequence[int]]) -> None:
+        """Raise ValueError unless the rows that are added are the live ones of those removed: the planner is
+        at fault. `deletes`: the rows of the delete files of each input. Two of one input may delete the same
+        row where another engine has written them.
+        """
         added = sum(file.record_count for file in self.added)
-        if removed != added:
+        least = sum(max(rows, default=0) for rows in deletes)
+        most = sum(sum(rows) for rows in deletes)
+        if removed != added + self.deleted_rows or not least <= self.deleted_rows <= most:
             raise ValueError(
-                f"a replace must keep its rows: it removes {removed} and adds {added} rows; removed"
+                f"a replace must keep its live rows: it removes {removed} and adds {added} rows, and leaves"
+                f" out {self.deleted_rows} of the {least} to {most} that are deleted; removed"
                 f" {sorted(self.removed)}"
             )
 
@@ -162,27 +192,6 @@ class SetProperties(Change):
         draft.properties.update(self.updates)
         for key in self.removals:
             draft.properties.pop(key, None)
-
-
-@dataclass(frozen=True)
-class AddSortOrder(Change):
-    """Register an order that files may be sorted in; no-op where the table has one of the same fields.
-
-    The order gets the next free id, and the table's default order does not change: look the id up by
-    `Head.sort_order_id` afterwards. An order never leaves the table, so that files may refer to it for good.
-    """
-
-    order: SortOrder
-
-    def apply(self, draft: Draft) -> None:
-        draft.update_metadata(sort_orders=self.added_to(draft.metadata.sort_orders))
-
-    def added_to(self, known: Sequence[SortOrder]) -> list[SortOrder]:
-        """Return the table's orders after the change."""
-        if any(each.fields == self.order.fields for each in known):
-            return list(known)
-        free = max((each.order_id for each in known), default=0) + 1
-        return [*known, self.order.model_copy(update={"order_id": free})]
 
 
 @dataclass(frozen=True)
@@ -237,6 +246,10 @@ class Intent:
         return tuple(file for change in self.changes for file in change.rewritten_files)
 
     @property
+    def delete_files(self) -> tuple[DeleteFile, ...]:
+        return tuple(file for change in self.changes for file in change.delete_files)
+
+    @property
     def fenced_files(self) -> tuple[DataFile, ...]:
         return tuple(file for change in self.changes for file in change.fenced_files)
 
@@ -247,15 +260,27 @@ class Intent:
 
 def check_changes(changes: Sequence[Change]) -> None:
     """Raise ValueError or TypeError for changes that fit no table."""
-    appended = [file.file_path for change in changes for file in change.appended_files]
-    if len(set(appended)) < len(appended):
+    for change in changes:
+        change.check()
+    added = [file.file_path for each in changes for file in (*each.appended_files, *each.delete_files)]
+    if len(set(added)) < len(added):
+        raise ValueError(f"a file is added twice, and its rows would count twice: {_most_frequent(added)}")
+    deleted_from = [
+        location
+        for each in changes
+        for location in {file.referenced_data_file or "" for file in each.delete_files}
+    ]
+    if len(set(deleted_from)) < len(deleted_from):
         raise ValueError(
-            f"a file is appended twice, and its rows would count twice: {max(appended, key=appended.count)}"
+            "two changes of one commit delete from one file, maybe the same rows; make one row delta of them:"
+            f" {_most_frequent(deleted_from)}"
         )
-    if appended and any(change.precedes_files for change in changes):
+    if added and any(change.precedes_files for change in changes):
         raise ValueError(
             "a schema or partition spec changes in a version of its own, before files are written under it:"
             " the table assigns the ids that are in the files"
         )
-    for change in changes:
-        change.check()
+
+
+def _most_frequent(locations: Sequence[str]) -> str:
+    return max(locations, key=locations.count)

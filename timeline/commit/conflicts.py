@@ -5,8 +5,9 @@ specification: each check is one named sentence, and they apply in this order.
 mine over theirs       append  fill, clustering                    deletes added               schema evolved
 =====================  ======  ==================================  ==========================  ==============
 append                 ok      ok                                  ok                          checked again
-replace (fill, group)  ok      dropped unless its inputs are live  dropped if one has deletes  ok for inputs
-                                                                                               that its writer
+row delta              ok      refused if it deletes from inputs   refused if on the same file checked again
+replace (fill, group)  ok      dropped unless its inputs are live  dropped unless it has       ok for inputs
+                                                                   applied them                that its writer
                                                                                                knew whole
 schema                 ok      ok                                  ok                          merged by name
 outbox entry           ok      ok                                  ok                          ok
@@ -28,6 +29,7 @@ from pyiceberg.manifest import DataFile
 
 from timeline import names, properties
 from timeline.commit.changes import Beside, Change, Dropped, Intent
+from timeline.commit.row_deltas import by_data_file
 from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.features import check_features_are_known
 from timeline.versions.evolution import find_misfit
@@ -156,11 +158,12 @@ def drop_changes_that_no_longer_fit(
 ) -> tuple[tuple[Change, ...], tuple[Dropped, ...]]:
     """A change that no longer fits the head is left out alone, with the reason; the others stay (R13)."""
     appended = {file.file_path: file.record_count for file in intent.appended_files}
+    deletes = by_data_file(intent.delete_files)
     kept: list[Change] = []
     dropped: list[Dropped] = []
     taken: set[str] = set()
     for change in intent.changes:
-        reason = change.find_conflict(head, intent.schema_id, Beside(appended, taken))
+        reason = change.find_conflict(head, intent.schema_id, Beside(appended, taken, deletes))
         if reason is None:
             kept.append(change)
             taken |= change.inputs

@@ -76,9 +76,9 @@ class Draft:
     def parent_id(self) -> int | None:
         return self.snapshots[-1].snapshot_id if self.snapshots else self.head.metadata.current_snapshot_id
 
-    def snapshot_id(self, operation: Operation) -> int | None:
-        """Return the id of the snapshot of an operation, or None if the draft has none."""
-        made = (s.snapshot_id for s in self.snapshots if s.summary and s.summary.operation == operation)
+    def snapshot_id(self, *operations: Operation) -> int | None:
+        """Return the id of the snapshot of one of these operations, or None if the draft has none."""
+        made = (s.snapshot_id for s in self.snapshots if s.summary and s.summary.operation in operations)
         return next(made, None)
 
     def new_id(self) -> str:

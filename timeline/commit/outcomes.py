@@ -18,6 +18,7 @@ class Committed:
     attempts: int
     epoch: int | None
     appended_snapshot_id: int | None
+    """The snapshot of new rows, and of rows that are deleted by position."""
     replaced_snapshot_id: int | None
     dropped: tuple[Dropped, ...]
     """The replaces that were left out because their inputs were no longer live; the appends are in."""

@@ -1,4 +1,7 @@
-"""Rewriting manifests: the snapshot in which live files are replaced and manifests merged by policy."""
+"""Rewriting manifests: the snapshot in which live files are replaced and manifests merged by policy.
+
+The position-delete files of a replaced file leave with it: they apply to no other.
+"""
 
 from __future__ import annotations
 
@@ -7,49 +10,79 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table.snapshots import Operation
 
 from timeline import names, properties
 from timeline.commit import succession
 from timeline.commit.draft import Draft
-from timeline.versions.entries import added_entry, deleted_entry, existing_entry, partition_of
+from timeline.versions.entries import (
+    added_entry,
+    deleted_entry,
+    existing_entry,
+    live_file,
+    partition_of,
+)
 from timeline.versions.manifest_policy import ManifestSize, manifests_to_merge, pack
-from timeline.versions.manifests import is_data
+from timeline.versions.manifests import ManifestContents, is_data
 
 _LONG_LIST = 4
 """A list is long that has so many times the manifests of one merge."""
+_Kind = tuple[ManifestContent, int]
+"""The content of a manifest, and its partition spec."""
 
 
 def choose_manifests(
     draft: Draft, removed: AbstractSet[str], open_below_bytes: int, *, is_retry: bool
 ) -> list[ManifestFile]:
-    """Return the manifests that hold a removed file, and those that the policy merges.
+    """Return the manifests that hold a removed file or deletes of one, and those that the policy merges.
 
     Of a list that is not long only cached manifests are considered: those of removed files were read by the
     checks, and manifests that other writers added are merged by them. After a lost race, while others are
     waiting, a commit that removes nothing merges only a long list.
     """
+    chosen = set[str]()
+    for content in ManifestContent:
+        of_content = [manifest for manifest in draft.manifests if manifest.content == content]
+        chosen |= _choose(draft, of_content, removed, open_below_bytes, is_retry=is_retry)
+    return [manifest for manifest in draft.manifests if manifest.manifest_path in chosen]
+
+
+def _choose(
+    draft: Draft,
+    manifests: Sequence[ManifestFile],
+    removed: AbstractSet[str],
+    open_below_bytes: int,
+    *,
+    is_retry: bool,
+) -> AbstractSet[str]:
+    """Return the paths to choose among manifests of one content, which are merged with each other only."""
     files = draft.manifest_files
-    data = [manifest for manifest in draft.manifests if is_data(manifest)]
     min_count = max(properties.number(draft.head.properties, properties.MANIFEST_MIN_MERGE_COUNT), 2)
-    is_long = len(data) >= _LONG_LIST * min_count
+    is_long = len(manifests) >= _LONG_LIST * min_count
     if is_retry and not removed and not is_long:
-        return []
+        return set()
     sizes = []
     touched = set()
-    for manifest in data:
+    for manifest in manifests:
         contents = files.contents(manifest) if is_long else files.known(manifest)
         if contents is None:
             continue
         path = manifest.manifest_path
-        if any(location in contents.files for location in removed):
+        if _holds_any(manifest, contents, removed):
             touched.add(path)
         else:
-            opened = contents.open_below(open_below_bytes)
-            sizes.append(ManifestSize(path, manifest.partition_spec_id, len(contents.files), opened))
-    chosen = touched | manifests_to_merge(sizes, min_count)
-    return [manifest for manifest in data if manifest.manifest_path in chosen]
+            live = len(contents.files)
+            opened = contents.open_below(open_below_bytes) if is_data(manifest) else live
+            sizes.append(ManifestSize(path, manifest.partition_spec_id, live, opened))
+    return touched | manifests_to_merge(sizes, min_count)
+
+
+def _holds_any(manifest: ManifestFile, contents: ManifestContents, removed: AbstractSet[str]) -> bool:
+    """Return whether a manifest holds one of the removed files, or deletes of one."""
+    if is_data(manifest):
+        return any(location in contents.files for location in removed)
+    return any(file.refers_to in removed for file in contents.files.values())
 
 
 @dataclass
@@ -67,12 +100,13 @@ class Rewrite:
         draft, snapshot_id = self.draft, succession.new_snapshot_id(self.draft.environment)
         live, gone = self._sort_entries(snapshot_id)
         removed_files = [entry.data_file for entries in gone.values() for entry in entries]
-        if {file.file_path for file in removed_files} != self.removed:
+        removed_data = {f.file_path for f in removed_files if f.content == DataFileContent.DATA}
+        if removed_data != self.removed:
             # Their rows would stay beside the merged ones. The checks have found each of them in a manifest.
             raise AssertionError(f"files to replace are in no manifest that is rewritten: {self.removed}")
         written = []
-        for spec_id in sorted(live.keys() | gone.keys()):
-            written += self._write(snapshot_id, spec_id, live[spec_id], gone[spec_id])
+        for kind in sorted(live.keys() | gone.keys()):
+            written += self._write(snapshot_id, *kind, live[kind], gone[kind])
         rewritten = {manifest.manifest_path for manifest in self.manifests}
         carried = [m for m in draft.carried_manifests() if m.manifest_path not in rewritten]
         new = [manifest for manifest, _ in written]
@@ -84,24 +118,39 @@ class Rewrite:
 
     def _sort_entries(
         self, snapshot_id: int
-    ) -> tuple[dict[int, list[ManifestEntry]], dict[int, list[ManifestEntry]]]:
-        """Return the live entries, added ones last, and those of removed files, by partition spec."""
-        live: dict[int, list[ManifestEntry]] = defaultdict(list)
-        gone: dict[int, list[ManifestEntry]] = defaultdict(list)
+    ) -> tuple[dict[_Kind, list[ManifestEntry]], dict[_Kind, list[ManifestEntry]]]:
+        """Return the live entries, added ones last, and those of removed files and their deletes, by content
+        and partition spec.
+        """
+        live: dict[_Kind, list[ManifestEntry]] = defaultdict(list)
+        gone: dict[_Kind, list[ManifestEntry]] = defaultdict(list)
         for manifest in self.manifests:
+            kind = manifest.content, manifest.partition_spec_id
             for entry in self.draft.manifest_files.entries(manifest):
-                if entry.data_file.file_path in self.removed:
-                    gone[manifest.partition_spec_id].append(deleted_entry(snapshot_id, entry))
+                if self._leaves(entry):
+                    gone[kind].append(deleted_entry(snapshot_id, entry))
                 else:
-                    live[manifest.partition_spec_id].append(existing_entry(entry))
+                    live[kind].append(existing_entry(entry))
         for file in self.added:
-            live[file.spec_id].append(added_entry(snapshot_id, file))
+            live[ManifestContent.DATA, file.spec_id].append(added_entry(snapshot_id, file))
         return live, gone
 
+    def _leaves(self, entry: ManifestEntry) -> bool:
+        if entry.data_file.content == DataFileContent.DATA:
+            return entry.data_file.file_path in self.removed
+        return live_file(entry).refers_to in self.removed
+
     def _write(
-        self, snapshot_id: int, spec_id: int, live: list[ManifestEntry], gone: list[ManifestEntry]
+        self,
+        snapshot_id: int,
+        content: ManifestContent,
+        spec_id: int,
+        live: list[ManifestEntry],
+        gone: list[ManifestEntry],
     ) -> list[tuple[ManifestFile, list[ManifestEntry]]]:
-        """Write the manifests of one partition spec, packed by policy. Return each with its entries."""
+        """Write the manifests of one content and partition spec, packed by policy. Return each with its
+        entries.
+        """
         draft, spec = self.draft, self.draft.head.metadata.specs()[spec_id]
         packed = pack(live, self._is_open, lambda entry: repr(partition_of(entry.data_file))) or [[]]
         packed[0] = packed[0] + gone
@@ -109,11 +158,13 @@ class Rewrite:
         for entries in packed:
             path = names.manifest_path(draft.new_id())
             manifest = draft.manifest_files.write_manifest(
-                path, spec, draft.head.schema, snapshot_id, entries
+                path, spec, draft.head.schema, snapshot_id, entries, content
             )
             written.append((manifest, entries))
         return written
 
     def _is_open(self, entry: ManifestEntry) -> bool:
+        if entry.data_file.content != DataFileContent.DATA:
+            return True  # it leaves with its data file
         is_small = entry.data_file.file_size_in_bytes < self.open_below_bytes
         return is_small and not entry.data_file.sort_order_id

@@ -1,11 +1,13 @@
-"""The kind of change that evolves a table's schema."""
+"""The kinds of change that evolve a table's schema and add to its sort orders."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import StructType
 
 from timeline import properties
@@ -70,3 +72,24 @@ def _check_partition_names(metadata: TableMetadata, merged: Schema) -> None:
             raise SchemaMismatchError(
                 f"a new column has the name of a partition field of the table; rename the column: {name}"
             )
+
+
+@dataclass(frozen=True)
+class AddSortOrder(Change):
+    """Register an order that files may be sorted in; no-op where the table has one of the same fields.
+
+    The order gets the next free id, and the table's default order does not change: look the id up by
+    `Head.sort_order_id` afterwards. An order never leaves the table, so that files may refer to it for good.
+    """
+
+    order: SortOrder
+
+    def apply(self, draft: Draft) -> None:
+        draft.update_metadata(sort_orders=self.added_to(draft.metadata.sort_orders))
+
+    def added_to(self, known: Sequence[SortOrder]) -> list[SortOrder]:
+        """Return the table's orders after the change."""
+        if any(each.fields == self.order.fields for each in known):
+            return list(known)
+        free = max((each.order_id for each in known), default=0) + 1
+        return [*known, self.order.model_copy(update={"order_id": free})]

@@ -1,4 +1,4 @@
-"""The snapshots that one commit adds to a draft: the appended files, then what replaces live files.
+"""The snapshots that one commit adds to a draft: new files and deleted rows, then what replaces live files.
 
 A writer serves all attempts of one commit, and holds what they share.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Operation
 
 from timeline import names, properties
@@ -36,7 +36,9 @@ class SnapshotWriter(Protocol):
 
 @dataclass
 class AppendWriter:
-    """The snapshot of the appended files: pure, its new manifests hold ADDED entries only (R21)."""
+    """The snapshot of the appended files and of the position-delete files: an append, or a row delta where
+    rows are deleted. Pure, its new manifests hold ADDED entries only (R21).
+    """
 
     intent: Intent
     manifest_files: ManifestFiles
@@ -46,45 +48,49 @@ class AppendWriter:
     _snapshot_id: int = 0
 
     def prepare(self, head: Head) -> None:
-        """Write the manifests of the appended files.
+        """Write the manifests of the added files.
 
         Where that fails, everything is as before: a retry without manifests would commit a version without
         the files.
         """
-        if not self.intent.appended_files:
+        appended, deletes = self.intent.appended_files, self.intent.delete_files
+        if not appended and not deletes:
             return
-        conflicts.check_files_have_a_known_spec(head, self.intent.appended_files)
+        conflicts.check_files_have_a_known_spec(head, (*appended, *deletes))
         snapshot_id = succession.new_snapshot_id(self.environment)
-        by_spec: dict[int, list[DataFile]] = defaultdict(list)
-        for file in self.intent.appended_files:
-            by_spec[file.spec_id].append(file)
+        by_kind: dict[tuple[ManifestContent, int], list[DataFile]] = defaultdict(list)
+        for file in appended:
+            by_kind[ManifestContent.DATA, file.spec_id].append(file)
+        for delete in deletes:
+            by_kind[ManifestContent.DELETES, delete.spec_id].append(delete)
         manifests, written = [], {}
-        for spec_id, files in sorted(by_spec.items()):
+        for (content, spec_id), files in sorted(by_kind.items()):
             file_id = succession.new_id(self.environment, succession.commit_time(self.environment, head))
             path, spec = names.manifest_path(file_id), head.metadata.specs()[spec_id]
             entries = [added_entry(snapshot_id, file) for file in files]
-            manifest = self.manifest_files.write_manifest(path, spec, head.schema, snapshot_id, entries)
+            manifest = self.manifest_files.write_manifest(
+                path, spec, head.schema, snapshot_id, entries, content
+            )
             manifests.append(manifest)
             written[manifest.manifest_path] = files
         self._snapshot_id, self._manifests, self._files = snapshot_id, manifests, written
 
     def add_snapshot(self, draft: Draft, kept: Sequence[Change]) -> None:
         appended = [file for change in kept for file in change.appended_files]
-        if not appended:
+        deletes = [file for change in kept for file in change.delete_files]
+        if not appended and not deletes:
             return
         cutoff = draft.head.properties.get(properties.GC_CUTOFF, "")
         if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._manifests):
             self.prepare(draft.head)
-        if sum(map(len, self._files.values())) != len(appended):
-            raise AssertionError(f"appended files are in no manifest: {self._files.keys()}")
-        draft.add_snapshot(
-            Operation.APPEND,
-            self._snapshot_id,
-            self._manifests,
-            draft.carried_manifests(),
-            appended,
-            (),
-        )
+        if sum(map(len, self._files.values())) != len(appended) + len(deletes):
+            raise AssertionError(f"added files are in no manifest: {self._files.keys()}")
+        operation = Operation.APPEND
+        if deletes:  # as Iceberg's own row delta
+            operation = Operation.OVERWRITE if appended else Operation.DELETE
+        added: list[DataFile] = [*appended, *deletes]
+        carried = draft.carried_manifests()
+        draft.add_snapshot(operation, self._snapshot_id, self._manifests, carried, added, ())
         for manifest in draft.manifests:
             if (files := self._files.get(manifest.manifest_path)) is not None:
                 # New entries each time: they inherit this attempt's sequence number, and a retry has another.
@@ -110,7 +116,7 @@ class ReplaceWriter:
         self._attempts += 1
         added = [file for change in kept for file in change.rewritten_files]
         removed = {location for change in kept for location in change.inputs}
-        if not removed and not self.intent.appended_files:
+        if not removed and not self.intent.appended_files and not self.intent.delete_files:
             return  # a commit that touches no file merges no manifests, and so reads none
         open_below = self.intent.open_below_bytes
         manifests = choose_manifests(draft, removed, open_below, is_retry=self._attempts > 1)

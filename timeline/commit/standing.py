@@ -28,7 +28,7 @@ def judge_standing(intent: Intent, head: Head, candidate: Candidate) -> Standing
     outputs = (*intent.appended_files, *intent.rewritten_files)
     if any(head.find_live(file.file_path) for file in outputs):
         return Standing.COMMITTED
-    inputs = intent.inputs
-    if inputs and not intent.appended_files and all(head.find_live(location) for location in inputs):
+    inputs, changes_rows = intent.inputs, intent.appended_files or intent.delete_files
+    if inputs and not changes_rows and all(head.find_live(location) for location in inputs):
         return Standing.LOST
     return Standing.UNKNOWN

@@ -54,14 +54,14 @@ def snapshots_to_expire(
 
     Only a prefix of main goes, version by version, so that a fill's append stays as long as its replace, and
     what a branch or tag pinned of an earlier one; snapshots that one pins, or that another engine staged,
-    stay where they are; main's newest append stays, since a stream reader's offset names it. `snapshots` are
-    in the order of their commits. One too many takes a twentieth of the greatest number with it. At most 200
-    go at once.
+    stay where they are; main's newest snapshot that changed rows stays, since a stream reader's offset names
+    it. `snapshots` are in the order of their commits. One too many takes a twentieth of the greatest number
+    with it. At most 200 go at once.
     """
     main = _find_main(snapshots, refs)
     if not main:
         return NOTHING_EXPIRED
-    newest = next((s for s in main if _is_append(s)), main[0])
+    newest = next((s for s in main if _changes_rows(s)), main[0])
     max_age = properties.number(table_properties, properties.MAX_SNAPSHOT_AGE_MS)
     most = max(properties.number(table_properties, properties.MAX_SNAPSHOTS), 1)
     least = max(properties.number(table_properties, properties.MIN_SNAPSHOTS_TO_KEEP), 1)
@@ -133,8 +133,8 @@ def _find_main(snapshots: Iterable[Snapshot], refs: Mapping[str, SnapshotRef]) -
     return lineage(None if ref is None else ref.snapshot_id, {s.snapshot_id: s for s in snapshots})
 
 
-def _is_append(snapshot: Snapshot) -> bool:
-    return snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND
+def _changes_rows(snapshot: Snapshot) -> bool:
+    return snapshot.summary is not None and snapshot.summary.operation != Operation.REPLACE
 
 
 def _find_unpinned(

@@ -126,7 +126,11 @@ class Head:
 
     def has_deletes(self, file: LiveFile) -> bool:
         """Return whether a delete file may apply to a data file."""
-        return bool(self._deletes.find(file))
+        return bool(self.deletes_of(file))
+
+    def deletes_of(self, file: LiveFile) -> list[LiveFile]:
+        """Return the delete files that may apply to a data file."""
+        return self._deletes.find(file)
 
     def live_bytes(self, file: LiveFile) -> int:
         """Return a file's size, scaled by the share of its rows that are not deleted, where that is known."""

@@ -80,7 +80,20 @@ def decode_live_entries(manifest: ManifestFile, data: bytes) -> Sequence[Manifes
         read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     ) as reader:
         live = [entry for entry in reader if entry.status != ManifestEntryStatus.DELETED]
+    for entry in live:
+        _inherit(entry, manifest)
     return _with_exact_partitions(live, data)
+
+
+def _inherit(entry: ManifestEntry, manifest: ManifestFile) -> None:
+    """Set what an entry leaves to its manifest, as pyiceberg does for those of data files."""
+    entry.data_file.spec_id = manifest.partition_spec_id
+    if entry.snapshot_id is None and manifest.added_snapshot_id is not None:
+        entry.snapshot_id = manifest.added_snapshot_id
+    if entry.sequence_number is None:
+        entry.sequence_number = manifest.sequence_number
+    if entry.file_sequence_number is None:
+        entry.file_sequence_number = manifest.sequence_number
 
 
 def decode_entries(manifest: ManifestFile, data: bytes) -> Sequence[ManifestEntry]:

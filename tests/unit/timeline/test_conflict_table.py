@@ -15,6 +15,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from tests.unit.timeline.world import SCHEMA, Audit, Lake
 from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.commit.outbox_changes import PutOutbox
+from timeline.commit.row_deltas import RowDelta
 from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.table import Committed, Table
 from timeline.versions.outbox import Delivery
@@ -69,6 +70,14 @@ def _deletes(p: int) -> Theirs:
     return lambda case: case.lake.add_delete_file(p)
 
 
+def _row_delta(name: str) -> Theirs:
+    def delete(case: Case) -> None:
+        new = case.lake.file(p=0)
+        case.lake.open().commit([RowDelta((new,), (case.lake.deletes(case.files[name], 0),))])
+
+    return delete
+
+
 def _schema(*fields: NestedField) -> Theirs:
     schema = Schema(*fields, schema_id=1)
 
@@ -108,6 +117,8 @@ THEIRS: dict[str, Theirs] = {
     "cluster other files": _cluster("c", "d"),
     "deletes on my input": _deletes(0),
     "deletes elsewhere": _deletes(7),
+    "a row delta on my input": _row_delta("a"),
+    "a row delta elsewhere": _row_delta("d"),
     "a column is added": _schema(*SCHEMA.fields, NestedField(3, "note", StringType(), required=False)),
     "a column is widened": _schema(
         SCHEMA.fields[0], NestedField(2, "p", LongType(), required=SCHEMA.fields[1].required)
@@ -123,7 +134,7 @@ THEIRS: dict[str, Theirs] = {
     "expiry": _expire_first_snapshot,
 }
 UNFIT = {"a column is dropped", "a column is narrowed", "a column is required", "a required column is added"}
-TAKES_A = {"fill my input", "cluster my input", "deletes on my input"} | UNFIT
+TAKES_A = {"fill my input", "cluster my input", "deletes on my input", "a row delta on my input"} | UNFIT
 
 
 @pytest.mark.parametrize("theirs", THEIRS)
@@ -216,7 +227,7 @@ def test_a_file_whose_snapshot_has_expired_is_judged_by_the_oldest_that_is_left(
     assert isinstance(committed, Committed)
 
 
-@pytest.mark.parametrize("theirs", ["fill my input", "cluster my input", "deletes on my input"])
+@pytest.mark.parametrize("theirs", sorted(TAKES_A - UNFIT))
 def test_a_lone_group_that_no_longer_fits_is_a_conflict_that_says_why(theirs: str) -> None:
     case = Case.begin()
     mine = case.replace("a", "b")

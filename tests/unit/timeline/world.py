@@ -31,6 +31,7 @@ from timeline import names, properties
 from timeline.clock import Environment
 from timeline.commit import succession, summaries
 from timeline.commit.attempts import Candidate
+from timeline.commit.changes import Replace
 from timeline.commit.log import Standing
 from timeline.commit.publish import publish
 from timeline.commit.version_log import VersionLog
@@ -39,6 +40,7 @@ from timeline.stores import Created, CreateOutcome, Exists, Listed, MemoryStore,
 from timeline.table import Table
 from timeline.versions import entries, manifest_format, manifests
 from timeline.versions.avro import AvroFormat
+from timeline.versions.entries import DeleteFile, position_deletes
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version, encode_metadata, parse_version
 
@@ -157,6 +159,8 @@ class Lake:
         self.clock = clock or Clock()
         self.store = FaultyStore(self.name)
         self.rows: dict[str, tuple[int, ...]] = {}
+        self.positions: dict[str, frozenset[int]] = {}
+        """Which positions each of the lake's own delete files deletes."""
         self._row = itertools.count(1)
         self._seeds = itertools.count(1 + 1000 * seed)
         self.table = Table.create(
@@ -189,10 +193,45 @@ class Lake:
         rows = [row for file in files for row in self.rows[file.file_path]]
         return self.file(rows, p=files[0].partition[0], size=size)
 
+    def deletes(self, file: DataFile, *positions: int) -> DeleteFile:
+        """A delete file of these positions of a data file; it exists in manifests only."""
+        file_id = names.ulid(self.clock.now_ms, next(self._seeds))
+        p = file.partition[0] if len(file.partition) else None
+        location = self.store.uri(f"data/p={p}/{names.delete_file_name(file_id, 'app', 1, 0, 0)}")
+        self.positions[location] = frozenset(positions)
+        return position_deletes(
+            location,
+            file.file_path,
+            rows=len(positions),
+            size=500,
+            spec_id=file.spec_id,
+            partition=file.partition,
+        )
+
+    def folded(self, file: DataFile, *deletes: DeleteFile) -> Replace:
+        """The replace of a file by one of the rows that these deletes leave."""
+        gone = frozenset[int]().union(*(self.positions[each.file_path] for each in deletes))
+        kept = [row for at, row in enumerate(self.rows[file.file_path]) if at not in gone]
+        added = self.file(kept, p=file.partition[0])
+        applied = frozenset(each.file_path for each in deletes)
+        return Replace(frozenset({file.file_path}), (added,), applied, len(gone))
+
     def live_rows(self) -> Counter[int]:
-        """The multiset of rows that a reader with nothing cached sees."""
+        """The multiset of rows that a reader with nothing cached sees; all of a foreign writer's deletes are
+        taken to match none.
+        """
         head = self.open().head
-        return Counter(row for file in head.live_files() for row in self.rows[file.location])
+        live = Counter[int]()
+        deletes = [(each, self.positions.get(each.location, ())) for each in head.delete_files()]
+        for file in head.live_files():
+            gone = {
+                position
+                for delete, positions in deletes
+                if delete.refers_to == file.location and delete.sequence_number >= file.sequence_number
+                for position in positions
+            }
+            live.update(row for at, row in enumerate(self.rows[file.location]) if at not in gone)
+        return live
 
     def rows_of(self, *files: DataFile) -> Counter[int]:
         return Counter(row for file in files for row in self.rows[file.file_path])
@@ -299,7 +338,7 @@ class Audit:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._snapshots: dict[int, tuple[dict[str, tuple[int, int]], list[Any]]] = {}
+        self._snapshots: dict[int, dict[str, tuple[int, int]]] = {}
         self._entries: dict[tuple[str, int], list[Any]] = {}
 
     def check(self) -> None:
@@ -347,6 +386,7 @@ class Audit:
             return
         files = manifests.ManifestFiles(self._store)
         live: dict[str, tuple[int, int]] = {}
+        positions: dict[str, tuple[int, int]] = {}
         added: list[Any] = []
         deleted: list[Any] = []
         for manifest in files.read_list(snapshot.manifest_list):
@@ -355,7 +395,7 @@ class Audit:
             mine = manifest.added_snapshot_id == snapshot.snapshot_id
             if mine:
                 assert manifest.sequence_number == snapshot.sequence_number
-                if snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND:
+                if snapshot.summary is not None and snapshot.summary.operation != Operation.REPLACE:
                     assert {entry.status for entry in entries} == {ManifestEntryStatus.ADDED}
             sequence = [e.sequence_number for e in entries if e.status != ManifestEntryStatus.DELETED]
             if sequence:
@@ -368,53 +408,66 @@ class Audit:
                 chosen = [entry for entry in entries if entry.status == status]
                 assert (count, rows) == (len(chosen), sum(e.data_file.record_count for e in chosen))
             for entry in entries:
-                if manifest.content == ManifestContent.DELETES:
-                    continue
-                location = entry.data_file.file_path
+                location, file = entry.data_file.file_path, entry.data_file
+                assert (file.content == DataFileContent.DATA) is (manifest.content == ManifestContent.DATA)
                 if entry.status == ManifestEntryStatus.DELETED:
                     if mine:
                         deleted.append(entry)
                     continue
-                assert location not in live, f"live twice: {location}"
-                live[location] = entry.data_file.record_count, entry.data_file.file_size_in_bytes
+                assert not {location} & {*live, *positions}, f"live twice: {location}"
+                found = live if file.content == DataFileContent.DATA else positions
+                found[location] = file.record_count, file.file_size_in_bytes
                 if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id:
                     assert entry.sequence_number == snapshot.sequence_number
                     added.append(entry)
-        self._check_summary(snapshot, parent, live, added, deleted)
-        self._snapshots[snapshot.snapshot_id] = live, added
+        self._check_summary(snapshot, parent, live, positions, added, deleted)
+        self._snapshots[snapshot.snapshot_id] = live | positions
 
     def _check_summary(
         self,
         snapshot: Snapshot,
         parent: Snapshot | None,
         live: dict[str, tuple[int, int]],
+        positions: dict[str, tuple[int, int]],
         added: list[Any],
         deleted: list[Any],
     ) -> None:
         assert snapshot.summary is not None
         told = snapshot.summary.additional_properties
+        new_data, new_deletes = _by_content(added)
+        old_data, old_deletes = _by_content(deleted)
         counts = {
-            "added-data-files": len(added),
-            "deleted-data-files": len(deleted),
-            "added-records": sum(e.data_file.record_count for e in added),
-            "deleted-records": sum(e.data_file.record_count for e in deleted),
+            "added-data-files": len(new_data),
+            "deleted-data-files": len(old_data),
+            "added-records": sum(new_data),
+            "deleted-records": sum(old_data),
+            "added-delete-files": len(new_deletes),
+            "removed-delete-files": len(old_deletes),
             "added-files-size": sum(e.data_file.file_size_in_bytes for e in added),
             "removed-files-size": sum(e.data_file.file_size_in_bytes for e in deleted),
         }
-        if snapshot.summary.operation in (Operation.APPEND, Operation.REPLACE):
-            assert {key: int(told.get(key, 0)) for key in counts} == counts
+        assert {key: int(told.get(key, 0)) for key in counts} == counts
         if snapshot.summary.operation == Operation.REPLACE:
-            assert counts["added-records"] == counts["deleted-records"]
+            assert counts["added-records"] == counts["deleted-records"] - sum(old_deletes)
         assert int(told["total-data-files"]) == len(live)
+        assert int(told["total-delete-files"]) == len(positions)
         assert int(told["total-records"]) == sum(rows for rows, _ in live.values())
-        if told["total-delete-files"] == "0":
-            assert int(told["total-files-size"]) == sum(size for _, size in live.values())
+        everything = live | positions
+        assert int(told["total-files-size"]) == sum(size for _, size in everything.values())
         known = self._snapshots.get(parent.snapshot_id) if parent is not None else None
         if known is not None:
-            before, _ = known
             gone = {entry.data_file.file_path for entry in deleted}
             new = {entry.data_file.file_path for entry in added}
-            assert live.keys() == (before.keys() - gone) | new
+            assert everything.keys() == (known.keys() - gone) | new
+
+
+def _by_content(entries: Iterable[Any]) -> tuple[list[int], list[int]]:
+    """The rows of each data file, and of each delete file."""
+    files = [entry.data_file for entry in entries]
+    return tuple(  # type: ignore[return-value]
+        [file.record_count for file in files if (file.content == DataFileContent.DATA) is is_data]
+        for is_data in (True, False)
+    )
 
 
 def _next_version(
