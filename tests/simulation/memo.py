@@ -23,13 +23,15 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 _MOST = 2000
 
 
-def _by_identity(function: Callable[..., Any], schemas: int = 1) -> Callable[..., Any]:
-    """Remember by the identity of the schemas, which are kept so that no identity is used twice."""
+def _by_identity(function: Callable[..., Any], schemas: int = 1, first: int = 0) -> Callable[..., Any]:
+    """Remember by the identity of the schemas, which are kept so that no identity is used twice. `first`: the
+    argument that is the first of them.
+    """
     known: dict[tuple[int, ...], tuple[Any, Any]] = {}
 
     def remembering(*args: Any, **named: Any) -> Any:
         given = (*args, *named.values())
-        key = tuple(map(id, given[:schemas]))
+        key = tuple(map(id, given[first : first + schemas]))
         if key not in known:
             if len(known) > _MOST:
                 known.clear()
@@ -88,7 +90,7 @@ _REMEMBERED = (
     (
         AvroSchemaConversion,
         "iceberg_to_avro",
-        _by_key(AvroSchemaConversion.iceberg_to_avro, lambda _, schema, schema_name=None: id(schema)),
+        _by_identity(AvroSchemaConversion.iceberg_to_avro, first=1),
     ),
     (
         manifest.ManifestWriter,

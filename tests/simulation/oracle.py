@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.simulation.deletes_judge import DeletesJudge
 from tests.simulation.partition_judge import PartitionJudge
 from tests.simulation.plan_judge import PlanJudge
-from tests.simulation.raw import ADDED, OURS, Member, RawTable, ViolationError
+from tests.simulation.raw import ADDED, OURS, Member, RawTable, SnapshotFiles, ViolationError
 from tests.simulation.schema_judge import SchemaJudge
 
 _VERSION_FILE = re.compile(r"^metadata/v([0-9]+)\.metadata\.json$")
@@ -33,6 +34,8 @@ class Work:
     query: str | None
     batch: int
     rows: tuple[int, ...]
+    deletes: tuple[int, ...] = ()
+    """Rows that leave the table with it."""
 
     def __str__(self) -> str:
         return f"{self.app}/{self.query}/{self.batch}"
@@ -79,6 +82,7 @@ class Oracle:
     plans: PlanJudge = field(init=False)
     schemas: SchemaJudge = field(default_factory=SchemaJudge)
     partitions: PartitionJudge = field(default_factory=PartitionJudge)
+    deletes: DeletesJudge = field(default_factory=DeletesJudge)
     _lost_notes: set[str] = field(default_factory=set)
     """Commits whose note of what they expired somebody has deleted or damaged."""
     _once_pinned: set[int] = field(default_factory=set)
@@ -226,6 +230,7 @@ class Oracle:
         self.schemas.check(number, metadata)
         self.partitions.check(number, metadata)
         self.partitions.check_files(number, member.files.live)
+        self.deletes.check(member)
         if before is not None and member.uuid == before.uuid:
             self._check_times(before, member)
             self._check_snapshots(before, member, metadata)
@@ -265,7 +270,7 @@ class Oracle:
                     raise ViolationError(f"sequence numbers skip in version {member.number} (R22)")
                 if snapshot["timestamp-ms"] <= previous["timestamp-ms"]:
                     raise ViolationError(f"snapshot times do not rise in version {member.number} (R12)")
-            if operation == "append":
+            if operation in ("append", "overwrite"):
                 self._check_append_is_pure(member.number, snapshot)
             elif operation == "replace":
                 self._check_replace_keeps_rows(member.number, previous, snapshot)
@@ -297,14 +302,14 @@ class Oracle:
         self.met["once pinned, then expired"] += bool(gone - main)
         if kept != sorted(kept) and not before.pinned:
             raise ViolationError(f"version {member.number} expires from the middle of the lineage (R7)")
-        appends = [s["snapshot-id"] for s in order if s["summary"]["operation"] == "append"]
+        appends = [s["snapshot-id"] for s in order if s["summary"]["operation"] != "replace"]
         if appends and appends[-1] in gone and appends[-1] not in member.snapshots:
             newer = [
                 s for k, s in member.snapshots.items() if k not in before.snapshots
-                and s["summary"]["operation"] == "append"
+                and s["summary"]["operation"] != "replace"
             ]  # fmt: skip
             if not newer:
-                raise ViolationError(f"version {member.number} expires the newest append (R7)")
+                raise ViolationError(f"version {member.number} expires the newest change of rows (R7)")
         versions = {k: self._version_of(s) for k, s in {**before.snapshots, **member.snapshots}.items()}
         for snapshot_id in gone:
             if any(versions[k] == versions[snapshot_id] for k in member.snapshots):
@@ -329,22 +334,34 @@ class Oracle:
             statuses = {entry["status"] for entry in self._raw.read(manifest["manifest_path"])}
             if statuses != {ADDED}:
                 raise ViolationError(f"the append of version {number} is not pure (R21): {statuses}")
-            added += len(self._raw.read(manifest["manifest_path"]))
+            if manifest["content"] == 0:
+                added += len(self._raw.read(manifest["manifest_path"]))
+            elif snapshot["summary"]["operation"] == "append":
+                raise ViolationError(f"the append of version {number} deletes rows (R21)")
         if int(snapshot["summary"].get("added-data-files", 0)) != added:
             raise ViolationError(f"the summary of version {number} counts its added files wrongly (R21)")
 
     def _check_replace_keeps_rows(
         self, number: int, before: dict[str, Any] | None, snapshot: dict[str, Any]
     ) -> None:
-        old = {} if before is None else self._raw.files_of(before["manifest-list"]).live
-        new = self._raw.files_of(snapshot["manifest-list"]).live
-        change = Counter(row for uri in new.keys() - old.keys() for row in self.rows[uri])
-        change.subtract(row for uri in old.keys() - new.keys() for row in self.rows[uri])
+        was = SnapshotFiles({}, [], frozenset())
+        if before is not None:
+            was = self._raw.files_of(before["manifest-list"])
+        now = self._raw.files_of(snapshot["manifest-list"])
+        old, new = was.live, now.live
+        change = self._change(was, now)
         if any(change.values()):
             raise ViolationError(f"a replace of version {number} changes rows: {+change}, {-change}")
         removed, put = old.keys() - new.keys(), new.keys() - old.keys()
         self.schemas.check_replace(number, removed, put, self.rows)
         self.partitions.check_replace(number, removed, put, self.rows)
+
+    def _change(self, old: SnapshotFiles, new: SnapshotFiles) -> Counter[int]:
+        """Return how often each row is live in one snapshot more than in another."""
+        changed = self.deletes.changed(old, new)
+        change = self.deletes.live_rows(changed & new.live.keys(), new, self.rows)
+        change.subtract(self.deletes.live_rows(changed & old.live.keys(), old, self.rows))
+        return change
 
     def _check_fence(self, before: Member, member: Member) -> None:
         """No version adds a file whose id is below the cutoff of the version before (R6)."""
@@ -362,18 +379,21 @@ class Oracle:
         old, new = before.files.live, member.files.live
         removed, added = old.keys() - new.keys(), new.keys() - old.keys()
         if removed or added:
-            self._check_removed_files_had_no_deletes(before, member, removed)
+            self.deletes.check_removed(before, member, removed)
         for uri in added:
             if uri in self.forbidden:
                 raise ViolationError(f"version {member.number} adds a file of {self.forbidden[uri]}: {uri}")
             if self._tables[uri] != member.uuid:
                 raise ViolationError(f"version {member.number} adds a file of the dropped table (R17): {uri}")
-        change = Counter(row for uri in added for row in self.rows[uri])
-        change.subtract(row for uri in removed for row in self.rows[uri])
-        if lost := sorted(row for row, count in change.items() if count < 0):
-            raise ViolationError(f"version {member.number} loses rows {self._whose(lost)}")
+        change = self._change(before.files, member.files)
         gained = sorted(row for row, count in change.items() if count > 0)
         works = {self.owner[row] for row in gained}
+        lost = sorted(row for row, count in change.items() for _ in range(-count))
+        if lost != (deleted := sorted(row for work in works for row in work.deletes)):
+            raise ViolationError(
+                f"version {member.number} loses rows {self._whose(lost)}, and {self._whose(deleted)} of"
+                f" {[str(work) for work in works]} are to leave"
+            )
         for work in sorted(works, key=str):
             if (member.uuid, work) in self.committed:
                 raise ViolationError(
@@ -392,17 +412,6 @@ class Oracle:
         self._check_transactions(before, member, [work for work in works if work.query is not None])
         if removed:
             self.met["replace committed"] += 1
-
-    def _check_removed_files_had_no_deletes(
-        self, before: Member, member: Member, removed: Iterable[str]
-    ) -> None:
-        for uri in removed:
-            sequence, partition = before.files.live[uri]
-            if any(
-                at >= sequence and (where == partition if only is None else only == uri)
-                for at, where, only in before.files.deletes
-            ):
-                raise ViolationError(f"version {member.number} rewrites a file with deletes (R13): {uri}")
 
     def _check_transactions(self, before: Member, member: Member, works: list[Work]) -> None:
         changed = {

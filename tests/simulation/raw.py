@@ -28,8 +28,8 @@ class SnapshotFiles:
 
     live: dict[str, tuple[int, tuple[int, int]]]
     """Data file → (sequence number, partition), the latter as (spec, value of p)."""
-    deletes: list[tuple[int, tuple[int, int], str | None]]
-    """(sequence number, partition, the one data file that it names) of delete files."""
+    deletes: list[tuple[int, tuple[int, int], str | None, str]]
+    """(sequence number, partition, the one data file that it names, location) of delete files."""
     objects: frozenset[str]
     """Everything that a reader of the snapshot may open."""
 
@@ -104,7 +104,7 @@ class RawTable:
                     partition = manifest["partition_spec_id"], file["partition"]["p"]
                     objects.add(file["file_path"])
                     if manifest["content"] == 1:
-                        deletes.append((at, partition, _only_file(file)))
+                        deletes.append((at, partition, _only_file(file), file["file_path"]))
                     elif file["file_path"] in live:
                         raise ViolationError(f"a file is live twice: {file['file_path']}")
                     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation import cleaners, clusterers, fillers, others, outboxes, repartitioners, writers
+from tests.simulation import cleaners, clusterers, deltas, fillers, others, outboxes, repartitioners, writers
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import BY_P, SCHEMA, Query, Report, Simulation, small_constants
@@ -26,6 +26,10 @@ FILLING = 4
 """In every so many seeds fills run beside the streams: a class of its own, so that the other seeds stay what
 they are.
 """
+
+
+CHANGING = 4
+"""In every so many seeds two writers make row deltas beside the streams: a class of its own, as `FILLING`."""
 
 
 OUTBOXES = 1_000_000
@@ -118,6 +122,9 @@ def _arrange(sim: Simulation) -> None:
     if stormy or random.random() < 0.4:
         for number in range(2 if stormy else random.choice([1, 1, 2])):
             start(f"cleaner{number}", cleaners.remove_orphans(sim, random.randrange(1, 4)))
+    if sim.seed % CHANGING == 2:
+        for number in range(2):
+            start(f"changer{number}", deltas.change_rows(sim, random.randrange(3, 9), deadline))
     if sim.evolving:
         for number in range(2):
             start(f"evolver{number}", writers.evolve(sim, random.randrange(1, 4)))

@@ -155,10 +155,12 @@ class Simulation:
 
     def _check_the_end(self) -> None:
         """What is live in the end is what was committed, each row once."""
-        live = Counter(row for uri in self.oracle.head.files.live for row in self.oracle.rows[uri])
-        wanted = Counter(
-            row for uuid, work in self.oracle.committed if uuid == self.oracle.head.uuid for row in work.rows
-        )
+        files = self.oracle.head.files
+        live = self.oracle.deletes.live_rows(files.live, files, self.oracle.rows)
+        works = [work for uuid, work in self.oracle.committed if uuid == self.oracle.head.uuid]
+        wanted = Counter(row for work in works for row in work.rows)
+        wanted.subtract(row for work in works for row in work.deletes)
+        wanted = +wanted
         if live != wanted:
             raise ViolationError(f"in the end {live} is live, and {wanted} was committed")
 
@@ -220,8 +222,9 @@ class Simulation:
         )
         return self.store(None), environment
 
-    def work(self, app: str, query: str | None, batch: int) -> Work:
-        work = Work(app, query, batch, tuple(next(self._rows) for _ in range(self.random.randrange(1, 5))))
+    def work(self, app: str, query: str | None, batch: int, deletes: tuple[int, ...] = ()) -> Work:
+        rows = tuple(next(self._rows) for _ in range(self.random.randrange(1, 5)))
+        work = Work(app, query, batch, rows, deletes)
         for row in work.rows:
             self.oracle.owner[row] = work
         return work

@@ -23,12 +23,13 @@ SCHEDULES_OF_TWO_TABLES = SCHEDULES // 10
 _MUST_BE_MET = (
     "acknowledged", "another had changed the partitioning", "another run took over", "batch skipped",
     "crash", "create conflict", "create duplicate", "create exists_own", "create late",
-    "create lost_reply", "deletes added", "expired file deleted", "failed: CheckpointRegressionError",
-    "failed: CommitConflictError", "failed: FencedError", "filled beside", "fork below the head",
-    "fork or race lost, then won", "instants spoiled", "once pinned, then expired", "orphan deleted",
-    "plan cancelled", "plan claimed", "plan completed", "plan taken over", "plan timed out",
-    "repartitioned", "replace dropped", "snapshot expired", "table made again", "tagged", "takeover",
-    "unknown", "version deleted", "version read in whole",
+    "create lost_reply", "deletes added", "deletes folded", "expired file deleted",
+    "failed: CheckpointRegressionError", "failed: CommitConflictError", "failed: FencedError",
+    "filled beside", "fork below the head", "fork or race lost, then won", "instants spoiled",
+    "once pinned, then expired", "orphan deleted", "plan cancelled", "plan claimed", "plan completed",
+    "plan taken over", "plan timed out", "repartitioned", "replace dropped", "row delta",
+    "snapshot expired", "table made again", "tagged", "takeover", "unknown", "version deleted",
+    "version read in whole",
 )  # fmt: skip
 _MUST_BE_MET_BY_TWO_TABLES = (
     "acknowledged", "another run took over", "batch skipped", "crash", "delivered",
