@@ -176,12 +176,14 @@ def test_readers_agree_after_expiry_and_the_removal_of_orphans(tmp_path: Path, r
     disk.check(reader)
 
 
-def test_polars_own_reader_takes_delete_files_of_one_data_file_each(tmp_path: Path) -> None:
+def test_polars_own_reader_takes_several_delete_files_of_one_data_file(tmp_path: Path) -> None:
     """It refuses others, and then hands the table to pyiceberg, which plans slower."""
     disk = Disk(tmp_path)
     a = disk.file(list(range(300)))
     disk.commit(Append((a,)), shows={0: up_to(range(300))})
-    disk.commit(RowDelta((), (disk.deletes(a, [7, 150]),)))
+    first = disk.deletes(a, [7, 150])
+    disk.commit(RowDelta((), (first,)))
+    disk.commit(RowDelta((), (disk.deletes(a, [8]),), frozenset({first.file_path})))
     where = str(judges.metadata_file(disk.store.location))
     read = pl.scan_iceberg(where, reader_override="native").collect()
-    assert sorted(read["id"].to_list()) == up_to(range(300), less={7, 150})
+    assert sorted(read["id"].to_list()) == up_to(range(300), less={7, 8, 150})
