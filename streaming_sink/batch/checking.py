@@ -1,6 +1,4 @@
-"""The checks of a batch's rows: which there are, what tasks do with rows that fail, and when the batch is
-refused for them.
-"""
+"""The checks of a batch: of its rows, of what tasks count and write, and of a batch that is skipped."""
 
 from __future__ import annotations
 
@@ -13,9 +11,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
+from streaming_sink.batch.planning import Planned
 from streaming_sink.batch.quarantine import Quarantine
 from streaming_sink.batch.target import Target
 from streaming_sink.batch.writer import WriteResult
+from streaming_sink.spark.batch_claims import batch_claimed_twice
 from streaming_sink.table.checks import RowRules, as_written, came_schema
 from streaming_sink.table.conversions import spark_type
 from streaming_sink.table.expectations import (
@@ -30,7 +30,10 @@ from streaming_sink.table.rules import rules_of
 from streaming_sink.tasks.failures import ACTIONS, REFUSE, REPLAYED
 from streaming_sink.tasks.job import FileIds, Sieve
 from streaming_sink.tasks.results import delete_files
+from timeline.errors import CommitConflictError
 from timeline.stores.base import Store
+from timeline.versions.head import Head
+from timeline.versions.transactions import Transaction
 
 if TYPE_CHECKING:
     from streaming_sink.options import SinkOptions
@@ -162,3 +165,30 @@ def _with_examples(failed: Mapping[str, int], rules: RowRules, result: WriteResu
         for name, rows in list(failed.items())[:_COMMONEST]
     ]
     return "; ".join(parts)
+
+
+def check_is_a_replay(head: Head, transaction: Transaction, written: WriteResult | None = None) -> None:
+    """Raise ValueError if this very run has committed the batch by another call: skipping this call would
+    lose its rows.
+
+    `written` is what this call wrote: if its files are live, the commit is its own, acknowledged late.
+    """
+    known = head.transaction(transaction.app_id)
+    if known is None or known.run_id != transaction.run_id:
+        return
+    paths = (
+        []
+        if written is None
+        else [*(file.path for file in written.new), *(merge.merged.path for merge in written.merges)]
+    )
+    if not any(head.find_live(path) for path in paths):
+        raise batch_claimed_twice(transaction.app_id, transaction.batch)
+
+
+def check_as_counted(planned: Planned, written: WriteResult) -> None:
+    """Raise CommitConflictError if the rows that were written are not the rows that were counted (R10)."""
+    if planned.fingerprint not in (None, written.fingerprint):
+        raise CommitConflictError(
+            "an executor was lost with rows that were persisted since they were counted, and computing them"
+            " again gave other rows; nothing of the batch is live"
+        )

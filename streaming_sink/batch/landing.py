@@ -10,7 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from planners import TablePartition
 from streaming_sink.batch import outcomes
-from streaming_sink.batch.checking import RulesOfBatches, check_is_acceptable, sieve_of
+from streaming_sink.batch.checking import (
+    RulesOfBatches,
+    check_as_counted,
+    check_is_a_replay,
+    check_is_acceptable,
+    sieve_of,
+)
 from streaming_sink.batch.maintenance import Maintenance
 from streaming_sink.batch.planning import Experience, Planned
 from streaming_sink.batch.prepare import prepared
@@ -20,7 +26,6 @@ from streaming_sink.batch.steps import Steps
 from streaming_sink.batch.target import Destination, Target, is_committed
 from streaming_sink.batch.writer import WriteJob, WriteResult, write
 from streaming_sink.options import SinkOptions
-from streaming_sink.spark.batch_claims import batch_claimed_twice
 from streaming_sink.spark.caller import OUTSIDE, Run
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.settings import check_later_shuffles
@@ -36,7 +41,6 @@ from timeline.commit.plan_changes import CountCommit
 from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.head import Head
 from timeline.versions.transactions import Transaction, epoch_after_skip
 
 _LOG = logging.getLogger("streaming_sink")
@@ -109,7 +113,7 @@ class Landing:
                 self._destination.await_probe()  # of a batch that was empty or refused
         else:
             if not tried_before:
-                _check_is_a_replay(table.head, transaction)
+                check_is_a_replay(table.head, transaction)
             state.epoch = epoch_after_skip(table.head.transaction(run.app_id), transaction)
             report = self._skip(batch.sparkSession, transaction, table, steps)
         state.last_landed = batch_id
@@ -145,7 +149,7 @@ class Landing:
                     job = self._write_job(target, planned, transaction)
                     sieve = sieve_of(rules, batch, job.ids, transaction.query_id, self._quarantine, target)
                     result = write(rows, replace(job, sieve=sieve))
-                _check_as_counted(planned, result)
+                check_as_counted(planned, result)
                 check_is_acceptable(rules, result, self.options, self._destination.store, self._quarantine)
                 if not result.all_rows:
                     return outcomes.empty(transaction, steps)
@@ -170,7 +174,7 @@ class Landing:
                 target = self._destination.fit(known, came_schema(batch), transaction)
         if isinstance(committed, AlreadyCommitted):
             if not tried_before:
-                _check_is_a_replay(table.head, transaction, result)
+                check_is_a_replay(table.head, transaction, result)
             state.epoch = committed.epoch
             return self._skip(session, transaction, table, steps)
         state.epoch = committed.epoch
@@ -272,30 +276,3 @@ class Landing:
                     fresh.experience = state.experience
             self._runs[run] = fresh
         return self._runs[run]
-
-
-def _check_is_a_replay(head: Head, transaction: Transaction, written: WriteResult | None = None) -> None:
-    """Raise ValueError if this very run has committed the batch by another call: skipping this call would
-    lose its rows.
-
-    `written` is what this call wrote: if its files are live, the commit is its own, acknowledged late.
-    """
-    known = head.transaction(transaction.app_id)
-    if known is None or known.run_id != transaction.run_id:
-        return
-    paths = (
-        []
-        if written is None
-        else [*(file.path for file in written.new), *(merge.merged.path for merge in written.merges)]
-    )
-    if not any(head.find_live(path) for path in paths):
-        raise batch_claimed_twice(transaction.app_id, transaction.batch)
-
-
-def _check_as_counted(planned: Planned, written: WriteResult) -> None:
-    """Raise CommitConflictError if the rows that were written are not the rows that were counted (R10)."""
-    if planned.fingerprint not in (None, written.fingerprint):
-        raise CommitConflictError(
-            "an executor was lost with rows that were persisted since they were counted, and computing them"
-            " again gave other rows; nothing of the batch is live"
-        )

@@ -229,7 +229,7 @@ def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
         if fault.by_position:
             replace(routes, "row_hash", lambda rows: sf.xxhash64(sf.monotonically_increasing_id()))
             replace(prepare, "safe_shuffle", lambda _: nullcontext())
-            replace(landing, "_check_as_counted", lambda *_: None)
+            replace(landing, "check_as_counted", lambda *_: None)
         if fault.one_task:
             replace(Experience, "expected", lambda *_: (Arrival((), ROWS),))
             replace(Experience, "tasks", lambda _: 1)

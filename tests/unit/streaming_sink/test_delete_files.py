@@ -1,4 +1,4 @@
-"""Position-delete files as tasks write them: sorted, each row once, with Iceberg's field ids."""
+"""Position-delete files: as tasks write them, and as they read those of any writer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_sink.tasks.delete_files import write_position_deletes
+from streaming_sink.tasks.delete_files import read_position_deletes, write_position_deletes
+from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import ParquetSettings
 from timeline.stores import MemoryStore
 
@@ -42,3 +43,31 @@ def test_positions_that_are_none_are_refused(positions: list[int]) -> None:
         write_position_deletes(
             MemoryStore(), PATH, "s3://t/a", pa.array(positions, pa.int64()), ParquetSettings()
         )
+
+
+def _store_deletes(store: MemoryStore, path: str, rows: list[tuple[str, int]]) -> str:
+    table = pa.table({"file_path": [row[0] for row in rows], "pos": pa.array([row[1] for row in rows])})
+    written = pa.BufferOutputStream()
+    pq.write_table(table, written)
+    with store.open_output(path) as output:
+        output.write(written.getvalue())
+    return store.uri(path)
+
+
+def test_positions_of_one_data_file_are_read_from_all_that_name_it() -> None:
+    store = MemoryStore()
+    first = _store_deletes(store, "data/1.parquet", [("s3://t/a", 7), ("s3://t/b", 1), ("s3://t/a", 3)])
+    second = _store_deletes(store, "data/2.parquet", [("s3://t/a", 7), ("s3://t/a", 2**40)])
+    assert read_position_deletes(store, [first, second], "s3://t/a").tolist() == [3, 7, 2**40]
+    assert read_position_deletes(store, [first, second], "s3://t/c").tolist() == []
+    assert read_position_deletes(store, [], "s3://t/a").tolist() == []
+
+
+def test_a_delete_file_that_is_missing_or_damaged_is_no_empty_one() -> None:
+    store = MemoryStore()
+    with pytest.raises(DataFileError, match="a delete file is missing"):
+        read_position_deletes(store, [store.uri("data/none.parquet")], "s3://t/a")
+    with store.open_output("data/bad.parquet") as output:
+        output.write(b"PAR1")
+    with pytest.raises(DataFileError, match="a delete file cannot be read"):
+        read_position_deletes(store, [store.uri("data/bad.parquet")], "s3://t/a")
