@@ -1,0 +1,140 @@
+"""The keys of a data file, read from its columns: the way to find rows in a file that no index covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_sink.tasks.data_file_reader import open_data_file
+from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.keys.hashing import check_key_type, hash_keys, key_seed
+from streaming_sink.tasks.keys.probing import KeyEntries, KeyProbe
+from streaming_sink.tasks.leaves import as_integers, field_id
+from timeline.stores.base import Store
+
+if TYPE_CHECKING:
+    from streaming_sink.tasks.encryption import Cipher
+
+SCAN_ROWS = 256 * 1024
+"""Rows of a batch: about 60 bytes each, beside their values."""
+NO_SEQUENCE = -(2**63)
+"""The sequence of a row whose sequence column is null: it is older than any row that has one."""
+
+
+class KeyedFile(NamedTuple):
+    """A data file of the table."""
+
+    location: str
+    """As manifests spell it."""
+    rows: int
+    """By its manifest; deleted rows count."""
+
+
+class KeyMatches(NamedTuple):
+    """Rows of one data file that have a key of a batch, deleted rows too. A key may be in several rows."""
+
+    indexes: np.ndarray
+    """Which hash of the probe the row has."""
+    positions: np.ndarray
+    """As in `KeyEntries`, and so the sequences."""
+    sequences: np.ndarray | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """The columns of a table that are its key, in their order, and the one that orders the changes of a key.
+
+    They are top-level columns in the table's types, with field ids. TypeError for a type that is not allowed.
+    """
+
+    table_uuid: UUID
+    keys: pa.Schema
+    sequence: pa.Field | None = None
+
+    def __post_init__(self) -> None:
+        for column in self.keys:
+            check_key_type(column.type)
+        if self.sequence is not None:
+            _check_sequence_type(self.sequence.type)
+
+    @property
+    def seed(self) -> bytes:
+        """The seed of the hashes of this key."""
+        return key_seed(self.table_uuid, [field_id(column) for column in self.keys])
+
+
+def sequence_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Return the values of a sequence column as signed 64-bit integers in the same order; null as
+    NO_SEQUENCE.
+    """
+    values: np.ndarray = pc.fill_null(as_integers(column).cast(pa.int64()), NO_SEQUENCE).to_numpy()
+    return values
+
+
+def scan_keys(
+    store: Store, file: KeyedFile, columns: KeyColumns, cipher: Cipher | None = None
+) -> Iterator[KeyEntries]:
+    """Yield the keys of the rows of a data file, by ascending position. A row whose key has a null is left
+    out: it equals no other.
+
+    DataFileError if the file is missing or damaged, or does not have the rows that the table says.
+    """
+    keys = [column.with_nullable(True) for column in columns.keys]
+    sequence = [] if columns.sequence is None else [columns.sequence.with_nullable(True)]
+    start = 0
+    with open_data_file(store, file.location, "a data file", cipher) as reader:
+        if reader.rows != file.rows:
+            raise DataFileError(
+                f"a data file has {reader.rows:,} rows, not {file.rows:,} as the table says: {file.location}"
+            )
+        for rows in reader.read(pa.schema([*keys, *sequence]), SCAN_ROWS):
+            yield _entries(rows, len(keys), columns.seed, start)
+            start += rows.num_rows
+
+
+def find_in_file(
+    store: Store, file: KeyedFile, columns: KeyColumns, probe: KeyProbe, cipher: Cipher | None = None
+) -> KeyMatches:
+    """Return the rows of a data file that have a key of the probe, deleted rows too, by ascending position.
+    DataFileError as for `scan_keys`.
+    """
+    found = [KeyMatches(_NO_ROWS, _NO_ROWS, None if columns.sequence is None else _NO_ROWS)]
+    for hashes, positions, sequences in scan_keys(store, file, columns, cipher):
+        indexes, rows = probe.match_rows(hashes)
+        found.append(KeyMatches(indexes, positions[rows], None if sequences is None else sequences[rows]))
+    indexes, positions, sequences = zip(*found, strict=True)
+    return KeyMatches(
+        np.concatenate(indexes),
+        np.concatenate(positions),
+        None if columns.sequence is None else np.concatenate(sequences),
+    )
+
+
+_NO_ROWS = np.empty(0, np.int64)
+
+
+def _entries(rows: pa.RecordBatch, keys: int, seed: bytes, start: int) -> KeyEntries:
+    positions = np.arange(start, start + rows.num_rows)
+    if any(column.null_count for column in rows.columns[:keys]):
+        whole = rows.columns[0].is_valid()
+        for column in rows.columns[1:keys]:
+            whole = pc.and_(whole, column.is_valid())
+        rows, positions = rows.filter(whole), positions[whole.to_numpy(zero_copy_only=False)]
+    sequences = sequence_values(rows.columns[keys]) if rows.num_columns > keys else None
+    return KeyEntries(hash_keys(rows.columns[:keys], seed), positions, sequences)
+
+
+def _check_sequence_type(kind: pa.DataType) -> None:
+    types = pa.types
+    microseconds = types.is_timestamp(kind) and kind.unit == "us"
+    if not (types.is_signed_integer(kind) or types.is_date32(kind) or microseconds):
+        raise TypeError(
+            f"a column of type {kind} cannot order changes; integers, dates and timestamps in microseconds"
+            " can"
+        )
