@@ -10,6 +10,7 @@ from planners import FileSizing, FillPolicy
 from planners.suggestions import nearest_name
 from streaming_sink.clustering.inline import InlineClustering
 from streaming_sink.table.contract import STRICT, SchemaContract
+from streaming_sink.table.keys import DELETE, KEY_OPTIONS, UPSERT, KeyOptions, key_options
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.quarantine_options import check_expectations, check_quarantine, default_quarantine
 from streaming_sink.table.retention import Retention
@@ -17,7 +18,7 @@ from streaming_sink.tasks.failures import QUARANTINE
 from timeline.properties import check_properties
 from timeline.stores import StorageOptions
 
-OPERATIONS = ("insert", "bulk_insert")
+OPERATIONS = ("insert", "bulk_insert", UPSERT, DELETE)
 FILLS = ("beside", "inline")
 DEFAULT_FILL = "beside"
 WARN_SMALL_FILES = 100
@@ -76,6 +77,9 @@ class SinkOptions:
     expectations: Mapping[str, str] = field(default_factory=dict)
     quarantine: str | None = None
     max_quarantined: float | None = None
+    keys: KeyOptions | None = None
+    """None for an operation that only inserts."""
+    allow_duplicates: bool = False
 
     @property
     def quarantine_location(self) -> str:
@@ -93,7 +97,7 @@ class SinkOptions:
     @property
     def fills_inline(self) -> bool:
         """Whether new rows join small files."""
-        return self.fills and self.fill == "inline"
+        return self.fills and self.fill == "inline"  # never with a key
 
     @property
     def fills_beside(self) -> bool:
@@ -116,7 +120,8 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
     Raises TypeError for an unknown name (with the nearest known one) or a value of the wrong type, and
     ValueError for an invalid value; each error names the option, its value and what to do.
     """
-    known = [each.name for each in fields(SinkOptions) if each.name != "location"]
+    known = [each.name for each in fields(SinkOptions) if each.name not in ("location", "keys")]
+    known += KEY_OPTIONS
     for name in given:
         if name not in known:
             raise TypeError(
@@ -153,6 +158,10 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
     if operation not in OPERATIONS:
         near = _nearest(str(operation), OPERATIONS)
         raise ValueError(f"operation must be one of {', '.join(OPERATIONS)}, not {operation!r}{near}")
+    values["keys"] = key_options(operation, values)
+    values = {name: value for name, value in values.items() if name not in KEY_OPTIONS}
+    if not isinstance(values.setdefault("allow_duplicates", False), bool):
+        raise TypeError(f"allow_duplicates must be True or False, not {values['allow_duplicates']!r}")
     values["fill"] = _fill(values)
     for name in ("app_id", "takeover_from"):
         value = values.get(name)
@@ -261,13 +270,14 @@ def _fill(values: Mapping[str, Any]) -> str:
         raise ValueError(f"fill must be one of {', '.join(FILLS)}, not {fill!r}{_nearest(str(fill), FILLS)}")
     for contrary, said in (
         (values["operation"] == "bulk_insert", 'operation="bulk_insert"'),
+        (fill == "inline" and values["keys"] is not None, f'operation="{values["operation"]}"'),
         (values["fill_policy"] is FillPolicy.NEVER, 'fill_policy="never"'),
         (values["sizing"].small_file_bytes == 0, "small_file_bytes=0"),
     ):
         if contrary:
             raise ValueError(
-                f"fill says where small files are merged, and {said} merges none: leave one of them out:"
-                f" fill={fill!r}"
+                f"fill says where small files are merged, and {said} merges none there: leave one of them"
+                f" out: fill={fill!r}"
             )
     return str(fill)
 

@@ -46,6 +46,18 @@ class CommitConflictError(TimelineError):
     """The commit no longer fits the table. Plan again from a fresh head; nothing of it is live or will be."""
 
 
+class RowsChangedError(CommitConflictError):
+    """Rows that the commit has looked at were moved, deleted or joined by others, in `files`. Look at these
+    again, and commit again; nothing of it is live or will be.
+    """
+
+
+class KeyConflictError(TimelineError):
+    """The table's key is not the one that this writer uses, or the table has one and the writer inserts rows
+    without a look at it. Nothing was written.
+    """
+
+
 class CommitStateUnknownError(TimelineError):
     """It is not known whether the commit happened; nothing was deleted. A query restarted on its checkpoint
     finds out.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.schema import Schema
@@ -10,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from planners import TablePartition
 from streaming_sink.batch import outcomes
+from streaming_sink.batch.by_key import ChangesByKey, KeyedWrite
 from streaming_sink.batch.checking import (
     RulesOfBatches,
     check_as_counted,
@@ -36,7 +38,7 @@ from streaming_sink.table.data_files import data_file
 from streaming_sink.tasks.failures import REFUSE
 from streaming_sink.tasks.job import FileIds
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Append, Change, Replace, SetProperties
+from timeline.commit.changes import Change, Replace, SetProperties
 from timeline.commit.plan_changes import CountCommit
 from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError
@@ -68,6 +70,7 @@ class Landing:
         self._destination = Destination(options)
         self._rules = RulesOfBatches(options)
         self._quarantine = Quarantine(options)
+        self._keys = ChangesByKey(options)
         self._runs: dict[Run, _RunState] = {}
 
     @property
@@ -97,10 +100,13 @@ class Landing:
             run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from
         )
         # For any other application the column that marks rows as replayed is a reserved name.
-        came = came_schema(batch) if run.app_id.startswith(REPLAY_APP) else batch.schema
+        came = self._keys.written_schema(
+            came_schema(batch) if run.app_id.startswith(REPLAY_APP) else batch.schema
+        )
         with steps("head"):
             target = self._destination.target(came, fresh=state.last_landed is None)
             if not is_committed(target, transaction):
+                self._keys.check(target)
                 if self.options.expectations:  # what cannot be checked is refused before the schema evolves
                     self._rules.of(batch, target.schema, self._destination.misfits(target, came))
                 target = self._destination.fit(target, came, transaction)
@@ -136,7 +142,7 @@ class Landing:
                     rules = self._rules.of(batch, target.schema, target.misfits)
                     target = self._ready(target, rules, batch, transaction)
                 preparing = prepared(
-                    apply_rules(batch, rules),
+                    apply_rules(self._keys.changes(batch), rules),
                     target,
                     self._destination,
                     self.options,
@@ -147,17 +153,19 @@ class Landing:
                 )
                 with preparing as (rows, planned), steps("write"):
                     job = self._write_job(target, planned, transaction)
+                    keyed = self._keys.begin(target)
                     sieve = sieve_of(rules, batch, job.ids, transaction.query_id, self._quarantine, target)
-                    result = write(rows, replace(job, sieve=sieve))
+                    keys = None if keyed is None else keyed.job
+                    result = write(rows, replace(job, sieve=sieve, keys=keys))
                 check_as_counted(planned, result)
                 check_is_acceptable(rules, result, self.options, self._destination.store, self._quarantine)
-                if not result.all_rows:
-                    return outcomes.empty(transaction, steps)
+                if not result.has_effect:
+                    return outcomes.empty(transaction, result, steps)
                 draft = outcomes.written(transaction, result, planned, target, rules, steps)
                 with steps("commit"):
                     table = target.table or self._destination.create(target)
                     self.maintenance.catch_up(table)
-                    committed = self._commit(table, target, result, transaction, draft)
+                    committed, left = self._commit(table, target, job.ids, keyed, result, transaction, draft)
                 break
             except (CommitConflictError, InvalidTextFoundError) as conflict:
                 helps = isinstance(conflict, CommitConflictError) or self._destination.begin_to_rescue_text()
@@ -170,8 +178,10 @@ class Landing:
                     conflict,
                 )
                 self._destination.refresh()
-                known = self._destination.target(came_schema(batch), fresh=False)
-                target = self._destination.fit(known, came_schema(batch), transaction)
+                came = self._keys.written_schema(came_schema(batch))
+                known = self._destination.target(came, fresh=False)
+                target = self._destination.fit(known, came, transaction)
+                self._keys.check(target)
         if isinstance(committed, AlreadyCommitted):
             if not tried_before:
                 check_is_a_replay(table.head, transaction, result)
@@ -181,7 +191,7 @@ class Landing:
         if result.rows:
             state.experience.add(result, planned, target.spec.spec_id, steps.seconds("write"), cores)
         self._quarantine.after_commit(session, table, transaction.app_id, steps)
-        touched = {TablePartition(target.spec.spec_id, file.partition) for file in result.new}
+        touched = {TablePartition(target.spec.spec_id, file.partition) for file in result.new} | set(left)
         maintained = self.maintenance.after_commit(
             session, table, self._destination.reservations, touched, steps
         )
@@ -193,7 +203,8 @@ class Landing:
         """
         if rules.quarantine and target.table is None:
             self._destination.create(target)
-            known = self._destination.target(came_schema(batch), fresh=False)
+            came = self._keys.written_schema(came_schema(batch))
+            known = self._destination.target(came, fresh=False)
             target = replace(known, misfits=target.misfits)
         if target.table is not None:
             if rules.quarantine:
@@ -217,11 +228,14 @@ class Landing:
         self,
         table: Table,
         target: Target,
+        ids: FileIds,
+        keyed: KeyedWrite | None,
         result: WriteResult,
         transaction: Transaction,
         draft: BatchReport,
-    ) -> Committed | AlreadyCommitted:
-        appended = Append(tuple(data_file(file, target.spec) for file in result.new))
+    ) -> tuple[Committed | AlreadyCommitted, Collection[TablePartition]]:
+        """Commit what was written. Also return the partitions that rows left."""
+        new = tuple(data_file(file, target.spec) for file in result.new)
         fills = [
             Replace(frozenset([*merge.inputs, merge.new]), (data_file(merge.merged, target.spec),))
             for merge in result.merges
@@ -231,13 +245,18 @@ class Landing:
             summary[QUERY_ID] = transaction.query_id
         counted: list[Change] = [] if self.options.clustering is None else [CountCommit()]
         named = self._quarantine.change(table, transaction.app_id, result)
-        return table.commit(
-            [appended, *fills, named, *counted, *self._retention_change(table, transaction)],
-            schema_id=target.schema.schema_id,
-            transaction=transaction,
-            summary=summary,
-            open_below_bytes=self.options.sizing.small_file_bytes,
-        )
+        beside = [*fills, named, *counted, *self._retention_change(table, transaction)]
+
+        def publish(changes: Sequence[Change]) -> Committed | AlreadyCommitted:
+            return table.commit(
+                [*changes, *beside],
+                schema_id=target.schema.schema_id,
+                transaction=transaction,
+                summary=summary,
+                open_below_bytes=self.options.sizing.small_file_bytes,
+            )
+
+        return self._keys.commit(table, target, keyed, result, new, ids, publish)
 
     def _retention_change(self, table: Table, transaction: Transaction) -> list[SetProperties]:
         """Return the change that stores the retention policy with a run's first commit, if it is new."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from streaming_sink.batch.checking import failed_checks
 from streaming_sink.batch.maintenance import Maintained
@@ -15,16 +15,18 @@ from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.checks import RowRules
 from streaming_sink.table.rescue import RESCUED
+from streaming_sink.tasks.results import ChangeCounts
 from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
 
 
-def empty(transaction: Transaction, steps: Steps) -> BatchReport:
+def empty(transaction: Transaction, result: WriteResult, steps: Steps) -> BatchReport:
+    what = f"changes nothing: {_changes(result.changes)}" if result.all_rows else "has no rows"
     return BatchReport(
         app_id=transaction.app_id,
         batch_id=transaction.batch,
         outcome="empty",
-        why="the batch has no rows; nothing was published",
+        why=f"the batch {what}; nothing was published",
         milliseconds=steps.milliseconds,
     )
 
@@ -52,6 +54,8 @@ def written(
 ) -> BatchReport:
     """Return the report with the figures that are known before the commit."""
     why = [f"a fill was skipped: {skipped.reason}" for skipped in result.skipped]
+    if result.changes is not None:
+        why.append(_changes(result.changes))
     if target.evolved:
         why.append(target.evolved)
     rescued = sorted({path[0] for path, misfit in target.misfits.items() if misfit.action == "rescue"})
@@ -79,6 +83,12 @@ def written(
         route=planned.route,
         milliseconds=steps.milliseconds,
     )
+
+
+def _changes(counts: ChangeCounts | None) -> str:
+    """Return what became of the changes, those that there were."""
+    counted = {} if counts is None else {each.name: getattr(counts, each.name) for each in fields(counts)}
+    return ", ".join(f"{count:,} {name}" for name, count in counted.items() if count)
 
 
 def committed(

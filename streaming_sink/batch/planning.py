@@ -54,6 +54,8 @@ _SHARES_OF_A_FILE = 16
 _PATIENCE = 2
 """How often a second a task may take where more tasks would only cut full files into small ones."""
 _NO_CUT = 1 << 62
+_ARRIVALS = (Operation.APPEND, Operation.OVERWRITE)
+"""The operations of snapshots that bring rows."""
 _NOTHING_RESERVED: Mapping[str, str] = {}
 
 
@@ -249,7 +251,7 @@ def commit_sizes(head: Head) -> tuple[CommitSize, ...]:
         if len(sizes) == HISTORY_COMMITS:
             break
         summary = snapshots[position].summary
-        if summary is None or not (summary.operation == Operation.APPEND or _is_fill(snapshots, position)):
+        if summary is None or not (summary.operation in _ARRIVALS or _is_fill(snapshots, position)):
             continue
         counts = summary.additional_properties
         rows, size, files = (

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
 
+from streaming_sink.batch.by_key import changes_plan
 from streaming_sink.batch.persisting import persisted
 from streaming_sink.batch.planning import (
     Experience,
@@ -42,6 +43,10 @@ def prepared(
     nothing can be filled, cut by size alone. Write them within the block: it checks the shuffles, the
     batch's own included, and keeps rows that were counted. `skips_unfit`: as `CountTask` has it.
     """
+    if options.keys is not None:
+        with safe_shuffle(batch.sparkSession):
+            yield batch, changes_plan(target.head, options, cores, experience)
+        return
     expected = None if options.bulk else experience.expected(target.spec.spec_id)
 
     def needs_count(head: Head | None) -> bool:

@@ -48,6 +48,13 @@ def routed(
     return placed if rows is batch else placed.select(*(sf.col(quoted(name)) for name in batch.columns))
 
 
+def routed_by_key(batch: DataFrame, tasks: int, columns: Sequence[str]) -> DataFrame:
+    """Return `batch` with all rows of a key in one of so many tasks."""
+    if tasks == 1:
+        return batch.coalesce(1)
+    return batch.repartition(tasks, *(sf.col(quoted(name)) for name in columns))
+
+
 @dataclass(frozen=True, slots=True)
 class _Key:
     """One field of the partition key of a row, as a Spark column; an Arrow stage brings it as text."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -11,14 +11,24 @@ from pyspark.sql import DataFrame
 
 from planners.model import InsertPlan
 from planners.routing import Routing
-from streaming_sink.batch.routes import routed
+from streaming_sink.batch.routes import routed, routed_by_key
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
-from streaming_sink.tasks.job import FileIds, Sieve, TaskBuckets, WorkerJob
-from streaming_sink.tasks.results import Merge, MergeSkipped, Sifted, TaskReport, TaskResult, WrittenFile
+from streaming_sink.tasks.job import FileIds, KeyJob, Sieve, TaskBuckets, WorkerJob
+from streaming_sink.tasks.results import (
+    ChangeCounts,
+    DeletedKeys,
+    DeletedRows,
+    Merge,
+    MergeSkipped,
+    Sifted,
+    TaskReport,
+    TaskResult,
+    WrittenFile,
+)
 from streaming_sink.tasks.write_task import WriteTask
 from timeline.stores.base import Store
 
@@ -39,6 +49,8 @@ class WriteJob:
     ids: FileIds
     sieve: Sieve | None = None
     """What becomes of rows that fail a check; None where no row is checked."""
+    keys: KeyJob | None = None
+    """How rows find those that they replace; None where rows are only added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,11 @@ class WriteResult:
     skipped: tuple[MergeSkipped, ...]
     tasks: tuple[TaskReport, ...]
     sifted: tuple[Sifted, ...] = ()
+    deleted: tuple[DeletedRows, ...] = ()
+    """Rows of live files that changes replace or delete; of a file each position once, over all tasks."""
+    deleted_keys: tuple[DeletedKeys, ...] = ()
+    changes: ChangeCounts | None = None
+    """None where rows were only added."""
     """The rows of the batch that failed a check, by task."""
 
     @property
@@ -62,6 +79,15 @@ class WriteResult:
     def all_rows(self) -> int:
         """Rows of the batch, with those that failed a check."""
         return sum(task.rows for task in self.tasks)
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether there is anything to commit: rows of the batch, unless all of them are changes that change
+        nothing.
+        """
+        if self.changes is None or self.sifted:
+            return self.all_rows > 0
+        return bool(self.new or self.deleted)
 
     @property
     def quarantined(self) -> int:
@@ -92,7 +118,10 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     """
     task_job = worker_job(job)
     skips_unfit = job.sieve is not None and job.sieve.unfit is not None
-    rows = routed(batch, job.routing, task_job.schema, task_job.partition_by, skips_unfit)
+    if job.keys is not None and job.routing is not None:
+        rows = routed_by_key(batch, job.routing.tasks, job.keys.columns)
+    else:
+        rows = routed(batch, job.routing, task_job.schema, task_job.partition_by, skips_unfit)
     results: list[TaskResult] = collect_results(rows, WriteTask(task_job))
     return WriteResult(
         new=tuple(each for each in results if isinstance(each, WrittenFile)),
@@ -100,7 +129,16 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
         skipped=tuple(each for each in results if isinstance(each, MergeSkipped)),
         tasks=tuple(each for each in results if isinstance(each, TaskReport)),
         sifted=tuple(each for each in results if isinstance(each, Sifted)),
+        deleted=tuple(each for each in results if isinstance(each, DeletedRows)),
+        deleted_keys=tuple(each for each in results if isinstance(each, DeletedKeys)),
+        changes=_sum([each for each in results if isinstance(each, ChangeCounts)]),
     )
+
+
+def _sum(counts: Sequence[ChangeCounts]) -> ChangeCounts | None:
+    if not counts:
+        return None
+    return ChangeCounts(*(sum(getattr(each, it.name) for each in counts) for it in fields(ChangeCounts)))
 
 
 def worker_job(job: WriteJob) -> WorkerJob:
@@ -119,6 +157,7 @@ def worker_job(job: WriteJob) -> WorkerJob:
         first_free_bucket=len(job.plan.buckets),
         fast_workers=fast_workers.is_enabled(),
         sieve=job.sieve,
+        keys=job.keys,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -16,6 +17,10 @@ from timeline.stores.base import Store
 
 if TYPE_CHECKING:
     from streaming_sink.tasks.encryption import Cipher, KeyNames
+
+
+DELETES = "__streaming_sink_deletes"
+"""The column that says of a change that it deletes its key; absent where no change does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,32 @@ class Sieve:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchedFile:
+    """One live data file in which keys are looked for."""
+
+    location: str
+    """As manifests spell it."""
+    rows: int
+    """By the table, deleted ones included."""
+    deletes: tuple[str, ...] = ()
+    """The position-delete files of this data file alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyJob:
+    """By which key the changes of a batch land, and in which files older rows of it may be."""
+
+    columns: tuple[str, ...]
+    sequence_by: str | None
+    """The column whose larger value wins; None where a key comes once a batch, and always wins."""
+    table_uuid: UUID
+    """Of which the seed of the hashes of keys is made."""
+    files: tuple[SearchedFile, ...]
+    inserts_null_keys: bool = False
+    """Whether rows without a key are inserted; else they are refused."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerJob:
     """Everything a task needs to turn rows into data files of one table."""
 
@@ -136,3 +167,5 @@ class WorkerJob:
     """The keys that encrypt new files; None leaves them plain."""
     sieve: Sieve | None = None
     """None where no row is checked."""
+    keys: KeyJob | None = None
+    """None where rows are only added."""

@@ -88,7 +88,45 @@ class TaskReport:
     """The fingerprint of its rows, see `fingerprint_of`; 0 if they carry none."""
 
 
-TaskResult = WrittenFile | Merge | MergeSkipped | Sifted | TaskReport
+@dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """Rows of one data file that the changes of a task replace or delete."""
+
+    data_file: str
+    positions: Raw
+    """64-bit integers of the machine, each once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedKeys:
+    """The keys that the changes of a task delete, found or not. Those of its new rows are in its files."""
+
+    hashes: Raw
+    """128 bits each, as `hash_keys` makes them."""
+    sequences: Raw
+    """64-bit integers of the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCounts:
+    """What became of the changes of one task, each key once."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    absent: int = 0
+    """Deletes of keys that the table does not hold."""
+    late: int = 0
+    """Changes that are older than the row that the table holds."""
+    superseded: int = 0
+    """Changes of a key of which the batch brings a newer one."""
+    tied: int = 0
+    """Those of them that have the same sequence and other values: the order of the values has decided."""
+
+
+TaskResult = (
+    WrittenFile | Merge | MergeSkipped | Sifted | TaskReport | DeletedRows | DeletedKeys | ChangeCounts
+)
 RESULT_COLUMN = "result"
 
 

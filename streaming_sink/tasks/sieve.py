@@ -30,6 +30,7 @@ from streaming_sink.tasks.results import Sifted, TaskResult, WrittenFile
 from streaming_sink.tasks.row_json import rows_as_json
 
 if TYPE_CHECKING:
+    from streaming_sink.tasks.keys.change_writer import ChangeWriter
     from streaming_sink.tasks.write_task import TaskWriter
 
 ROWS_AT_ONCE_BYTES = 16 * 1024 * 1024
@@ -45,7 +46,9 @@ class SiftingWriter:
     quarantine's, as a `Sieve` says. In the place of a `TaskWriter`.
     """
 
-    def __init__(self, writer: TaskWriter, quarantine: TaskWriter | None, sieve: Sieve, row_ids: str) -> None:
+    def __init__(
+        self, writer: TaskWriter | ChangeWriter, quarantine: TaskWriter | None, sieve: Sieve, row_ids: str
+    ) -> None:
         self._writer = writer
         self._quarantine = quarantine
         self._sieve = sieve

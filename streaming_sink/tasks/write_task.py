@@ -34,6 +34,7 @@ from streaming_sink.tasks.task_state import TaskState
 from timeline.names import data_file_name, ulid
 
 if TYPE_CHECKING:
+    from streaming_sink.tasks.keys.change_writer import ChangeWriter
     from streaming_sink.tasks.sieve import SiftingWriter
 
 
@@ -134,14 +135,20 @@ def _written_files(results: list[TaskResult]) -> Iterator[WrittenFile]:
             yield result.merged
 
 
-def _writer(job: WorkerJob, task: int, attempt: int) -> TaskWriter | SiftingWriter:
+def _writer(job: WorkerJob, task: int, attempt: int) -> TaskWriter | ChangeWriter | SiftingWriter:
+    new_rows = TaskWriter(job, task, attempt)
+    rows: TaskWriter | ChangeWriter = new_rows
+    if job.keys is not None:
+        from streaming_sink.tasks.keys.change_writer import ChangeWriter  # only changes by key pay for it
+
+        rows = ChangeWriter(new_rows, job.keys)
     if job.sieve is None:
-        return TaskWriter(job, task, attempt)
+        return rows
     from streaming_sink.tasks.sieve import SiftingWriter  # only a query with checks pays for it
 
     quarantine = None if job.sieve.quarantine is None else TaskWriter(job.sieve.quarantine, task, attempt)
     row_ids = ulid(job.ids.time_ms, int.from_bytes(os.urandom(10), "big"))
-    return SiftingWriter(TaskWriter(job, task, attempt), quarantine, job.sieve, row_ids)
+    return SiftingWriter(rows, quarantine, job.sieve, row_ids)
 
 
 class WriteTask:

@@ -58,6 +58,11 @@ class Change:
         """Whether files depend on the change, so that no file is in the same commit."""
         return False
 
+    @property
+    def knows_keys(self) -> bool:
+        """Whether the commit may append to a table with a key: it says what it knows of its rows' keys."""
+        return False
+
     def check(self) -> None:
         """Raise ValueError or TypeError for a change that fits no table. Called before any request."""
 

@@ -30,10 +30,11 @@ from pyiceberg.manifest import DataFile
 from timeline import names, properties
 from timeline.commit.changes import Beside, Change, Dropped, Intent
 from timeline.commit.row_deltas import by_data_file
-from timeline.errors import CommitConflictError, SchemaMismatchError
+from timeline.errors import CommitConflictError, KeyConflictError, SchemaMismatchError
 from timeline.features import check_features_are_known
 from timeline.versions.evolution import find_misfit
 from timeline.versions.head import Head
+from timeline.versions.keys import key_of
 from timeline.versions.transactions import check_transaction
 
 
@@ -61,6 +62,7 @@ def check_conflicts(intent: Intent, head: Head) -> Verdict | None:
         if epoch is None:
             return None
     check_appended_files_fit_the_schema(head, intent)
+    check_keys_of_appended_rows_are_known(head, intent)
     check_files_have_a_known_spec(head, (*intent.appended_files, *intent.rewritten_files))
     check_files_are_above_the_fence(head, intent.fenced_files)
     check_files_are_not_live(head, intent.appended_files)
@@ -100,6 +102,20 @@ def check_appended_files_fit_the_schema(head: Head, intent: Intent) -> None:
             "the table's schema changed while the batch was written, and its rows no longer fit:"
             f" {problem}. Nothing of the batch is live; change the stream, or the table back, and restart the"
             " query on its checkpoint",
+            location=head.metadata.location,
+            version=head.number,
+        )
+
+
+def check_keys_of_appended_rows_are_known(head: Head, intent: Intent) -> None:
+    """Rows join a keyed table only by a commit that says what it knows of their keys."""
+    if not intent.appended_files or any(change.knows_keys for change in intent.changes):
+        return
+    if (key := key_of(head.properties)) is not None:
+        raise KeyConflictError(
+            f"the table has the key {key.describe(head.schema)}, and this commit appends rows without a look"
+            ' at their keys; nothing of it is live. Write with operation="upsert" and that key, or with'
+            " allow_duplicates=True if the keys are known to be new",
             location=head.metadata.location,
             version=head.number,
         )

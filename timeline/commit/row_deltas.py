@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pyiceberg.manifest import DataFile, DataFileContent
 
 from timeline.commit.changes import Beside, Change
-from timeline.errors import CommitConflictError
-from timeline.versions.entries import DeleteFile, LiveFile, partition_of
+from timeline.errors import RowsChangedError
+from timeline.versions.entries import DeleteFile, LiveFile, added_file, partition_of
 from timeline.versions.head import Head
 
 
 @dataclass(frozen=True)
 class RowDelta(Change):
-    """Add files of new rows and position-delete files, each of one live data file, or nothing at all.
+    """Add files of new rows and position-delete files, each of one live data file or of a file that it adds
+    itself, or nothing at all.
 
     Rebases over everything that leaves the data files that it deletes from as its writer has read them. Where
     another commit has replaced one or deleted from one, the whole commit is refused, with the locations of
@@ -50,7 +51,10 @@ class RowDelta(Change):
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> None:  # noqa: ARG002 - as the base
         by_file = by_data_file(self.deletes)
-        live = {location: head.find_live(location) for location in sorted(by_file)}
+        own = {file.file_path: file for file in self.added}
+        for location in own.keys() & by_file.keys():
+            _check_deletes_fit(added_file(own[location]), by_file[location])
+        live = {location: head.find_live(location) for location in sorted(by_file.keys() - own.keys())}
         check_data_files_are_live(head, live)
         files = [file for file in live.values() if file is not None]
         for file in files:
@@ -69,7 +73,7 @@ def by_data_file(deletes: Iterable[DeleteFile]) -> dict[str, list[DeleteFile]]:
 def check_data_files_are_live(head: Head, files: Mapping[str, LiveFile | None]) -> None:
     """Every data file that rows are deleted from is live: no replace has moved them to another position."""
     if gone := [location for location, file in files.items() if file is None]:
-        raise CommitConflictError(
+        raise RowsChangedError(
             "another commit has replaced a file that this one deletes from, and its rows have moved; nothing"
             f" of the commit is live, find the rows again: {gone[0]}",
             location=head.metadata.location,
@@ -85,7 +89,7 @@ def check_deletes_are_known(head: Head, files: Sequence[LiveFile], applied: froz
     deletes = {file.location: {each.location for each in head.deletes_of(file)} for file in files}
     changed = [location for location, found in deletes.items() if not found <= applied]
     if changed:
-        raise CommitConflictError(
+        raise RowsChangedError(
             "another commit has deleted from a file that this one deletes from, maybe the same rows; nothing"
             f" of the commit is live, find the rows again: {changed[0]}",
             location=head.metadata.location,
@@ -93,7 +97,7 @@ def check_deletes_are_known(head: Head, files: Sequence[LiveFile], applied: froz
             files=changed,
         )
     if gone := sorted(applied.difference(*deletes.values())):
-        raise CommitConflictError(
+        raise RowsChangedError(
             "rows that this commit's writer found deleted are live again; nothing of the commit is live, find"
             f" the rows again: {gone[0]}",
             location=head.metadata.location,

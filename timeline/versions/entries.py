@@ -105,6 +105,11 @@ def live_file(entry: ManifestEntry) -> LiveFile:
     )
 
 
+def added_file(file: DataFile) -> LiveFile:
+    """Return what is known of a data file that no commit has added yet."""
+    return live_file(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=file))
+
+
 def _deleted_from(file: DataFile) -> tuple[Raw, Raw] | None:
     """Return the range of the data files that a position-delete file names: the one that its entry refers to,
     else the bounds of its paths.

@@ -1,0 +1,184 @@
+"""Changes by key, on the driver: which sinks may write to a keyed table, how a batch of changes is planned,
+and how it is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import TypeVar
+from uuid import UUID
+
+from pyiceberg.manifest import DataFile
+from pyspark.sql import DataFrame
+from pyspark.sql import types as spark
+
+from planners import FillPolicy, Routing, TablePartition, bytes_per_row, plan_inserts
+from streaming_sink.batch.key_resolution import BatchKeys, Resolution, found_by_tasks, look, resolve_again
+from streaming_sink.batch.planning import Experience, Planned, commit_sizes
+from streaming_sink.batch.row_deletes import RowDeletes
+from streaming_sink.batch.target import Target
+from streaming_sink.batch.writer import WriteResult
+from streaming_sink.options import SinkOptions
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.keys import KeyOptions
+from streaming_sink.table.parquet_properties import parquet_settings
+from streaming_sink.tasks.job import FileIds, KeyJob
+from timeline.commit.changes import Append, Change
+from timeline.commit.key_changes import AllowDuplicates, DeclareKey, KeysResolved, check_key_is
+from timeline.commit.row_deltas import RowDelta
+from timeline.errors import KeyConflictError, RowsChangedError, SchemaMismatchError
+from timeline.table import Table
+from timeline.versions.entries import added_file
+from timeline.versions.head import Head
+from timeline.versions.keys import TableKey, key_of
+
+_LOG = logging.getLogger("streaming_sink")
+_LOOKS = 20
+"""How often the driver looks at what others have committed before the batch is written again."""
+_Outcome = TypeVar("_Outcome")
+
+
+@dataclass(frozen=True)
+class KeyedWrite:
+    """A batch of changes on its way: its key, what its tasks are told, and the rows of the table they see."""
+
+    key: TableKey
+    job: KeyJob
+    resolution: Resolution
+    declares: bool
+    """Whether its commit declares the key."""
+
+    @property
+    def touched(self) -> set[TablePartition]:
+        """The partitions that rows leave."""
+        live = self.resolution.live
+        files = [live[path] for path in self.resolution.positions if path in live]
+        return {TablePartition(file.spec_id, file.partition) for file in files}
+
+
+class ChangesByKey:
+    """What a sink with a key does otherwise than one that inserts; without a key, only the refusal to insert
+    into a keyed table.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._keys: KeyOptions | None = options.keys
+
+    def written_schema(self, came: spark.StructType) -> spark.StructType:
+        """Return the columns of a batch that the table gets."""
+        return came if self._keys is None else self._keys.written_schema(came)
+
+    def changes(self, batch: DataFrame) -> DataFrame:
+        """Return the batch with what its rows are to do, where not all of them are rows of the table."""
+        return batch if self._keys is None else self._keys.changes(batch)
+
+    def check(self, target: Target) -> None:
+        """Raise KeyConflictError or SchemaMismatchError where this sink may not write to the table."""
+        head = target.head
+        declared = None if head is None else key_of(head.properties)
+        if self._keys is None:
+            if declared is not None and head is not None and not self._options.allow_duplicates:
+                raise KeyConflictError(
+                    f"the table has the key {declared.describe(head.schema)}, and this sink inserts rows"
+                    ' without a look at their keys: say operation="upsert" with that key, or'
+                    f" allow_duplicates=True if its keys are known to be new: {self._options.location}",
+                    location=self._options.location,
+                    version=head.number,
+                )
+            return
+        key = self._keys.of_table(target.schema)
+        if head is None:
+            if self._keys.deletes_only:
+                raise SchemaMismatchError(
+                    'there is no table to delete from, and operation="delete" creates none:'
+                    f" {self._options.location}"
+                )
+        elif declared is not None:
+            check_key_is(declared, key, head)
+        elif next(head.live_files(), None) is not None:
+            raise KeyConflictError(
+                "the table has rows and no key, and may hold a key twice; `streaming-sink key LOCATION"
+                f" --columns ...` checks that, and declares the key: {self._options.location}",
+                location=self._options.location,
+                version=head.number,
+            )
+
+    def begin(self, target: Target) -> KeyedWrite | None:
+        """Return how a batch finds the rows that it replaces: in every live file of the known head. None
+        where the sink only inserts.
+        """
+        if self._keys is None:
+            return None
+        head, resolution = target.head, look(target.head)
+        job = KeyJob(
+            columns=self._keys.columns,
+            sequence_by=self._keys.sequence_by,
+            table_uuid=UUID(int=0) if head is None else head.metadata.table_uuid,
+            files=tuple(resolution.searched.values()),
+            inserts_null_keys=self._keys.null_keys == "insert",
+        )
+        declares = head is None or key_of(head.properties) is None
+        return KeyedWrite(self._keys.of_table(target.schema), job, resolution, declares)
+
+    def commit(
+        self,
+        table: Table,
+        target: Target,
+        write: KeyedWrite | None,
+        result: WriteResult,
+        added: tuple[DataFile, ...],
+        ids: FileIds,
+        publish: Callable[[list[Change]], _Outcome],
+    ) -> tuple[_Outcome, Collection[TablePartition]]:
+        """Publish what a batch has written; also return the partitions that rows left.
+
+        Where others have moved rows in the meantime, these are looked for again, and only these: what was
+        written stays as it is. RowsChangedError where that cannot help; write the batch again.
+        """
+        if write is None:
+            allows = [AllowDuplicates()] if self._options.allow_duplicates else []
+            return publish([Append(added), *allows]), ()
+        write = replace(write, resolution=replace(write.resolution, positions=found_by_tasks(result)))
+        parquet = parquet_settings(target.properties, target.schema)
+        deletes = RowDeletes(table.store, ids, parquet)
+        keys: BatchKeys | None = None
+        for _ in range(_LOOKS):
+            try:
+                return publish(_to_commit(write, added, deletes)), write.touched
+            except RowsChangedError as changed:
+                _LOG.info("batch %d of %s looks for its keys again: %s", ids.batch, ids.app_id, changed)
+                schema = arrow_schema(target.schema)
+                keys = keys or BatchKeys.of(table.store, write.job, schema, result)
+                resolution = resolve_again(table.store, write.resolution, table.refresh(), keys)
+                write = replace(write, resolution=resolution)
+        return publish(_to_commit(write, added, deletes)), write.touched
+
+
+def _to_commit(write: KeyedWrite, added: tuple[DataFile, ...], deletes: RowDeletes) -> list[Change]:
+    """Return the changes of one try. Writes the delete files, one for each data file that rows leave."""
+    resolution = write.resolution
+    resolved = resolution.sequence_number
+    changes: list[Change] = [KeysResolved(write.key, resolved)]
+    if write.declares:
+        changes.append(DeclareKey(write.key, resolved))
+    if not resolution.positions:
+        return [Append(added), *changes] if added else changes
+    of = {**resolution.live, **{file.file_path: added_file(file) for file in added}}
+    files = deletes.write(of, resolution.positions)
+    return [RowDelta(added, tuple(files), resolution.applied), *changes]
+
+
+def changes_plan(
+    head: Head | None, options: SinkOptions, parallelism: int, experience: Experience
+) -> Planned:
+    """Return the plan of a batch of changes: those of a key come to one task, which cuts files by size."""
+    width = bytes_per_row(
+        () if head is None else commit_sizes(head), max_file_bytes=options.sizing.max_file_bytes
+    )
+    plan = plan_inserts((), (), options.sizing, bytes_per_row=width, policy=FillPolicy.NEVER, exact=False)
+    tasks = min(parallelism, experience.tasks()) if experience.task_seconds else parallelism
+    routing = Routing(tasks=tasks, cold_tasks=tasks, hot=(), cold_buckets=(), shuffled=tasks > 1)
+    return Planned(plan, routing, "size")

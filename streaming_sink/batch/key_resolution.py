@@ -1,0 +1,182 @@
+"""Which live rows the changes of a batch replace: looked for by tasks in the files of one head, and again by
+the driver in what other writers have committed since.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.manifest import DataFileContent
+
+from streaming_sink.batch.writer import WriteResult
+from streaming_sink.tasks.delete_files import read_position_deletes
+from streaming_sink.tasks.job import KeyJob, SearchedFile
+from streaming_sink.tasks.keys.finding import find_rows
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
+from timeline.errors import KeyConflictError, RowsChangedError
+from timeline.stores.base import Store
+from timeline.versions.entries import LiveFile
+from timeline.versions.head import Head
+
+_NOWHERE = -1
+_NO_ROWS = np.empty(0, np.int64)
+MOST_ROWS = 5_000_000
+"""Rows of files that others have added, which the driver looks at: a second or two. Tasks look at more."""
+
+
+def searched_file(head: Head, file: LiveFile) -> SearchedFile:
+    """Return a live file as tasks look for keys in it. KeyConflictError where another engine has deleted rows
+    by their values.
+    """
+    deletes = head.deletes_of(file)
+    for delete in deletes:
+        if delete.content == DataFileContent.EQUALITY_DELETES:
+            raise KeyConflictError(
+                "another engine has deleted rows of the table by their values, and this sink finds rows by"
+                " their positions: let that engine rewrite the data file (rewrite_data_files), then restart"
+                f" the stream: {delete.location}",
+                location=head.metadata.location,
+                version=head.number,
+                files=[delete.location],
+            )
+    return SearchedFile(file.location, file.rows, tuple(sorted(delete.location for delete in deletes)))
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The rows that leave the table by a batch, as its live rows are at one head."""
+
+    sequence_number: int
+    """That of the head."""
+    live: Mapping[str, LiveFile]
+    """Its live files, by their locations."""
+    searched: Mapping[str, SearchedFile]
+    """The same, with their deletes."""
+    positions: Mapping[str, np.ndarray]
+    """Location of a data file, maybe of one that the batch adds → the positions of the rows that leave it."""
+
+    @property
+    def applied(self) -> frozenset[str]:
+        """The delete files that those data files have."""
+        files = (self.searched[path] for path in self.positions if path in self.searched)
+        return frozenset(each for file in files for each in file.deletes)
+
+
+def look(head: Head | None) -> Resolution:
+    """Return the files of a head in which keys are to be looked for; of None, a table to come, none."""
+    if head is None:
+        return Resolution(0, {}, {}, {})
+    live = {file.location: file for file in head.live_files()}
+    searched = {location: searched_file(head, file) for location, file in live.items()}
+    return Resolution(head.metadata.last_sequence_number, live, searched, {})
+
+
+def found_by_tasks(result: WriteResult) -> dict[str, np.ndarray]:
+    """Return the positions that leave each data file. RowsChangedError where two tasks had the same row: the
+    changes of its key came to both, and both have written a row.
+    """
+    parts: dict[str, list[np.ndarray]] = defaultdict(list)
+    for deleted in result.deleted:
+        parts[deleted.data_file].append(np.frombuffer(deleted.positions, np.int64))
+    found = {path: np.sort(np.concatenate(arrays)) for path, arrays in parts.items()}
+    for path, positions in found.items():
+        if len(np.unique(positions)) < len(positions):
+            raise RowsChangedError(
+                "two tasks had changes of one key, which came in two spellings; nothing of the batch is live:"
+                f" {path}",
+                files=[path],
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class BatchKeys:
+    """The keys of a batch that was written, each once, and where its rows are."""
+
+    columns: KeyColumns
+    hashes: np.ndarray
+    sequences: np.ndarray
+    files: Sequence[str]
+    """The locations of the files that were written."""
+    file: np.ndarray
+    """The number of the file that has the key's row; -1 where the batch deletes the key."""
+    position: np.ndarray
+
+    @classmethod
+    def of(cls, store: Store, job: KeyJob, schema: pa.Schema, result: WriteResult) -> BatchKeys:
+        """Read the keys of new rows from their files; those of deletes were reported."""
+        sequence = None if job.sequence_by is None else schema.field(job.sequence_by)
+        columns = KeyColumns(job.table_uuid, pa.schema([schema.field(it) for it in job.columns]), sequence)
+        none = np.empty(0, np.int64)
+        parts = [(np.empty((0, 2), np.uint64), none, none, none)]
+        for number, file in enumerate(result.new):
+            for hashes, positions, known in scan_keys(store, KeyedFile(file.path, file.rows), columns):
+                sequences = np.zeros(len(hashes), np.int64) if known is None else known
+                parts.append((hashes, sequences, np.full(len(hashes), number), positions))
+        for gone in result.deleted_keys:
+            hashes = np.frombuffer(gone.hashes, np.uint64).reshape(-1, 2)
+            nowhere = np.full(len(hashes), _NOWHERE)
+            parts.append((hashes, np.frombuffer(gone.sequences, np.int64), nowhere, nowhere))
+        hashes, sequences, files, positions = map(np.concatenate, zip(*parts, strict=True))
+        return cls(columns, hashes, sequences, [file.path for file in result.new], files, positions)
+
+
+def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys) -> Resolution:
+    """Return the rows that leave the table at a newer head. What others have not touched is as before; rows
+    that they have moved are in files that they have added, where the keys are looked for.
+
+    Where another writer's row of a key is newer than the batch's, that one stays: the batch deletes its own,
+    at its position in the file that it adds. RowsChangedError where more was added than the driver looks at:
+    write the batch again.
+    """
+    now = look(head)
+    added = [file for location, file in now.searched.items() if location not in before.searched]
+    if sum(file.rows for file in added) > MOST_ROWS:
+        raise RowsChangedError(
+            f"more than {MOST_ROWS:,} rows were added since the batch's keys were looked for; nothing of the"
+            " batch is live, write it again",
+            files=[file.location for file in added],
+        )
+    positions = {
+        location: left
+        for location, old in before.positions.items()
+        if location in now.live
+        and len(left := _still_live(store, before.searched[location], now.searched[location], old))
+    }
+    found = find_rows(store, added, keys.columns, keys.hashes)
+    late = found.sequence > keys.sequences[found.change]
+    if keys.columns.sequence is None:
+        late[:] = False
+    for number in np.unique(found.file[~late]):
+        positions[added[number].location] = np.sort(found.position[(found.file == number) & ~late])
+    own = {path: before.positions.get(path, _NO_ROWS) for path in keys.files}
+    changes = np.unique(found.change[late])
+    for number in np.unique(keys.file[changes]):
+        if number != _NOWHERE:
+            path = keys.files[number]
+            own[path] = np.union1d(own[path], keys.position[changes[keys.file[changes] == number]])
+    positions |= {path: array for path, array in own.items() if len(array)}
+    return Resolution(now.sequence_number, now.live, now.searched, positions)
+
+
+def _still_live(store: Store, before: SearchedFile, now: SearchedFile, positions: np.ndarray) -> np.ndarray:
+    """Return those of the positions that nobody has deleted since."""
+    if lost := set(before.deletes).difference(now.deletes):
+        raise RowsChangedError(
+            "rows that were deleted are live again; nothing of the batch is live, write it again:"
+            f" {min(lost)}",
+            files=[now.location],
+        )
+    fresh = _without(now.deletes, before.deletes)
+    return (
+        positions if not fresh else np.setdiff1d(positions, read_position_deletes(store, fresh, now.location))
+    )
+
+
+def _without(these: Iterable[str], others: Iterable[str]) -> list[str]:
+    known = set(others)
+    return [each for each in these if each not in known]

@@ -1,0 +1,143 @@
+"""The changes of one task: of each key the newest one counts, if the table has none that is newer. Rows go to
+new files, and the rows that they replace are reported by file and position.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_sink.tasks.batches import conform, conform_valid
+from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.job import DELETES, KeyJob
+from streaming_sink.tasks.keys.finding import find_rows
+from streaming_sink.tasks.keys.hashing import hash_keys
+from streaming_sink.tasks.keys.held_changes import HeldChanges
+from streaming_sink.tasks.keys.scanning import KeyColumns, sequence_values
+from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, TaskResult
+
+if TYPE_CHECKING:
+    from streaming_sink.tasks.write_task import TaskWriter
+
+
+class ChangeWriter:
+    """Takes the changes of one task, all that the batch has of their keys. In the place of a `TaskWriter`."""
+
+    def __init__(self, writer: TaskWriter, keys: KeyJob) -> None:
+        self._writer = writer
+        self._keys = keys
+        schema = writer.job.schema
+        sequence = [] if keys.sequence_by is None else [schema.field(keys.sequence_by)]
+        key = pa.schema([schema.field(name) for name in keys.columns])
+        self._columns = KeyColumns(keys.table_uuid, key, *sequence)
+        self._seed = self._columns.seed
+        self._key_schema = pa.schema([*key, *sequence])
+        self._held = HeldChanges(schema)
+        self.rows = 0
+
+    @property
+    def fingerprint(self) -> int:
+        return 0  # a batch of changes is not counted before it is written
+
+    @property
+    def spilled_bytes(self) -> int:
+        return self._writer.spilled_bytes + self._held.spilled_bytes
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take one batch of changes, as Spark sends it. Where it raises RowsDoNotFitError it takes none."""
+        upserts, deletes = _split(batch)
+        rows = conform_valid(upserts, self._writer.job.schema)
+        gone = conform_valid(deletes, self._key_schema) if deletes.num_rows else None
+        without_key = self._without_key(rows)
+        if without_key is not None:
+            with_key = rows.filter(pc.invert(without_key))
+            hashed = self._hash(with_key)
+            self._writer.write(rows.filter(without_key))
+            rows = with_key
+        else:
+            hashed = self._hash(rows)
+        hashed_gone = None if gone is None else self._hash(gone)
+        self.rows += batch.num_rows
+        self._held.add(rows, *hashed)
+        if hashed_gone is not None:
+            self._held.add_deletes(*hashed_gone)
+
+    def _without_key(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """Return which rows have no key and are inserted all the same; None where there are none such."""
+        if not self._keys.inserts_null_keys:
+            return None
+        missing = [rows.column(name).is_null() for name in self._keys.columns]
+        found = missing[0]
+        for each in missing[1:]:
+            found = pc.or_(found, each)
+        return found if pc.any(found).as_py() else None
+
+    def _hash(self, rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Return the hashes of the keys, and the sequences."""
+        for name in self._keys.columns:
+            if nulls := rows.column(name).null_count:
+                raise RowsDoNotFitError(
+                    f"{nulls} rows have a null in the key's column {name!r}, so nothing says which row they"
+                    " change: filter them, quarantine them by an expectation, or insert them with"
+                    ' null_keys="insert"'
+                )
+        hashes = hash_keys([rows.column(name) for name in self._keys.columns], self._seed)
+        by = self._keys.sequence_by
+        if by is None:
+            return hashes, np.zeros(rows.num_rows, np.int64)
+        if nulls := rows.column(by).null_count:
+            raise RowsDoNotFitError(
+                f"{nulls} rows have a null in {by!r}, by which sequence_by tells the newer of two changes:"
+                " fill it, filter them, or quarantine them by an expectation"
+            )
+        return hashes, sequence_values(rows.column(by))
+
+    def finish(self) -> list[TaskResult]:
+        """Write the rows that count, and return the results."""
+        newest = self._held.newest(has_sequence=self._keys.sequence_by is not None)
+        found = find_rows(self._writer.job.store, self._keys.files, self._columns, newest.hashes)
+        late = np.zeros(len(newest.hashes), bool)
+        if self._keys.sequence_by is not None:
+            late[found.change[found.sequence > newest.sequences[found.change]]] = True
+        held = np.zeros(len(newest.hashes), bool)
+        held[found.change] = True
+        for rows in self._held.rows_of(newest.places[~newest.deletes & ~late]):
+            self._writer.write(rows)
+        counts = ChangeCounts(
+            inserted=int((~newest.deletes & ~late & ~held).sum()),
+            updated=int((~newest.deletes & ~late & held).sum()),
+            deleted=int((newest.deletes & ~late & held).sum()),
+            absent=int((newest.deletes & ~held).sum()),
+            late=int(late.sum()),
+            superseded=newest.superseded,
+            tied=newest.tied,
+        )
+        replaced = ~late[found.change]
+        files, positions = found.file[replaced], found.position[replaced]
+        deleted = [
+            DeletedRows(self._keys.files[number].location, positions[files == number].tobytes())
+            for number in np.unique(files)
+        ]
+        self._held.close()
+        gone = newest.deletes & ~late
+        keys = DeletedKeys(newest.hashes[gone].tobytes(), newest.sequences[gone].tobytes())
+        return [*self._writer.finish(), *deleted, keys, counts]
+
+    def abort(self) -> None:
+        """Delete all files of the task, best effort."""
+        self._held.close()
+        self._writer.abort()
+
+
+def _split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the rows that are to be in the table, and those that delete their key."""
+    place = batch.schema.get_field_index(DELETES)
+    if place < 0 or not pc.any(batch.column(place)).as_py():
+        return batch, batch.slice(0, 0)
+    # Conformed to itself, since filtering reads the empty arrays that Spark sends without an offset.
+    whole = conform(batch, batch.schema)
+    deletes = whole.column(place)
+    return whole.filter(pc.invert(deletes)), whole.filter(deletes)
