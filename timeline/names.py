@@ -9,6 +9,7 @@ Layout::
     page)
     data/<partition>/<id>-...        data files; those that clustering sorted record the order
     data/<partition>/<id>-…-deletes.parquet    position-delete files
+    data/<id>-…-tombstones.parquet   keys that were deleted
     _timeline/...                    probes, notes of expiry, and a folder of instants for each kind of plans
 
 Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's
@@ -36,7 +37,7 @@ _ORDER = "[0-9a-f]{12}"
 _CLUSTERED = re.compile(rf"^{_ULID}-clustered-({_ORDER})-([0-9]+)-[0-9]+-[0-9]+-[0-9]+\.parquet$")
 _WRITTEN = re.compile(
     rf"^(?:{DATA_FOLDER}/(?:.+/)?({_ULID})-(?:[A-Za-z0-9]{{1,8}}|clustered-{_ORDER}-[0-9]+)"
-    r"-[0-9]+-[0-9]+-[0-9]+(?:-deletes)?\.parquet"
+    r"-[0-9]+-[0-9]+-[0-9]+(?:-deletes|-tombstones)?\.parquet"
     rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro)$"
 )
 _KIND = "[a-z][a-z0-9-]*"
@@ -107,6 +108,13 @@ def data_file_name(file_id: str, app_id: str, batch: int, bucket: int, attempt: 
 def delete_file_name(file_id: str, app_id: str, batch: int, bucket: int, attempt: int) -> str:
     """Return the last part of a position-delete file's path. The suffix is for people."""
     return data_file_name(file_id, app_id, batch, bucket, attempt).replace(".parquet", "-deletes.parquet")
+
+
+def tombstone_path(file_id: str, app_id: str, batch: int) -> str:
+    """Return the path of a file of deleted keys. The suffix is for people."""
+    return f"{DATA_FOLDER}/{data_file_name(file_id, app_id, batch, 0, 0)}".replace(
+        ".parquet", "-tombstones.parquet"
+    )
 
 
 def clustered_file_name(file_id: str, order: str, level: int, group: int, number: int, attempt: int) -> str:

@@ -26,6 +26,8 @@ APPENDED_MANIFESTS = _OURS + "appended-manifests"
 PENDING_PLANS = _OURS + "pending-plans"
 RESERVATION_TIMEOUT_MS = _OURS + "clustering.reservation-timeout-ms"
 KEY = _OURS + "key"
+TOMBSTONES = _OURS + "tombstones"
+TOMBSTONE_TTL_MS = _OURS + "tombstone-ttl-ms"
 REPARTITIONED = _OURS + "repartitioned"
 CLUSTERING_COUNT = _OURS + "clustering.commits"
 MAX_SNAPSHOTS = _OURS + "history.max-snapshots"
@@ -55,6 +57,9 @@ DEFAULTS: Mapping[str, str] = {
 }
 """What a new table is created with, unless its creator says otherwise."""
 
+KEYED_DEFAULTS: Mapping[str, str] = {TOMBSTONE_TTL_MS: str(7 * 24 * 3600 * 1000)}
+"""What a table gets with its key, unless it has it."""
+
 
 def guards(location: str, schema: Schema) -> dict[str, str]:
     """Return the properties that every table of this protocol must carry.
@@ -78,7 +83,8 @@ def name_mapping(schema: Schema) -> str:
 def is_protocol(key: str) -> bool:
     """Return whether a property belongs to the protocol, so that no user may set it."""
     return key in (METADATA_PATH, GC_ENABLED, PREVIOUS_VERSIONS_MAX) or (
-        key.startswith(_OURS) and key not in (MAX_SNAPSHOTS, DELETION_GRACE_MS, RESERVATION_TIMEOUT_MS)
+        key.startswith(_OURS)
+        and key not in (MAX_SNAPSHOTS, DELETION_GRACE_MS, RESERVATION_TIMEOUT_MS, TOMBSTONE_TTL_MS)
     )
 
 
@@ -90,7 +96,7 @@ def check_properties(given: Mapping[str, str]) -> None:
     for key, value in given.items():
         if not isinstance(value, str):
             raise TypeError(f"table property {key} must be text, not {value!r}: no reader could open it")
-    for key in given.keys() & DEFAULTS.keys() - {_COMPRESSION}:
+    for key in given.keys() & (DEFAULTS.keys() | KEYED_DEFAULTS.keys()) - {_COMPRESSION}:
         number(given, key)
 
 
@@ -109,7 +115,7 @@ def number(properties: Mapping[str, str], key: str) -> int:
     """Return a numeric property, or its default where the table does not set it. ValueError names key and
     value.
     """
-    value = properties.get(key, DEFAULTS[key])
+    value = properties.get(key, {**DEFAULTS, **KEYED_DEFAULTS}[key])
     try:
         return int(value)
     except ValueError:

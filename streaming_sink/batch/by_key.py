@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TypeVar
-from uuid import UUID
 
 from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame
@@ -19,6 +18,7 @@ from streaming_sink.batch.key_resolution import BatchKeys, Resolution, found_by_
 from streaming_sink.batch.planning import Experience, Planned, commit_sizes
 from streaming_sink.batch.row_deletes import RowDeletes
 from streaming_sink.batch.target import Target
+from streaming_sink.batch.tombstones import remember_deletes
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
@@ -42,7 +42,7 @@ _Outcome = TypeVar("_Outcome")
 
 @dataclass(frozen=True)
 class KeyedWrite:
-    """A batch of changes on its way: its key, what its tasks are told, and the rows of the table they see."""
+    """A batch of changes that is written: its key, what its tasks get, and the rows of the table that they see."""
 
     key: TableKey
     job: KeyJob
@@ -112,15 +112,18 @@ class ChangesByKey:
         """
         if self._keys is None:
             return None
-        head, resolution = target.head, look(target.head)
+        head = target.head
+        assert head is not None  # the table was created before
+        resolution = look(head)
         job = KeyJob(
             columns=self._keys.columns,
             sequence_by=self._keys.sequence_by,
-            table_uuid=UUID(int=0) if head is None else head.metadata.table_uuid,
+            table_uuid=head.metadata.table_uuid,
             files=tuple(resolution.searched.values()),
+            tombstones=tuple(sorted(resolution.tombstones)),
             inserts_null_keys=self._keys.null_keys == "insert",
         )
-        declares = head is None or key_of(head.properties) is None
+        declares = key_of(head.properties) is None
         return KeyedWrite(self._keys.of_table(target.schema), job, resolution, declares)
 
     def commit(
@@ -145,23 +148,24 @@ class ChangesByKey:
         parquet = parquet_settings(target.properties, target.schema)
         deletes = RowDeletes(table.store, ids, parquet)
         keys: BatchKeys | None = None
+        remembered = remember_deletes(table.store, target.head, write.job, result, ids)
         for _ in range(_LOOKS):
             try:
-                return publish(_to_commit(write, added, deletes)), write.touched
+                return publish([*_to_commit(write, added, deletes), *remembered]), write.touched
             except RowsChangedError as changed:
                 _LOG.info("batch %d of %s looks for its keys again: %s", ids.batch, ids.app_id, changed)
                 schema = arrow_schema(target.schema)
                 keys = keys or BatchKeys.of(table.store, write.job, schema, result)
                 resolution = resolve_again(table.store, write.resolution, table.refresh(), keys)
                 write = replace(write, resolution=resolution)
-        return publish(_to_commit(write, added, deletes)), write.touched
+        return publish([*_to_commit(write, added, deletes), *remembered]), write.touched
 
 
 def _to_commit(write: KeyedWrite, added: tuple[DataFile, ...], deletes: RowDeletes) -> list[Change]:
     """Return the changes of one try. Writes the delete files, one for each data file that rows leave."""
     resolution = write.resolution
     resolved = resolution.sequence_number
-    changes: list[Change] = [KeysResolved(write.key, resolved)]
+    changes: list[Change] = [KeysResolved(write.key, resolved, resolution.tombstones)]
     if write.declares:
         changes.append(DeclareKey(write.key, resolved))
     if not resolution.positions:

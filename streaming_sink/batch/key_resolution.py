@@ -15,12 +15,15 @@ from pyiceberg.manifest import DataFileContent
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.job import KeyJob, SearchedFile
-from streaming_sink.tasks.keys.finding import find_rows
+from streaming_sink.tasks.keys.finding import FoundRows, find_rows
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
+from streaming_sink.tasks.keys.ties import stored_texts
+from streaming_sink.tasks.keys.tombstones import deleted_until
 from timeline.errors import KeyConflictError, RowsChangedError
 from timeline.stores.base import Store
 from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
+from timeline.versions.tombstones import tombstones_of
 
 _NOWHERE = -1
 _NO_ROWS = np.empty(0, np.int64)
@@ -56,6 +59,8 @@ class Resolution:
     """Its live files, by their locations."""
     searched: Mapping[str, SearchedFile]
     """The same, with their deletes."""
+    tombstones: frozenset[str]
+    """The locations of the files of deleted keys."""
     positions: Mapping[str, np.ndarray]
     """Location of a data file, maybe of one that the batch adds → the positions of the rows that leave it."""
 
@@ -66,13 +71,12 @@ class Resolution:
         return frozenset(each for file in files for each in file.deletes)
 
 
-def look(head: Head | None) -> Resolution:
-    """Return the files of a head in which keys are to be looked for; of None, a table to come, none."""
-    if head is None:
-        return Resolution(0, {}, {}, {})
+def look(head: Head) -> Resolution:
+    """Return the files of a head in which keys are to be looked for."""
     live = {file.location: file for file in head.live_files()}
     searched = {location: searched_file(head, file) for location, file in live.items()}
-    return Resolution(head.metadata.last_sequence_number, live, searched, {})
+    tombstones = frozenset(file.location for file in tombstones_of(head.properties))
+    return Resolution(head.metadata.last_sequence_number, live, searched, tombstones, {})
 
 
 def found_by_tasks(result: WriteResult) -> dict[str, np.ndarray]:
@@ -97,6 +101,7 @@ def found_by_tasks(result: WriteResult) -> dict[str, np.ndarray]:
 class BatchKeys:
     """The keys of a batch that was written, each once, and where its rows are."""
 
+    schema: pa.Schema
     columns: KeyColumns
     hashes: np.ndarray
     sequences: np.ndarray
@@ -122,16 +127,16 @@ class BatchKeys:
             nowhere = np.full(len(hashes), _NOWHERE)
             parts.append((hashes, np.frombuffer(gone.sequences, np.int64), nowhere, nowhere))
         hashes, sequences, files, positions = map(np.concatenate, zip(*parts, strict=True))
-        return cls(columns, hashes, sequences, [file.path for file in result.new], files, positions)
+        return cls(schema, columns, hashes, sequences, [file.path for file in result.new], files, positions)
 
 
 def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys) -> Resolution:
     """Return the rows that leave the table at a newer head. What others have not touched is as before; rows
     that they have moved are in files that they have added, where the keys are looked for.
 
-    Where another writer's row of a key is newer than the batch's, that one stays: the batch deletes its own,
-    at its position in the file that it adds. RowsChangedError where more was added than the driver looks at:
-    write the batch again.
+    Where another writer's change of a key is newer than the batch's, that one stays: the batch deletes its
+    own row, at its position in the file that it adds. RowsChangedError where more was added than the driver
+    looks at: write the batch again.
     """
     now = look(head)
     added = [file for location, file in now.searched.items() if location not in before.searched]
@@ -148,19 +153,39 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
         and len(left := _still_live(store, before.searched[location], now.searched[location], old))
     }
     found = find_rows(store, added, keys.columns, keys.hashes)
-    late = found.sequence > keys.sequences[found.change]
-    if keys.columns.sequence is None:
-        late[:] = False
+    late = np.zeros(len(found.change), bool)
+    changes = np.empty(0, np.int64)
+    if keys.columns.sequence is not None:
+        late = _are_older(store, keys, [file.location for file in added], found)
+        until = deleted_until(store, sorted(now.tombstones - before.tombstones), keys.hashes)
+        changes = np.union1d(found.change[late], np.flatnonzero(until >= keys.sequences))
     for number in np.unique(found.file[~late]):
         positions[added[number].location] = np.sort(found.position[(found.file == number) & ~late])
     own = {path: before.positions.get(path, _NO_ROWS) for path in keys.files}
-    changes = np.unique(found.change[late])
     for number in np.unique(keys.file[changes]):
         if number != _NOWHERE:
             path = keys.files[number]
             own[path] = np.union1d(own[path], keys.position[changes[keys.file[changes] == number]])
     positions |= {path: array for path, array in own.items() if len(array)}
-    return Resolution(now.sequence_number, now.live, now.searched, positions)
+    return Resolution(now.sequence_number, now.live, now.searched, now.tombstones, positions)
+
+
+def _are_older(store: Store, keys: BatchKeys, files: Sequence[str], found: FoundRows) -> np.ndarray:
+    """Return, for each row that was found, whether the batch's change of its key is older."""
+    mine = keys.sequences[found.change]
+    late: np.ndarray = found.sequence > mine
+    tied = np.flatnonzero((found.sequence == mine) & (keys.file[found.change] != _NOWHERE))
+    for place in tied:  # hardly ever one
+        change = found.change[place]
+        theirs, own = (
+            stored_texts(store, location, keys.schema, np.array([position]))
+            for location, position in (
+                (files[found.file[place]], found.position[place]),
+                (keys.files[keys.file[change]], keys.position[change]),
+            )
+        )
+        late[place] = theirs >= own
+    return late
 
 
 def _still_live(store: Store, before: SearchedFile, now: SearchedFile, positions: np.ndarray) -> np.ndarray:

@@ -199,9 +199,10 @@ class Landing:
 
     def _ready(self, target: Target, rules: RowRules, batch: DataFrame, transaction: Transaction) -> Target:
         """Return the target once what the application's last commit left for the quarantine is there and,
-        where rows may be quarantined, once both tables are: the main one's names the other's files (R24).
+        where rows may be quarantined, once both tables are: the main one's names the other's files (R24). The
+        hashes of keys need the table's uuid.
         """
-        if rules.quarantine and target.table is None:
+        if (rules.quarantine or self.options.keys is not None) and target.table is None:
             self._destination.create(target)
             came = self._keys.written_schema(came_schema(batch))
             known = self._destination.target(came, fresh=False)

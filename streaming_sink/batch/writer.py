@@ -87,7 +87,7 @@ class WriteResult:
         """
         if self.changes is None or self.sifted:
             return self.all_rows > 0
-        return bool(self.new or self.deleted)
+        return bool(self.new or self.deleted or any(each.hashes for each in self.deleted_keys))
 
     @property
     def quarantined(self) -> int:

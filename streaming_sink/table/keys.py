@@ -48,7 +48,7 @@ _ORDERED = (
 
 @dataclass(frozen=True, kw_only=True)
 class KeyOptions:
-    """What a sink with `operation="upsert"` or "delete" was told."""
+    """The options of a sink with `operation="upsert"` or "delete"."""
 
     columns: tuple[str, ...]
     sequence_by: str | None = None

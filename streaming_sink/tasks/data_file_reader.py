@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -48,6 +49,19 @@ class DataFileReader:
         names = [self.names[key] for field in schema if (key := field.metadata[FIELD_ID]) in self.names]
         for batch in self._reader.iter_batches(batch_rows, columns=names):
             yield conform(batch, schema, match_field_id)
+
+    def read_at(self, schema: pa.Schema, positions: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """Yield the rows at these positions, which are ascending. Reads the row groups that hold one."""
+        names = [self.names[key] for field in schema if (key := field.metadata[FIELD_ID]) in self.names]
+        footer, begin = self._reader.metadata, 0
+        for group in range(footer.num_row_groups):
+            end = begin + footer.row_group(group).num_rows
+            first, last = np.searchsorted(positions, [begin, end])
+            if first < last:
+                rows = self._reader.read_row_group(group, columns=names).take(positions[first:last] - begin)
+                for batch in rows.combine_chunks().to_batches():
+                    yield conform(batch, schema, match_field_id)
+            begin = end
 
 
 @contextmanager

@@ -135,6 +135,8 @@ class KeyJob:
     table_uuid: UUID
     """Of which the seed of the hashes of keys is made."""
     files: tuple[SearchedFile, ...]
+    tombstones: tuple[str, ...] = ()
+    """The files of deleted keys."""
     inserts_null_keys: bool = False
     """Whether rows without a key are inserted; else they are refused."""
 

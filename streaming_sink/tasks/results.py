@@ -117,7 +117,9 @@ class ChangeCounts:
     absent: int = 0
     """Deletes of keys that the table does not hold."""
     late: int = 0
-    """Changes that are older than the row that the table holds."""
+    """Changes that are older than what the table holds of their key: a row, or that it was deleted."""
+    unchanged: int = 0
+    """Changes whose row the table holds already, with the same sequence."""
     superseded: int = 0
     """Changes of a key of which the batch brings a newer one."""
     tied: int = 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timeline import features, properties
+from timeline import features, names, properties
 from timeline.commit.changes import Beside, Change
 from timeline.commit.draft import Draft
-from timeline.errors import KeyConflictError, RowsChangedError
+from timeline.errors import CommitConflictError, KeyConflictError, RowsChangedError
 from timeline.versions.head import Head
 from timeline.versions.keys import TableKey, files_added_since, key_of
+from timeline.versions.tombstones import TombstoneFile, tombstones_of, tombstones_to_property
 
 _NAMED = 20
 """Files that an error names at most; the attribute `files` has all."""
@@ -43,6 +44,8 @@ class DeclareKey(Change):
 
     def apply(self, draft: Draft) -> None:
         draft.properties[properties.KEY] = self.key.to_property()
+        for name, value in properties.KEYED_DEFAULTS.items():
+            draft.properties.setdefault(name, value)
         features.require_feature(draft.properties, features.KEYS)
 
 
@@ -58,6 +61,8 @@ class KeysResolved(Change):
     key: TableKey
     resolved: int
     """The last sequence number of the head whose rows the writer has seen."""
+    tombstones: frozenset[str] = frozenset()
+    """The locations of the files of deleted keys that the writer has seen."""
 
     @property
     def knows_keys(self) -> bool:
@@ -74,10 +79,53 @@ class KeysResolved(Change):
                 version=head.number,
                 files=added,
             )
+        deleted = sorted({file.location for file in tombstones_of(head.properties)} - self.tombstones)
+        if deleted:
+            raise RowsChangedError(
+                "keys were deleted since this commit's keys were looked for, maybe the same ones; nothing of"
+                f" the commit is live, look into {deleted[0]}",
+                location=head.metadata.location,
+                version=head.number,
+                files=deleted,
+            )
         return None
 
     def find_idleness(self, head: Head) -> str | None:  # noqa: ARG002 - as the base
         return "it only checks"
+
+
+@dataclass(frozen=True)
+class PutTombstones(Change):
+    """Remember keys that this commit deletes, until the table's time has passed by its tombstones' time to
+    live. Files of which all keys are older are forgotten.
+    """
+
+    added: TombstoneFile
+    merged: frozenset[str] = frozenset()
+    """Locations of files whose keys `added` holds too: they are forgotten. Another commit may have merged
+    them first; a key that two files hold does no harm.
+    """
+
+    def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
+        cutoff = head.properties.get(properties.GC_CUTOFF, "")
+        if (names.file_id(self.added.location) or cutoff) < cutoff:
+            raise CommitConflictError(
+                f"this file was written before the table's garbage cutoff {cutoff} and may be deleted"
+                f" already; nothing of the commit is live, write the batch again: {self.added.location}",
+                location=head.metadata.location,
+                version=head.number,
+                files=[self.added.location],
+            )
+        return None
+
+    def apply(self, draft: Draft) -> None:
+        oldest = draft.now_ms - properties.number(draft.properties, properties.TOMBSTONE_TTL_MS)
+        kept = [
+            file
+            for file in tombstones_of(draft.properties)
+            if file.location not in self.merged and file.newest_ms >= oldest
+        ]
+        draft.properties[properties.TOMBSTONES] = tombstones_to_property([*kept, self.added])
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from timeline.retention.deletions import Deletion, Deletions, Kind
 from timeline.retention.expired import pending_notes, read_note
 from timeline.table import Table, open_table
 from timeline.versions.head import Head
+from timeline.versions.tombstones import tombstones_of
 
 LEAST_AGE = timedelta(hours=24)
 _FOLDERS = (names.DATA_FOLDER, names.MANIFEST_FOLDER)
@@ -79,6 +80,7 @@ def remove_orphan_files(
     if orphans:
         # Later commits add no file below the cutoff, so this state decides.
         referred.add(table.refresh())
+        referred.add_locations(file.location for file in tombstones_of(table.head.properties))
         orphans -= referred.paths
     if orphans and not dry_run:
         store.delete(sorted(orphans))

@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 from streaming_sink.tasks.batches import conform, conform_valid
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.job import DELETES, KeyJob
-from streaming_sink.tasks.keys.finding import find_rows
+from streaming_sink.tasks.keys.finding import FoundRows, find_rows
 from streaming_sink.tasks.keys.hashing import hash_keys
-from streaming_sink.tasks.keys.held_changes import HeldChanges
+from streaming_sink.tasks.keys.held_changes import HeldChanges, Newest
 from streaming_sink.tasks.keys.scanning import KeyColumns, sequence_values
+from streaming_sink.tasks.keys.ties import stored_texts
+from streaming_sink.tasks.keys.tombstones import deleted_until
 from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, TaskResult
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ class ChangeWriter:
             return hashes, np.zeros(rows.num_rows, np.int64)
         if nulls := rows.column(by).null_count:
             raise RowsDoNotFitError(
-                f"{nulls} rows have a null in {by!r}, by which sequence_by tells the newer of two changes:"
+                f"{nulls} rows have a null in {by!r}, which sequence_by names to show the newer of two changes:"
                 " fill it, filter them, or quarantine them by an expectation"
             )
         return hashes, sequence_values(rows.column(by))
@@ -98,33 +100,60 @@ class ChangeWriter:
     def finish(self) -> list[TaskResult]:
         """Write the rows that count, and return the results."""
         newest = self._held.newest(has_sequence=self._keys.sequence_by is not None)
-        found = find_rows(self._writer.job.store, self._keys.files, self._columns, newest.hashes)
-        late = np.zeros(len(newest.hashes), bool)
-        if self._keys.sequence_by is not None:
-            late[found.change[found.sequence > newest.sequences[found.change]]] = True
+        store = self._writer.job.store
+        found = find_rows(store, self._keys.files, self._columns, newest.hashes)
+        late, unchanged = self._compare(newest, found)
         held = np.zeros(len(newest.hashes), bool)
         held[found.change] = True
-        for rows in self._held.rows_of(newest.places[~newest.deletes & ~late]):
+        lands = ~late & ~unchanged
+        upserts, deletes = ~newest.deletes & lands, newest.deletes & lands
+        for rows in self._held.rows_of(newest.places[upserts]):
             self._writer.write(rows)
         counts = ChangeCounts(
-            inserted=int((~newest.deletes & ~late & ~held).sum()),
-            updated=int((~newest.deletes & ~late & held).sum()),
-            deleted=int((newest.deletes & ~late & held).sum()),
-            absent=int((newest.deletes & ~held).sum()),
+            inserted=int((upserts & ~held).sum()),
+            updated=int((upserts & held).sum()),
+            deleted=int((deletes & held).sum()),
+            absent=int((deletes & ~held).sum()),
             late=int(late.sum()),
+            unchanged=int(unchanged.sum()),
             superseded=newest.superseded,
             tied=newest.tied,
         )
-        replaced = ~late[found.change]
+        replaced = lands[found.change]
         files, positions = found.file[replaced], found.position[replaced]
         deleted = [
             DeletedRows(self._keys.files[number].location, positions[files == number].tobytes())
             for number in np.unique(files)
         ]
         self._held.close()
-        gone = newest.deletes & ~late
-        keys = DeletedKeys(newest.hashes[gone].tobytes(), newest.sequences[gone].tobytes())
+        keys = DeletedKeys(newest.hashes[deletes].tobytes(), newest.sequences[deletes].tobytes())
         return [*self._writer.finish(), *deleted, keys, counts]
+
+    def _compare(self, newest: Newest, found: FoundRows) -> tuple[np.ndarray, np.ndarray]:
+        """Return which changes are older than what the table holds of their key, and which are the same."""
+        late = np.zeros(len(newest.hashes), bool)
+        unchanged = late.copy()
+        if self._keys.sequence_by is None:
+            return late, unchanged
+        store, mine = self._writer.job.store, newest.sequences
+        if self._keys.tombstones:
+            late |= deleted_until(store, self._keys.tombstones, newest.hashes) >= mine
+        late[found.change[found.sequence > mine[found.change]]] = True
+        tied = (found.sequence == mine[found.change]) & ~newest.deletes[found.change] & ~late[found.change]
+        if not tied.any():
+            return late, unchanged
+        places = np.sort(newest.places[found.change[tied]])
+        texts = dict(zip(places.tolist(), self._held.texts_of(places), strict=True))
+        for number in np.unique(found.file[tied]):
+            here = np.flatnonzero(tied & (found.file == number))
+            here = here[np.argsort(found.position[here])]
+            location = self._keys.files[number].location
+            stored = stored_texts(store, location, self._writer.job.schema, found.position[here])
+            for change, text in zip(found.change[here], stored, strict=True):
+                came = texts[int(newest.places[change])]
+                late[change] |= text > came
+                unchanged[change] |= text == came
+        return late, unchanged & ~late
 
     def abort(self) -> None:
         """Delete all files of the task, best effort."""

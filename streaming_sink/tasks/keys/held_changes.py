@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.keys.ties import value_texts
 from streaming_sink.tasks.spill import SpillFile
 
 HELD_BYTES = 128 * 1024 * 1024
@@ -117,7 +118,7 @@ class HeldChanges:
         if not groups:
             return 0
         wanted = np.unique(np.concatenate([places[begin : end + 1] for begin, end in groups]))
-        texts = dict(zip(wanted.tolist(), self._texts_of(wanted), strict=True))
+        texts = dict(zip(wanted.tolist(), self.texts_of(wanted), strict=True))
         for begin, end in groups:
             chosen = max(range(begin, end + 1), key=lambda it: texts[int(places[it])])
             largest = texts[int(places[chosen])]
@@ -125,10 +126,10 @@ class HeldChanges:
             places[[chosen, end]] = places[[end, chosen]]
         return decided
 
-    def _texts_of(self, places: np.ndarray) -> Iterator[str]:
+    def texts_of(self, places: np.ndarray) -> Iterator[str]:
+        """Yield the values of the rows at these places as texts, in the order in which they were added."""
         for rows in self.rows_of(places):
-            for row in rows.to_pylist():
-                yield repr(row)
+            yield from value_texts(rows)
 
     def rows_of(self, places: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield the rows at these places, in the order in which they were added."""

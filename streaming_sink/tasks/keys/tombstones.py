@@ -1,0 +1,99 @@
+"""Files of deleted keys: the hash of each, the sequence of the change that deleted it, and when it landed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.keys.probing import KeyProbe
+from timeline.stores.base import Store
+
+NEVER = -(2**63)
+"""The sequence of a key that was not deleted."""
+_CACHED_BYTES = 128 * 1024 * 1024
+"""What a process keeps of the files that it has read: they never change, and each batch asks for them."""
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("hash_high", pa.uint64(), nullable=False),
+        pa.field("hash_low", pa.uint64(), nullable=False),
+        pa.field("sequence", pa.int64(), nullable=False),
+        pa.field("deleted_at_ms", pa.int64(), nullable=False),
+    ]
+)
+
+
+class Tombstones(NamedTuple):
+    """Deleted keys; in each array a place for each."""
+
+    hashes: np.ndarray
+    """As `hash_keys` returns them."""
+    sequences: np.ndarray
+    deleted_at_ms: np.ndarray
+    """The table's time when the delete landed."""
+
+
+_cache: OrderedDict[str, Tombstones] = OrderedDict()
+
+
+def write_tombstones(store: Store, path: str, tombstones: Tombstones) -> None:
+    """Write a durable file under a path that no other writer uses."""
+    columns = [
+        pa.array(np.ascontiguousarray(tombstones.hashes[:, 0])),
+        pa.array(np.ascontiguousarray(tombstones.hashes[:, 1])),
+        pa.array(tombstones.sequences),
+        pa.array(tombstones.deleted_at_ms),
+    ]
+    written = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns, schema=_SCHEMA), written, compression="zstd", use_dictionary=False)
+    with store.open_output(path) as output:
+        output.write(written.getvalue())
+
+
+def read_tombstones(store: Store, location: str) -> Tombstones:
+    """Return the keys of one file. DataFileError where it is missing or damaged."""
+    if (known := _cache.get(location)) is not None:
+        _cache.move_to_end(location)
+        return known
+    try:
+        with store.open_input(store.relative(location)) as source:
+            table = pq.read_table(pa.PythonFile(source, mode="r"), columns=_SCHEMA.names)
+    except FileNotFoundError as missing:
+        raise DataFileError(f"a file of deleted keys is missing: {location}") from missing
+    except (pa.ArrowException, OSError) as damage:
+        raise DataFileError(f"a file of deleted keys cannot be read: {location}: {damage}") from damage
+    high, low, sequences, deleted_at = (column.to_numpy() for column in table.columns)
+    found = _cache[location] = Tombstones(np.column_stack([high, low]), sequences, deleted_at)
+    while sum(each.hashes.nbytes * 2 for each in _cache.values()) > _CACHED_BYTES and len(_cache) > 1:
+        _cache.popitem(last=False)
+    return found
+
+
+def deleted_until(store: Store, locations: Iterable[str], hashes: np.ndarray) -> np.ndarray:
+    """Return, for each of the hashes, the largest sequence of a change that deleted it; `NEVER` for none."""
+    until = np.full(len(hashes), NEVER)
+    probe = KeyProbe(hashes)
+    for location in locations:
+        tombstones = read_tombstones(store, location)
+        indexes, rows = probe.match_rows(tombstones.hashes)
+        np.maximum.at(until, indexes, tombstones.sequences[rows])
+    return until
+
+
+def merge_tombstones(parts: Iterable[Tombstones], oldest_ms: int) -> Tombstones:
+    """Return the keys of several files, of each the largest sequence, without those deleted before a time."""
+    held = list(parts)
+    hashes = np.concatenate([each.hashes for each in held])
+    sequences = np.concatenate([each.sequences for each in held])
+    deleted_at = np.concatenate([each.deleted_at_ms for each in held])
+    order = np.lexsort((sequences, hashes[:, 1], hashes[:, 0]))
+    hashes, sequences, deleted_at = hashes[order], sequences[order], deleted_at[order]
+    last = np.append((hashes[1:] != hashes[:-1]).any(axis=1), True) if len(hashes) else np.empty(0, bool)
+    kept = last & (deleted_at >= oldest_ms)
+    return Tombstones(hashes[kept], sequences[kept], deleted_at[kept])
