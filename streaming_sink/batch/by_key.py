@@ -42,7 +42,7 @@ _Outcome = TypeVar("_Outcome")
 
 @dataclass(frozen=True)
 class KeyedWrite:
-    """A batch of changes that is written: its key, what its tasks get, and the rows of the table that they see."""
+    """A batch of changes that is written: its key, what its tasks get, and the rows that they see."""
 
     key: TableKey
     job: KeyJob

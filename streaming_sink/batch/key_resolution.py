@@ -189,7 +189,7 @@ def _are_older(store: Store, keys: BatchKeys, files: Sequence[str], found: Found
 
 
 def _still_live(store: Store, before: SearchedFile, now: SearchedFile, positions: np.ndarray) -> np.ndarray:
-    """Return those of the positions that nobody has deleted since."""
+    """Return those of the positions that are not deleted since then."""
     if lost := set(before.deletes).difference(now.deletes):
         raise RowsChangedError(
             "rows that were deleted are live again; nothing of the batch is live, write it again:"

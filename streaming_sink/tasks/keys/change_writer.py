@@ -92,7 +92,7 @@ class ChangeWriter:
             return hashes, np.zeros(rows.num_rows, np.int64)
         if nulls := rows.column(by).null_count:
             raise RowsDoNotFitError(
-                f"{nulls} rows have a null in {by!r}, which sequence_by names to show the newer of two changes:"
+                f"{nulls} rows have a null in {by!r}, by which sequence_by orders the changes of a key:"
                 " fill it, filter them, or quarantine them by an expectation"
             )
         return hashes, sequence_values(rows.column(by))

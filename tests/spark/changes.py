@@ -1,0 +1,98 @@
+"""Streams of changes, and the dictionary that judges them: of each key the last change in sequence counts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.table import StaticTable
+
+from tests.spark.streams import metadata_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CHANGES = "user_id bigint, at bigint, region string, name string, op string"
+KEYED: dict[str, Any] = {
+    "operation": "upsert",
+    "key": ["user_id"],
+    "sequence_by": "at",
+    "delete_where": "op = 'D'",
+    "except_columns": ["op"],
+}
+
+Row = tuple[int, int, str | None, str | None]
+Change = tuple[int, int, str | None, str | None, str]
+
+
+@dataclass
+class Judge:
+    """The rows that a table of changes must have."""
+
+    newest: dict[int, tuple[int, bool, str, Change]] = field(default_factory=dict)
+
+    def take(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            key, at, region, name, op = change
+            deletes = op == "D"
+            values = {"user_id": key, "at": at, "region": region, "name": name}
+            rank = (at, deletes, "" if deletes else repr(values))
+            if key not in self.newest or rank > self.newest[key][:3]:
+                self.newest[key] = (*rank, change)
+
+    @property
+    def rows(self) -> list[Row]:
+        return sorted(
+            (change[:4] for *_, deletes, _, change in self.newest.values() if not deletes), key=repr
+        )
+
+
+def random_changes(rng: random.Random, count: int, keys: int, start: int, width: int) -> list[Change]:
+    """Return changes with sequences from `start` on, out of order, some of them tied or twice."""
+    made = [
+        (
+            rng.randrange(keys),
+            start + rng.randrange(width),
+            rng.choice("abc"),
+            f"n{rng.randrange(4)}",
+            rng.choice("IUUUD"),
+        )
+        for _ in range(count)
+    ]
+    return made + rng.sample(made, count // 20)
+
+
+def as_batch(spark: SparkSession, changes: list[Change], slices: int = 3) -> DataFrame:
+    return spark.createDataFrame(changes, CHANGES).repartition(slices)
+
+
+def rows_of(location: str) -> list[Row]:
+    """Return the rows of the table's head, as pyiceberg reads it."""
+    path = metadata_file(location)
+    read = [] if path is None else StaticTable.from_metadata(path).scan().to_arrow().to_pylist()
+    return sorted(((row["user_id"], row["at"], row["region"], row["name"]) for row in read), key=repr)
+
+
+def land(
+    spark: SparkSession,
+    location: str,
+    sinks: list[Callable[[Any, int], None]],
+    judge: Judge,
+    *,
+    batches: int = 5,
+    seed: int = 0,
+    count: int = 200,
+    keys: int = 150,
+) -> None:
+    """Let the sinks take turns, and judge the table after each batch. Each sink but the first batch of its
+    run plans on the head of its own last commit, so that what the others have committed since is a conflict.
+    """
+    rng = random.Random(seed)
+    for number in range(batches):
+        for sink in sinks:
+            changes = random_changes(rng, count, keys, number * 50, 120)
+            sink(as_batch(spark, changes), number)
+            judge.take(changes)
+            assert rows_of(location) == judge.rows

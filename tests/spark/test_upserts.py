@@ -1,0 +1,223 @@
+"""Upserts and deletes by key on Spark: each key is there once, and has the last change in sequence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streaming_sink import IcebergSink, SchemaContract
+from streaming_sink.batch import key_resolution, landing
+from streaming_sink.errors import KeyConflictError
+from tests.spark.changes import KEYED, Judge, as_batch, land, rows_of
+from tests.spark.streams import SMALL, head_of
+from timeline.errors import CommitConflictError, SchemaMismatchError
+from timeline.versions.tombstones import tombstones_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROUTES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "partitioned by another column, so that keys move": {"partition_by": ["region"]},
+    "partitioned by the key": {"partition_by": ["bucket(3, user_id)"]},
+    "with expectations": {"expectations": {"user_id >= 0": "quarantine", "at >= 0": "drop"}},
+    "an evolving schema": {"schema": SchemaContract.evolving()},
+    "no fills": {"fill_policy": "never"},
+}
+
+
+def _sink(location: str, app_id: str = "app", **given: Any) -> IcebergSink:
+    return IcebergSink(location, app_id=app_id, **{"sizing": SMALL, **KEYED, **given})
+
+
+@pytest.mark.parametrize("given", ROUTES.values(), ids=ROUTES)
+def test_the_last_change_in_sequence_counts(
+    spark: SparkSession, tmp_path: Path, given: dict[str, Any]
+) -> None:
+    location, judge = str(tmp_path / "t"), Judge()
+    sink = _sink(location, **given)
+    land(spark, location, [sink], judge, batches=4)
+    sink.finish()
+    assert rows_of(location) == judge.rows
+
+
+def test_two_writers_that_plan_on_old_heads_agree_with_the_dictionary(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    location, judge = str(tmp_path / "t"), Judge()
+    sinks = [_sink(location, "a", fill_policy="never"), _sink(location, "b", fill_policy="never")]
+    land(spark, location, list(sinks), judge, batches=4, seed=1)
+    assert [report.outcome for sink in sinks for report in sink.reports] == ["committed"] * 8
+
+
+def test_what_is_written_stays_when_others_have_moved_the_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second look needs no second write job."""
+    location, judge = str(tmp_path / "t"), Judge()
+    looks = []
+    real = key_resolution.resolve_again
+
+    def counting(*given: Any) -> Any:
+        looks.append(given)
+        return real(*given)
+
+    monkeypatch.setattr("streaming_sink.batch.by_key.resolve_again", counting)
+    written = []
+    write = landing.write
+    monkeypatch.setattr(landing, "write", lambda *given: (written.append(given), write(*given))[1])
+    sinks = [_sink(location, name, fill_policy="never") for name in ("a", "b", "c")]
+    land(spark, location, list(sinks), judge, batches=3, seed=2)
+    assert len(looks) >= 6  # each sink but in the first batch of its run
+    assert len(written) == 9
+
+
+def test_a_replayed_batch_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    location, judge = str(tmp_path / "t"), Judge()
+    land(spark, location, [_sink(location)], judge, batches=2)
+    before = head_of(location).number
+    again = _sink(location)
+    land_again: list[Any] = [(1, 10_000, "a", "n", "I")]
+    again(as_batch(spark, land_again), 1)
+    assert again.reports[-1].outcome == "skipped"
+    assert rows_of(location) == judge.rows
+    assert head_of(location).number == before
+
+
+def test_a_batch_that_a_source_delivers_twice_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    sink = _sink(location, fill_policy="never")
+    changes: list[Any] = [(n, n, "a", "x", "D" if n % 5 == 0 else "I") for n in range(50)]
+    sink(as_batch(spark, changes), 0)
+    before = head_of(location)
+    sink(as_batch(spark, changes), 1)
+    assert sink.reports[-1].outcome == "empty"
+    assert "40 unchanged" in sink.reports[-1].why
+    assert "10 late" in sink.reports[-1].why
+    assert head_of(location).number == before.number
+
+
+def test_a_change_that_is_older_than_a_delete_brings_no_row_back(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    sink = _sink(location)
+    sink(as_batch(spark, [(1, 5, "a", "x", "I"), (2, 9, "a", "x", "D")]), 0)
+    sink(as_batch(spark, [(1, 10, None, None, "D")]), 1)
+    sink(as_batch(spark, [(1, 7, "a", "late", "U"), (2, 8, "a", "late", "I"), (3, 1, "b", "y", "I")]), 2)
+    assert rows_of(location) == [(3, 1, "b", "y")]
+    sink(as_batch(spark, [(1, 11, "a", "back", "U")]), 3)
+    assert rows_of(location) == [(1, 11, "a", "back"), (3, 1, "b", "y")]
+
+
+def test_files_of_deleted_keys_are_merged(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    sink = _sink(location, fill_policy="never")
+    for number in range(20):
+        sink(as_batch(spark, [(number, 1, None, None, "D")], 1), number)
+    known = tombstones_of(head_of(location).properties)
+    assert sum(file.rows for file in known) == 20
+    assert len(known) <= 8
+    sink(as_batch(spark, [(number, 1, "a", "late", "I") for number in range(20)], 1), 20)
+    assert rows_of(location) == []
+
+
+def test_deletes_alone(spark: SparkSession, tmp_path: Path) -> None:
+    location, judge = str(tmp_path / "t"), Judge()
+    land(spark, location, [_sink(location)], judge, batches=1)
+    some = [row[0] for row in judge.rows][:10]
+    deletes = IcebergSink(location, operation="delete", key=["user_id"], sequence_by="at", app_id="erase")
+    deletes(spark.createDataFrame([(key, 10_000) for key in some], "user_id bigint, at bigint"), 0)
+    assert deletes.reports[-1].why == "10 deleted"
+    assert rows_of(location) == [row for row in judge.rows if row[0] not in some]
+
+
+def test_without_a_sequence_the_later_commit_wins(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    sink = _sink(location, sequence_by=None)
+    sink(as_batch(spark, [(1, 9, "a", "x", "I"), (2, 9, "a", "x", "I")]), 0)
+    sink(as_batch(spark, [(1, 1, "b", "y", "U"), (2, 1, "b", "y", "D")]), 1)
+    assert rows_of(location) == [(1, 1, "b", "y")]
+    with pytest.raises(SchemaMismatchError, match="give the sink sequence_by, or bring each key once"):
+        sink(as_batch(spark, [(1, 1, "b", "y", "U"), (1, 2, "b", "z", "U")]), 2)
+
+
+def test_keys_of_several_columns_and_types(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    keyed = {**KEYED, "key": ["user_id", "region"]}
+    sink = IcebergSink(location, app_id="a", **keyed)
+    sink(as_batch(spark, [(1, 1, "a", "x", "I"), (1, 1, "b", "y", "I"), (2, 1, "", "z", "I")]), 0)
+    sink(as_batch(spark, [(1, 2, "b", "new", "U"), (2, 2, "", "w", "U"), (1, 2, "a", "", "D")]), 1)
+    assert rows_of(location) == [(1, 2, "b", "new"), (2, 2, "", "w")]
+
+
+def test_rows_without_a_key(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    keyed = {**KEYED, "key": ["name"]}
+    changes: list[Any] = [(1, 1, "a", None, "I"), (2, 1, "a", "k", "I")]
+    with pytest.raises(SchemaMismatchError, match="1 rows have a null in the key's column 'name'"):
+        IcebergSink(location, app_id="a", **keyed)(as_batch(spark, changes), 0)
+    sink = IcebergSink(location, app_id="a", null_keys="insert", **keyed)
+    sink(as_batch(spark, changes), 0)
+    sink(as_batch(spark, [(3, 1, "a", None, "I"), (4, 2, "a", "k", "U")]), 1)
+    assert rows_of(location) == [(1, 1, "a", None), (3, 1, "a", None), (4, 2, "a", "k")]
+
+
+def test_an_insert_into_a_keyed_table_is_refused_unless_it_is_allowed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    location, judge = str(tmp_path / "t"), Judge()
+    land(spark, location, [_sink(location)], judge, batches=1)
+    batch = as_batch(spark, [(1000, 1, "a", "x", "I")]).drop("op")
+    with pytest.raises(KeyConflictError, match=r"the table has the key \(user_id\) in sequence by at"):
+        IcebergSink(location, app_id="i")(batch, 0)
+    allowed = IcebergSink(location, app_id="i", allow_duplicates=True)
+    allowed(batch, 0)
+    assert len(rows_of(location)) == len(judge.rows) + 1
+
+
+def test_an_insert_that_races_with_the_key_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """The table gets its key after the inserting sink has read it."""
+    location = str(tmp_path / "t")
+    insert = IcebergSink(location, app_id="i", partition_by=[])
+    insert(as_batch(spark, [(1, 1, "a", "x", "I")]).drop("op").limit(0), 0)
+    upsert = _sink(location)
+    upsert(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
+    with pytest.raises((KeyConflictError, CommitConflictError)):
+        insert(as_batch(spark, [(1, 1, "a", "x", "I")]).drop("op"), 1)
+    assert rows_of(location) == [(1, 1, "a", "x")]
+
+
+def test_a_table_with_rows_and_no_key_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    IcebergSink(location, app_id="i")(as_batch(spark, [(1, 1, "a", "x", "I")]).drop("op"), 0)
+    with pytest.raises(KeyConflictError, match="streaming-sink key LOCATION"):
+        _sink(location)(as_batch(spark, [(1, 2, "a", "y", "I")]), 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"key": ["id"]}, "the table has no column 'id', which key names"),
+        ({"key": ["user_id"], "sequence_by": "name"}, "sequence_by must be a column of type int, long, date"),
+        ({"delete_where": "op"}, "delete_where must be a condition"),
+        ({"delete_where": "nothing = 1"}, "delete_where is no condition over the batch's columns"),
+        ({"except_columns": ["oops"]}, "the batch has no column 'oops'"),
+    ],
+)
+def test_what_does_not_fit_the_batch_is_refused(
+    spark: SparkSession, tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SchemaMismatchError, match=message):
+        _sink(str(tmp_path / "t"), **given)(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
+
+
+def test_another_key_than_the_tables_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    _sink(location)(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
+    other = _sink(location, "other", key=["region"])
+    with pytest.raises(KeyConflictError, match=r"this writer's is \(region\) in sequence by at"):
+        other(as_batch(spark, [(1, 2, "a", "x", "I")]), 0)
