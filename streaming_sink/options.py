@@ -10,7 +10,7 @@ from planners import FileSizing, FillPolicy
 from planners.suggestions import nearest_name
 from streaming_sink.clustering.inline import InlineClustering
 from streaming_sink.table.contract import STRICT, SchemaContract
-from streaming_sink.table.keys import DELETE, KEY_OPTIONS, UPSERT, KeyOptions, key_options
+from streaming_sink.table.key_options import DELETE, KEY_OPTIONS, UPSERT, KeyOptions, key_options
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.quarantine_options import check_expectations, check_quarantine, default_quarantine
 from streaming_sink.table.retention import Retention

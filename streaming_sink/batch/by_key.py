@@ -22,7 +22,8 @@ from streaming_sink.batch.tombstones import remember_deletes
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.keys import KeyOptions
+from streaming_sink.table.key_options import KeyOptions
+from streaming_sink.table.keys import as_changes, table_key, written_schema
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.tasks.job import FileIds, KeyJob
 from timeline.commit.changes import Append, Change
@@ -69,11 +70,11 @@ class ChangesByKey:
 
     def written_schema(self, came: spark.StructType) -> spark.StructType:
         """Return the columns of a batch that the table gets."""
-        return came if self._keys is None else self._keys.written_schema(came)
+        return came if self._keys is None else written_schema(self._keys, came)
 
     def changes(self, batch: DataFrame) -> DataFrame:
         """Return the batch with what its rows are to do, where not all of them are rows of the table."""
-        return batch if self._keys is None else self._keys.changes(batch)
+        return batch if self._keys is None else as_changes(self._keys, batch)
 
     def check(self, target: Target) -> None:
         """Raise KeyConflictError or SchemaMismatchError where this sink may not write to the table."""
@@ -89,7 +90,7 @@ class ChangesByKey:
                     version=head.number,
                 )
             return
-        key = self._keys.of_table(target.schema)
+        key = table_key(self._keys, target.schema)
         if head is None:
             if self._keys.deletes_only:
                 raise SchemaMismatchError(
@@ -124,7 +125,7 @@ class ChangesByKey:
             inserts_null_keys=self._keys.null_keys == "insert",
         )
         declares = key_of(head.properties) is None
-        return KeyedWrite(self._keys.of_table(target.schema), job, resolution, declares)
+        return KeyedWrite(table_key(self._keys, target.schema), job, resolution, declares)
 
     def commit(
         self,
