@@ -17,6 +17,7 @@ from streaming_sink.table.retention import Retention
 from streaming_sink.tasks.failures import QUARANTINE
 from timeline.properties import check_properties
 from timeline.stores import StorageOptions
+from timeline.versions.keys import PARTITION_SCOPE
 
 OPERATIONS = ("insert", "bulk_insert", UPSERT, DELETE)
 FILLS = ("beside", "inline")
@@ -159,6 +160,8 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
         near = _nearest(str(operation), OPERATIONS)
         raise ValueError(f"operation must be one of {', '.join(OPERATIONS)}, not {operation!r}{near}")
     values["keys"] = key_options(operation, values)
+    if evolves and values["keys"] is not None and values["keys"].scope == PARTITION_SCOPE:
+        raise ValueError('key_scope="partition" needs one partitioning: leave out evolve_partitioning=True')
     values = {name: value for name, value in values.items() if name not in KEY_OPTIONS}
     if not isinstance(values.setdefault("allow_duplicates", False), bool):
         raise TypeError(f"allow_duplicates must be True or False, not {values['allow_duplicates']!r}")

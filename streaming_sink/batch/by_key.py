@@ -33,7 +33,7 @@ from timeline.errors import KeyConflictError, RowsChangedError, SchemaMismatchEr
 from timeline.table import Table
 from timeline.versions.entries import added_file
 from timeline.versions.head import Head
-from timeline.versions.keys import TableKey, key_of
+from timeline.versions.keys import PARTITION_SCOPE, TableKey, key_of
 
 _LOG = logging.getLogger("streaming_sink")
 _LOOKS = 20
@@ -115,13 +115,15 @@ class ChangesByKey:
             return None
         head = target.head
         assert head is not None  # the table was created before
-        resolution = look(head)
+        in_partitions = self._keys.scope == PARTITION_SCOPE
+        resolution = look(head, in_partitions)
         job = KeyJob(
             columns=self._keys.columns,
             sequence_by=self._keys.sequence_by,
             table_uuid=head.metadata.table_uuid,
             files=tuple(resolution.searched.values()),
             tombstones=tuple(sorted(resolution.tombstones)),
+            in_partitions=in_partitions,
             inserts_null_keys=self._keys.null_keys == "insert",
         )
         declares = key_of(head.properties) is None

@@ -17,6 +17,7 @@ from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.job import KeyJob, SearchedFile
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
+from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt, salted
 from streaming_sink.tasks.keys.ties import stored_texts
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from timeline.errors import KeyConflictError, RowsChangedError
@@ -31,7 +32,7 @@ MOST_ROWS = 5_000_000
 """Rows of files that others have added, which the driver looks at: a second or two. Tasks look at more."""
 
 
-def searched_file(head: Head, file: LiveFile) -> SearchedFile:
+def searched_file(head: Head, file: LiveFile, in_partitions: bool) -> SearchedFile:
     """Return a live file as tasks look for keys in it. KeyConflictError where another engine has deleted rows
     by their values.
     """
@@ -46,7 +47,16 @@ def searched_file(head: Head, file: LiveFile) -> SearchedFile:
                 version=head.number,
                 files=[delete.location],
             )
-    return SearchedFile(file.location, file.rows, tuple(sorted(delete.location for delete in deletes)))
+    if in_partitions and file.spec_id != head.spec.spec_id:
+        raise KeyConflictError(
+            "a key that is unique in each partition needs one partition spec, and the table has files of"
+            f' another one; write the table again under one, or use key_scope="table": {file.location}',
+            location=head.metadata.location,
+            version=head.number,
+            files=[file.location],
+        )
+    salt = partition_salt(file.partition) if in_partitions else TABLE_SALT
+    return SearchedFile(file.location, file.rows, tuple(sorted(delete.location for delete in deletes)), salt)
 
 
 @dataclass(frozen=True)
@@ -71,10 +81,10 @@ class Resolution:
         return frozenset(each for file in files for each in file.deletes)
 
 
-def look(head: Head) -> Resolution:
+def look(head: Head, in_partitions: bool) -> Resolution:
     """Return the files of a head in which keys are to be looked for."""
     live = {file.location: file for file in head.live_files()}
-    searched = {location: searched_file(head, file) for location, file in live.items()}
+    searched = {location: searched_file(head, file, in_partitions) for location, file in live.items()}
     tombstones = frozenset(file.location for file in tombstones_of(head.properties))
     return Resolution(head.metadata.last_sequence_number, live, searched, tombstones, {})
 
@@ -103,6 +113,7 @@ class BatchKeys:
 
     schema: pa.Schema
     columns: KeyColumns
+    in_partitions: bool
     hashes: np.ndarray
     sequences: np.ndarray
     files: Sequence[str]
@@ -121,13 +132,15 @@ class BatchKeys:
         for number, file in enumerate(result.new):
             for hashes, positions, known in scan_keys(store, KeyedFile(file.path, file.rows), columns):
                 sequences = np.zeros(len(hashes), np.int64) if known is None else known
-                parts.append((hashes, sequences, np.full(len(hashes), number), positions))
+                salt = partition_salt(file.partition) if job.in_partitions else TABLE_SALT
+                parts.append((salted(hashes, salt), sequences, np.full(len(hashes), number), positions))
         for gone in result.deleted_keys:
             hashes = np.frombuffer(gone.hashes, np.uint64).reshape(-1, 2)
             nowhere = np.full(len(hashes), _NOWHERE)
             parts.append((hashes, np.frombuffer(gone.sequences, np.int64), nowhere, nowhere))
         hashes, sequences, files, positions = map(np.concatenate, zip(*parts, strict=True))
-        return cls(schema, columns, hashes, sequences, [file.path for file in result.new], files, positions)
+        paths = [file.path for file in result.new]
+        return cls(schema, columns, job.in_partitions, hashes, sequences, paths, files, positions)
 
 
 def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys) -> Resolution:
@@ -138,7 +151,7 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
     own row, at its position in the file that it adds. RowsChangedError where more was added than the driver
     looks at: write the batch again.
     """
-    now = look(head)
+    now = look(head, keys.in_partitions)
     added = [file for location, file in now.searched.items() if location not in before.searched]
     if sum(file.rows for file in added) > MOST_ROWS:
         raise RowsChangedError(

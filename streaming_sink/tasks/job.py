@@ -122,7 +122,9 @@ class SearchedFile:
     rows: int
     """By the table, deleted ones included."""
     deletes: tuple[str, ...] = ()
-    """The position-delete files of this data file alone."""
+    """The position-delete files that may apply to it."""
+    salt: bytes = bytes(16)
+    """Of its partition, where a key is unique in each partition; see `partition_salt`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ class KeyJob:
     files: tuple[SearchedFile, ...]
     tombstones: tuple[str, ...] = ()
     """The files of deleted keys."""
+    in_partitions: bool = False
+    """Whether a key is unique in each partition, and not in the table."""
     inserts_null_keys: bool = False
     """Whether rows without a key are inserted; else they are refused."""
 

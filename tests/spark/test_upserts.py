@@ -154,6 +154,22 @@ def test_keys_of_several_columns_and_types(spark: SparkSession, tmp_path: Path) 
     assert rows_of(location) == [(1, 2, "b", "new"), (2, 2, "", "w")]
 
 
+def test_a_key_may_be_unique_in_each_partition(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    sinks = [
+        _sink(location, app, partition_by=["region"], key_scope="partition", fill_policy="never")
+        for app in "ab"
+    ]
+    sinks[0](as_batch(spark, [(1, 1, "a", "x", "I"), (1, 1, "b", "y", "I"), (2, 1, "a", "z", "I")]), 0)
+    sinks[1](as_batch(spark, [(1, 2, "a", "new", "U"), (2, 2, "b", "other", "I"), (1, 3, "b", None, "D")]), 0)
+    expected = [(1, 2, "a", "new"), (2, 1, "a", "z"), (2, 2, "b", "other")]
+    assert rows_of(location) == expected
+    sinks[0](as_batch(spark, [(1, 2, "b", "late", "U"), (2, 5, "b", "newer", "U"), (3, 1, "c", "w", "I")]), 1)
+    assert rows_of(location) == [*expected[:2], (2, 5, "b", "newer"), (3, 1, "c", "w")]
+    with pytest.raises(ValueError, match="leave out evolve_partitioning=True"):
+        _sink(location, partition_by=["region"], key_scope="partition", evolve_partitioning=True)
+
+
 def test_rows_without_a_key(spark: SparkSession, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     keyed = {**KEYED, "key": ["name"]}

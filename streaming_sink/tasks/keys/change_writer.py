@@ -17,8 +17,10 @@ from streaming_sink.tasks.keys.finding import FoundRows, find_rows
 from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.held_changes import HeldChanges, Newest
 from streaming_sink.tasks.keys.scanning import KeyColumns, sequence_values
+from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt, salted
 from streaming_sink.tasks.keys.ties import stored_texts
 from streaming_sink.tasks.keys.tombstones import deleted_until
+from streaming_sink.tasks.partitioning import split
 from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, TaskResult
 
 if TYPE_CHECKING:
@@ -36,7 +38,9 @@ class ChangeWriter:
         key = pa.schema([schema.field(name) for name in keys.columns])
         self._columns = KeyColumns(keys.table_uuid, key, *sequence)
         self._seed = self._columns.seed
-        self._key_schema = pa.schema([*key, *sequence])
+        sources = [field.source[0] for field in writer.job.partition_by] if keys.in_partitions else []
+        wanted = {*keys.columns, keys.sequence_by, *sources}
+        self._delete_schema = pa.schema([field for field in schema if field.name in wanted])
         self._held = HeldChanges(schema)
         self.rows = 0
 
@@ -52,20 +56,18 @@ class ChangeWriter:
         """Take one batch of changes, as Spark sends it. Where it raises RowsDoNotFitError it takes none."""
         upserts, deletes = _split(batch)
         rows = conform_valid(upserts, self._writer.job.schema)
-        gone = conform_valid(deletes, self._key_schema) if deletes.num_rows else None
+        gone = conform_valid(deletes, self._delete_schema) if deletes.num_rows else None
         without_key = self._without_key(rows)
+        with_key = rows if without_key is None else rows.filter(pc.invert(without_key))
+        added = [(part, *self._hash(part, salt)) for salt, part in self._in_scopes(with_key)]
+        removed = [] if gone is None else [self._hash(part, salt) for salt, part in self._in_scopes(gone)]
         if without_key is not None:
-            with_key = rows.filter(pc.invert(without_key))
-            hashed = self._hash(with_key)
             self._writer.write(rows.filter(without_key))
-            rows = with_key
-        else:
-            hashed = self._hash(rows)
-        hashed_gone = None if gone is None else self._hash(gone)
         self.rows += batch.num_rows
-        self._held.add(rows, *hashed)
-        if hashed_gone is not None:
-            self._held.add_deletes(*hashed_gone)
+        for part, hashes, sequences in added:
+            self._held.add(part, hashes, sequences)
+        for hashes, sequences in removed:
+            self._held.add_deletes(hashes, sequences)
 
     def _without_key(self, rows: pa.RecordBatch) -> pa.Array | None:
         """Return which rows have no key and are inserted all the same; None where there are none such."""
@@ -77,8 +79,15 @@ class ChangeWriter:
             found = pc.or_(found, each)
         return found if pc.any(found).as_py() else None
 
-    def _hash(self, rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        """Return the hashes of the keys, and the sequences."""
+    def _in_scopes(self, rows: pa.RecordBatch) -> list[tuple[bytes, pa.RecordBatch]]:
+        """Return the rows by the scopes in which their keys are unique, each with its salt."""
+        if not self._keys.in_partitions:
+            return [(TABLE_SALT, rows)]
+        parts = split(rows, self._writer.job.partition_by)
+        return [(partition_salt(partition), part) for partition, part in parts]
+
+    def _hash(self, rows: pa.RecordBatch, salt: bytes) -> tuple[np.ndarray, np.ndarray]:
+        """Return the hashes of the keys in their scope, and the sequences."""
         for name in self._keys.columns:
             if nulls := rows.column(name).null_count:
                 raise RowsDoNotFitError(
@@ -86,7 +95,8 @@ class ChangeWriter:
                     " change: filter them, quarantine them by an expectation, or insert them with"
                     ' null_keys="insert"'
                 )
-        hashes = hash_keys([rows.column(name) for name in self._keys.columns], self._seed)
+        keys = [rows.column(name) for name in self._keys.columns]
+        hashes = salted(hash_keys(keys, self._seed), salt)
         by = self._keys.sequence_by
         if by is None:
             return hashes, np.zeros(rows.num_rows, np.int64)

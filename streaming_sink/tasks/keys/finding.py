@@ -11,6 +11,7 @@ from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.job import SearchedFile
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyColumns, KeyedFile, find_in_file
+from streaming_sink.tasks.keys.scopes import salted
 from timeline.stores.base import Store
 
 
@@ -30,13 +31,14 @@ class FoundRows:
 def find_rows(
     store: Store, files: Sequence[SearchedFile], columns: KeyColumns, hashes: np.ndarray
 ) -> FoundRows:
-    """Return the live rows of these files whose keys have one of the hashes. DataFileError for a file that
-    cannot be read: no row of the batch may land then.
+    """Return the live rows of these files whose keys in their scope have one of the hashes.
+
+    DataFileError for a file that cannot be read: no row of the batch may land then.
     """
     if not len(hashes):
         files = ()
-    probe = KeyProbe(hashes)
-    found = [_find_in(store, file, number, columns, probe) for number, file in enumerate(files)]
+    probes = {salt: KeyProbe(salted(hashes, salt)) for salt in {file.salt for file in files}}
+    found = [_find_in(store, file, number, columns, probes[file.salt]) for number, file in enumerate(files)]
     arrays = zip(*found, strict=True) if found else [[np.empty(0, np.int64)]] * 4
     return FoundRows(*(np.concatenate(list(each)) for each in arrays))
 
