@@ -75,7 +75,7 @@ def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
         (
             {"operation": "bulkinsert"},
             ValueError,
-            "insert, bulk_insert, not 'bulkinsert'; did you mean 'bulk_insert'",
+            "insert, bulk_insert, upsert, delete, not 'bulkinsert'; did you mean 'bulk_insert'",
         ),
         ({"app_id": " "}, ValueError, "app_id must be a name that is not empty, or left out; it is ' '"),
         ({"app_id": 7}, ValueError, "app_id must be a name"),

@@ -35,7 +35,7 @@ class RequireFeatures(Change):
         draft.properties[properties.REQUIRED_FEATURES] = self.entries
 
 
-def upgrade(table: Table, entries: str = "keys>=0.3") -> None:
+def upgrade(table: Table, entries: str = "branches>=0.3") -> None:
     """Commit as a writer of a later version, which adds the requirement."""
     table.commit([RequireFeatures(entries)])
 
@@ -48,14 +48,14 @@ def lake() -> Lake:
 
 
 def test_a_writer_that_lacks_a_feature_is_refused_and_told_which_and_what_to_do(lake: Lake) -> None:
-    upgrade(lake.open(), "keys>=0.3, staging")
+    upgrade(lake.open(), "branches>=0.3, staging")
     table = lake.open()
     with pytest.raises(UnknownFeatureError) as refused:
         table.commit([Append((lake.file(),))])
     text = str(refused.value)
-    assert "'keys' (since version 0.3), 'staging'" in text
+    assert "'branches' (since version 0.3), 'staging'" in text
     assert f"Upgrade streaming-sink, which is version {version('streaming-sink')} here" in text
-    assert refused.value.features == ("keys", "staging")
+    assert refused.value.features == ("branches", "staging")
     assert refused.value.location == lake.store.location
 
 
@@ -134,15 +134,15 @@ def test_the_orphan_cleaner_deletes_nothing_below_a_fence_that_was_raised_before
 
 
 def test_a_known_feature_is_no_hindrance(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    upgrade(lake.open(), " keys>=0.3 ,")
-    monkeypatch.setattr(features, "KNOWN_FEATURES", frozenset({"keys"}))
+    upgrade(lake.open(), " branches>=0.3 ,")
+    monkeypatch.setattr(features, "KNOWN_FEATURES", frozenset({"branches"}))
     assert isinstance(lake.open().commit([Append((lake.file(),))]), Committed)
 
 
 def test_an_entry_that_is_spelt_in_a_way_to_come_is_refused(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "KNOWN_FEATURES", frozenset({"keys"}))
+    monkeypatch.setattr(features, "KNOWN_FEATURES", frozenset({"branches"}))
     upgrade(lake.open(), "keys~2")
     with pytest.raises(UnknownFeatureError, match="'keys~2'"):
         lake.open().commit([Append((lake.file(),))])
@@ -154,7 +154,7 @@ def test_no_user_sets_the_property(lake: Lake) -> None:
     with pytest.raises(ValueError, match="belongs to the commit protocol"):
         lake.table.commit([SetProperties(removals=frozenset({properties.REQUIRED_FEATURES}))])
     with pytest.raises(ValueError, match="belongs to the commit protocol"):
-        Lake(table_properties={properties.REQUIRED_FEATURES: "keys"})
+        Lake(table_properties={properties.REQUIRED_FEATURES: "branches"})
 
 
 @pytest.mark.parametrize("stale", [False, True], ids=["current", "stale"])
