@@ -23,8 +23,9 @@ from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.key_options import KeyOptions
-from streaming_sink.table.keys import as_changes, table_key, written_schema
+from streaming_sink.table.keys import as_changes, written_schema
 from streaming_sink.table.parquet_properties import parquet_settings
+from streaming_sink.table.table_keys import table_key
 from streaming_sink.tasks.job import FileIds, KeyJob
 from timeline.commit.changes import Append, Change
 from timeline.commit.key_changes import AllowDuplicates, DeclareKey, KeysResolved, check_key_is

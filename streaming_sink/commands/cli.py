@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from streaming_sink import __version__
-from streaming_sink.commands import clustering, inspecting, quarantine
+from streaming_sink.commands import clustering, inspecting, keys, quarantine
 from streaming_sink.commands.arguments import Pairs, of_a_table
 from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_json
 
@@ -65,11 +65,16 @@ def _commands() -> None:
     help="Race creates on the store, or do not. The probe's own keys under _timeline/probe/ are all that the"
     " doctor ever writes, and it removes them.",
 )
-def doctor(location: str, storage_options: Pairs, as_json: bool, probe: bool) -> int:
+@click.option("--keys", "with_keys", is_flag=True, help="Also read all keys of a table that has a key.")
+def doctor(location: str, storage_options: Pairs, as_json: bool, probe: bool, with_keys: bool) -> int:
     """Look for damage and say how to repair it; changes nothing."""
     from timeline.diagnosis import doctor as diagnose
 
     diagnosis = diagnose(location, storage_options, probe=probe)
+    if with_keys:
+        from streaming_sink.inspection.keys import with_key_findings
+
+        diagnosis = with_key_findings(diagnosis, location, storage_options)
     if as_json:
         found = [
             {
@@ -164,5 +169,6 @@ for _each in (
     orphans,
     *clustering.COMMANDS,
     *quarantine.COMMANDS,
+    *keys.COMMANDS,
 ):
     _commands.add_command(_each)

@@ -1,0 +1,87 @@
+"""The command `key`: what a table's key is, whether each is there once, and the declaration of one."""
+
+from __future__ import annotations
+
+import click
+
+from streaming_sink.commands.arguments import Pairs, of_a_table
+from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
+
+
+@click.command()
+@of_a_table
+@click.option("--columns", metavar="NAMES", help="The columns of the key, with commas between them.")
+@click.option("--sequence-by", metavar="NAME", help="The column whose larger value is the newer change.")
+@click.option(
+    "--scope",
+    type=click.Choice(["table", "partition"]),
+    default="table",
+    show_default=True,
+    help="Where a key is unique.",
+)
+@click.option("--check-only", is_flag=True, help="Declare nothing.")
+def key(
+    location: str,
+    storage_options: Pairs,
+    as_json: bool,
+    columns: str | None,
+    sequence_by: str | None,
+    scope: str,
+    check_only: bool,
+) -> int:
+    """Check that each key is in the table once. With --columns, declare it as the table's key.
+
+    Reads the key's columns of all live rows. Streams may go on; one that adds rows before the key is
+    declared lets the declaration fail.
+    """
+    from streaming_sink.inspection.keys import check_keys
+    from streaming_sink.table.key_options import key_options
+    from streaming_sink.table.table_keys import table_key
+    from timeline.commit.key_changes import DeclareKey, check_key_is
+    from timeline.table import open_table
+    from timeline.versions.keys import key_of
+
+    table = open_table(location, storage_options)
+    declared = key_of(table.head.properties)
+    if columns is None:
+        if declared is None:
+            raise ValueError(f"the table has no key; name its columns: --columns id: {location}")
+        wanted = declared
+    else:
+        names = [name.strip() for name in columns.split(",")]
+        options = key_options("upsert", {"key": names, "sequence_by": sequence_by, "key_scope": scope})
+        assert options is not None
+        wanted = table_key(options, table.head.schema)
+        if declared is not None:
+            check_key_is(declared, wanted, table.head)
+    head = table.head
+    checked = check_keys(table.store, head, wanted)
+    declares = not (checked.repeated or check_only or declared is not None)
+    if declares:
+        table.commit([DeclareKey(wanted, head.metadata.last_sequence_number)])
+    if as_json:
+        say_json({"checked": checked, "declared": declares or declared is not None})
+    else:
+        say(f"key      {checked.key}")
+        say(f"rows     {checked.rows:,}, of which {checked.without_key:,} have a null in their key")
+        say(f"repeated {checked.repeated:,}")
+        for example in checked.examples:
+            say(f"         {', '.join(f'{name}={value!r}' for name, value in example.items())}")
+        say(_verdict(bool(checked.repeated), declares, declared is not None))
+    return FINDINGS if checked.repeated else DONE
+
+
+def _verdict(repeated: bool, declares: bool, declared: bool) -> str:
+    if repeated:
+        what = (
+            "each of them is replaced as a whole by the next change of its key"
+            if declared
+            else ("the key is not declared: delete the rows that are too many, and check again")
+        )
+        return f"keys are there more than once; {what}"
+    if declares:
+        return "each key is there once; it is the table's key now"
+    return f"each key is there once{'' if declared else '; nothing was declared'}"
+
+
+COMMANDS = (key,)

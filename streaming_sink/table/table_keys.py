@@ -1,0 +1,70 @@
+"""The key of a table by its field ids, from the names that a user gives."""
+
+from __future__ import annotations
+
+from pyiceberg import types as iceberg
+from pyiceberg.schema import Schema
+
+from streaming_sink.table.key_options import KeyOptions
+from timeline.errors import SchemaMismatchError
+from timeline.versions.keys import TableKey
+
+_HASHED = (
+    iceberg.BooleanType,
+    iceberg.IntegerType,
+    iceberg.LongType,
+    iceberg.DateType,
+    iceberg.TimeType,
+    iceberg.TimestampType,
+    iceberg.TimestamptzType,
+    iceberg.DecimalType,
+    iceberg.StringType,
+    iceberg.BinaryType,
+    iceberg.FixedType,
+    iceberg.UUIDType,
+)
+_ORDERED = (
+    iceberg.IntegerType,
+    iceberg.LongType,
+    iceberg.DateType,
+    iceberg.TimestampType,
+    iceberg.TimestamptzType,
+)
+
+
+def table_key(options: KeyOptions, schema: Schema) -> TableKey:
+    """Return the key by the field ids of a table. SchemaMismatchError for a column that the table lacks,
+    or whose type cannot be a key's or a sequence's; each names the column.
+    """
+    ids = []
+    for name in options.columns:
+        field = _field(schema, name, "key")
+        if not isinstance(field.field_type, _HASHED):
+            raise SchemaMismatchError(
+                f"a key's column cannot be of type {field.field_type}, of which equal values have no one"
+                f" spelling: cast it, or choose another column for key: {name}"
+            )
+        ids.append(field.field_id)
+    return TableKey(tuple(ids), _sequence_id(options, schema), options.scope)
+
+
+def _sequence_id(options: KeyOptions, schema: Schema) -> int | None:
+    if options.sequence_by is None:
+        return None
+    field = _field(schema, options.sequence_by, "sequence_by")
+    if not isinstance(field.field_type, _ORDERED):
+        raise SchemaMismatchError(
+            "sequence_by must be a column of type int, long, date or timestamp, since the larger value"
+            f" wins: {options.sequence_by} is {field.field_type}; cast it, as in"
+            f" withColumn({options.sequence_by!r}, ...)"
+        )
+    return int(field.field_id)
+
+
+def _field(schema: Schema, name: str, option: str) -> iceberg.NestedField:
+    fields = {field.name: field for field in schema.fields}
+    if name not in fields:
+        raise SchemaMismatchError(
+            f"the table has no column {name!r}, which {option} names; it has {', '.join(fields)}"
+        )
+    return fields[name]
