@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from planners import FileSizing
     from streaming_sink.batch.report import BatchReport, history
+    from streaming_sink.changefeed.changes import changes
     from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
     from streaming_sink.parsing.rows import ParsedJson, parse_json
     from streaming_sink.replaying.replay import replay
@@ -34,6 +35,7 @@ _WHERE = {
     "ParsedJson": "streaming_sink.parsing.rows",
     "Retention": "streaming_sink.table.retention",
     "SchemaContract": "streaming_sink.table.contract",
+    "changes": "streaming_sink.changefeed.changes",
     "expire_snapshots": "streaming_sink.table.cleaning",
     "history": "streaming_sink.batch.report",
     "parse_json": "streaming_sink.parsing.rows",
@@ -50,6 +52,7 @@ __all__ = [
     "ParsedJson",
     "Retention",
     "SchemaContract",
+    "changes",
     "expire_snapshots",
     "history",
     "parse_json",

@@ -1,0 +1,91 @@
+"""What the snapshots of a table have added and deleted: pieces of data files, from metadata alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from timeline.retention.policy import lineage, snapshot_version
+from timeline.versions.entries import LiveFile, live_file
+from timeline.versions.head import Head
+
+_CHANGES = (Operation.APPEND, Operation.OVERWRITE, Operation.DELETE)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of one data file that one snapshot has added, or deleted."""
+
+    version: int
+    snapshot_id: int
+    committed_ms: int
+    location: str
+    added: bool
+    """Whether the snapshot has added the file, without the rows that `deletes` name; else it has deleted the
+    rows that they name.
+    """
+    deletes: tuple[str, ...]
+    """Position-delete files of the snapshot."""
+
+
+def changed_pieces(head: Head, first: int, last: int) -> list[Piece]:
+    """Return what the versions from `first` to `last` have changed, in their order. A replace changes no row.
+
+    ValueError where a version in between is no longer in the history, or removed whole data files, which no
+    commit of this protocol does.
+    """
+    snapshots = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
+    of_main = lineage(head.metadata.current_snapshot_id, snapshots)
+    main = sorted(of_main, key=lambda snapshot: snapshot.sequence_number or 0)
+    if main and main[0].parent_snapshot_id is not None and first < snapshot_version(main[0]):
+        raise ValueError(
+            f"the changes before version {snapshot_version(main[0])} have expired with their snapshots; begin"
+            f" there, or keep snapshots for longer (retention): the first version asked for is {first}:"
+            f" {head.metadata.location}"
+        )
+    wanted = (it for it in main if first <= snapshot_version(it) <= last)
+    return [piece for snapshot in wanted for piece in _pieces(head, snapshot)]
+
+
+def _pieces(head: Head, snapshot: Snapshot) -> Iterator[Piece]:
+    if snapshot.summary is None or snapshot.summary.operation not in _CHANGES:
+        return
+    version = snapshot_version(snapshot)
+
+    def piece(location: str, added: bool, deletes: list[LiveFile]) -> Piece:
+        names = tuple(sorted(delete.location for delete in deletes))
+        return Piece(version, snapshot.snapshot_id, snapshot.timestamp_ms, location, added, names)
+
+    added, deletes = [], defaultdict[str, list[LiveFile]](list)
+    for entry in _entries_of(head, snapshot):
+        file = live_file(entry)
+        if entry.status == ManifestEntryStatus.DELETED or (
+            file.content != DataFileContent.DATA and file.refers_to is None
+        ):
+            raise ValueError(
+                f"version {version} deleted rows in a way that names no rows, as another engine may; its"
+                f" changes cannot be shown: {file.location}"
+            )
+        if file.content == DataFileContent.DATA:
+            added.append(file)
+        else:
+            deletes[file.refers_to or ""].append(file)
+    for file in added:
+        yield piece(file.location, True, deletes.pop(file.location, []))
+    for location in sorted(deletes):
+        yield piece(location, False, deletes[location])
+
+
+def _entries_of(head: Head, snapshot: Snapshot) -> Iterator[ManifestEntry]:
+    """Yield the entries that a snapshot has added, or removed."""
+    for manifest in head.manifest_files.read_list(snapshot.manifest_list):
+        if manifest.added_snapshot_id == snapshot.snapshot_id:
+            for entry in head.manifest_files.find_entries(manifest) or ():
+                if entry.snapshot_id in (None, snapshot.snapshot_id) and (
+                    entry.status != ManifestEntryStatus.EXISTING
+                ):
+                    yield entry
