@@ -102,8 +102,16 @@ def came_schema(batch: DataFrame) -> spark.StructType:
 def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:
     """Return the rows to write; where there are checks, with a column `FAILED` more, the numbers of the
     checks that a row fails, and with a column `AS_IT_CAME` where columns are written otherwise and a row may
-    be set aside.
+    be set aside. Intervals of months are text: no table has a column of them, and they are quarantined.
     """
+    rows = _checked(batch, rules)
+    if _without_months(batch.schema) == batch.schema:
+        return rows
+    kinds = [(field.name, _without_months(field.dataType)) for field in rows.schema.fields]
+    return rows.select(*(sf.col(quoted(name)).cast(kind).alias(name) for name, kind in kinds))
+
+
+def _checked(batch: DataFrame, rules: RowRules) -> DataFrame:
     if not rules.checks and not rules.written:
         return batch
     rows = as_written(batch, rules)
@@ -118,6 +126,23 @@ def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:
             came if rules.unfit == QUARANTINE else sf.when(rules.failed.isNotNull(), came).alias(AS_IT_CAME)
         )
     return rows.select(*kept, rules.failed.alias(FAILED))
+
+
+def _without_months(kind: spark.DataType) -> spark.DataType:
+    """Return a type with text for the intervals that Spark cannot pass to a Python task and back."""
+    if isinstance(kind, (spark.YearMonthIntervalType, spark.CalendarIntervalType)):
+        return spark.StringType()
+    if isinstance(kind, spark.StructType):
+        fields = ((field, _without_months(field.dataType)) for field in kind.fields)
+        return spark.StructType(
+            [spark.StructField(field.name, into, field.nullable, field.metadata) for field, into in fields]
+        )
+    if isinstance(kind, spark.ArrayType):
+        return spark.ArrayType(_without_months(kind.elementType), kind.containsNull)
+    if isinstance(kind, spark.MapType):
+        key, value = _without_months(kind.keyType), _without_months(kind.valueType)
+        return spark.MapType(key, value, kind.valueContainsNull)
+    return kind
 
 
 def as_written(batch: DataFrame, rules: RowRules) -> DataFrame:

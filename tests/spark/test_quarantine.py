@@ -111,6 +111,27 @@ def test_a_sink_that_expects_nothing_any_more_needs_no_quarantine(spark: SparkSe
     assert _ids(location) == _expected(range(20), failing=False) + Counter(range(20, 60))
 
 
+def test_an_interval_of_months_is_quarantined_as_text_and_stops_no_stream(
+    spark: SparkSession, location: str
+) -> None:
+    """PyArrow has no class for it, so that no Python task can look at it, at any depth."""
+    months = "interval '1-2' year to month"
+    rows = _rows(spark, 0, 10).selectExpr(
+        "*", f"{months} lag", f"struct(array(map({months}, 1)) m) deep", "make_interval(0, 1, 0, 2) mixed"
+    )
+    given = {"schema": SchemaContract(new_columns="ignore"), "partition_by": ["bucket(2, p)"]}
+    _sink(location, partition_by=["bucket(2, p)"])(_rows(spark, 10, 10), 0)
+    _sink(location, **given)(rows, 1)
+    _sink(location, **given, expectations=None)(rows, 2)
+    assert _ids(location) == _expected(range(20), failing=False) + Counter(range(10))
+    (text,) = (row["row"] for row in _read(location + "__quarantine") if '"id":3,' in row["row"])
+    assert {name: value for name, value in json.loads(text).items() if name not in ("id", "p", "l")} == {
+        "lag": "INTERVAL '1-2' YEAR TO MONTH",
+        "deep": {"m": [{"INTERVAL '1-2' YEAR TO MONTH": 1}]},
+        "mixed": "1 months 2 days",
+    }
+
+
 def test_failing_rows_make_no_partition(spark: SparkSession, location: str) -> None:
     rows = _rows(spark, 0, 50).withColumn("p", sf.when(sf.col("id") % 10 == 3, "bad").otherwise("good"))
     _sink(location, partition_by=["p"])(rows, 0)
