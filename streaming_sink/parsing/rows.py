@@ -32,10 +32,10 @@ from streaming_sink.table.contract import Difference, SchemaContract
 from streaming_sink.table.conversions import is_text
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.longs import with_longs
-from streaming_sink.table.rescue import UNPARSED
 from streaming_sink.table.rules import fit_value
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
+from streaming_sink.tasks.failures import UNPARSED
 from timeline.errors import SchemaMismatchError
 
 _LOG = logging.getLogger("streaming_sink")

@@ -89,14 +89,14 @@ def _entry_of(table: iceberg.MapType) -> iceberg.StructType:
     )
 
 
-def row_fields(rows: DataFrame) -> list[str]:
-    """Return the names of the columns that rebuilt rows had."""
+def row_fields(rows: DataFrame) -> list[spark.StructField]:
+    """Return the columns that rebuilt rows had."""
     kind = rows.schema["row"].dataType
     assert isinstance(kind, spark.StructType)
-    return kind.names
+    return kind.fields
 
 
-def chosen(rows: DataFrame, where: str | None, elsewhere: Collection[str]) -> DataFrame:
+def chosen(rows: DataFrame, where: str | None, elsewhere: Mapping[str, spark.DataType]) -> DataFrame:
     """Return the rebuilt rows that meet a condition, as they came, with the column `REPLAYED`.
 
     The condition sees the quarantine's columns, and the row's own by their names; one that is called as a
@@ -104,25 +104,27 @@ def chosen(rows: DataFrame, where: str | None, elsewhere: Collection[str]) -> Da
     null. ValueError for what is no condition.
     """
     if where is not None:
-        names = row_fields(rows)
+        fields = row_fields(rows)
+        names = [field.name for field in fields]
         taken = {name.lower() for name in rows.columns}
         own = [sf.col("row").getField(name).alias(name) for name in names if name.lower() not in taken]
-        taken |= {name.lower() for name in names}
-        others = [sf.lit(None).alias(name) for name in elsewhere if name.lower() not in taken]
-        seen = rows.select("*", *own, *others)
+        seen = rows.select("*", *own, *_nulls(elsewhere, [*rows.columns, *names]))
         try:
             rows = seen.where(sf.expr(where))
             _ = rows.schema
         except PySparkException as error:
             raise ValueError(
                 "where must be an SQL condition over the quarantine's columns"
-                f" ({', '.join(rows.columns)}) and the row's own ({', '.join(names)}): {where}: {_why(error)}"
+                f" ({', '.join(rows.columns)}) and the row's own ({_spelled(fields)}): {where}: {_why(error)}"
             ) from error
     return rows.select(sf.col("row_id").alias(REPLAYED), sf.col("row.*"))
 
 
 def assigned(
-    rows: DataFrame, values: Mapping[str, str], elsewhere: Collection[str], table: iceberg.StructType
+    rows: DataFrame,
+    values: Mapping[str, str],
+    elsewhere: Mapping[str, spark.DataType],
+    table: iceberg.StructType,
 ) -> DataFrame:
     """Return rows with columns set to SQL expressions, all over the row as it came. A column that the rows
     lack is added where the table has it. ValueError for what is no expression.
@@ -130,8 +132,7 @@ def assigned(
     columns = {field.name: field.field_type for field in table.fields}
     have = [name for name in rows.columns if name != REPLAYED]
     wanted = {name: text for name, text in values.items() if name in have or name in columns}
-    lower = {name.lower() for name in have}
-    seen = rows.select("*", *(sf.lit(None).alias(name) for name in elsewhere if name.lower() not in lower))
+    seen = rows.select("*", *_nulls(elsewhere, have))
     new = {name: _value(seen, name, text) for name, text in wanted.items()}
     for name, value in new.items():
         if isinstance(seen.select(value).schema.fields[0].dataType, spark.NullType):
@@ -142,6 +143,22 @@ def assigned(
     return seen.select(*kept, *added)
 
 
+def _nulls(elsewhere: Mapping[str, spark.DataType], taken: Collection[str]) -> list[Column]:
+    """Return nulls for fields that only rows of other schemas have. They suit any type; only those of structs
+    have one, so that expressions may name what is in it.
+    """
+    lower = {name.lower() for name in taken}
+    absent = {name: kind for name, kind in elsewhere.items() if name.lower() not in lower}
+    return [
+        (sf.lit(None).cast(kind) if isinstance(kind, spark.StructType) else sf.lit(None)).alias(name)
+        for name, kind in absent.items()
+    ]
+
+
+def _spelled(fields: Collection[spark.StructField]) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
+
+
 def _value(rows: DataFrame, name: str, text: str) -> Column:
     try:
         # In a `when` beside a column, since an aggregate and a generator are no values of a row.
@@ -149,7 +166,7 @@ def _value(rows: DataFrame, name: str, text: str) -> Column:
         _ = rows.select(first, sf.when(sf.lit(True), sf.expr(text))).schema
     except PySparkException as error:
         raise ValueError(
-            f"set must be SQL expressions over the row's columns ({', '.join(rows.columns)}):"
+            f"set must be SQL expressions over the row's columns ({_spelled(rows.schema.fields)}):"
             f" {name} = {text}: {_why(error)}"
         ) from error
     return sf.expr(text)

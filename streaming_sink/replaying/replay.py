@@ -37,7 +37,12 @@ from streaming_sink.spark.caller import OUTSIDE, identify, mint_run_id
 from streaming_sink.table.checks import REPLAY_APP
 from streaming_sink.table.contract import SchemaContract
 from streaming_sink.table.quarantine import open_quarantine
-from timeline.errors import CheckpointRegressionError, CommitConflictError, FencedError
+from timeline.errors import (
+    CheckpointRegressionError,
+    CommitConflictError,
+    FencedError,
+    SchemaMismatchError,
+)
 from timeline.outbox import deliver_all
 from timeline.table import Table, open_table
 
@@ -129,12 +134,12 @@ def _frames(
     table = main.head.schema.as_struct()
     schemas = sorted(row[0] for row in waiting.select("schema").distinct().collect())
     parsed = [rebuilt(waiting, schema, table) for schema in schemas]
-    names = sorted({name for rows in parsed for name in row_fields(rows)})
+    kinds = {field.name: field.dataType for rows in parsed for field in row_fields(rows)}
     if parsed:
-        check_columns(values, {*names, *(field.name for field in table.fields)})
+        check_columns(values, {*kinds, *(field.name for field in table.fields)})
     frames = []
     for rows in parsed:
-        frame = assigned(chosen(rows, where, names), values, names, table)
+        frame = assigned(chosen(rows, where, kinds), values, kinds, table)
         frames.append(frame if fix is None else fixed(frame, fix))
     return frames
 
@@ -149,6 +154,8 @@ def _land(options: SinkOptions, rows: DataFrame, number: int) -> BatchReport:
             return report
     except (CheckpointRegressionError, FencedError) as later:
         cause = later
+    except SchemaMismatchError as refusal:
+        raise refusal from None  # which says it all; where a task found it, Spark's report of that is long
     finally:
         sink.finish()
     raise CommitConflictError(

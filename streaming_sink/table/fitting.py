@@ -14,8 +14,9 @@ from planners.suggestions import nearest_name
 from streaming_sink.table.contract import STRICT, Difference, SchemaContract
 from streaming_sink.table.conversions import fits, wider_type
 from streaming_sink.table.longs import find_longs
-from streaming_sink.table.rescue import UNPARSED, check_rescued_name, is_rescued_field, rescued_field
+from streaming_sink.table.rescue import check_rescued_name, is_rescued_field, rescued_field
 from streaming_sink.table.schema import check_names, iceberg_schema, iceberg_type
+from streaming_sink.tasks.failures import UNPARSED
 from timeline.errors import SchemaMismatchError
 
 Path = tuple[str, ...]

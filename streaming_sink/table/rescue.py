@@ -6,15 +6,11 @@ from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
-from streaming_sink.tasks.batches import RESERVED_PREFIX
 from timeline.errors import SchemaMismatchError
 
 RESCUED = "_rescued"
 NOT_UTF8 = "base64:"
 """Begins a rescued text whose bytes are not valid UTF-8."""
-UNPARSED = RESERVED_PREFIX + "unparsed"
-"""The column by which `parse_json` hands the sink texts that did not parse: a struct of one text, whose name
-is that of the text's column; null in rows that fit. No column of a table."""
 
 _DOC = "what did not fit the table's columns, as JSON text {column: value}; written by streaming-sink"
 """Marks the column as the sink's own."""

@@ -15,8 +15,9 @@ from pyspark.sql import types as spark
 from streaming_sink.table.checks import RowCheck, RowRules
 from streaming_sink.table.conversions import converts, is_text, spark_type
 from streaming_sink.table.fitting import Misfit, Path
-from streaming_sink.table.rescue import NOT_UTF8, RESCUED, UNPARSED
+from streaming_sink.table.rescue import NOT_UTF8, RESCUED
 from streaming_sink.table.sql_names import quoted
+from streaming_sink.tasks.failures import UNPARSED
 
 _JSON = {
     # Spark's defaults leave out microseconds, and write times in the session's zone.

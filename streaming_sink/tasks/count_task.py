@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from planners.model import PartitionKey
 from streaming_sink.tasks.batches import conform, conform_valid
-from streaming_sink.tasks.failures import each_that_fits, split_failing
+from streaming_sink.tasks.failures import each_that_fits, split_failing, use_all
 from streaming_sink.tasks.fingerprints import fingerprint_of
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.partitioning import split
@@ -48,7 +48,7 @@ class CountTask:
             fingerprint = fingerprint_of(batch, fingerprint)
             passing, _ = split_failing(batch)
             if not self._skips_unfit:
-                rows.update(self._count(passing))
+                rows.update(use_all(passing, self._count))
                 continue
             whole = conform(passing, passing.schema)  # so that it may be cut
             for _, counted in each_that_fits(whole, self._count):

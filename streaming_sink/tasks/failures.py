@@ -1,5 +1,5 @@
-"""The columns in which rows carry the checks that they fail, and which quarantined rows they were: added by
-the driver, read by tasks.
+"""The columns in which rows carry what did not parse, the checks that they fail, and which quarantined rows
+they were: added by the driver, read by tasks.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ FAILED = f"{RESERVED_PREFIX}failed"
 AS_IT_CAME = f"{RESERVED_PREFIX}came"
 """A struct of the values that came, of columns that are written otherwise; absent without such columns. Null
 in rows that pass all checks, unless the tasks' own check may quarantine them."""
+UNPARSED = f"{RESERVED_PREFIX}unparsed"
+"""The column by which `parse_json` hands the sink texts that did not parse: a struct of one text, whose name
+is that of the text's column; null in rows that fit. No column of a table."""
 REPLAYED = f"{RESERVED_PREFIX}row_id"
 """The `row_id` of the quarantined row that a row was: it is marked as replayed by the commit of its batch."""
 
@@ -44,6 +47,26 @@ def split_failing(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch
     whole = conform(batch, batch.schema)
     fails = whole.column(place).is_valid()
     return whole.filter(pc.invert(fails)), whole.filter(fails)
+
+
+def use_all(rows: pa.RecordBatch, use: Callable[[pa.RecordBatch], _Made]) -> _Made:
+    """Return what `use` makes of `rows`. RowsDoNotFitError where it cannot use them; where they are replayed,
+    `use` is called again, with parts, and the error says which row it is of.
+    """
+    try:
+        return use(rows)
+    except RowsDoNotFitError:
+        if REPLAYED not in rows.schema.names:
+            raise
+        whole = conform(rows, rows.schema)  # so that it may be cut
+        for part, misfit in each_that_fits(whole, use):
+            if isinstance(misfit, RowsDoNotFitError):
+                row_id = part.column(REPLAYED)[0].as_py()
+                raise type(misfit)(
+                    "a quarantined row does not fit; repair it with `set`, or leave it out with `where`:"
+                    f" row_id <> '{row_id}': {misfit}"
+                ) from misfit
+        raise
 
 
 def each_that_fits(

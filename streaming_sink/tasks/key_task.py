@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from streaming_sink.tasks.batches import RESERVED_PREFIX, conform, conform_valid
-from streaming_sink.tasks.failures import each_that_fits, split_failing
+from streaming_sink.tasks.failures import each_that_fits, split_failing, use_all
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.partitioning import key_texts
 
@@ -35,7 +35,7 @@ class KeyTask:
                 for part, keys in each_that_fits(whole, self._keys):
                     yield self._with_keys(part, keys if isinstance(keys, list) else self._no_keys(part))
             else:
-                yield self._with_keys(passing, self._keys(passing))
+                yield self._with_keys(passing, use_all(passing, self._keys))
             if failing is not None:
                 yield self._with_keys(failing, self._no_keys(failing))
 

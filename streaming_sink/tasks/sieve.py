@@ -19,9 +19,11 @@ from streaming_sink.tasks.failures import (
     QUARANTINE,
     REFUSE,
     REPLAYED,
+    UNPARSED,
     checks_failed,
     each_that_fits,
     split_failing,
+    use_all,
 )
 from streaming_sink.tasks.fingerprints import fingerprint_of
 from streaming_sink.tasks.job import Sieve
@@ -79,7 +81,7 @@ class SiftingWriter:
             self._mark(batch.column(place))
         passing, failing = split_failing(batch)
         if self._sieve.unfit is None:
-            self._writer.write(passing)
+            use_all(passing, self._writer.write)
         else:
             self._write_what_fits(passing, self._sieve.unfit)
         if failing is not None:
@@ -129,7 +131,7 @@ class SiftingWriter:
 
     def _keep_example(self, rows: pa.RecordBatch, place: int, failed: Sequence[int]) -> None:
         if any(number not in self._examples for number in failed):
-            (text,), _ = rows_as_json(self._as_it_came(rows.take(places_array([place]))))
+            (text,), _ = _as_json(self._as_it_came(rows.take(places_array([place]))))
             self._add_example(text, failed)
 
     def _add_example(self, text: str, failed: Sequence[int]) -> None:
@@ -141,7 +143,7 @@ class SiftingWriter:
     ) -> None:
         assert self._quarantine is not None
         came = self._as_it_came(rows)
-        texts, schemas = rows_as_json(came)
+        texts, schemas = _as_json(came)
         for text, failed in zip(texts, verdicts, strict=True):
             self._add_example(text, failed)
         checks = [self._sieve.checks[failed[0]] for failed in verdicts]
@@ -203,6 +205,18 @@ class SiftingWriter:
         self._writer.abort()
         if self._quarantine is not None:
             self._quarantine.abort()
+
+
+def _as_json(came: pa.RecordBatch) -> tuple[list[str], list[str]]:
+    """As `rows_as_json`. Only rows with text that did not parse have the column of it."""
+    place = came.schema.get_field_index(UNPARSED)
+    if place < 0 or came.num_columns == 1:
+        return rows_as_json(came)
+    texts, schemas = rows_as_json(came.remove_column(place))
+    unparsed = [row for row, holds in enumerate(came.column(place).is_valid().to_pylist()) if holds]
+    for row, text, schema in zip(unparsed, *rows_as_json(came.take(places_array(unparsed))), strict=True):
+        texts[row], schemas[row] = text, schema
+    return texts, schemas
 
 
 def _source(rows: pa.RecordBatch) -> list[str | None]:

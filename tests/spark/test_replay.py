@@ -158,9 +158,10 @@ def test_rows_of_parsed_json_are_repaired_and_replayed(spark: SparkSession, loca
         with parse_json(batch, "value", sink) as parsed:
             sink(parsed.rows, number)
     assert _ids(location) == Counter([0, 4])
-    (report,) = replay(spark, location)  # what does not fit is quarantined again
-    assert (report.rows, report.quarantined) == (1, 2)
     unparsed = "__streaming_sink_unparsed"
+    assert [unparsed in row["schema"] for row in _read(location + "__quarantine")].count(True) == 1
+    reports = replay(spark, location)  # what does not fit is quarantined again
+    assert sorted((report.rows, report.quarantined) for report in reports) == [(0, 1), (1, 1)]
     number = f"CAST(regexp_extract({unparsed}.value, '\"id\": ([0-9]+)', 1) AS LONG)"
     (report,) = replay(
         spark,
@@ -171,6 +172,27 @@ def test_rows_of_parsed_json_are_repaired_and_replayed(spark: SparkSession, loca
     assert (report.rows, report.quarantined) == (1, 0)
     assert {row["id"]: row["price"] for row in _read(location)} == {0: 0.5, 1: -2.5, 3: 3.5, 4: None}
     assert _waiting(location) == [2]
+
+
+@pytest.mark.parametrize("partition_by", [[], ["t"]])
+def test_a_row_that_is_refused_for_its_text_is_named_and_can_be_left_out_or_repaired(
+    spark: SparkSession, location: str, partition_by: list[str]
+) -> None:
+    rows = spark.sql("SELECT 1L id, 'a' t UNION ALL SELECT 2L, CAST(X'FF41' AS string) ORDER BY id")
+    _land(location, rows.where("id < 0"), expectations={}, partition_by=partition_by)
+    _land(location, rows, 1, expectations={"id < 0": "quarantine"}, partition_by=partition_by)
+    (row_id,) = (row["row_id"] for row in _read(location + "__quarantine") if '"id":2,' in row["row"])
+    strict = {"schema": SchemaContract(), "partition_by": partition_by}
+    with pytest.raises(
+        SchemaMismatchError, match=rf"row_id <> '{row_id}': text is not valid.*: t "
+    ) as refused:
+        replay(spark, location, **strict)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__, "Spark's traceback says the same at length"
+    (report,) = replay(spark, location, where=f"row_id <> '{row_id}'", **strict)
+    assert (report.rows, _ids(location)) == (1, Counter([1]))
+    replay(spark, location, set={"t": "make_valid_utf8(t)"}, **strict)
+    assert {row["id"]: row["t"] for row in _read(location)} == {1: "a", 2: "\ufffdA"}
 
 
 def test_what_a_fix_leaves_out_stays_and_what_it_makes_of_a_row_is_one_replay(

@@ -13,7 +13,7 @@ import pytest
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.quarantine import QUARANTINE_SCHEMA
 from streaming_sink.tasks.count_task import CountTask
-from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.errors import InvalidTextError, RowsDoNotFitError
 from streaming_sink.tasks.failures import AS_IT_CAME, FAILED
 from streaming_sink.tasks.fingerprints import FINGERPRINT
 from streaming_sink.tasks.job import (
@@ -265,3 +265,31 @@ def test_what_is_aborted_leaves_no_file():
     assert [len(list(it.store.list_folder("data"))) for it in (main, second)] == [2, 2]
     writer.abort()
     assert [len(list(it.store.list_folder("data"))) for it in (main, second)] == [0, 0]
+
+
+@pytest.mark.parametrize("route", ["written", "counted", "keyed"])
+def test_where_replayed_rows_are_refused_the_error_says_which_one_is_at_fault(route: str) -> None:
+    texts = pa.array([b"a", b"b", b"\xff"]).view(pa.string())
+    batch = _batch([1, 2, 3], [None] * 3, p=texts, __streaming_sink_row_id=ROW_IDS)
+    fields = (PartitionSource("p", ("p",), "identity"),)
+    tasks = {"counted": CountTask(SCHEMA, fields), "keyed": KeyTask(SCHEMA, fields)}
+    with pytest.raises(InvalidTextError, match=r"row_id <> 'A-3': text is not valid UTF-8.*: p "):
+        _sift(batch) if route == "written" else list(tasks[route](iter([batch])))
+
+
+def test_only_rows_whose_text_did_not_parse_have_the_column_of_it() -> None:
+    unparsed = pa.array([None, {"value": "no JSON"}, None], pa.struct([("value", pa.string())]))
+    came = ("id", "__streaming_sink_unparsed")
+    batch = _batch([1, 2, 3], [[0]] * 3, __streaming_sink_unparsed=unparsed)
+    _, set_aside, _, _ = _sift(batch, came=came)
+    assert [json.loads(row["row"]) for row in set_aside] == [
+        {"id": 1},
+        {"id": 2, "__streaming_sink_unparsed": {"value": "no JSON"}},
+        {"id": 3},
+    ]
+    assert [row["schema"] for row in set_aside[:2]] == [
+        "`id` BIGINT",
+        "`id` BIGINT, `__streaming_sink_unparsed` STRUCT<`value`: STRING>",
+    ]
+    _, alone, _, _ = _sift(batch, came=came[1:])
+    assert len(alone) == 3
