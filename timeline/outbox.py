@@ -12,7 +12,7 @@ The order of a writer::
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -51,6 +51,17 @@ class Delivered:
 def delivery_app(main_uuid: str, app_id: str) -> str:
     """Return the name under which a second table remembers what an application of a main table delivered."""
     return f"outbox.{main_uuid}.{app_id}"
+
+
+def find_delivered(delivery: str, mains: Collection[str]) -> tuple[str, str] | None:
+    """Return the uuid of the main table and the application that `delivery_app` made a name of; None for the
+    name of any other application. `mains` are the uuids of the tables that deliver.
+    """
+    for main_uuid in mains:
+        prefix = delivery_app(main_uuid, "")
+        if delivery.startswith(prefix):
+            return main_uuid, delivery.removeprefix(prefix)
+    return None
 
 
 def register_main(second: Table, main: Table) -> None:

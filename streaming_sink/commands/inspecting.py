@@ -187,10 +187,10 @@ def _status(table: Table, small_below: int, app_id: str | None, now_ms: int) -> 
     found = table.on_head(lambda head: status_of(head, plans, small_below, now_ms))
     if app_id is None:
         return found
-    known = {it.app_id: it for it in found.applications}
-    if app_id not in known:
-        raise unknown_name("application", app_id, known)
-    return replace(found, applications=(known[app_id],))
+    of_it = tuple(it for it in found.applications if it.app_id == app_id)
+    if not of_it:
+        raise unknown_name("application", app_id, {it.app_id for it in found.applications})
+    return replace(found, applications=of_it)
 
 
 def _is_recent(found: TableStatus, oldest: float) -> bool:

@@ -182,7 +182,7 @@ def say_status(of: TableStatus) -> None:
         ["application", "batch", "last commit", "age", "batches/min", "rows/min", "remark"],
         [
             (
-                it.app_id,
+                it.app_id if it.delivers_from is None else f"{it.app_id}, delivered from {it.delivers_from}",
                 _number(it.batch_id),
                 "unknown" if it.committed_ms is None else _time(it.committed_ms),
                 None if it.age_seconds is None else Figure(_age(it.age_seconds)),

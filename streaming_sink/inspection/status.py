@@ -16,8 +16,10 @@ from streaming_sink.inspection.snapshots import SnapshotDetails, list_snapshots
 from streaming_sink.options import WARN_SMALL_FILES
 from timeline import names
 from timeline.diagnosis.state import applications
+from timeline.outbox import find_delivered
 from timeline.plans.instants import State
 from timeline.versions.head import Head
+from timeline.versions.outbox import mains_of
 from timeline.versions.transactions import TransactionState
 
 RECENT_BATCHES = 20
@@ -29,9 +31,14 @@ class ApplicationStatus:
     """One application that has committed batches."""
 
     app_id: str
+    delivers_from: str | None
+    """The location of the table that delivers rows of this application here, into a quarantine; its uuid if
+    it is retired. None for an application that commits batches here.
+    """
     query_id: str | None
     batch_id: int | None
-    """The last one; None where what the table remembers of the application cannot be read."""
+    """The last one; None for a delivery, and where what the table remembers of the application cannot be
+    read."""
     committed_ms: int | None
     age_seconds: int | None
     """Since its last commit. A batch without rows commits nothing."""
@@ -83,23 +90,28 @@ def _applications(
         if snapshot.app_id is not None and snapshot.added_rows and snapshot.operation == "append":
             appends[snapshot.app_id].append(snapshot)
     remarks = {it.app_id: f"batch {it.batch_id}: {it.why}" for it in reports_of(head) if it.why}
+    mains = mains_of(head.properties)
     found = []
-    for app_id, state in states.items():
+    for name, state in states.items():
         committed_ms = None if state is None else names.ulid_time_ms(state.commit)
-        batches, rows = _rates(appends[app_id][:RECENT_BATCHES])
+        batches, rows = _rates(appends[name][:RECENT_BATCHES])
+        delivered = find_delivered(name, mains)
+        main_uuid, app_id = delivered or (None, name)
+        own = None if delivered else state
         found.append(
             ApplicationStatus(
                 app_id=app_id,
-                query_id=None if state is None else state.query_id,
-                batch_id=None if state is None else state.batch,
+                delivers_from=None if main_uuid is None else mains[main_uuid] or main_uuid,
+                query_id=None if own is None else own.query_id,
+                batch_id=None if own is None else own.batch,
                 committed_ms=committed_ms,
                 age_seconds=None if committed_ms is None else max(0, now_ms - committed_ms) // 1000,
                 batches_per_minute=batches,
                 rows_per_minute=rows,
-                last_remark=remarks.get(app_id, ""),
+                last_remark=remarks.get(name, ""),
             )
         )
-    return tuple(sorted(found, key=lambda it: (-(it.committed_ms or 0), it.app_id)))
+    return tuple(sorted(found, key=lambda it: (-(it.committed_ms or 0), it.app_id, it.delivers_from or "")))
 
 
 def _rates(newest_first: Sequence[SnapshotDetails]) -> tuple[float | None, float | None]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionSpec
 
 from planners import FileSizing
+from streaming_sink.commands.rendering import say_status
 from streaming_sink.inspection.description import describe, size_classes
 from streaming_sink.inspection.files import list_files, list_partitions
 from streaming_sink.inspection.plans import list_plans
@@ -16,6 +18,8 @@ from tests.unit.streaming_sink import command_tables
 from tests.unit.streaming_sink.command_tables import MIB, MINUTE_MS, land
 from tests.unit.timeline.world import Lake
 from timeline.commit.changes import Append
+from timeline.commit.outbox_changes import RetireMain
+from timeline.table import open_table
 
 sizings = st.integers(1, 10_000).flatmap(
     lambda largest: st.integers(0, largest).map(
@@ -99,6 +103,23 @@ def test_a_status_counts_plans_that_are_pending_and_names_those_that_are_void() 
     assert found.pending_plans == 3
     (warning,) = found.warnings
     assert "is void, since its file is lost" in warning
+
+
+def test_the_status_of_a_quarantine_names_the_streams_whose_rows_it_holds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lake = command_tables.quarantined()
+    second, uuid = open_table(f"memory://{lake.name}__quarantine"), str(lake.table.head.metadata.table_uuid)
+    found = status_of(second.head, [], MIB, lake.clock.now_ms)
+    (delivery,) = found.applications
+    assert (delivery.app_id, delivery.delivers_from) == ("events", f"memory://{lake.name}")
+    assert (delivery.batch_id, delivery.query_id) == (None, None)
+    say_status(found)
+    assert f"events, delivered from memory://{lake.name}  " in capsys.readouterr().out
+    second.commit([RetireMain(uuid)])
+    (delivery,) = status_of(second.head, [], MIB, lake.clock.now_ms).applications
+    assert delivery.delivers_from == uuid
+    assert {it.delivers_from for it in _status(lake).applications} == {None}
 
 
 def _status(lake: Lake) -> TableStatus:

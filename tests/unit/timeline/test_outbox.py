@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.timeline.outboxes import APP, Pair
 from tests.unit.timeline.world import Audit
 from timeline.commit.outbox_changes import PutOutbox
 from timeline.errors import CommitConflictError, TableNotFoundError
-from timeline.outbox import Outcome, deliver, deliver_all, register_main
+from timeline.outbox import Outcome, deliver, deliver_all, delivery_app, find_delivered, register_main
 from timeline.table import AlreadyCommitted, Committed
 
 
@@ -121,6 +124,14 @@ def test_a_batch_with_bad_rows_costs_one_commit_to_each_table_and_one_without_co
     assert plain == with_entry == cleared == again == {"PUT": 4, "LIST": 1, "GET": 1}
     assert delivery == delivered_again == plain
     assert nothing == still_nothing == {}
+
+
+@given(st.uuids(), st.text(), st.lists(st.uuids(), max_size=3))
+def test_the_name_of_a_delivery_is_read_back(main: UUID, app_id: str, others: list[UUID]) -> None:
+    mains = [str(each) for each in (*others, main)]
+    assert find_delivered(delivery_app(str(main), app_id), mains) == (str(main), app_id)
+    assert find_delivered(delivery_app(str(main), app_id), mains[:-1]) is None or main in others
+    assert find_delivered(app_id, mains) is None or app_id.startswith("outbox.")
 
 
 def test_registering_again_sends_no_request(pair: Pair) -> None:
