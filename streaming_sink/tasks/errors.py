@@ -23,3 +23,9 @@ class DataFileError(Exception):
 
 class GroupUnfitError(Exception):
     """A clustering group cannot be rewritten; its files stay as they are."""
+
+
+class KeyIndexError(Exception):
+    """A run of the key index is missing, damaged, or of another key. Scan the data files that it covers: they
+    have all that it held.
+    """

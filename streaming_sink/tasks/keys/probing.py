@@ -39,6 +39,11 @@ class KeyProbe:
     def __len__(self) -> int:
         return len(self._high)
 
+    def reaches(self, first: int, last: int) -> bool:
+        """Return whether the first word of any hash is from `first` to `last`."""
+        start = np.searchsorted(self._high, np.uint64(first), "left")
+        return bool(start < np.searchsorted(self._high, np.uint64(last), "right"))
+
     def match_rows(self, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return every pair of equal hashes of the probe and of `hashes`, which are in no order: which hash
         of the probe it is, and which row of `hashes`, in ascending order.

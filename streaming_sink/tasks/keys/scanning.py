@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -45,6 +46,30 @@ class KeyMatches(NamedTuple):
     """As in `KeyEntries`, and so the sequences."""
     sequences: np.ndarray | None
 
+    @classmethod
+    def none(cls, sequences: bool) -> KeyMatches:
+        """Return no rows, of a key that has a sequence column or not."""
+        return cls(_NO_ROWS, _NO_ROWS, _NO_ROWS if sequences else None)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[KeyMatches]) -> KeyMatches:
+        """Return the rows of several, which is one or more."""
+        indexes, positions, sequences = zip(*parts, strict=True)
+        with_sequences = parts[0].sequences is not None
+        return cls(
+            np.concatenate(indexes),
+            np.concatenate(positions),
+            np.concatenate(sequences) if with_sequences else None,
+        )
+
+    def take(self, chosen: np.ndarray) -> KeyMatches:
+        """Return the rows at these places, or those that a mask has."""
+        sequences = None if self.sequences is None else self.sequences[chosen]
+        return KeyMatches(self.indexes[chosen], self.positions[chosen], sequences)
+
+
+_NO_ROWS = np.empty(0, np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
@@ -67,6 +92,12 @@ class KeyColumns:
     def seed(self) -> bytes:
         """The seed of the hashes of this key."""
         return key_seed(self.table_uuid, [field_id(column) for column in self.keys])
+
+    @property
+    def digest(self) -> str:
+        """Identifies an index of these columns: 16 hexadecimal digits."""
+        sequence = b"" if self.sequence is None else field_id(self.sequence).to_bytes(8, "little")
+        return blake2b(self.seed + sequence, digest_size=8).hexdigest()
 
 
 def sequence_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
@@ -104,19 +135,11 @@ def find_in_file(
     """Return the rows of a data file that have a key of the probe, deleted rows too, by ascending position.
     DataFileError as for `scan_keys`.
     """
-    found = [KeyMatches(_NO_ROWS, _NO_ROWS, None if columns.sequence is None else _NO_ROWS)]
+    found = [KeyMatches.none(columns.sequence is not None)]
     for hashes, positions, sequences in scan_keys(store, file, columns, cipher):
         indexes, rows = probe.match_rows(hashes)
         found.append(KeyMatches(indexes, positions[rows], None if sequences is None else sequences[rows]))
-    indexes, positions, sequences = zip(*found, strict=True)
-    return KeyMatches(
-        np.concatenate(indexes),
-        np.concatenate(positions),
-        None if columns.sequence is None else np.concatenate(sequences),
-    )
-
-
-_NO_ROWS = np.empty(0, np.int64)
+    return KeyMatches.concatenate(found)
 
 
 def _entries(rows: pa.RecordBatch, keys: int, seed: bytes, start: int) -> KeyEntries:
