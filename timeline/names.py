@@ -11,6 +11,7 @@ Layout::
     data/<partition>/<id>-…-deletes.parquet    position-delete files
     data/<id>-…-tombstones.parquet   keys that were deleted
     _timeline/...                    probes, notes of expiry, and a folder of instants for each kind of plans
+    _timeline/index/<key>/<id>.run   where the rows of keys are: a cache, which may be deleted at any time
 
 Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's
 base 32, so that ids sort as text by time. The garbage fence (R6) compares these ids, so their time is the
@@ -47,6 +48,7 @@ _INSTANT = re.compile(
     rf"^_timeline/({_KIND})/({_ULID})"
     r"-(?:(requested)\.avro|(inflight)-([1-9][0-9]*)\.json|(completed|cancelled)\.json)$"
 )
+_KEY_RUN = re.compile(rf"^_timeline/index/[0-9a-f]+/({_ULID})\.run$")
 _EXPIRED = re.compile(rf"^{EXPIRED_FOLDER}/v([1-9][0-9]*)-({_ULID})\.json$")
 
 
@@ -179,6 +181,22 @@ def expired_version(path: str) -> tuple[int, str] | None:
     """Return the version and commit id of such a note's path, or None if it is none."""
     match = _EXPIRED.match(path)
     return (int(match.group(1)), match.group(2)) if match else None
+
+
+def key_run_folder(key_digest: str) -> str:
+    """Return the folder of the runs of one key's index."""
+    return f"_timeline/index/{key_digest}"
+
+
+def key_run_path(key_digest: str, run_id: str) -> str:
+    """Return the path of a run of a key's index; its id is a ULID."""
+    return f"{key_run_folder(key_digest)}/{run_id}.run"
+
+
+def key_run_id(path: str) -> str | None:
+    """Return the id in a run's path, or None if it is none."""
+    match = _KEY_RUN.match(path)
+    return match.group(1) if match else None
 
 
 def plan_folder(kind: str) -> str:

@@ -174,6 +174,17 @@ def read_footer(file: BinaryIO, key_digest: str) -> RunFooter:
     return footer
 
 
+def check_run(file: BinaryIO, key_digest: str) -> None:
+    """Read a whole run. KeyIndexError where any of it is damaged, and as for `read_footer`."""
+    footer = read_footer(file, key_digest)
+    file.seek(0)
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise KeyIndexError("not a run")
+    for number, block in enumerate(footer.blocks):
+        if crc32(file.read(block.entries * footer.entry_bytes)) != block.crc:
+            raise KeyIndexError(f"block {number} of a run is damaged")
+
+
 class Run:
     """A run on a local disk, mapped into memory: pages are read as they are needed, and shared by processes.
 

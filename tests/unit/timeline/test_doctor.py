@@ -17,7 +17,7 @@ from timeline import names, properties
 from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.diagnosis import Diagnosis, Severity
 from timeline.errors import StoreUnavailableError, TableNotFoundError
-from timeline.names import HINT_PATH, version_path
+from timeline.names import HINT_PATH, key_run_path, ulid, version_path
 from timeline.stores import Created, CreateOutcome, LocalStore, MemoryStore
 from timeline.table import Table
 from timeline.versions.transactions import Transaction
@@ -110,6 +110,13 @@ def test_a_table_with_fills_and_deletions_of_old_versions_is_healthy() -> None:
     diagnosis = doctor(patient)
     assert diagnosis.healthy, diagnosis.text()
     assert dict(diagnosis.facts)["version"] == "147, of 107 versions that are kept"
+
+
+def test_a_key_index_beside_a_table_is_no_finding() -> None:
+    """Its files are a cache: what they hold, and whether they are whole, is no matter of the table's."""
+    patient = Patient()
+    patient.memory.overwrite(key_run_path("0123456789abcdef", ulid(1, 1)), b"not a whole run")
+    assert doctor(patient).findings == ()
 
 
 Damage = Callable[[Patient], Any]

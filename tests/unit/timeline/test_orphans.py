@@ -81,6 +81,7 @@ def test_files_that_this_protocol_does_not_write_stay() -> None:
         f"metadata/m/{old}-stats.puffin",
         f"_timeline/{old}-app-1-0-0.parquet",
         f"_timeline/expired/v1-{old}.json",
+        names.key_run_path("0123456789abcdef", old),
         f"{old}-app-1-0-0.parquet",
         "metadata/v999.metadata.json.tmp",
         "data/.tmp-1-2-3",

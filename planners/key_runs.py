@@ -1,0 +1,147 @@
+"""Which runs of a table's key index are built, merged and deleted: size-tiered, as the levels of an LSM tree.
+
+A data file is looked up in the largest run that covers it, and only there. By how many rows they have of such
+files, runs are in tiers, each eight times as large as the one before:
+
+    less than 64 Ki rows, 512 Ki, 4 Mi, 32 Mi    merged into one run where there are eight
+    32 Mi rows and more                          left alone, so that no merge is larger than 256 Mi rows
+
+So a row is written by a build and by one merge for each tier, or by more where runs are smaller than a merge
+of eight is worth; a table has at most seven runs in each of four tiers, and one for each 32 Mi rows. A run of
+which less than half is still looked up is rewritten, and its dead entries leave. Several maintainers may plan
+at a time: that costs space, and the next plan deletes it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+File = tuple[str, int]
+"""A data file of the table: its location, and its rows by its manifest."""
+
+RUNS_A_TIER = 8
+"""So many are merged."""
+FIRST_TIER_ROWS = 64 * 1024
+MERGED_TIERS = 4
+BUILD_ROWS = 8 * 1024 * 1024
+"""Files of so many rows together get a run; a larger one has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRun:
+    """A run of the index, as its name and its footer describe it."""
+
+    path: str
+    created_ms: int
+    files: tuple[File, ...]
+    """The files that it covers, whether they are live or not."""
+
+    @property
+    def rows(self) -> int:
+        return sum(rows for _, rows in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMerge:
+    """Runs that one run takes the place of."""
+
+    runs: tuple[str, ...]
+    files: tuple[File, ...]
+    """The live files that it covers; entries of all others leave."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRunPlan:
+    """What is to be done for an index, each by itself."""
+
+    builds: tuple[tuple[File, ...], ...]
+    """Live files that no run covers; each group gets a run."""
+    merges: tuple[PlannedMerge, ...]
+    deletes: tuple[str, ...]
+    """Runs that no reader needs, or has needed for the grace period."""
+
+
+def plan_key_runs(runs: Sequence[KeyRun], files: Sequence[File], *, now_ms: int, grace_ms: int) -> KeyRunPlan:
+    """Plan the upkeep of an index. `runs` are its readable runs, `files` the live data files.
+
+    A run that no live file needs is deleted once it, and the runs that took its place, are older than
+    `grace_ms`: a reader that listed the runs before may be about to open it, and would scan its files.
+    """
+    used, left = _looked_up(runs, files)
+    return KeyRunPlan(
+        tuple(_builds(file for file in files if file in left)),
+        tuple(_merges([run for run in runs if run.path in used], used)),
+        tuple(
+            run.path for run in runs if run.path not in used and _is_old(run, runs, used, now_ms - grace_ms)
+        ),
+    )
+
+
+def _looked_up(runs: Sequence[KeyRun], files: Iterable[File]) -> tuple[dict[str, list[File]], set[File]]:
+    """Return which live files each run is used for, and those that have none."""
+    left = set(files)
+    used = {}
+    for run in sorted(runs, key=lambda run: (-run.rows, run.path)):
+        if mine := [file for file in run.files if file in left]:
+            used[run.path] = mine
+            left.difference_update(mine)
+    return used, left
+
+
+def _builds(files: Iterable[File]) -> Iterable[tuple[File, ...]]:
+    group: list[File] = []
+    for file in files:
+        if group and _rows([*group, file]) > BUILD_ROWS:
+            yield tuple(group)
+            group = []
+        group.append(file)
+    if group:
+        yield tuple(group)
+
+
+def _merges(runs: Iterable[KeyRun], used: dict[str, list[File]]) -> Iterable[PlannedMerge]:
+    tiers: defaultdict[int, list[list[KeyRun]]] = defaultdict(list)
+    """By tier, the groups of runs that become one run: what is merged in a tier may be merged on at once."""
+
+    def add(group: list[KeyRun]) -> None:
+        tiers[_tier(sum(_rows(used[run.path]) for run in group))].append(group)
+
+    for run in sorted(runs, key=lambda run: run.path):
+        add([run])
+    for tier in range(MERGED_TIERS):
+        while len(tiers[tier]) >= RUNS_A_TIER:
+            together, tiers[tier] = tiers[tier][:RUNS_A_TIER], tiers[tier][RUNS_A_TIER:]
+            add([run for group in together for run in group])
+    for group in (group for tier in tiers.values() for group in tier):
+        live, rows = sum(_rows(used[run.path]) for run in group), sum(run.rows for run in group)
+        if len(group) > 1:
+            yield _merge(group, used, f"{len(group)} runs of {live:,} rows: {RUNS_A_TIER} of a tier")
+        elif 2 * live < rows:
+            yield _merge(group, used, f"{live:,} of {rows:,} rows are looked up in it")
+
+
+def _merge(runs: Sequence[KeyRun], used: dict[str, list[File]], reason: str) -> PlannedMerge:
+    kept = tuple(file for run in runs for file in used[run.path])
+    return PlannedMerge(tuple(run.path for run in runs), kept, reason)
+
+
+def _is_old(run: KeyRun, runs: Iterable[KeyRun], used: dict[str, list[File]], before_ms: int) -> bool:
+    """Return whether a run that is not looked up, and all that are for its files, are from before a time."""
+    mine = set(run.files)
+    instead = [other for other in runs if mine.intersection(used.get(other.path, ()))]
+    return all(each.created_ms <= before_ms for each in (run, *instead))
+
+
+def _tier(rows: int) -> int:
+    tier = 0
+    while rows >= FIRST_TIER_ROWS:
+        rows //= RUNS_A_TIER
+        tier += 1
+    return tier
+
+
+def _rows(files: Iterable[File]) -> int:
+    return sum(rows for _, rows in files)
