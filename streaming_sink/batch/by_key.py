@@ -15,6 +15,7 @@ from pyspark.sql import types as spark
 
 from planners import FillPolicy, Routing, TablePartition, bytes_per_row, plan_inserts
 from streaming_sink.batch.key_resolution import BatchKeys, Resolution, found_by_tasks, look, resolve_again
+from streaming_sink.batch.key_upkeep import KeyUpkeep, is_indexed
 from streaming_sink.batch.planning import Experience, Planned, commit_sizes
 from streaming_sink.batch.row_deletes import RowDeletes
 from streaming_sink.batch.target import Target
@@ -68,6 +69,7 @@ class ChangesByKey:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._keys: KeyOptions | None = options.keys
+        self._upkeep = None if options.keys is None else KeyUpkeep(options.keys)
 
     def written_schema(self, came: spark.StructType) -> spark.StructType:
         """Return the columns of a batch that the table gets."""
@@ -124,11 +126,21 @@ class ChangesByKey:
             table_uuid=head.metadata.table_uuid,
             files=tuple(resolution.searched.values()),
             tombstones=tuple(sorted(resolution.tombstones)),
+            indexed=is_indexed(self._keys, resolution.searched.values()),
             in_partitions=in_partitions,
             inserts_null_keys=self._keys.null_keys == "insert",
         )
         declares = key_of(head.properties) is None
         return KeyedWrite(table_key(self._keys, target.schema), job, resolution, declares)
+
+    def after_commit(self, table: Table) -> None:
+        """Have the key index kept beside the stream, where the table has one."""
+        if self._upkeep is not None:
+            self._upkeep.after_commit(table.store, table.head)
+
+    def finish(self, timeout_seconds: float | None) -> str:
+        """Wait for the upkeep of the key index. TimeoutError if it takes longer."""
+        return "" if self._upkeep is None else "; ".join(self._upkeep.finish(timeout_seconds))
 
     def commit(
         self,

@@ -80,7 +80,7 @@ class Landing:
 
     def finish(self, timeout_seconds: float | None) -> str:
         """Wait for the passes beside the stream, as `Maintenance.finish`."""
-        every = (self.maintenance, self._quarantine.maintenance)
+        every = (self.maintenance, self._quarantine.maintenance, self._keys)
         return "; ".join(filter(None, (each.finish(timeout_seconds) for each in every)))
 
     def known_schema(self) -> Schema | None:
@@ -195,6 +195,7 @@ class Landing:
         maintained = self.maintenance.after_commit(
             session, table, self._destination.reservations, touched, steps
         )
+        self._keys.after_commit(table)
         return outcomes.committed(draft, committed, maintained, self.options, steps)
 
     def _ready(self, target: Target, rules: RowRules, batch: DataFrame, transaction: Transaction) -> Target:

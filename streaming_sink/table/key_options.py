@@ -8,10 +8,11 @@ from typing import Any
 
 from timeline.versions.keys import KEY_SCOPES, TABLE_SCOPE
 
-KEY_OPTIONS = ("key", "sequence_by", "delete_where", "key_scope", "null_keys", "except_columns")
+KEY_OPTIONS = ("key", "sequence_by", "delete_where", "key_scope", "null_keys", "except_columns", "key_index")
 """The options of changes by key, by their names."""
 UPSERT = "upsert"
 DELETE = "delete"
+INDEXES = ("auto", "scan", "index")
 NULL_KEYS = ("refuse", "insert")
 
 
@@ -26,6 +27,8 @@ class KeyOptions:
     null_keys: str = "refuse"
     except_columns: tuple[str, ...] = ()
     deletes_only: bool = False
+    index: str = "auto"
+    """One of `INDEXES`."""
 
 
 def key_options(operation: str, given: Mapping[str, Any]) -> KeyOptions | None:
@@ -69,6 +72,7 @@ def key_options(operation: str, given: Mapping[str, Any]) -> KeyOptions | None:
         null_keys=_one_of("null_keys", given.get("null_keys") or NULL_KEYS[0], NULL_KEYS),
         except_columns=excepted,
         deletes_only=operation == DELETE,
+        index=_one_of("key_index", given.get("key_index") or INDEXES[0], INDEXES),
     )
 
 

@@ -139,6 +139,8 @@ class KeyJob:
     files: tuple[SearchedFile, ...]
     tombstones: tuple[str, ...] = ()
     """The files of deleted keys."""
+    indexed: bool = False
+    """Whether keys are looked up in the table's index, and by a scan only where that covers no file."""
     in_partitions: bool = False
     """Whether a key is unique in each partition, and not in the table."""
     inserts_null_keys: bool = False

@@ -8,10 +8,14 @@ import pytest
 
 from streaming_sink import IcebergSink, SchemaContract
 from streaming_sink.batch import key_resolution, landing
+from streaming_sink.batch.key_upkeep import key_columns
 from streaming_sink.errors import KeyConflictError
+from streaming_sink.tasks.keys.index import KeyIndex
+from streaming_sink.tasks.keys.open_runs import OpenRuns
 from tests.spark.changes import KEYED, Judge, as_batch, land, rows_of
 from tests.spark.streams import SMALL, head_of
 from timeline.errors import CommitConflictError, SchemaMismatchError
+from timeline.table import open_table
 from timeline.versions.tombstones import tombstones_of
 
 if TYPE_CHECKING:
@@ -28,6 +32,8 @@ ROUTES: dict[str, dict[str, Any]] = {
     "with expectations": {"expectations": {"user_id >= 0": "quarantine", "at >= 0": "drop"}},
     "an evolving schema": {"schema": SchemaContract.evolving()},
     "no fills": {"fill_policy": "never"},
+    "looked up in an index": {"key_index": "index"},
+    "an index of files that are not filled": {"key_index": "index", "fill_policy": "never"},
 }
 
 
@@ -44,6 +50,20 @@ def test_the_last_change_in_sequence_counts(
     land(spark, location, [sink], judge, batches=4)
     sink.finish()
     assert rows_of(location) == judge.rows
+
+
+def test_the_index_covers_the_files_that_were_there(spark: SparkSession, tmp_path: Path) -> None:
+    location, judge = str(tmp_path / "t"), Judge()
+    sink = _sink(location, key_index="index", fill_policy="never")
+    land(spark, location, [sink], judge, batches=2)
+    sink.finish()
+    head = head_of(location)
+    keyed = sink.options.keys
+    assert keyed is not None
+    index = KeyIndex(open_table(location).store, key_columns(head, keyed))
+    covered = {file for _, footer in index.readable_runs(OpenRuns()) for file in footer.files}
+    scanned = [file for file in head.live_files() if (file.location, file.rows) not in covered]
+    assert scanned == []
 
 
 def test_two_writers_that_plan_on_old_heads_agree_with_the_dictionary(

@@ -42,6 +42,7 @@ class ChangeWriter:
         wanted = {*keys.columns, keys.sequence_by, *sources}
         self._delete_schema = pa.schema([field for field in schema if field.name in wanted])
         self._held = HeldChanges(schema)
+        self._salts: set[bytes] = set()
         self.rows = 0
 
     @property
@@ -84,7 +85,9 @@ class ChangeWriter:
         if not self._keys.in_partitions:
             return [(TABLE_SALT, rows)]
         parts = split(rows, self._writer.job.partition_by)
-        return [(partition_salt(partition), part) for partition, part in parts]
+        found = [(partition_salt(partition), part) for partition, part in parts]
+        self._salts.update(salt for salt, _ in found)
+        return found
 
     def _hash(self, rows: pa.RecordBatch, salt: bytes) -> tuple[np.ndarray, np.ndarray]:
         """Return the hashes of the keys in their scope, and the sequences."""
@@ -111,7 +114,10 @@ class ChangeWriter:
         """Write the rows that count, and return the results."""
         newest = self._held.newest(has_sequence=self._keys.sequence_by is not None)
         store = self._writer.job.store
-        found = find_rows(store, self._keys.files, self._columns, newest.hashes)
+        salts = self._salts if self._keys.in_partitions else None
+        found = find_rows(
+            store, self._keys.files, self._columns, newest.hashes, indexed=self._keys.indexed, salts=salts
+        )
         late, unchanged = self._compare(newest, found)
         held = np.zeros(len(newest.hashes), bool)
         held[found.change] = True

@@ -1,18 +1,22 @@
-"""Finds the live rows that have the keys of a batch."""
+"""Finds the live rows that have the keys of a batch: in an index where there is one, else by a scan."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.job import SearchedFile
+from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.probing import KeyProbe
-from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyColumns, KeyedFile, find_in_file
+from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyColumns, KeyedFile, KeyMatches, find_in_file
 from streaming_sink.tasks.keys.scopes import salted
 from timeline.stores.base import Store
+
+_Matches = tuple[np.ndarray, KeyMatches]
+"""The number of each row's file, and the row."""
 
 
 @dataclass(frozen=True)
@@ -29,28 +33,49 @@ class FoundRows:
 
 
 def find_rows(
-    store: Store, files: Sequence[SearchedFile], columns: KeyColumns, hashes: np.ndarray
+    store: Store,
+    files: Sequence[SearchedFile],
+    columns: KeyColumns,
+    hashes: np.ndarray,
+    *,
+    indexed: bool = False,
+    salts: Collection[bytes] | None = None,
 ) -> FoundRows:
-    """Return the live rows of these files whose keys in their scope have one of the hashes.
+    """Return the live rows of these files whose keys in their scope have one of the hashes. `indexed`: look
+    them up in the table's index, which knows no scope but the table. `salts`: the partitions of the keys,
+    where a key is unique in each; no other is searched.
 
     DataFileError for a file that cannot be read: no row of the batch may land then.
     """
     if not len(hashes):
         files = ()
-    probes = {salt: KeyProbe(salted(hashes, salt)) for salt in {file.salt for file in files}}
-    found = [_find_in(store, file, number, columns, probes[file.salt]) for number, file in enumerate(files)]
-    arrays = zip(*found, strict=True) if found else [[np.empty(0, np.int64)]] * 4
-    return FoundRows(*(np.concatenate(list(each)) for each in arrays))
+    keyed = [KeyedFile(file.location, file.rows) for file in files]
+    if indexed:
+        lookup = KeyIndex(store, columns).lookup(keyed, KeyProbe(hashes))
+        numbers, rows = lookup.files, lookup.rows
+    else:
+        searched = [number for number, file in enumerate(files) if salts is None or file.salt in salts]
+        probes = {salt: KeyProbe(salted(hashes, salt)) for salt in {files[it].salt for it in searched}}
+        found = [find_in_file(store, keyed[it], columns, probes[files[it].salt]) for it in searched]
+        none = KeyMatches.none(columns.sequence is not None)
+        rows = KeyMatches.concatenate([none, *found])
+        counts = [len(each.positions) for each in found]
+        numbers = np.repeat(np.array(searched, np.int64), counts)
+    live = _are_live(store, files, numbers, rows.positions)
+    numbers, rows = numbers[live], rows.take(live)
+    sequences = np.full(len(numbers), NO_SEQUENCE) if rows.sequences is None else rows.sequences
+    return FoundRows(rows.indexes, numbers, rows.positions, sequences)
 
 
-def _find_in(
-    store: Store, file: SearchedFile, number: int, columns: KeyColumns, probe: KeyProbe
-) -> tuple[np.ndarray, ...]:
-    matches = find_in_file(store, KeyedFile(file.location, file.rows), columns, probe)
-    live = np.ones(len(matches.positions), bool)
-    if file.deletes and len(live):
-        live = ~np.isin(matches.positions, read_position_deletes(store, file.deletes, file.location))
-    count = int(live.sum())
-    unknown = np.full(count, NO_SEQUENCE)
-    sequences = unknown if matches.sequences is None else matches.sequences[live]
-    return matches.indexes[live], np.full(count, number), matches.positions[live], sequences
+def _are_live(
+    store: Store, files: Sequence[SearchedFile], numbers: np.ndarray, positions: np.ndarray
+) -> np.ndarray:
+    """Return which rows no delete file deletes."""
+    live = np.ones(len(numbers), bool)
+    for number in np.unique(numbers):
+        file = files[number]
+        if file.deletes:
+            here = np.flatnonzero(numbers == number)
+            gone = read_position_deletes(store, file.deletes, file.location)
+            live[here] = ~np.isin(positions[here], gone)
+    return live
