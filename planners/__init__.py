@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from planners.clustering.strategies import Strategy
     from planners.coalesced import has_room, plan_coalesced, tasks_that_fit
     from planners.fills import FillPlan, PlannedFill, plan_fills
+    from planners.folds import FOLD_ABOVE
     from planners.forecast import HISTORY_BATCHES, forecast_error
     from planners.inserts import plan_inserts
     from planners.model import (
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
         ColumnBounds,
         Decision,
         FileContent,
+        InputFile,
         InsertPlan,
         PartitionKey,
+        PositionDeletes,
         TableFile,
         TablePartition,
         Verdict,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 # No name may also be a module's: importing the module would put it in the name's place.
 _WHERE = {
     "DEFAULT_BYTES_PER_ROW": "planners.sizing",
+    "FOLD_ABOVE": "planners.folds",
     "HISTORY_BATCHES": "planners.forecast",
     "HISTORY_COMMITS": "planners.sizing",
     "SLOTS": "planners.routing",
@@ -72,9 +76,11 @@ _WHERE = {
     "FillPlan": "planners.fills",
     "FillPolicy": "planners.small_files",
     "HotRoute": "planners.routing",
+    "InputFile": "planners.model",
     "InsertPlan": "planners.model",
     "PartitionKey": "planners.model",
     "PlanStrategy": "planners.clustering.policy",
+    "PositionDeletes": "planners.model",
     "PlannedFill": "planners.fills",
     "RecentPartitions": "planners.clustering.selection",
     "Routing": "planners.routing",
@@ -102,6 +108,7 @@ _WHERE = {
 
 __all__ = [
     "DEFAULT_BYTES_PER_ROW",
+    "FOLD_ABOVE",
     "HISTORY_BATCHES",
     "HISTORY_COMMITS",
     "SLOTS",
@@ -122,10 +129,12 @@ __all__ = [
     "FillPlan",
     "FillPolicy",
     "HotRoute",
+    "InputFile",
     "InsertPlan",
     "PartitionKey",
     "PlanStrategy",
     "PlannedFill",
+    "PositionDeletes",
     "RecentPartitions",
     "Routing",
     "SelectedPartitions",

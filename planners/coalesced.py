@@ -75,7 +75,7 @@ def plan_coalesced(
         own.append(tuple(range(len(buckets), len(buckets) + len(plan.buckets))))
         buckets += plan.buckets
         decisions.update((decision.path, decision) for decision in plan.decisions)
-        taken = {path for bucket in plan.buckets for path in bucket.inputs}
+        taken = {file.path for bucket in plan.buckets for file in bucket.inputs}
         left = [file for file in left if file.path not in taken]
     return (
         InsertPlan(

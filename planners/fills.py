@@ -1,4 +1,5 @@
-"""Fills beside the stream: which small files are merged with each other, after their batches have committed.
+"""Fills beside the stream: which small files are merged with each other, after their batches have committed,
+and which files are rewritten because many of their rows are deleted (`planners/folds.py`).
 
 Nothing arrives, so a plan is a function of the files alone. Per partition, with M the maximum, T the small
 limit, and the aim an eighth of M - T above T:
@@ -25,7 +26,10 @@ What that bounds, for files that come out as estimated, if T <= 15/16 M:
   most; and it pays 1 + xi / (x(i+1) + ...), whose product over the eight or more choices is at most the
   bytes of all files over x, so that the least is at most the eighth root.
 
-Under **never** nothing is merged.
+Sizes are live bytes. A worn file (`planners/folds.py`) is folded under both policies: where it is small, by
+one of the merges above, else with the other small ones that are worn; where it is full or sorted, alone.
+
+Under **never** nothing is merged or folded.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from planners.folds import FOLD_ABOVE, is_worn, why_worn
 from planners.model import TableFile, TablePartition
 from planners.partitions import partition_of, sort_key
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
@@ -45,6 +50,7 @@ from planners.small_files import (
     by_size,
     largest_that_fit,
     refusal,
+    why_untouchable,
 )
 
 FILES_A_PASS = 4 * SMALL_FILES_AT_MOST
@@ -54,18 +60,22 @@ comes with thousands ends soon. No less than a stream leaves while a pass runs."
 _SLACK = 32
 """A tail below one part in this many of a file joins the full files before it, beyond the maximum."""
 
+_REASONS = 3
+"""A fill of worn files says of so many why."""
+
 _LEFT_AT_MOST = {FillPolicy.AMORTIZED: SMALL_FILES_AT_MOST, FillPolicy.ALWAYS: 1}
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFill:
-    """Small files of one partition, whose rows go together into new files."""
+    """Files of one partition, whose live rows go together into new files."""
 
     partition: TablePartition
     inputs: tuple[TableFile, ...]
-    """Two or more, the smallest first."""
+    """Small ones, the smallest first; or one that is folded alone."""
     cuts: tuple[int, ...]
-    """After so many rows of the inputs, in their order, a new file ends; the last one has what is left."""
+    """After so many live rows of the inputs, in their order, a new file ends; the last one has what is left.
+    """
     reason: str
 
     @property
@@ -107,28 +117,40 @@ class FillPlan:
 
 
 def plan_fills(
-    files: Iterable[TableFile], sizing: FileSizing, policy: FillPolicy = FillPolicy.AMORTIZED
+    files: Iterable[TableFile],
+    sizing: FileSizing,
+    policy: FillPolicy = FillPolicy.AMORTIZED,
+    fold_above: float = FOLD_ABOVE,
 ) -> FillPlan:
-    """Return which of these live files are merged, each at most once, and where the new files end.
+    """Return which of these live files are merged or folded, each at most once, and where the new files end.
 
-    Files that are reserved, sorted, encrypted, with deletes or not small are left alone; files of two
-    partition specs are never merged. No new file is planned above `max_file_bytes` but by one part in 32. The
-    same files in any order give the same plan.
+    Files that are reserved, encrypted, with deletes that are not of them alone, or neither small nor worn,
+    are left alone; sorted ones are not merged, nor files of two partition specs. No new file is planned above
+    `max_file_bytes` but by one part in 32, or where it was above it before. The same files in any order give
+    the same plan.
     """
     if policy is FillPolicy.NEVER:
         return FillPlan((), 0)
     free: dict[TablePartition, list[TableFile]] = {}
+    alone: dict[TablePartition, list[TableFile]] = {}
     for file in files:
-        if refusal(file, sizing.small_file_bytes) is None:
+        worn = is_worn(file, fold_above) and why_untouchable(file) is None
+        if worn and (file.sorted or file.bytes >= sizing.small_file_bytes):
+            alone.setdefault(partition_of(file), []).append(file)
+        elif worn or refusal(file, sizing.small_file_bytes) is None:
             free.setdefault(partition_of(file), []).append(file)
     fills: list[PlannedFill] = []
-    for partition in sorted(free, key=lambda it: (it.spec_id, sort_key(it.values))):
-        small = sorted(free[partition], key=by_size)[:FILES_A_PASS]
-        fills += _fills(small, sizing, _LEFT_AT_MOST[policy])
+    for partition in sorted(free.keys() | alone.keys(), key=lambda it: (it.spec_id, sort_key(it.values))):
+        small = sorted(free.get(partition, ()), key=by_size)[:FILES_A_PASS]
+        fills += _fills(small, sizing, _LEFT_AT_MOST[policy], fold_above)
+        most_worn = sorted(alone.get(partition, ()), key=lambda it: (-it.deleted_bytes, it.path))
+        fills += [PlannedFill(partition, (it,), (), why_worn(it)) for it in most_worn[:FILES_A_PASS]]
     return FillPlan(tuple(fills), max((len(small) for small in free.values()), default=0))
 
 
-def _fills(small: Sequence[TableFile], sizing: FileSizing, left_at_most: int) -> list[PlannedFill]:
+def _fills(
+    small: Sequence[TableFile], sizing: FileSizing, left_at_most: int, fold_above: float
+) -> list[PlannedFill]:
     fills = []
     left, aim = list(small), aim_bytes(sizing)
     while True:
@@ -139,7 +161,11 @@ def _fills(small: Sequence[TableFile], sizing: FileSizing, left_at_most: int) ->
         left = [file for file in left if file not in together]
     if len(left) > left_at_most:
         reason = f"{len(left)} small files, more than {left_at_most}"
-        fills.append(_fill(_too_many(left, together, sizing, left_at_most), sizing, reason))
+        merged = _too_many(left, together, sizing, left_at_most)
+        fills.append(_fill(merged, sizing, reason))
+        left = [file for file in left if file not in merged]
+    if worn := [file for file in left if is_worn(file, fold_above)]:
+        fills.append(_fill(worn, sizing, "; ".join(map(why_worn, worn[:_REASONS]))))
     return fills
 
 

@@ -101,7 +101,7 @@ class _Cuts:
         return Bucket(
             inputs[0].partition,
             rows,
-            inputs=tuple(file.path for file in inputs),
+            inputs=tuple(file.input for file in inputs),
             input_bytes=input_bytes,
             input_rows=sum(file.rows for file in inputs),
             min_rows=min_rows,
@@ -132,7 +132,8 @@ def plan_inserts(
     Each arriving row is in exactly one bucket, each file in at most one. No bucket is planned above
     `max_file_bytes` but by what `bytes_per_row` is wrong; a single row wider than that gets a file of its
     own. `files` are of the partition spec that the rows are written under. Files that are reserved, sorted,
-    encrypted or with deletes are never filled. The same input in any order gives the same plan.
+    encrypted, or with deletes that are not of them alone, are never filled. The same input in any order gives
+    the same plan.
     """
     if bytes_per_row < 1:
         raise ValueError(f"bytes_per_row must be at least 1: {bytes_per_row}")
@@ -166,7 +167,7 @@ def plan_inserts(
         fills, kept_reason = _fills(small, rows, cuts, policy)
         buckets += fills
         buckets += cuts.new_files(partition, rows - sum(bucket.rows for bucket in fills))
-        filled = {path: bucket for bucket in fills if bucket.fills for path in bucket.inputs}
+        filled = {it.path: bucket for bucket in fills if bucket.fills for it in bucket.inputs}
         for file in live:
             bucket = filled.get(file.path)
             verdict = Verdict.FILLED if bucket else Verdict.KEPT

@@ -49,18 +49,45 @@ class FileContent(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class PositionDeletes:
+    """A delete file that names one data file alone, and how many of its rows it deletes."""
+
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A data file whose live rows a task reads: all but those that its delete files delete."""
+
+    path: str
+    rows: int
+    """The rows that it holds, deleted or not."""
+    deletes: tuple[PositionDeletes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TableFile:
     """One live file of the table, as the planner needs to know it. Paths are unique in a table."""
 
     path: str
     partition: PartitionKey
     bytes: int
-    """Live bytes: less than the file's size where some of its rows are deleted, and it is known how many."""
+    """Live bytes: the file's size, less the share of the rows that `deletes` delete."""
     rows: int
+    """Live rows."""
     sorted: bool = False
     """It carries a sort order (a clustered file)."""
-    has_deletes: bool = False
-    """Delete files may apply to it."""
+    deleted_bytes: int = 0
+    """The rest of the file's size."""
+    deleted_rows: int = 0
+    """The rest of its rows."""
+    deletes: tuple[PositionDeletes, ...] = ()
+    """The delete files that name it alone."""
+    has_shared_deletes: bool = False
+    """Deletes by value, or of several files, may apply to it: which of its rows is not in the metadata. All
+    its rows count as live then.
+    """
     spec_id: int = 0
     """The partition spec that it was written under."""
     encryption: str | None = None
@@ -80,6 +107,11 @@ class TableFile:
     """What a strategy that rewrites file by file has to change in it, in words; None for nothing."""
     content: FileContent = FileContent.DATA
 
+    @property
+    def input(self) -> InputFile:
+        """The file as a task reads it."""
+        return InputFile(self.path, self.rows + self.deleted_rows, self.deletes)
+
 
 def describe_deletes(file: TableFile) -> str | None:
     """Return why a file cannot be rewritten because of deletes, or None where no delete is involved."""
@@ -87,7 +119,7 @@ def describe_deletes(file: TableFile) -> str | None:
         return "holds position deletes, not rows"
     if file.content is FileContent.EQUALITY_DELETES:
         return "holds equality deletes, not rows"
-    return "carries deletes" if file.has_deletes else None
+    return "carries deletes that are not of it alone" if file.has_shared_deletes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +143,11 @@ class Bucket:
     rows: int
     """Rows planned for it. Where a task has another bucket of the same partition after this one, the file
     ends exactly here. 0 in a standby bucket, which waits for rows that were not forecast."""
-    inputs: tuple[str, ...] = ()
-    """Paths of the small files that it fills."""
+    inputs: tuple[InputFile, ...] = ()
+    """The small files that it fills."""
     input_bytes: int = 0
     input_rows: int = 0
+    """Live rows of these files."""
     min_rows: int = 1
     """The least number of joining rows for which the merge is worth its bytes; more than `rows` in a
     standby bucket."""

@@ -31,20 +31,23 @@ def aim_bytes(sizing: FileSizing) -> int:
 
 
 def refusal(file: TableFile, small_bytes: int) -> str | None:
-    """Return why no fill ever takes this file, or None if it is small and may be taken."""
+    """Return why no fill takes this file, or None if it is small, as it was written, and may be taken."""
     if small_bytes == 0:
         return "filling is off"
+    if (reason := why_untouchable(file)) is not None:
+        return reason
+    if file.bytes + file.deleted_bytes >= small_bytes:
+        return f"at or above the small limit of {small_bytes:,} bytes"
+    return "carries a sort order" if file.sorted else None
+
+
+def why_untouchable(file: TableFile) -> str | None:
+    """Return why no fill and no fold rewrites this file, of any size, or None if they may."""
     if (deletes := describe_deletes(file)) is not None:
         return deletes
-    if file.bytes >= small_bytes:
-        return f"at or above the small limit of {small_bytes:,} bytes"
     if file.reserved_by is not None:
         return f"reserved by plan {file.reserved_by}"
-    if file.sorted:
-        return "carries a sort order"
-    if file.encryption is not None:
-        return "is encrypted"
-    return None
+    return None if file.encryption is None else "is encrypted"
 
 
 def by_size(file: TableFile) -> tuple[int, str]:

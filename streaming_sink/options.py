@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from planners import FileSizing, FillPolicy
+from planners import FOLD_ABOVE, FileSizing, FillPolicy
 from planners.suggestions import nearest_name
 from streaming_sink.clustering.inline import InlineClustering
 from streaming_sink.table.contract import STRICT, SchemaContract
@@ -66,6 +66,7 @@ class SinkOptions:
     sizing: FileSizing = field(default_factory=FileSizing)
     fill_policy: FillPolicy = FillPolicy.AMORTIZED
     fill: str = DEFAULT_FILL
+    fold_above: float = FOLD_ABOVE
     operation: str = "insert"
     app_id: str | None = None
     takeover_from: str | None = None
@@ -166,6 +167,12 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
     if not isinstance(values.setdefault("allow_duplicates", False), bool):
         raise TypeError(f"allow_duplicates must be True or False, not {values['allow_duplicates']!r}")
     values["fill"] = _fill(values)
+    fold_above = values.setdefault("fold_above", FOLD_ABOVE)
+    if isinstance(fold_above, bool) or not isinstance(fold_above, int | float) or not 0 < fold_above <= 1:
+        raise ValueError(
+            "fold_above must be a share of a file's rows, above 0 and at most 1: a file of which more are"
+            f" deleted is rewritten without them; it is {fold_above!r}"
+        )
     for name in ("app_id", "takeover_from"):
         value = values.get(name)
         if value is not None and not (isinstance(value, str) and value.strip()):

@@ -11,7 +11,7 @@ from typing import Any
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
 
-from planners import FileSizing
+from planners import FOLD_ABOVE, FileSizing
 from streaming_sink.batch.landing import Landing
 from streaming_sink.batch.report import BatchReport
 from streaming_sink.clustering.inline import InlineClustering
@@ -35,7 +35,8 @@ class IcebergSink:
     batch that was committed before (a replay after a crash) is skipped. The table is created from the first
     batch that has rows. Files are right-sized as they are written (`sizing`, `fill_policy`); any number of
     sinks and processes may write to one table. `fill` says where small files are merged: "inline", by the
-    tasks of a batch, in its commit; "beside" the stream, after the commit, in a commit of its own.
+    tasks of a batch, in its commit; "beside" the stream, after the commit, in a commit of its own. There too,
+    a file of whose rows more than the share `fold_above` is deleted is rewritten without them.
 
     `partition_by` lists Iceberg transforms: "region", "day(event_time)", "bucket(16, user_id)", …; the table
     is created with them, and they must equal the table's afterwards. With `evolve_partitioning` a table that
@@ -74,6 +75,7 @@ class IcebergSink:
         sizing: FileSizing | None = None,
         fill_policy: str = "amortized",
         fill: str | None = None,
+        fold_above: float = FOLD_ABOVE,
         operation: str = "insert",
         key: Sequence[str] = (),
         sequence_by: str | None = None,
@@ -104,6 +106,7 @@ class IcebergSink:
                 sizing=FileSizing() if sizing is None else sizing,
                 fill_policy=fill_policy,
                 fill=fill,
+                fold_above=fold_above,
                 operation=operation,
                 key=key,
                 sequence_by=sequence_by,

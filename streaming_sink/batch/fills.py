@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from planners import FillPlan, InsertPlan, PlannedFill, TablePartition, comparable, plan_fills
-from streaming_sink.batch.planning import small_files
+from streaming_sink.batch.planning import files_to_fold, small_files
 from streaming_sink.batch.report import FILL, size_text
 from streaming_sink.batch.writer import WriteJob, worker_job
+from streaming_sink.clustering.sort_orders import recorded_sort_order
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.fill_task import Fill, Filled, FillSkipped, FillTask
-from streaming_sink.tasks.job import FileIds, PartitionSource
+from streaming_sink.tasks.job import FileIds, PartitionSource, SortedBy
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Replace
 from timeline.commit.succession import commit_time
@@ -26,11 +28,13 @@ from timeline.table import Committed, Table
 from timeline.versions.head import Head
 
 if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
     from pyspark.sql import SparkSession
 
     from streaming_sink.options import SinkOptions
 
 _APP_ID = "fill"
+_NO_ORDERS: Mapping[str, tuple[SortedBy, ...]] = {}
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,15 @@ class FillReport:
     """Why merges were skipped or dropped: their files stay as they were."""
     culprits: frozenset[str] = frozenset()
     """Files that cannot be merged, by their locations."""
+    applied: int = 0
+    """Delete files that left the table with the inputs."""
 
     def line(self) -> str:
         """Return the pass as a part of a batch's log line; "" where there was nothing to do."""
+        deletes = f", {self.applied} delete files folded" if self.applied else ""
         made = (
-            f"filled beside the stream: {self.inputs} files -> {self.outputs} ({size_text(self.bytes)}),"
-            f" version {self.version}"
+            f"filled beside the stream: {self.inputs} files -> {self.outputs} ({size_text(self.bytes)})"
+            f"{deletes}, version {self.version}"
         )
         lines = [made] if self.inputs else []
         return "; ".join([*lines, *(f"a fill beside the stream was left out: {it}" for it in self.problems)])
@@ -75,13 +82,15 @@ def plan_pass(
     reserved: Mapping[str, str],
     unfit: Collection[str] = (),
 ) -> FillPlan:
-    """Return the merges that these partitions need, without files that are reserved or known to be unfit.
+    """Return the merges and folds that these partitions need, without files that are reserved or known to be
+    unfit. `touched`: where rows came to, or were deleted from, since the last pass.
 
     Reads no file but manifests.
     """
     partitions = {TablePartition(spec_id, comparable(values)) for spec_id, values in touched}
-    files = small_files(head, partitions, options.sizing.small_file_bytes, reserved)
-    return plan_fills((it for it in files if it.path not in unfit), options.sizing, options.fill_policy)
+    asked = head, partitions, options.sizing.small_file_bytes, reserved
+    files = (it for it in chain(small_files(*asked), files_to_fold(*asked)) if it.path not in unfit)
+    return plan_fills(files, options.sizing, options.fill_policy, options.fold_above)
 
 
 def carry_out(
@@ -99,8 +108,13 @@ def carry_out(
     """
     head = table.head
     table.ensure_store_is_safe()
-    specs = head.metadata.specs()
-    portions = divide(plan.fills, tasks, {it: partition_sources(head.schema, specs[it]) for it in specs})
+    specs, order_ids = head.metadata.specs(), _sort_order_ids(head, plan)
+    portions = divide(
+        plan.fills,
+        tasks,
+        {it: partition_sources(head.schema, specs[it]) for it in specs},
+        {path: recorded_sort_order(head, order_id) for path, order_id in order_ids.items()},
+    )
     with described(session, f"{options.location}: filling {len(plan.fills)} times beside the stream"):
         task = FillTask(worker_job(_job(table, head, options)), portions)
         results: list[Filled | FillSkipped] = collect_results(
@@ -108,10 +122,7 @@ def carry_out(
         )
     skipped = [each for each in results if isinstance(each, FillSkipped)]
     replaces = [
-        Replace(
-            frozenset(file.path for file in plan.fills[each.number].inputs),
-            tuple(data_file(file, specs[plan.fills[each.number].partition.spec_id]) for file in each.files),
-        )
+        _replace(plan.fills[each.number], each, specs, order_ids)
         for each in results
         if isinstance(each, Filled)
     ]
@@ -123,6 +134,7 @@ def carry_out(
         inputs=sum(len(replace.removed) for replace in published.live),
         outputs=len(added),
         bytes=sum(file.file_size_in_bytes for file in added),
+        applied=sum(len(replace.applied) for replace in published.live),
         problems=(*(each.reason for each in skipped), *published.problems),
         culprits=frozenset(each.culprit for each in skipped),
     )
@@ -172,19 +184,41 @@ def delete_lost(table: Table, published: Published) -> None:
         )
 
 
+def _sort_order_ids(head: Head, plan: FillPlan) -> dict[str, int]:
+    """Return the sort orders of the sorted files that are folded, by their locations."""
+    files = [file.path for fill in plan.fills for file in fill.inputs if file.sorted]
+    return {path: live.sort_order_id for path in files if (live := head.find_live(path)) is not None}
+
+
+def _replace(
+    fill: PlannedFill, filled: Filled, specs: Mapping[int, PartitionSpec], order_ids: Mapping[str, int]
+) -> Replace:
+    order_id = order_ids.get(fill.inputs[0].path, 0)
+    return Replace(
+        frozenset(file.path for file in fill.inputs),
+        tuple(data_file(file, specs[fill.partition.spec_id], order_id) for file in filled.files),
+        frozenset(deletes.path for file in fill.inputs for deletes in file.deletes),
+        filled.deleted_rows,
+    )
+
+
 def divide(
-    fills: Sequence[PlannedFill], tasks: int, sources: Mapping[int, tuple[PartitionSource, ...]]
+    fills: Sequence[PlannedFill],
+    tasks: int,
+    sources: Mapping[int, tuple[PartitionSource, ...]],
+    orders: Mapping[str, tuple[SortedBy, ...]] = _NO_ORDERS,
 ) -> list[list[Fill]]:
     """Divide the merges among at most so many tasks, of about equal bytes each. `sources`: the fields of each
-    partition spec by its id.
+    partition spec by its id; `orders`: those of the files that are folded alone, and keep theirs.
     """
     portions: list[list[Fill]] = [[] for _ in range(min(tasks, len(fills)))]
     loads = [0] * len(portions)
     for number, fill in sorted(enumerate(fills), key=lambda it: -it[1].bytes):
         least = loads.index(min(loads))
-        inputs = tuple((file.path, file.rows) for file in fill.inputs)
+        inputs = tuple(file.input for file in fill.inputs)
         spec_id, values = fill.partition
-        portions[least].append(Fill(number, values, sources[spec_id], inputs, fill.cuts))
+        order = orders.get(inputs[0].path, ())
+        portions[least].append(Fill(number, values, sources[spec_id], inputs, fill.cuts, order))
         loads[least] += fill.bytes
     return portions
 

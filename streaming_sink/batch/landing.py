@@ -239,7 +239,12 @@ class Landing:
         """Commit what was written. Also return the partitions that rows left."""
         new = tuple(data_file(file, target.spec) for file in result.new)
         fills = [
-            Replace(frozenset([*merge.inputs, merge.new]), (data_file(merge.merged, target.spec),))
+            Replace(
+                frozenset([*merge.inputs, merge.new]),
+                (data_file(merge.merged, target.spec),),
+                frozenset(merge.applied),
+                merge.deleted_rows,
+            )
             for merge in result.merges
         ]
         summary = {**draft.to_summary(), EPOCH_ID: str(transaction.batch)}

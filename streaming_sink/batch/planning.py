@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from math import ceil
 
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -17,7 +16,6 @@ from planners import (
     HISTORY_COMMITS,
     Arrival,
     CommitSize,
-    FileContent,
     FillPolicy,
     InsertPlan,
     PartitionKey,
@@ -38,7 +36,7 @@ from streaming_sink.batch.profile import Profile
 from streaming_sink.batch.report import FILL
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import SinkOptions
-from timeline.names import clustering_of
+from streaming_sink.table.planned_files import planned_file
 from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
 
@@ -273,20 +271,21 @@ def _is_fill(snapshots: Sequence[Snapshot], position: int) -> bool:
 def small_files(
     head: Head, partitions: Collection[TablePartition], below_bytes: int, reserved: Mapping[str, str]
 ) -> Iterator[TableFile]:
-    """Yield the files of these partitions that are small by their live bytes, and their delete files. The
-    values of `partitions` are comparable.
+    """Yield the data files of these partitions that were written with fewer bytes, whichever of their rows
+    are deleted. The values of `partitions` are comparable.
     """
-    for file in chain(head.files_below(below_bytes), head.shrunk_below(below_bytes), head.delete_files()):
+    for file in head.files_below(below_bytes):
         if TablePartition(file.spec_id, comparable(file.partition)) in partitions:
-            yield TableFile(
-                path=file.location,
-                partition=file.partition,
-                bytes=head.live_bytes(file),
-                rows=file.rows,
-                content=FileContent(file.content.value),
-                sorted=file.sort_order_id != 0 or clustering_of(file.location) is not None,
-                has_deletes=head.has_deletes(file),
-                encryption=file.encryption,
-                spec_id=file.spec_id,
-                reserved_by=reserved.get(file.location),
-            )
+            yield planned_file(head, file, reserved.get(file.location))
+
+
+def files_to_fold(
+    head: Head, partitions: Collection[TablePartition], from_bytes: int, reserved: Mapping[str, str]
+) -> Iterator[TableFile]:
+    """Yield the other data files of these partitions that delete files name alone."""
+    for file in head.files_with_own_deletes():
+        if (
+            file.bytes >= from_bytes
+            and TablePartition(file.spec_id, comparable(file.partition)) in partitions
+        ):
+            yield planned_file(head, file, reserved.get(file.location))

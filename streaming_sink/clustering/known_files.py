@@ -73,7 +73,7 @@ def _known(
         rows=file.rows,
         content=FileContent(file.content.value),
         sorted=order is not None,
-        has_deletes=head.has_deletes(file),
+        has_shared_deletes=head.has_deletes(file),
         encryption=file.encryption,
         spec_id=file.spec_id,
         reserved_by=reserved_by,

@@ -1,4 +1,6 @@
-"""Fills beside the stream, inside a task: the rows of small files go into full ones, nothing else is read."""
+"""Fills beside the stream, inside a task: the live rows of small files go into full ones, those of worn files
+into others; nothing else is read.
+"""
 
 from __future__ import annotations
 
@@ -8,39 +10,45 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from planners.model import PartitionKey
+from planners.model import InputFile, PartitionKey
 from streaming_sink.tasks.data_file_writer import DataFileWriter, GroupedFile
 from streaming_sink.tasks.data_paths import new_data_path
 from streaming_sink.tasks.dictionaries import DictionaryChoice
 from streaming_sink.tasks.errors import DataFileError
-from streaming_sink.tasks.job import PartitionSource, WorkerJob
+from streaming_sink.tasks.job import PartitionSource, SortedBy, WorkerJob
 from streaming_sink.tasks.leaves import leaves
-from streaming_sink.tasks.merging import MERGE_GROUP_BYTES, rows_of_small_file
+from streaming_sink.tasks.live_rows import deleted_positions
+from streaming_sink.tasks.merging import MERGE_GROUP_BYTES, live_rows_of
 from streaming_sink.tasks.results import WrittenFile, delete_files, encode_results
 from streaming_sink.tasks.spark_task import start_task
-from timeline.names import data_file_name
+from timeline.names import data_file_name, rewritten_file_name
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """One merge of a pass: small files of one partition."""
+    """One merge of a pass: small files of one partition, or a file that is folded alone."""
 
     number: int
     partition: PartitionKey
     partition_by: tuple[PartitionSource, ...]
     """The fields of the spec that the files are of, which may be an older one of the table."""
-    inputs: tuple[tuple[str, int], ...]
-    """The files as manifests name them, and the rows that each has by the table."""
+    inputs: tuple[InputFile, ...]
     cuts: tuple[int, ...]
-    """After so many rows of the inputs a new file ends; the last one has what is left."""
+    """After so many live rows of the inputs a new file ends; the last one has what is left."""
+    sorted_by: tuple[SortedBy, ...] = ()
+    """The order of the rows of a file that is folded alone, for the footer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A merge that succeeded: `files` hold exactly the rows of the inputs of that number."""
+    """A merge that succeeded: `files` hold exactly the live rows of the inputs of that number; none, where
+    there are none.
+    """
 
     number: int
     files: tuple[WrittenFile, ...]
+    deleted_rows: int = 0
+    """How many rows the delete files of the inputs delete, by their content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ class FillSkipped:
 
     number: int
     culprit: str
+    """That input. The reason may be one of its delete files."""
     reason: str
 
 
@@ -70,22 +79,20 @@ class FillTask:
 
 
 def carry_out(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:
-    """Merge the inputs of one fill. It is skipped if one is missing, damaged, or not what the table says; any
-    other failure is raised. Neither leaves a file, as far as the store can be reached.
+    """Merge the inputs of one fill. It is skipped if one, or a delete file of one, is missing, damaged, or
+    not what the table says; any other failure is raised. Neither leaves a file, as far as the store can be
+    reached.
     """
     output = _NewFiles(job, fill, attempt)
-    path = ""
+    path, deleted_rows = "", 0
     try:
-        for path, rows in fill.inputs:
-            found = 0
-            for batch in rows_of_small_file(job, path):
+        for given in fill.inputs:
+            path = given.path
+            deleted = deleted_positions(job.store, given)
+            for batch in live_rows_of(job, given, deleted):
                 output.write(batch)
-                found += batch.num_rows
-            if found != rows:
-                raise DataFileError(
-                    f"a file to fill holds more or fewer rows than the table says: {found} != {rows}: {path}"
-                )
-        return Filled(fill.number, output.close())
+            deleted_rows += len(deleted)
+        return Filled(fill.number, output.close(), deleted_rows)
     except DataFileError as unfit:
         output.abort()
         return FillSkipped(fill.number, path, str(unfit))
@@ -134,10 +141,14 @@ class _NewFiles:
 
     def _open(self) -> GroupedFile:
         def name(file_id: str) -> str:
-            ids = self._job.ids
-            return data_file_name(file_id, ids.app_id, ids.batch, self._fill.number, self._attempt)
+            ids, inputs = self._job.ids, self._fill.inputs
+            number = ids.app_id, ids.batch, self._fill.number, self._attempt
+            if len(inputs) == 1:
+                return rewritten_file_name(inputs[0].path, file_id, *number)
+            return data_file_name(file_id, *number)
 
         job = replace(self._job, partition_by=self._fill.partition_by)
         path = new_data_path(job, self._fill.partition, name)
-        file = DataFileWriter(self._job, self._columns, DictionaryChoice(self._columns), path)
+        choice = DictionaryChoice(self._columns)
+        file = DataFileWriter(self._job, self._columns, choice, path, self._fill.sorted_by)
         return GroupedFile(file, min(self._job.parquet.row_group_bytes, MERGE_GROUP_BYTES))

@@ -180,7 +180,8 @@ class PartitionFiles:
         if self._rows < bucket.min_rows:
             if bucket.fills:  # a standby bucket was never meant to merge at this size
                 reason = f"too few rows came to repay rewriting its files: {self._rows} < {bucket.min_rows}"
-                task.results.append(MergeSkipped(bucket.inputs, new.path, reason))
+                inputs = tuple(given.path for given in bucket.inputs)
+                task.results.append(MergeSkipped(inputs, new.path, reason))
             return
         path = task.new_path(self._partition, self._bucket_index)
         task.results.append(merge(task, bucket, self._bucket_index, new, all_rows, path))

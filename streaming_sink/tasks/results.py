@@ -43,11 +43,15 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A fill: `merged` holds exactly the rows of `inputs` and of the new file `new`."""
+    """A fill: `merged` holds exactly the live rows of `inputs` and the rows of the new file `new`."""
 
     inputs: tuple[str, ...]
     new: str
     merged: WrittenFile
+    applied: tuple[str, ...] = ()
+    """The delete files whose rows it leaves out."""
+    deleted_rows: int = 0
+    """How many rows these are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
-from planners import FileContent, FileSizing, FillPolicy, TableFile, plan_fills
+from planners import FileSizing, FillPolicy, TableFile, plan_fills
 from streaming_sink.batch import fills
+from streaming_sink.table.planned_files import planned_file
 from tests.simulation.acting import Body, patiently, patiently_refreshed, read_files, think
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import OPEN_BELOW, Process, Simulation, first_id_time
@@ -58,36 +60,44 @@ def _run_pass(sim: Simulation, process: Process, table: Table) -> None:
     if done.version is not None:
         sim.meet("filled beside")
         live = [file.file_path for replace in done.live for file in replace.added]
+        sim.met["deletes folded beside"] += any(replace.applied for replace in done.live)
         sim.oracle.acknowledged(None, live, done.version)
 
 
 def _merged(sim: Simulation, process: Process, head: Head, reservations: Reservations) -> list[Replace]:
-    """Write the merges that the planner wants, each into one file."""
+    """Write the merges and folds that the planner wants."""
     reserved = reservations.files(head)
-    small = [
-        TableFile(
-            file.location,
-            (file.partition[0],),
-            file.bytes,
-            file.rows,
-            spec_id=file.spec_id,
-            content=FileContent.DATA,
-            sorted=bool(file.sort_order_id),
-            has_deletes=head.has_deletes(file),
-            reserved_by=reserved.get(file.location),
-        )
-        for file in head.files_below(OPEN_BELOW)
-    ]
+    known = {file.location: file for file in (*head.files_below(OPEN_BELOW), *head.files_with_own_deletes())}
+    files = [planned_file(head, known[it], reserved.get(it)) for it in sorted(known)]
     policy = sim.random.choice([FillPolicy.ALWAYS, FillPolicy.ALWAYS, FillPolicy.AMORTIZED])
     time_ms = first_id_time(process, head)
     replaces = []
-    for fill in plan_fills(small, SIZING, policy).fills:
-        paths = [file.path for file in fill.inputs]
-        if (rows := read_files(sim, process, paths)) is not None:
+    for fill in plan_fills(files, SIZING, policy).fills:
+        if (read := _read_live(sim, process, fill.inputs)) is not None:
+            rows, deleted_rows = read
             spec_id, (p, *_) = fill.partition
             added = [
                 sim.new_file(process, head, rows[start:end], int(str(p)), time_ms, "fill", spec_id=spec_id)
                 for start, end in pairwise((0, *fill.cuts, len(rows)))
+                if start < end
             ]
-            replaces.append(Replace(frozenset(paths), tuple(added)))
+            applied = frozenset(each.path for file in fill.inputs for each in file.deletes)
+            removed = frozenset(file.path for file in fill.inputs)
+            replaces.append(Replace(removed, tuple(added), applied, deleted_rows))
     return replaces
+
+
+def _read_live(
+    sim: Simulation, process: Process, inputs: Iterable[TableFile]
+) -> tuple[tuple[int, ...], int] | None:
+    """Return the live rows of some files, and how many others they hold; None where one cannot be read."""
+    positions, live, deleted = sim.oracle.deletes.positions, list[int](), 0
+    for file in inputs:
+        if any(each.path not in positions for each in file.deletes):
+            return None  # of another engine, which has written no such file
+        if (rows := read_files(sim, process, [file.path])) is None:
+            return None
+        gone = frozenset[int]().union(*(positions[each.path] for each in file.deletes))
+        live += [row for at, row in enumerate(rows) if at not in gone]
+        deleted += len(gone)
+    return tuple(live), deleted

@@ -29,7 +29,9 @@ they are.
 
 
 CHANGING = 4
-"""In every so many seeds two writers make row deltas beside the streams: a class of its own, as `FILLING`."""
+"""In every so many seeds two writers make row deltas beside the streams, and in half of those passes of fills
+fold their deletes: a class of its own, as `FILLING`.
+"""
 
 
 OUTBOXES = 1_000_000
@@ -125,6 +127,8 @@ def _arrange(sim: Simulation) -> None:
     if sim.seed % CHANGING == 2:
         for number in range(2):
             start(f"changer{number}", deltas.change_rows(sim, random.randrange(3, 9), deadline))
+        if random.random() < 0.5:
+            start("filler", fillers.fill_beside(sim, random.randrange(4, 10), deadline))
     if sim.evolving:
         for number in range(2):
             start(f"evolver{number}", writers.evolve(sim, random.randrange(1, 4)))

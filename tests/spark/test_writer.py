@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyspark.sql import functions as sf
 
-from planners.model import Bucket, InsertPlan
+from planners.model import Bucket, InputFile, InsertPlan
 from planners.routing import SLOTS, HotRoute, Routing
 from streaming_sink.batch.routes import key_expression
 from streaming_sink.batch.writer import WriteJob, write
@@ -156,7 +156,7 @@ def test_columns_that_cannot_be_hashed_are_left_out_of_the_hash(spark, location)
 def test_a_fill_reads_and_merges_through_spark(spark, location):
     batch = _batch(spark, 100)
     small = write(batch, _job(location, batch)).new[0]
-    fill = Bucket((), 1000, (small.path,), small.bytes, small.rows)
+    fill = Bucket((), 1000, (InputFile(small.path, small.rows),), small.bytes, small.rows)
     routing = Routing(tasks=1, cold_tasks=1, hot=(), cold_buckets=(0,), shuffled=False)
     result = write(batch, _job(location, batch, plan=_plan(fill), routing=routing))
     [merge] = result.merges

@@ -132,16 +132,21 @@ class Head:
         """Return the delete files that may apply to a data file."""
         return self._deletes.find(file)
 
+    def live_rows(self, file: LiveFile) -> int:
+        """Return how many rows of a data file are not deleted; all, where deletes apply that are not of it
+        alone.
+        """
+        return self._deletes.live_rows(file)
+
     def live_bytes(self, file: LiveFile) -> int:
         """Return a file's size, scaled by the share of its rows that are not deleted, where that is known."""
         live = self._deletes.live_rows(file)
         return file.bytes if live == file.rows else file.bytes * live // file.rows
 
-    def shrunk_below(self, below_bytes: int) -> Iterator[LiveFile]:
-        """Yield the live data files of at least so many bytes whose live bytes are fewer."""
+    def files_with_own_deletes(self) -> Iterator[LiveFile]:
+        """Yield the live data files that delete files name alone."""
         for location in self._deletes.files_with_own_deletes():
-            file = self.find_live(location)
-            if file is not None and self.live_bytes(file) < below_bytes <= file.bytes:
+            if (file := self.find_live(location)) is not None:
                 yield file
 
     @cached_property

@@ -77,14 +77,14 @@ def test_every_bucket_is_of_one_task_every_row_planned_once_and_no_file_filled_t
     assert (routing.tasks, routing.shuffled, routing.hot, routing.cold_buckets) == (tasks, False, (), ())
     owned = Counter(place for own in routing.own_buckets for place in own)
     assert owned == Counter(range(len(plan.buckets)))
-    filled = Counter(path for bucket in plan.buckets for path in bucket.inputs)
+    filled = Counter(file.path for bucket in plan.buckets for file in bucket.inputs)
     assert max(filled.values(), default=1) == 1
     assert Counter(bucket.partition for bucket in plan.buckets for _ in range(bucket.rows > 0)).keys() == {
         (key,) for key, rows in arrivals if rows
     }
     assert sum(bucket.rows for bucket in plan.buckets) == sum(rows for _, rows in arrivals)
     decided = {it.path: it.verdict for it in plan.decisions}
-    fills = {path for bucket in plan.buckets if bucket.fills for path in bucket.inputs}
+    fills = {it.path for bucket in plan.buckets if bucket.fills for it in bucket.inputs}
     assert decided == {file.path: Verdict.FILLED if file.path in fills else Verdict.KEPT for file in small}
     loads = [sum(bucket.rows for bucket in parts(plan, routing, task).buckets) for task in range(tasks)]
     assert max(loads) - min(loads) <= len(arrivals)

@@ -91,7 +91,8 @@ class Partition:
         self.smallest_new = min(self.smallest_new, rows * self.width)
         if merge:
             self.written += rows * self.width
-            self.small = [file for file in self.small if file.path not in bucket.inputs]
+            filled = {file.path for file in bucket.inputs}
+            self.small = [file for file in self.small if file.path not in filled]
         self.add(rows * self.width + merge * bucket.input_bytes, rows)
         return merge
 

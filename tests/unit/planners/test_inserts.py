@@ -35,7 +35,7 @@ def plan(
 
 
 def shape(buckets: tuple[Bucket, ...]) -> list[tuple[int, tuple[str, ...]]]:
-    return [(bucket.rows, bucket.inputs) for bucket in buckets]
+    return [(bucket.rows, tuple(it.path for it in bucket.inputs)) for bucket in buckets]
 
 
 def test_published_example() -> None:
@@ -67,7 +67,7 @@ def test_a_file_at_the_limit_is_not_small() -> None:
     ("flags", "reason"),
     [
         ({"sorted": True}, "sort order"),
-        ({"has_deletes": True}, "deletes"),
+        ({"has_shared_deletes": True}, "deletes that are not of it alone"),
         ({"reserved_by": "plan-7"}, "reserved by plan plan-7"),
     ],
 )
@@ -154,7 +154,7 @@ def test_eight_small_files_force_a_merge_of_those_that_repay_it_best(exact: bool
     """Of 30 20 14 10 7 1 1 1 MB, those of 1 are merged: one is rewritten for two of its size."""
     small = [file(size, f"{at}") for at, size in enumerate((30, 20, 14, 10, 7, 1, 1, 1))]
     (bucket,) = plan(1_000, small, exact=exact).buckets
-    assert sorted(bucket.inputs) == ["5", "6", "7"]
+    assert sorted(it.path for it in bucket.inputs) == ["5", "6", "7"]
     assert (bucket.rows, bucket.min_rows) == (1_000, 1)
 
 
@@ -219,7 +219,8 @@ table_files = st.lists(
         bytes=st.integers(1, 130 * MB),
         rows=st.integers(1, 10**6),
         sorted=st.sampled_from([False] * 9 + [True]),
-        has_deletes=st.sampled_from([False] * 9 + [True]),
+        has_shared_deletes=st.sampled_from([False] * 9 + [True]),
+        deleted_bytes=st.sampled_from([0, 0, 0, 99 * MB]),
         reserved_by=st.sampled_from([None] * 9 + ["x"]),
     ),
     max_size=60,
@@ -259,13 +260,15 @@ def test_any_plan_keeps_its_promises(
     assert +planned == +arriving
 
     by_path = {it.path: it for it in files}
-    filled = [path for bucket in answer.buckets for path in bucket.inputs]
+    filled = [it.path for bucket in answer.buckets for it in bucket.inputs]
     assert len(filled) == len(set(filled))
     assert sorted(it.path for it in answer.decisions) == sorted(by_path)
     for bucket in answer.buckets:
-        inputs = [by_path[path] for path in bucket.inputs]
-        assert all(it.partition == bucket.partition and it.bytes < sizing.small_file_bytes for it in inputs)
-        assert not any(it.sorted or it.has_deletes or it.reserved_by for it in inputs)
+        inputs = [by_path[it.path] for it in bucket.inputs]
+        assert tuple(it.input for it in inputs) == bucket.inputs
+        assert all(it.partition == bucket.partition for it in inputs)
+        assert all(it.bytes + it.deleted_bytes < sizing.small_file_bytes for it in inputs)
+        assert not any(it.sorted or it.has_shared_deletes or it.reserved_by for it in inputs)
         assert bucket.input_bytes == sum(it.bytes for it in inputs)
         assert bucket.input_rows == sum(it.rows for it in inputs)
         assert bucket.max_rows is not None

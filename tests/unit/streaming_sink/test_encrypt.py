@@ -172,7 +172,7 @@ def test_a_fill_leaves_encrypted_files_alone_and_says_why(table, vault):
     encrypted = {path for path, it in entries(table).items() if it.key_metadata and "p=p0" in path}
     assert encrypted
     assert {path for path, reason in reasons.items() if reason == "is encrypted"} == encrypted
-    filled = {path for bucket in planned.plan.buckets for path in bucket.inputs}
+    filled = {file.path for bucket in planned.plan.buckets for file in bucket.inputs}
     assert filled
     assert not filled & encrypted
 

@@ -129,6 +129,10 @@ def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
             TypeError,
             "an int.*a float.*not True",
         ),
+        *(
+            ({"fold_above": share}, ValueError, f"fold_above must be a share.*it is {share!r}")
+            for share in (0, -0.1, 1.01, True, "a half", float("nan"), None)
+        ),
         ({"table_properties": {"a": 1}}, TypeError, "must map text to text; 'a' maps to 1"),
         (
             {"table_properties": {"gc.enabled": "true"}},

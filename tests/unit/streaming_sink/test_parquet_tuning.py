@@ -13,7 +13,7 @@ from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 from pyspark.sql.types import StructType
 
-from planners.model import Bucket
+from planners.model import Bucket, InputFile
 from streaming_sink.batch.target import Destination
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
@@ -247,7 +247,7 @@ def test_a_filled_file_has_its_filters(tmp_path):
     first = TaskWriter(small, 0, 0)
     first.write(_rows(0, 100).to_batches()[0])
     (old,) = [each for each in first.finish() if isinstance(each, WrittenFile)]
-    bucket = Bucket((), 100, inputs=(old.path,), input_bytes=old.bytes, input_rows=100)
+    bucket = Bucket((), 100, inputs=(InputFile(old.path, 100),), input_bytes=old.bytes, input_rows=100)
     second = TaskWriter(replace(small, tasks={0: TaskBuckets(((0, bucket),))}), 0, 1)
     second.write(_rows(100, 100).to_batches()[0])
     (merge,) = [each for each in second.finish() if isinstance(each, Merge)]

@@ -13,12 +13,13 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
-from planners import Arrival, ClusteringPolicy, FileSizing, Verdict, plan_clustering
+from planners import Arrival, ClusteringPolicy, FileSizing, TablePartition, plan_clustering
 from streaming_sink.batch.planning import (
     ONE_TASK_SECONDS,
     Experience,
     bulk_plan,
     commit_sizes,
+    files_to_fold,
     needs_counting,
     plan_batch,
     uncounted_plan,
@@ -134,7 +135,7 @@ def test_small_files_of_the_partitions_that_rows_come_to_are_filled_and_no_other
     )
     _append(table, here, elsewhere, large)
     planned = _plan(table, (1, 50))
-    assert [bucket.inputs for bucket in planned.plan.buckets] == [(here.file_path,)]
+    assert [[it.path for it in bucket.inputs] for bucket in planned.plan.buckets] == [[here.file_path]]
     assert [decision.path for decision in planned.plan.decisions] == [here.file_path]
 
 
@@ -335,21 +336,35 @@ def test_the_least_of_the_last_three_batches_counts_since_a_machine_may_be_busy_
 # ------------------------------------------------------------------- files with deletes
 
 
-def test_files_with_deletes_are_decisions_of_the_plan_with_a_reason():
+def test_a_small_file_with_deletes_of_its_own_is_filled_and_one_with_shared_ones_is_not():
     lake = Lake()
-    shrunk, other = lake.file(p=1, size=SIZING.small_file_bytes + 1), lake.file(p=1, size=1000)
-    lake.table.commit([Append((shrunk, other))])
-    deletes = lake.add_delete_file(1, paths=(shrunk.file_path, shrunk.file_path), rows=5)
+    full, small, other = (lake.file(p=1, size=size) for size in (SIZING.small_file_bytes + 1, 1000, 1000))
+    elsewhere = lake.file(p=2, size=1000)
+    lake.table.commit([Append((full, small, other, elsewhere))])
+    for each in (full, small):
+        lake.add_delete_file(1, paths=(each.file_path, each.file_path), rows=5)
     lake.add_delete_file(2)
-    table = lake.open()
-    decided = {it.path: it for it in _plan(table, (1, 10)).plan.decisions}
-    assert {path: it.reason for path, it in decided.items() if path != other.file_path} == {
-        shrunk.file_path: "carries deletes",
-        deletes: "holds position deletes, not rows",
-    }
-    assert decided[shrunk.file_path].bytes == (SIZING.small_file_bytes + 1) * 5 // 10
-    assert {it.verdict for it in decided.values() if it.path != other.file_path} == {Verdict.KEPT}
-    assert other.file_path in decided
+    plan = _plan(lake.open(), (1, 10_000), (2, 10)).plan
+    inputs = {it.path: it for bucket in plan.buckets for it in bucket.inputs}
+    assert inputs.keys() == {small.file_path, other.file_path}
+    assert [(it.rows, [each.rows for each in it.deletes]) for it in inputs.values() if it.deletes] == [
+        (10, [5])
+    ]
+    reasons = {it.path: it.reason for it in plan.decisions}
+    assert reasons[elsewhere.file_path] == "carries deletes that are not of it alone"
+    assert full.file_path not in reasons
+
+
+def test_a_pass_considers_full_files_of_its_partitions_that_have_deletes():
+    lake = Lake()
+    one, other = (lake.file(p=p, size=SIZING.small_file_bytes + 1) for p in (1, 2))
+    lake.table.commit([Append((one, other))])
+    for p, each in ((1, one), (2, other)):
+        lake.add_delete_file(p, paths=(each.file_path, each.file_path), rows=5)
+    found = list(files_to_fold(lake.open().head, {TablePartition(0, (1,))}, SIZING.small_file_bytes, {}))
+    assert [(it.path, it.rows, it.deleted_rows) for it in found] == [(one.file_path, 5, 5)]
+    assert found[0].bytes == (SIZING.small_file_bytes + 1) * 5 // 10
+    assert found[0].bytes + found[0].deleted_bytes == SIZING.small_file_bytes + 1
 
 
 def test_a_clustering_plan_says_why_files_with_deletes_are_left_out():
@@ -363,7 +378,7 @@ def test_a_clustering_plan_says_why_files_with_deletes_are_left_out():
     assert [known[file.file_path].bytes for file in files] == [500, 1000, 1000]
     plan = plan_clustering(known.values(), 1, policy)
     reasons = {it.path: it.reason for it in plan.left_out}
-    assert reasons[files[0].file_path] == "carries deletes"
+    assert reasons[files[0].file_path] == "carries deletes that are not of it alone"
     assert reasons[positions] == "holds position deletes, not rows"
     assert reasons[values] == "holds equality deletes, not rows"
     assert not {positions, values, files[0].file_path} & {path for it in plan.groups for path in it.inputs}

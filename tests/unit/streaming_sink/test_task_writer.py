@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners.model import Bucket
+from planners.model import Bucket, InputFile, PositionDeletes
 from streaming_sink.tasks import partition_files, write_task
+from streaming_sink.tasks.delete_files import write_position_deletes
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import Merge, MergeSkipped, WrittenFile
@@ -212,7 +213,7 @@ def _fill(*small, rows=1000, min_rows=1):
     return Bucket(
         (),
         rows,
-        tuple(f.path for f in small),
+        tuple(InputFile(f.path, f.rows) for f in small),
         sum(f.bytes for f in small),
         sum(f.rows for f in small),
         min_rows,
@@ -228,6 +229,22 @@ def test_a_fill_writes_the_new_rows_and_a_file_of_the_old_and_the_new(store):
     assert _ids(store, [merge.merged]) == list(range(70))
     assert merge.merged.rows == 70
     assert merge.merged.bytes == len(store.read(store.relative(merge.merged.path)).data)
+
+
+def test_a_fill_leaves_out_the_rows_that_are_deleted_of_its_inputs(store):
+    first, second = _small_file(store, 0, 10), _small_file(store, 10, 20)
+    positions = pa.array([0, 9], pa.int64())
+    write_position_deletes(store, "data/d.parquet", first.path, positions, ParquetSettings())
+    deletes = (PositionDeletes(store.uri("data/d.parquet"), 2),)
+    bucket = _fill(first, second)
+    bucket = replace(bucket, inputs=(replace(bucket.inputs[0], deletes=deletes), bucket.inputs[1]))
+    _, merge = _run(_job(store, [bucket]), [_rows(30, 40)])
+    assert _ids(store, [merge.merged]) == [*range(1, 9), *range(10, 70)]
+    assert (merge.applied, merge.deleted_rows, merge.merged.rows) == ((deletes[0].path,), 2, 68)
+    store.delete(["data/d.parquet"])
+    _, skipped = _run(_job(store, [bucket]), [_rows(30, 40)])
+    assert isinstance(skipped, MergeSkipped)
+    assert skipped.reason.startswith("a delete file is missing: ")
 
 
 def test_a_fill_of_rows_that_were_flushed_already_reads_them_back(store):
@@ -280,7 +297,7 @@ def test_a_task_that_cannot_read_its_own_file_back_fails_and_leaves_nothing(stor
 
 def test_a_fill_whose_input_holds_other_rows_than_the_table_says_is_skipped(store):
     small = _small_file(store, 0, 10)
-    bucket = replace(_fill(small), input_rows=11)
+    bucket = replace(_fill(small), inputs=(InputFile(small.path, 11),))
     _, skipped = _run(_job(store, [bucket]), [_rows(20, 40)])
     assert isinstance(skipped, MergeSkipped)
     assert len(store.list_folder("data")) == 2
@@ -303,7 +320,7 @@ def test_an_input_without_field_ids_is_not_merged(store):
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"id": [1]}), sink)
         out.write(sink.getvalue())
-    bucket = Bucket((), 100, (store.uri("data/other.parquet"),), 10, 1)
+    bucket = Bucket((), 100, (InputFile(store.uri("data/other.parquet"), 1),), 10, 1)
     _, skipped = _run(_job(store, [bucket]), [_rows(2, 1)])
     assert "field ids" in skipped.reason
 

@@ -141,8 +141,8 @@ def test_live_bytes_are_the_share_of_rows_that_are_not_deleted(lake: Lake) -> No
     head = lake.open().head
     live = [head.find_live(file.file_path) for file in files]
     assert [head.live_bytes(each) for each in live if each] == [700, 1000]
-    assert [each.location for each in head.shrunk_below(800)] == [files[0].file_path]
-    assert list(head.shrunk_below(700)) == []
+    assert [head.live_rows(each) for each in live if each] == [7, 10]
+    assert [each.location for each in head.files_with_own_deletes()] == [files[0].file_path]
 
 
 def test_live_bytes_are_all_bytes_where_deletes_may_match_no_row(lake: Lake) -> None:
