@@ -65,6 +65,11 @@ class InputFile:
     """The rows that it holds, deleted or not."""
     deletes: tuple[PositionDeletes, ...] = ()
 
+    @property
+    def live_rows(self) -> int:
+        """The least number of its live rows: two delete files of another engine may delete the same row."""
+        return max(0, self.rows - sum(each.rows for each in self.deletes))
+
 
 @dataclass(frozen=True, slots=True)
 class TableFile:

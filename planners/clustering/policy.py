@@ -32,8 +32,8 @@ class PlanStrategy(Protocol):
     def refused(self, files: Sequence[TableFile], policy: ClusteringPolicy, now: int, /) -> Mapping[str, str]:
         """Return, by path, why files are left alone; all others may be rewritten.
 
-        `files` are all that can be rewritten at all: not reserved, without deletes. `now` is of the same kind
-        as their `committed_at`.
+        `files` are all that can be rewritten at all: not reserved, with no deletes but their own. `now` is of
+        the same kind as their `committed_at`.
         """
 
 

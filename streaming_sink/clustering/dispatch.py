@@ -103,10 +103,11 @@ def prepare_jobs(
                 Input(
                     file.location,
                     file.rows,
+                    known.deletes,
                     file.key_metadata is not None,
                     recorded_sort_order(head, file.sort_order_id),
                 )
-                for file in group.inputs
+                for file, known in zip(group.inputs, group.known, strict=True)
             ),
             partition=group.inputs[0].partition,
             sort_by=tuple(SortField.parse(text) for text in planned.sort_by),
@@ -133,7 +134,7 @@ def rows_per_file(group: Group, target_bytes: int) -> int:
     """
     files = group.planned.output_files
     if group.planned.remainder and files > 1:
-        return max(1, -(-group.rows * target_bytes // group.bytes))
+        return max(1, -(-group.rows * target_bytes // max(1, group.bytes)))
     return max(1, -(-group.rows // files))
 
 

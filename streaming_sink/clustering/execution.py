@@ -39,9 +39,10 @@ def execute(
     """Rewrite the groups of a plan in parallel, and commit all that succeeded as one REPLACE version.
 
     A group is one Spark task, or several, each with a range of its order, where cores are idle or the group
-    is large. It is published as a whole, and only with exactly as many rows as its inputs; with
-    `how.checksum` only if the files, read back, hold the same rows. A group whose inputs are not live, whose
-    worker died or whose strategy failed is reported, and its files stay as they are; the others commit. Files
+    is large. It is published as a whole, and only with exactly the live rows of its inputs, by their number;
+    with `how.checksum` only if the files, read back, hold the same rows. A group whose inputs are not live,
+    or got deletes while it ran, whose worker died or whose strategy failed is reported, and its files stay as
+    they are; the others commit. Files
     of a dead worker or of a dropped group are not part of the table; `remove_orphan_files` deletes them.
 
     With `how.max_commits` above 1 the groups are committed in up to so many versions, the first of them while
@@ -141,7 +142,7 @@ class _Commits:
             ids = [order_id] * len(group.files)
         spec = self._head.metadata.specs()[group.spec_id]
         files = [data_file(file, spec, it) for file, it in zip(group.files, ids, strict=True)]
-        return CLUSTERING.change(planned.to_dict(), files)
+        return CLUSTERING.change(planned.to_dict(), files, group.applied, group.deleted_rows)
 
 
 def _dropped(report: GroupReport, why: str) -> GroupReport:

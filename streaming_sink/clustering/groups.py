@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 from planners.clustering.plan import ClusteringGroup, ClusteringPlan
 from planners.clustering.strategies import traits
+from planners.model import TableFile
 from streaming_sink.clustering.report import GroupReport
+from streaming_sink.table.planned_files import has_shared_deletes, planned_file
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupResult, GroupWritten
 from streaming_sink.tasks.encryption import KeyNames
 from streaming_sink.tasks.results import WrittenFile
@@ -23,6 +25,8 @@ class Group:
     index: int
     planned: ClusteringGroup
     inputs: tuple[LiveFile, ...] = ()
+    known: tuple[TableFile, ...] = ()
+    """The same files, with their live rows and the delete files that the tasks apply."""
     dropped: str = ""
     """Why it is dropped without any work; "" if it is not."""
     results: tuple[GroupResult, ...] = ()
@@ -30,11 +34,23 @@ class Group:
 
     @property
     def rows(self) -> int:
-        return sum(file.rows for file in self.inputs)
+        """Live rows, by the table."""
+        return sum(file.rows for file in self.known)
 
     @property
     def bytes(self) -> int:
-        return sum(file.bytes for file in self.inputs)
+        """Live bytes."""
+        return sum(file.bytes for file in self.known)
+
+    @property
+    def applied(self) -> frozenset[str]:
+        """The locations of the delete files whose rows its files leave out."""
+        return frozenset(deletes.path for file in self.known for deletes in file.deletes)
+
+    @property
+    def deleted_rows(self) -> int:
+        """How many rows these are, as its tasks have counted them."""
+        return max((each.deleted_rows for each in self.written), default=0)
 
     @property
     def spec_id(self) -> int:
@@ -58,15 +74,18 @@ class Group:
 
     @property
     def failure(self) -> str:
-        """Why it cannot be published: each row must be in it exactly once. "" if it can."""
+        """Why it cannot be published: each live row must be in it exactly once. "" if it can."""
         reasons = [result.reason for result in self.results if isinstance(result, GroupFailed)]
-        rows = sum(each.rows for each in self.written)
         if reasons or not self.results:
             return "; ".join(dict.fromkeys(reasons))
         if len({each.ranges for each in self.written}) > 1:
             return "its tasks did not agree where their ranges meet; nothing of it is published"
-        if rows != self.rows:
-            return f"its tasks wrote {rows:,} rows instead of {self.rows:,}; nothing of it is published"
+        if len({each.deleted_rows for each in self.written}) > 1:
+            return "its tasks did not agree which rows are deleted; nothing of it is published"
+        wrote = sum(each.rows for each in self.written)
+        rows = sum(file.rows for file in self.inputs) - self.deleted_rows
+        if wrote != rows:
+            return f"its tasks wrote {wrote:,} rows instead of {rows:,}; nothing of it is published"
         return ""
 
     @property
@@ -81,7 +100,7 @@ class Group:
             outcome="failed" if self.failure else "dropped",
             why=self.failure or self.dropped,
             input_files=len(self.planned.inputs),
-            input_bytes=self.bytes,
+            input_bytes=sum(file.bytes for file in self.inputs),
             rows=self.rows,
         )
         if not self.succeeded:
@@ -99,7 +118,9 @@ class Group:
 
 
 def match_groups(head: Head, plan: ClusteringPlan, has_keys: bool) -> list[Group]:
-    """Return the groups with their live files, or with the reason why they are dropped before any work."""
+    """Return the groups with their live files, and the delete files that these have on this head, maybe more
+    than when the plan was made; or with the reason why they are dropped before any work.
+    """
     wanted = {path for group in plan.groups for path in group.inputs}
     live = {file.location: file for file in head.live_files() if file.location in wanted}
     groups, seen = [], Counter(path for group in plan.groups for path in group.inputs)
@@ -113,7 +134,7 @@ def match_groups(head: Head, plan: ClusteringPlan, has_keys: bool) -> list[Group
             continue
         inputs = tuple(live[path] for path in planned.inputs)
         unfit = _why_unfit(head, inputs) or _why_locked(planned, inputs, has_keys)
-        groups.append(Group(index, planned, inputs, unfit))
+        groups.append(Group(index, planned, inputs, tuple(planned_file(head, it) for it in inputs), unfit))
     return groups
 
 
@@ -123,8 +144,8 @@ def _why_unfit(head: Head, inputs: Sequence[LiveFile]) -> str:
             return f"the inputs are of several partition specs: {inputs[0].location} and {file.location}"
         if file.partition != inputs[0].partition:
             return f"the inputs are of several partitions: {inputs[0].location} and {file.location}"
-        if head.has_deletes(file):
-            return f"an input has deletes: {file.location}"
+        if has_shared_deletes(head, file):
+            return f"an input has deletes that are not of it alone: {file.location}"
     return ""
 
 

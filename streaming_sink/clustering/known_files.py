@@ -12,8 +12,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
 from planners.clustering.policy import ClusteringPolicy
-from planners.model import ColumnBounds, FileContent, TableFile
+from planners.model import ColumnBounds, TableFile
 from streaming_sink.table.parquet_properties import leaf_names
+from streaming_sink.table.planned_files import planned_file
 from streaming_sink.tasks.clustering.row_strategy import FileByFileStrategy, StaleReason
 from streaming_sink.tasks.clustering.strategies import make_strategy
 from timeline import names
@@ -66,17 +67,8 @@ def _known(
 ) -> TableFile:
     order, level = _order(file.location, policy)
     file_id = names.file_id(file.location)
-    return TableFile(
-        path=file.location,
-        partition=file.partition,
-        bytes=head.live_bytes(file),
-        rows=file.rows,
-        content=FileContent(file.content.value),
-        sorted=order is not None,
-        has_shared_deletes=head.has_deletes(file),
-        encryption=file.encryption,
-        spec_id=file.spec_id,
-        reserved_by=reserved_by,
+    return replace(
+        planned_file(head, file, reserved_by),
         bounds=bounds,
         clustered_by=order,
         level=level,

@@ -61,8 +61,8 @@ def _inputs(group: Item) -> Sequence[str]:
     return locations
 
 
-def _change(group: Item, files: Sequence[DataFile]) -> Replace:
-    return Replace(frozenset(_inputs(group)), tuple(files))
+def _change(group: Item, files: Sequence[DataFile], applied: frozenset[str], deleted_rows: int) -> Replace:
+    return Replace(frozenset(_inputs(group)), tuple(files), applied, deleted_rows)
 
 
 CLUSTERING = PlanKind(

@@ -32,8 +32,10 @@ class PlanKind:
     """The field of a plan that lists its work items."""
     inputs: Callable[[Item], Sequence[str]]
     """The locations of the files that a work item takes, and so reserves."""
-    change: Callable[[Item, Sequence[DataFile]], Change]
-    """What a commit carries for a work item that has written these files."""
+    change: Callable[[Item, Sequence[DataFile], frozenset[str], int], Change]
+    """What a commit carries for a work item that has written these files, and has left out the rows, so many,
+    that the delete files at these locations delete.
+    """
     timeout_property: str
     """The table property with the milliseconds after which a pending plan times out."""
 

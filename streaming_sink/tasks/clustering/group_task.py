@@ -28,7 +28,7 @@ _ROW_GROUP_SHARE = 8
 
 
 def rewrite_group(job: GroupJob, attempt: int) -> GroupResult:
-    """Write the rows of the group's files to new ones, in the order of its strategy.
+    """Write the live rows of the group's files to new ones, in the order of its strategy.
 
     A group that cannot be rewritten, or whose rows would change, returns the reason and leaves no file. If
     the group is rewritten file by file, `WrittenFile.bucket` is the number of the input.
@@ -54,6 +54,7 @@ def _rewrite_file_by_file(job: GroupJob, attempt: int) -> GroupResult:
         seconds=sum(each.seconds for each in done),
         cpu_seconds=sum(each.cpu_seconds for each in done),
         spilled_bytes=sum(each.spilled_bytes for each in done),
+        deleted_rows=sum(each.deleted_rows for each in done),
     )
 
 
@@ -82,12 +83,13 @@ def _rewrite_together(job: GroupJob, attempt: int) -> GroupResult:
         cpu_seconds=time.process_time() - cpu_started,
         spilled_bytes=group.counts.spilled_bytes,
         ranges=group.ranges,
+        deleted_rows=group.deleted_rows,
     )
 
 
 def _check_rows(job: GroupJob, group: GroupRows, written: tuple[WrittenFile, ...]) -> None:
-    """Check that the new files hold the rows of the old ones: by their number, and by a checksum if the job
-    asks for it.
+    """Check that the new files hold the live rows of the old ones: by their number, and by a checksum if the
+    job asks for it.
     """
     rows = sum(file.rows for file in written)
     if rows != group.share_rows:
@@ -98,7 +100,7 @@ def _check_rows(job: GroupJob, group: GroupRows, written: tuple[WrittenFile, ...
     if not job.checksum:
         return
     before = checksum(group.share())
-    outputs = [Input(file.path, file.rows, file.key_metadata is not None) for file in written]
+    outputs = [Input(file.path, file.rows, encrypted=file.key_metadata is not None) for file in written]
     after = checksum(batch for output in outputs for batch in read_input(job, output))
     if before != after:
         raise GroupUnfitError(

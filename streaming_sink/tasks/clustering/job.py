@@ -6,18 +6,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planners.clustering.sort_fields import SortField
-from planners.model import PartitionKey
+from planners.model import InputFile, PartitionKey
 from streaming_sink.tasks.clustering.row_strategy import RowStrategy
 from streaming_sink.tasks.job import SortedBy, WorkerJob
 from streaming_sink.tasks.results import WrittenFile
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class Input(InputFile):
     """One file of a group, as the table knows it."""
 
-    path: str
-    rows: int
     encrypted: bool = False
     sorted_by: tuple[SortedBy, ...] = ()
     """The order of its rows by its entry in the manifest."""
@@ -57,7 +55,8 @@ class GroupJob:
 
     @property
     def rows(self) -> int:
-        return sum(each.rows for each in self.inputs)
+        """Live rows, by the table."""
+        return sum(each.live_rows for each in self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +70,8 @@ class GroupWritten:
     spilled_bytes: int
     ranges: bytes = b""
     """A digest of the rows where the ranges of the group meet: its tasks must agree."""
+    deleted_rows: int = 0
+    """How many rows the delete files of all inputs delete, by their content: of these too."""
 
     @property
     def rows(self) -> int:

@@ -14,8 +14,8 @@ from streaming_sink.tasks.clustering.job import GroupJob, Input
 from streaming_sink.tasks.clustering.ordering import Order, sort_column, top_level_names
 from streaming_sink.tasks.clustering.ranges import boundary_digest, boundary_rows, range_numbers
 from streaming_sink.tasks.data_file_reader import READ_ROWS, open_data_file
-from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.held_rows import HeldRows
+from streaming_sink.tasks.live_rows import check_rows, deleted_positions, leave_out
 
 _READ_SHARE = 64
 """A batch takes at most this part of the task's memory, by the sizes in the file's footer."""
@@ -33,7 +33,8 @@ class GroupRows:
         """All rows, from the first sample until they are read; none if they are too many."""
         self._samples: dict[frozenset[str], pa.Table] = {}
         self._range: tuple[Order, pa.Table] | None = None
-        self._share_rows = job.rows
+        self._range_rows = 0
+        self._deleted: dict[str, int] = {}
         self.counts = external_sort.SortCounts()
         self.ranges = b""
         """See `GroupWritten.ranges`."""
@@ -62,14 +63,16 @@ class GroupRows:
         return frozenset(top_level_names(self.schema, columns))
 
     def read(self, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, file after file; of all columns, or only of those that `columns` names."""
+        """Yield the live rows, file after file; of all columns, or only of those that `columns` names."""
         if columns is None and self._held:
             held, self._held = self._held, deque()
             while held:
                 yield held.popleft()
             return
         for file in self._job.inputs:
-            yield from read_input(self._job, file, columns)
+            deleted = deleted_positions(self._job.worker.store, file)
+            self._deleted[file.path] = len(deleted)
+            yield from leave_out(read_input(self._job, file, columns), deleted)
 
     def sample(self, columns: Collection[str]) -> pa.Table:
         """Return these columns of a random sample of the group's rows, the same in every task and attempt.
@@ -101,15 +104,23 @@ class GroupRows:
 
     @property
     def share_rows(self) -> int:
-        """How many rows this task writes; of a range, known when `sorted` has yielded them."""
-        return self._share_rows
+        """How many rows this task writes: known when all have been read; of a range, when `sorted` has
+        yielded them.
+        """
+        stored = sum(file.rows for file in self._job.inputs)
+        return stored - self.deleted_rows if self._range is None else self._range_rows
+
+    @property
+    def deleted_rows(self) -> int:
+        """How many rows of the inputs are deleted, known when all have been read."""
+        return sum(self._deleted.values())
 
     def _in_range(self, order: Order, firsts: pa.Table) -> Iterator[pa.RecordBatch]:
-        self._share_rows = 0
+        self._range_rows = 0
         for rows in _join_small(self.read(), self.schema, self.memory_bytes // _READ_SHARE):
             numbers = range_numbers(rows, firsts, order)
             mine = rows.take(np.flatnonzero(numbers == self._job.part))
-            self._share_rows += mine.num_rows
+            self._range_rows += mine.num_rows
             yield from mine.combine_chunks().to_batches()
 
     def _draw_sample(self, names: frozenset[str]) -> pa.Table:
@@ -160,7 +171,7 @@ def _join_small(
 def read_input(
     job: GroupJob, given: Input, columns: Collection[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one data file in the table's schema, of all columns or of these.
+    """Yield the rows of one data file, deleted or not, in the table's schema, of all columns or of these.
 
     DataFileError for a file that is missing, damaged, without field ids, or of another number of rows.
     """
@@ -169,8 +180,6 @@ def read_input(
         schema = pa.schema([field for field in schema if field.name in columns])
     cipher = job.worker.cipher if given.encrypted else None
     with open_data_file(job.worker.store, given.path, "an input", cipher) as file:
-        if file.rows != given.rows:
-            said = "an input holds more or fewer rows than the table says"
-            raise DataFileError(f"{said}: {file.rows} != {given.rows}: {given.path}")
+        check_rows(file, given, "an input")
         batch_bytes = job.memory_bytes // _READ_SHARE
         yield from file.read(schema, max(1, min(READ_ROWS, batch_bytes // max(1, file.row_bytes))))

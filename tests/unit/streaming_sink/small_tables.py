@@ -5,12 +5,15 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
+from pyiceberg.table import StaticTable
+from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from planners import ClusteringPolicy, InsertPlan, plan_clustering
@@ -23,13 +26,19 @@ from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.clustering.group_task import rewrite_group
-from streaming_sink.tasks.job import FileIds
+from streaming_sink.tasks.delete_files import write_position_deletes
+from streaming_sink.tasks.job import FileIds, ParquetSettings
 from streaming_sink.tasks.results import WrittenFile
 from streaming_sink.tasks.write_task import TaskWriter
 from tests.unit.timeline.world import change_metadata
+from timeline import names
+from timeline.clock import SYSTEM
 from timeline.commit.changes import Append
+from timeline.commit.row_deltas import RowDelta
+from timeline.commit.succession import commit_time
 from timeline.stores import LocalStore
 from timeline.table import Table
+from timeline.versions.entries import position_deletes
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -47,6 +56,7 @@ SCHEMA = Schema(
     NestedField(5, "note", StringType(), required=False),
 )
 """The ids are those that a new table gives its fields."""
+_numbers = count()
 ROWS = 400
 SIZES = {"target_file_bytes": "10MiB", "small_file_bytes": "1MiB", "max_group_bytes": "10MiB"}
 
@@ -74,6 +84,29 @@ def append_rows(table, rows, batch):
         writer.write(conform(each, arrow_schema(head.schema)))
     files = [data_file(it, head.spec) for it in writer.finish() if isinstance(it, WrittenFile)]
     table.commit([Append(tuple(files))])
+
+
+def delete_rows(table, positions, new=()):
+    """Commit a row delta: real delete files of the rows at these positions, by location."""
+    deletes, head, store = [], table.head, table.store
+    for location, gone in positions.items():
+        file = head.find_live(location)
+        name = names.delete_file_name(names.ulid(commit_time(SYSTEM, head), next(_numbers)), "d", 0, 0, 0)
+        path = f"data/{name}"
+        rows, size = write_position_deletes(
+            store, path, location, pa.array(gone, pa.int64()), ParquetSettings()
+        )
+        where = {"spec_id": file.spec_id, "partition": Record(*file.partition)}
+        deletes.append(position_deletes(store.uri(path), location, rows=rows, size=size, **where))
+    known = {it.location for at in positions for it in head.deletes_of(head.find_live(at))}
+    table.commit([RowDelta(tuple(new), tuple(deletes), frozenset(known))])
+    return [it.file_path for it in deletes]
+
+
+def live_rows(table):
+    """Return the rows of the table, as pyiceberg reads them."""
+    where = path_of(table.store.location) / f"metadata/v{table.refresh().number}.metadata.json"
+    return multiset([StaticTable.from_metadata(str(where)).scan().to_arrow()])
 
 
 def rows_of(batch):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from planners.clustering.plan import ClusteringGroup
 from planners.clustering.sort_fields import SortField
 from planners.clustering.strategies import Strategy
+from planners.model import TableFile
 from streaming_sink.clustering.dispatch import range_boundaries, task_count
 from streaming_sink.clustering.groups import Group
 from streaming_sink.tasks.clustering.group_task import rewrite_group
@@ -217,7 +218,8 @@ def _group(rows=900, size=90 * MIB, files=9, remainder=False, inputs=1):
         reasons=(),
     )
     a_file = [LiveFile(name, 0, (), size // inputs, rows // inputs, 0, 1) for name in names]
-    return Group(0, planned, tuple(a_file))
+    known = (TableFile(name, (), size // inputs, rows // inputs) for name in names)
+    return Group(0, planned, tuple(a_file), tuple(known))
 
 
 def _with_results(group, job, ends):
@@ -236,6 +238,8 @@ def test_a_group_is_published_only_with_all_its_rows_and_where_its_tasks_agree()
     assert "instead of 900" in replace(done, results=(first, second, second)).failure
     elsewhere = replace(second, ranges=b"elsewhere")
     assert "did not agree where their ranges meet" in replace(done, results=(first, elsewhere)).failure
+    deleted = replace(second, deleted_rows=1)
+    assert "did not agree which rows are deleted" in replace(done, results=(first, deleted)).failure
 
 
 def test_a_group_is_cut_where_files_end():

@@ -171,10 +171,10 @@ def test_a_file_that_a_plan_reserves_is_not_filled(table):
 
     def inputs(reserved):
         plan = plan_batch(table.head, 0, (Arrival((), 10),), FILLING, 2, Experience(), reserved).plan
-        return [bucket.inputs for bucket in plan.buckets]
+        return [[it.path for it in bucket.inputs] for bucket in plan.buckets]
 
-    assert inputs({}) == [(file.file_path,)]
-    assert inputs({file.file_path: "01PLAN"}) == [()]
+    assert inputs({}) == [[file.file_path]]
+    assert inputs({file.file_path: "01PLAN"}) == [[]]
 
 
 # ---------------------------------------------------------------------------------- options, checked together

@@ -26,6 +26,7 @@ from streaming_sink.batch.planning import (
 )
 from streaming_sink.batch.profile import Profile
 from streaming_sink.batch.writer import WriteResult
+from streaming_sink.clustering.groups import match_groups
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.options import sink_options
 from streaming_sink.tasks.results import TaskReport, WrittenFile
@@ -369,16 +370,27 @@ def test_a_pass_considers_full_files_of_its_partitions_that_have_deletes():
 
 def test_a_clustering_plan_says_why_files_with_deletes_are_left_out():
     lake = Lake()
-    files = [lake.file(p=1, size=1000) for _ in range(3)]
+    files = [lake.file(p=p, size=1000) for p in (1, 1, 2)]
     lake.table.commit([Append(tuple(files))])
     positions = lake.add_delete_file(1, paths=(files[0].file_path, files[0].file_path), rows=5)
     values = lake.add_delete_file(2, content=DataFileContent.EQUALITY_DELETES)
-    policy = ClusteringPolicy(target_file_bytes=100_000, small_file_bytes=50_000)
+    policy = ClusteringPolicy(target_file_bytes=100_000, small_file_bytes=1_400)
     known = {file.path: file for file in known_files(lake.open().head, policy, {})}
-    assert [known[file.file_path].bytes for file in files] == [500, 1000, 1000]
+    assert [(known[file.file_path].bytes, known[file.file_path].rows) for file in files] == [
+        (500, 5),
+        (1000, 10),
+        (1000, 10),
+    ]
     plan = plan_clustering(known.values(), 1, policy)
     reasons = {it.path: it.reason for it in plan.left_out}
-    assert reasons[files[0].file_path] == "carries deletes that are not of it alone"
+    assert reasons[files[2].file_path] == "carries deletes that are not of it alone"
     assert reasons[positions] == "holds position deletes, not rows"
     assert reasons[values] == "holds equality deletes, not rows"
-    assert not {positions, values, files[0].file_path} & {path for it in plan.groups for path in it.inputs}
+    [group] = plan.groups
+    assert set(group.inputs) == {file.file_path for file in files[:2]}
+    assert (group.bytes, group.rows) == (1500, 15)
+    [matched] = match_groups(lake.open().head, plan, has_keys=False)
+    assert (matched.dropped, matched.rows, matched.applied) == ("", 15, {positions})
+    lake.add_delete_file(1)
+    [matched] = match_groups(lake.open().head, plan, has_keys=False)
+    assert matched.dropped.startswith("an input has deletes that are not of it alone: ")

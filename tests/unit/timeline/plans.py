@@ -20,8 +20,8 @@ from timeline.stores import MemoryStore
 from timeline.versions.entries import LiveFile
 
 
-def _merge(job: Item, files: Sequence[DataFile]) -> Replace:
-    return Replace(frozenset(job["sources"]), tuple(files))
+def _merge(job: Item, files: Sequence[DataFile], applied: frozenset[str], deleted_rows: int) -> Replace:
+    return Replace(frozenset(job["sources"]), tuple(files), applied, deleted_rows)
 
 
 MERGING = PlanKind(

@@ -220,7 +220,7 @@ def test_what_a_kind_makes_of_a_work_item_completes_its_plan(kind: PlanKind) -> 
     files = two_files(lake)
     plan, rows = plan_of(kind, files), lake.live_rows()
     plan_id = instants.schedule(lake.table, plan, kind)
-    changes = [kind.change(item, [lake.merged(*files)]) for item in plan[kind.items]]
+    changes = [kind.change(item, [lake.merged(*files)], frozenset(), 0) for item in plan[kind.items]]
     committed = instants.complete(lake.open(), plan_id, changes)
     assert (lake.live_rows(), committed.dropped) == (rows, ())
     note = json.loads(lake.store.read(names.completed_path(plan_id)).data)
