@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from timeline.clock import SYSTEM, Environment
+from timeline.diagnosis.deletes import check_deletes
 from timeline.diagnosis.files import Reachable, check_files, read_reachable
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, some
 from timeline.diagnosis.lineage import Lineage, read_lineage
+from timeline.diagnosis.missing import check_every_file_is_there
 from timeline.diagnosis.neighbours import (
     check_each_version_has_one_spelling,
     check_the_hint_names_the_highest_version,
@@ -83,7 +85,9 @@ def _findings(
     # Without a head reachability cannot be determined: every file would look like an orphan.
     if lineage.head is not None and found is not None:
         yield from check_state(lineage, lineage.head, store.location)
+        yield from check_every_file_is_there(found, objects, store)
         yield from check_files(found, objects, store, lineage.head)
+        yield from check_deletes(found, objects, store)
         yield from check_outbox(lineage.head, open_other)
         yield from check_main_tables(lineage.head, open_other)
         yield from check_the_store_is_safe(store, lineage.head, probe, environment)
@@ -125,9 +129,10 @@ def _facts(lineage: Lineage, found: Reachable | None) -> Iterator[tuple[str, str
     yield "version", f"{lineage.head.number}, of {count(len(lineage.versions), 'version')} that are kept"
     yield "snapshots", f"{len(metadata.snapshots):,}"
     if not found.unreadable.keys() & found.needed_now:
-        live = found.live.values()
+        live, deletes = found.data_files, found.delete_files
         rows, size = sum(file.rows for file in live), sum(file.bytes for file in live)
-        yield "current", f"{count(rows, 'row')} in {count(len(live), 'file')} of {size:,} bytes"
+        deleted = f", less those of {count(len(deletes), 'delete file')}" if deletes else ""
+        yield "current", f"{count(rows, 'row')} in {count(len(live), 'file')} of {size:,} bytes{deleted}"
     for app_id, state in applications(lineage.head).items():
         if state is not None:
             yield "writer", f"{app_id!r}: batch {state.batch} of query {state.query_id}, epoch {state.epoch}"

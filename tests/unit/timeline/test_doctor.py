@@ -495,7 +495,10 @@ def test_every_finding_has_its_section_in_the_docs() -> None:
     source += (Path(timeline.__file__).parents[1] / "streaming_sink" / "inspection" / "keys.py").read_text()
     told = set(re.findall(r'kind="([a-z-]+)"', source)) | {"version-spelled-twice"}
     told |= set(re.findall(r'else "(version-foreign)"', source))
-    told |= {f"{what}-missing" for what in ("manifest-list", "manifest", "data-file", "statistics-file")}
+    told |= {
+        f"{what}-missing"
+        for what in ("manifest-list", "manifest", "data-file", "delete-file", "statistics-file")
+    }
     told |= {"manifest-list-unreadable", "manifest-unreadable"}
     documented = set(re.findall(r"^- \*\*`([a-z-]+)`\*\*", TROUBLESHOOTING.read_text(), re.MULTILINE))
     assert documented == told
