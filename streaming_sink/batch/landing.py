@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
@@ -20,10 +20,11 @@ from streaming_sink.batch.checking import (
     sieve_of,
 )
 from streaming_sink.batch.maintenance import Maintenance
-from streaming_sink.batch.planning import Experience, Planned
+from streaming_sink.batch.planning import Planned
 from streaming_sink.batch.prepare import prepared
 from streaming_sink.batch.quarantine import Quarantine
 from streaming_sink.batch.report import EPOCH_ID, QUERY_ID, BatchReport
+from streaming_sink.batch.run_states import RunState, RunStates
 from streaming_sink.batch.steps import Steps
 from streaming_sink.batch.target import Destination, Target, is_committed
 from streaming_sink.batch.writer import WriteJob, WriteResult, write
@@ -49,16 +50,6 @@ _LOG = logging.getLogger("streaming_sink")
 _CONFLICT_TRIES = 3
 
 
-@dataclass
-class _RunState:
-    """What this process knows of one run of one query."""
-
-    epoch: int | None = None
-    last_tried: int | None = None
-    last_landed: int | None = None
-    experience: Experience = field(default_factory=Experience)
-
-
 class Landing:
     """Lands the batches of one sink, one at a time. Keeps the open table, the passes of clustering, and what
     the batches of each run have shown.
@@ -71,7 +62,7 @@ class Landing:
         self._rules = RulesOfBatches(options)
         self._quarantine = Quarantine(options)
         self._keys = ChangesByKey(options)
-        self._runs: dict[Run, _RunState] = {}
+        self._runs = RunStates()
 
     @property
     def location(self) -> str:
@@ -92,7 +83,7 @@ class Landing:
 
         `given_before` says that this very DataFrame has landed in this run under this number.
         """
-        steps, state = Steps(), self._state_of(run)
+        steps, state = Steps(), self._runs.of(run)
         if state.last_tried is None:
             check_later_shuffles(batch, self.options.location)
         tried_before, state.last_tried = given_before or state.last_tried == batch_id, batch_id
@@ -130,7 +121,7 @@ class Landing:
         batch: DataFrame,
         target: Target,
         transaction: Transaction,
-        state: _RunState,
+        state: RunState,
         steps: Steps,
         tried_before: bool,
     ) -> BatchReport:
@@ -284,21 +275,7 @@ class Landing:
         maintained = self.maintenance.after_commit(session, table, self._destination.reservations, (), steps)
         return outcomes.skipped(transaction, table, maintained, steps)
 
-    def _check_clustering(self, target: Target, state: _RunState) -> None:
+    def _check_clustering(self, target: Target, state: RunState) -> None:
         """Raise ValueError at a run's first batch for a sort column that the table does not have."""
         if self.options.clustering is not None and state.last_landed is None:
             self.options.clustering.settings.check_columns(arrow_schema(target.schema))
-
-    def _state_of(self, run: Run) -> _RunState:
-        """Return the state of a run. A new run starts with the experience of the last one of its application.
-
-        An earlier run keeps its epoch: if it calls once more, its commit must be fenced instead of passing
-        for a newer run's.
-        """
-        if run not in self._runs:
-            fresh = _RunState()
-            for other, state in self._runs.items():
-                if other.app_id == run.app_id:
-                    fresh.experience = state.experience
-            self._runs[run] = fresh
-        return self._runs[run]
