@@ -26,7 +26,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.table.keys import as_changes, written_schema
 from streaming_sink.table.parquet_properties import parquet_settings
-from streaming_sink.table.table_keys import table_key
+from streaming_sink.table.table_keys import partial_columns, table_key
 from streaming_sink.tasks.job import FileIds, KeyJob
 from timeline.commit.changes import Append, Change
 from timeline.commit.key_changes import AllowDuplicates, DeclareKey, KeysResolved, check_key_is
@@ -128,6 +128,7 @@ class ChangesByKey:
             tombstones=tuple(sorted(resolution.tombstones)),
             indexed=is_indexed(self._keys, resolution.searched.values()),
             in_partitions=in_partitions,
+            partial=partial_columns(self._keys, target.schema),
             inserts_null_keys=self._keys.null_keys == "insert",
         )
         declares = key_of(head.properties) is None

@@ -114,6 +114,8 @@ class BatchKeys:
     schema: pa.Schema
     columns: KeyColumns
     in_partitions: bool
+    partial: bool
+    """Whether rows hold values of those that they replace."""
     hashes: np.ndarray
     sequences: np.ndarray
     files: Sequence[str]
@@ -140,7 +142,8 @@ class BatchKeys:
             parts.append((hashes, np.frombuffer(gone.sequences, np.int64), nowhere, nowhere))
         hashes, sequences, files, positions = map(np.concatenate, zip(*parts, strict=True))
         paths = [file.path for file in result.new]
-        return cls(schema, columns, job.in_partitions, hashes, sequences, paths, files, positions)
+        scoped, partial = job.in_partitions, bool(job.partial)
+        return cls(schema, columns, scoped, partial, hashes, sequences, paths, files, positions)
 
 
 def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys) -> Resolution:
@@ -166,6 +169,13 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
         and len(left := _still_live(store, before.searched[location], now.searched[location], old))
     }
     found = find_rows(store, added, keys.columns, keys.hashes)
+    moved = (old for path, old in before.positions.items() if len(positions.get(path, _NO_ROWS)) < len(old))
+    if keys.partial and (len(found.change) or next(moved, None) is not None):
+        raise RowsChangedError(
+            "rows that partial updates have taken values from were changed or moved; nothing of the batch is"
+            " live, write it again",
+            files=[each.location for each in added],
+        )
     late = np.zeros(len(found.change), bool)
     changes = np.empty(0, np.int64)
     if keys.columns.sequence is not None:

@@ -8,7 +8,16 @@ from typing import Any
 
 from timeline.versions.keys import KEY_SCOPES, TABLE_SCOPE
 
-KEY_OPTIONS = ("key", "sequence_by", "delete_where", "key_scope", "null_keys", "except_columns", "key_index")
+KEY_OPTIONS = (
+    "key",
+    "sequence_by",
+    "delete_where",
+    "key_scope",
+    "null_keys",
+    "except_columns",
+    "key_index",
+    "partial_update",
+)
 """The options of changes by key, by their names."""
 UPSERT = "upsert"
 DELETE = "delete"
@@ -27,6 +36,10 @@ class KeyOptions:
     null_keys: str = "refuse"
     except_columns: tuple[str, ...] = ()
     deletes_only: bool = False
+    partial: bool | tuple[str, ...] = False
+    """Whether columns that are null in a change keep their stored value: all but the key and the sequence, or
+    those that are named.
+    """
     index: str = "auto"
     """One of `INDEXES`."""
 
@@ -64,8 +77,17 @@ def key_options(operation: str, given: Mapping[str, Any]) -> KeyOptions | None:
     excepted = _names("except_columns", given.get("except_columns") or (), 'except_columns=["op"]')
     if both := [name for name in excepted if name in (*columns, sequence_by)]:
         raise ValueError(f"except_columns cannot leave out the key or the sequence: {both[0]!r}")
+    partial = given.get("partial_update") or False
+    if not isinstance(partial, bool):
+        partial = _names("partial_update", partial, 'partial_update=True, or ["name", "email"]')
+        if both := [name for name in partial if name in (*columns, sequence_by, *excepted)]:
+            raise ValueError(
+                "partial_update cannot name the key, the sequence, or what except_columns leaves out:"
+                f" {both[0]!r}"
+            )
     return KeyOptions(
         columns=columns,
+        partial=partial,
         sequence_by=sequence_by,
         delete_where=delete_where,
         scope=_one_of("key_scope", given.get("key_scope") or TABLE_SCOPE, KEY_SCOPES),

@@ -48,6 +48,16 @@ def table_key(options: KeyOptions, schema: Schema) -> TableKey:
     return TableKey(tuple(ids), _sequence_id(options, schema), options.scope)
 
 
+def partial_columns(options: KeyOptions, schema: Schema) -> tuple[str, ...]:
+    """Return the columns that keep their stored value where a change has a null. SchemaMismatchError for one
+    that the table lacks.
+    """
+    if isinstance(options.partial, tuple):
+        return tuple(_field(schema, name, "partial_update").name for name in options.partial)
+    fixed = {*options.columns, options.sequence_by}
+    return tuple(field.name for field in schema.fields if field.name not in fixed) if options.partial else ()
+
+
 def _sequence_id(options: KeyOptions, schema: Schema) -> int | None:
     if options.sequence_by is None:
         return None

@@ -143,6 +143,8 @@ class KeyJob:
     """Whether keys are looked up in the table's index, and by a scan only where that covers no file."""
     in_partitions: bool = False
     """Whether a key is unique in each partition, and not in the table."""
+    partial: tuple[str, ...] = ()
+    """Columns that keep their stored value where a change has a null."""
     inserts_null_keys: bool = False
     """Whether rows without a key are inserted; else they are refused."""
 

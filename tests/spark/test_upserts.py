@@ -190,6 +190,32 @@ def test_a_key_may_be_unique_in_each_partition(spark: SparkSession, tmp_path: Pa
         _sink(location, partition_by=["region"], key_scope="partition", evolve_partitioning=True)
 
 
+def test_partial_updates_keep_what_they_do_not_bring(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    sinks = [_sink(location, app, partial_update=True, fill_policy="never") for app in "ab"]
+    sinks[0](as_batch(spark, [(1, 1, "a", None, "I"), (1, 2, None, "x", "U"), (2, 1, "b", "y", "I")]), 0)
+    assert rows_of(location) == [(1, 2, "a", "x"), (2, 1, "b", "y")]
+    sinks[1](as_batch(spark, [(1, 3, None, "new", "U"), (2, 2, None, None, "D"), (2, 3, None, "z", "I")]), 0)
+    assert rows_of(location) == [(1, 3, "a", "new"), (2, 3, None, "z")]
+    # The first sink still plans on its own last version, and must not bring old values back.
+    sinks[0](
+        as_batch(spark, [(1, 4, "c", None, "U"), (2, 4, "d", None, "U"), (1, 1, "late", "late", "U")]), 1
+    )
+    assert rows_of(location) == [(1, 4, "c", "new"), (2, 4, "d", "z")]
+    sinks[1](as_batch(spark, [(3, 1, None, None, "I"), (1, 5, None, None, "U")], 1), 1)
+    assert rows_of(location) == [(1, 5, "c", "new"), (2, 4, "d", "z"), (3, 1, None, None)]
+
+
+def test_partial_updates_of_some_columns(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    sink = _sink(location, partial_update=["name"])
+    sink(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
+    sink(as_batch(spark, [(1, 2, None, None, "U")]), 1)
+    assert rows_of(location) == [(1, 2, None, "x")]
+    with pytest.raises(SchemaMismatchError, match="no column 'oops', which partial_update names"):
+        _sink(location, "other", partial_update=["oops"])(as_batch(spark, [(1, 3, "a", "x", "I")]), 0)
+
+
 def test_rows_without_a_key(spark: SparkSession, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     keyed = {**KEYED, "key": ["name"]}

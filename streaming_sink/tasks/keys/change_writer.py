@@ -4,6 +4,7 @@ new files, and the rows that they replace are reported by file and position.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from streaming_sink.tasks.job import DELETES, KeyJob
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
 from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.held_changes import HeldChanges, Newest
+from streaming_sink.tasks.keys.partial import merged_rows
 from streaming_sink.tasks.keys.scanning import KeyColumns, sequence_values
 from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt, salted
 from streaming_sink.tasks.keys.ties import stored_texts
@@ -59,6 +61,8 @@ class ChangeWriter:
         rows = conform_valid(upserts, self._writer.job.schema)
         gone = conform_valid(deletes, self._delete_schema) if deletes.num_rows else None
         without_key = self._without_key(rows)
+        if self._writer.job.sieve is not None and self._writer.job.partition_by:
+            list(split(rows, self._writer.job.partition_by))  # later its error would be the whole batch's
         with_key = rows if without_key is None else rows.filter(pc.invert(without_key))
         added = [(part, *self._hash(part, salt)) for salt, part in self._in_scopes(with_key)]
         removed = [] if gone is None else [self._hash(part, salt) for salt, part in self._in_scopes(gone)]
@@ -123,7 +127,7 @@ class ChangeWriter:
         held[found.change] = True
         lands = ~late & ~unchanged
         upserts, deletes = ~newest.deletes & lands, newest.deletes & lands
-        for rows in self._held.rows_of(newest.places[upserts]):
+        for rows in self._rows_to_write(newest, found, lands):
             self._writer.write(rows)
         counts = ChangeCounts(
             inserted=int((upserts & ~held).sum()),
@@ -145,6 +149,12 @@ class ChangeWriter:
         keys = DeletedKeys(newest.hashes[deletes].tobytes(), newest.sequences[deletes].tobytes())
         return [*self._writer.finish(), *deleted, keys, counts]
 
+    def _rows_to_write(self, newest: Newest, found: FoundRows, lands: np.ndarray) -> Iterator[pa.RecordBatch]:
+        if not self._keys.partial:
+            return self._held.rows_of(newest.places[lands & ~newest.deletes])
+        store, files = self._writer.job.store, self._keys.files
+        return merged_rows(store, files, self._held, newest, lands, found, self._keys.partial)
+
     def _compare(self, newest: Newest, found: FoundRows) -> tuple[np.ndarray, np.ndarray]:
         """Return which changes are older than what the table holds of their key, and which are the same."""
         late = np.zeros(len(newest.hashes), bool)
@@ -156,7 +166,7 @@ class ChangeWriter:
             late |= deleted_until(store, self._keys.tombstones, newest.hashes) >= mine
         late[found.change[found.sequence > mine[found.change]]] = True
         tied = (found.sequence == mine[found.change]) & ~newest.deletes[found.change] & ~late[found.change]
-        if not tied.any():
+        if not tied.any() or self._keys.partial:  # of partial updates with one sequence both count
             return late, unchanged
         places = np.sort(newest.places[found.change[tied]])
         texts = dict(zip(places.tolist(), self._held.texts_of(places), strict=True))

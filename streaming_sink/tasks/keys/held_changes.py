@@ -33,6 +33,10 @@ class Newest:
     """Changes that are not the newest of their key."""
     tied: int
     """Those of them that only the order of their values has decided."""
+    all_places: np.ndarray
+    """The places of all changes, by key and sequence, -1 for a delete."""
+    starts: np.ndarray
+    """Where the changes of each key begin in `all_places`."""
 
 
 class HeldChanges:
@@ -84,7 +88,7 @@ class HeldChanges:
         """
         if not self._hashes:
             none = np.empty(0, np.int64)
-            return Newest(np.empty((0, 2), np.uint64), none, none.astype(bool), none, 0, 0)
+            return Newest(np.empty((0, 2), np.uint64), none, none.astype(bool), none, 0, 0, none, none)
         hashes = np.concatenate(self._hashes)
         sequences, places = np.concatenate(self._sequences), np.concatenate(self._places)
         deletes = places == _DELETE
@@ -100,7 +104,10 @@ class HeldChanges:
         last = np.append(~same_key, True)
         ties = self._break_ties(places, tied & ~deletes[1:], last)
         superseded = int(same_key.sum())
-        return Newest(hashes[last], sequences[last], deletes[last], places[last], superseded, ties)
+        starts = np.flatnonzero(np.append(True, ~same_key))
+        return Newest(
+            hashes[last], sequences[last], deletes[last], places[last], superseded, ties, places, starts
+        )
 
     def _break_ties(self, places: np.ndarray, tied: np.ndarray, last: np.ndarray) -> int:
         """Put the place of the row with the largest values last, where the newest changes of a key are tied.
@@ -130,6 +137,10 @@ class HeldChanges:
         """Yield the values of the rows at these places as texts, in the order in which they were added."""
         for rows in self.rows_of(places):
             yield from value_texts(rows)
+
+    def all_rows(self) -> pa.Table:
+        """Return all rows, in memory, in the order in which they were added."""
+        return pa.Table.from_batches(self._batches(), self._schema)
 
     def rows_of(self, places: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield the rows at these places, in the order in which they were added."""
