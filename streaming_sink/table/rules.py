@@ -34,6 +34,7 @@ _LARGEST: dict[tuple[type[spark.DataType], type[spark.DataType]], int] = {
     (spark.IntegerType, spark.FloatType): 2**31 - 1,
 }
 """The largest whole number of a type, which no number of the other type equals."""
+_Make = Callable[[Column], Column]
 _SPELLINGS = {
     # Spark's casts cut off what a type does not hold, and take a time without a date for one of today.
     "date": rf"^{_DATE}\s*$",
@@ -83,44 +84,63 @@ class Fitted:
 
 def fit_value(value: Column, kind: spark.DataType, path: Path, misfits: Mapping[Path, Misfit]) -> Fitted:
     """Return what becomes of the values at one path of a batch."""
+    fitting = _fitting(kind, path, misfits)
+    return Fitted(
+        None if fitting.value is None else fitting.value(value),
+        None if fitting.rescued is None else fitting.rescued(value),
+        tuple((at, fails(value)) for at, fails in fitting.failing),
+    )
+
+
+@dataclass(frozen=True)
+class _Fitting:
+    """What `Fitted` has, as functions of a value. Each makes those inside once: with two, columns would grow
+    twice as large at every level, and text may have thirty.
+    """
+
+    value: _Make | None = None
+    rescued: _Make | None = None
+    rescues: _Make | None = None
+    """Whether something of a value is rescued; None where nothing can be."""
+    failing: tuple[tuple[Path, _Make], ...] = ()
+
+
+def _fitting(kind: spark.DataType, path: Path, misfits: Mapping[Path, Misfit]) -> _Fitting:
     misfit = misfits.get(path)
     if misfit is not None:
-        return _convert(value, misfit, path)
+        return _convert(misfit, path)
     if not any(other[: len(path)] == path for other in misfits):
-        return Fitted()
+        return _Fitting()
     if isinstance(kind, spark.StructType):
-        return _fit_struct(value, kind, path, misfits)
+        return _fit_struct(kind, path, misfits)
     if isinstance(kind, spark.ArrayType):
-        element = kind.elementType
-        return _fit_inside(
-            value,
-            kind,
-            value,
-            lambda each: fit_value(each, element, (*path, "element"), misfits),
-            lambda new: sf.transform(value, new),
-        )
+        inside = _fitting(kind.elementType, (*path, "element"), misfits)
+        return _fit_inside(kind, inside, lambda value: value, sf.transform)
     if isinstance(kind, spark.MapType):
-        inside = kind.valueType
+        inside = _fitting(kind.valueType, (*path, "value"), misfits)
         return _fit_inside(
-            value,
             kind,
-            sf.map_values(value),
-            lambda each: fit_value(each, inside, (*path, "value"), misfits),
-            lambda new: sf.transform_values(value, lambda _, each: new(each)),
+            inside,
+            sf.map_values,
+            lambda value, new: sf.transform_values(value, lambda _, each: new(each)),
         )
     raise AssertionError(f"a misfit below a value without fields: {'.'.join(path)}")
 
 
-def _convert(value: Column, misfit: Misfit, path: Path) -> Fitted:
-    unfit, new = value.isNotNull(), None
-    if misfit.into is not None and converts(misfit.into, misfit.kind):
-        new = converted(value, misfit.kind, misfit.into)
-        unfit = unfit & new.isNull()
-    elif misfit.into is not None:
-        new = sf.lit(None).cast(spark_type(misfit.into))
+def _convert(misfit: Misfit, path: Path) -> _Fitting:
+    into = misfit.into
+    new: _Make | None = None
+    if into is not None and converts(into, misfit.kind):
+        new = lambda value: converted(value, misfit.kind, into)  # noqa: E731
+    elif into is not None:
+        new = lambda _: sf.lit(None).cast(spark_type(into))  # noqa: E731
+
+    def unfit(value: Column) -> Column:
+        return value.isNotNull() if new is None else value.isNotNull() & new(value).isNull()
+
     if misfit.action == "rescue":
-        return Fitted(new, sf.when(unfit, _in_utf8(value, misfit.kind)))
-    return Fitted(new, failing=((path, unfit),))
+        return _Fitting(new, lambda value: sf.when(unfit(value), _in_utf8(value, misfit.kind)), unfit)
+    return _Fitting(new, failing=((path, unfit),))
 
 
 def _in_utf8(value: Column, kind: spark.DataType) -> Column:
@@ -141,57 +161,60 @@ def _in_utf8(value: Column, kind: spark.DataType) -> Column:
     return value
 
 
-def _fit_struct(value: Column, kind: spark.StructType, path: Path, misfits: Mapping[Path, Misfit]) -> Fitted:
-    columns: list[Column] = []
-    rescued: list[tuple[str, Column]] = []
-    failing: list[tuple[Path, Column]] = []
-    changed = False
-    for field in kind.fields:
-        given = value.getField(field.name)
-        fitted = fit_value(given, field.dataType, (*path, field.name), misfits)
-        changed = changed or fitted.value is not None
-        columns.append((given if fitted.value is None else fitted.value).alias(field.name))
-        failing += fitted.failing
-        if fitted.rescued is not None:
-            rescued.append((field.name, fitted.rescued))
-    return Fitted(
+def _fit_struct(kind: spark.StructType, path: Path, misfits: Mapping[Path, Misfit]) -> _Fitting:
+    fields = {field.name: _fitting(field.dataType, (*path, field.name), misfits) for field in kind.fields}
+
+    def new(value: Column) -> Column:
+        columns = []
+        for name, fitting in fields.items():
+            given = value.getField(name)
+            columns.append((given if fitting.value is None else fitting.value(given)).alias(name))
         # A struct that is null stays null, instead of a struct of nulls.
-        sf.when(value.isNotNull(), sf.struct(*columns)) if changed else None,
-        _struct_of(rescued) if rescued else None,
-        tuple(failing),
+        return sf.when(value.isNotNull(), sf.struct(*columns))
+
+    inside = [(name, fitting) for name, fitting in fields.items() if fitting.rescued is not None]
+
+    def rescued(value: Column) -> Column:
+        parts = [_present(fitting.rescued)(value.getField(name)).alias(name) for name, fitting in inside]
+        return sf.when(rescues(value), sf.struct(*parts))
+
+    def rescues(value: Column) -> Column:
+        return reduce(or_, (_present(fitting.rescues)(value.getField(name)) for name, fitting in inside))
+
+    return _Fitting(
+        new if any(fitting.value is not None for fitting in fields.values()) else None,
+        rescued if inside else None,
+        rescues if inside else None,
+        tuple(
+            (at, _of_field(name, fails)) for name, fitting in fields.items() for at, fails in fitting.failing
+        ),
     )
+
+
+def _of_field(name: str, fails: _Make) -> _Make:
+    return lambda value: fails(value.getField(name))
 
 
 def _fit_inside(
-    whole: Column,
-    kind: spark.DataType,
-    values: Column,
-    fit: Callable[[Column], Fitted],
-    mapped: Callable[[Callable[[Column], Column]], Column],
-) -> Fitted:
-    """Return what becomes of a list or a map whose values `fit` fits."""
-    shape = fit(sf.lit(None))  # its columns mean nothing: it says which there are
-    new = None
-    if shape.value is not None:
-        new = mapped(lambda each: _present(fit(each).value))
-    rescued = None
-    if shape.rescued is not None:
-        rescued = sf.when(
-            sf.exists(values, lambda each: _present(fit(each).rescued).isNotNull()), _in_utf8(whole, kind)
-        )
-    failing = tuple(
-        (path, sf.exists(values, _nth_failing(fit, place))) for place, (path, _) in enumerate(shape.failing)
+    kind: spark.DataType, inside: _Fitting, values: _Make, mapped: Callable[[Column, _Make], Column]
+) -> _Fitting:
+    """Return what becomes of a list or a map of whose values becomes what `inside` says."""
+
+    def some(found: _Make) -> _Make:
+        return lambda whole: sf.coalesce(sf.exists(values(whole), found), sf.lit(False))
+
+    value, rescues = inside.value, None if inside.rescues is None else some(inside.rescues)
+    return _Fitting(
+        None if value is None else lambda whole: mapped(whole, value),
+        None if rescues is None else lambda whole: sf.when(rescues(whole), _in_utf8(whole, kind)),
+        rescues,
+        tuple((path, some(fails)) for path, fails in inside.failing),
     )
-    return Fitted(new, rescued, failing)
 
 
-def _nth_failing(fit: Callable[[Column], Fitted], place: int) -> Callable[[Column], Column]:
-    return lambda each: sf.coalesce(fit(each).failing[place][1], sf.lit(False))
-
-
-def _present(column: Column | None) -> Column:
-    assert column is not None
-    return column
+def _present(make: _Make | None) -> _Make:
+    assert make is not None
+    return make
 
 
 def converted(value: Column, kind: spark.DataType, into: iceberg.IcebergType) -> Column:

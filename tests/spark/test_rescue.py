@@ -6,6 +6,7 @@ import datetime as dt
 import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock, patch
 
 import pytest
 from pyiceberg import types as iceberg
@@ -15,6 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from streaming_sink import IcebergSink, SchemaContract
+from streaming_sink.table import rules
 from streaming_sink.table.rules import converted
 from tests.spark.streams import SMALL
 from timeline.errors import SchemaMismatchError
@@ -183,6 +185,34 @@ def test_a_value_is_converted_only_where_nothing_is_lost(spark: SparkSession) ->
         if seen != case[3] or type(seen) is not type(case[3])
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("action", ["rescue", "drop"])
+def test_columns_of_nested_values_grow_with_their_depth_and_not_by_its_power(
+    spark: SparkSession, tmp_path: Path, action: str
+) -> None:
+    depth = 7
+
+    def nested(k: int, leaf: str) -> DataFrame:
+        lists, structs = ("".join([kind * depth, leaf, ")" * depth]) for kind in ("array(", "struct("))
+        return spark.sql(f"SELECT {k} AS k, {lists} AS l, {structs} AS s")
+
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", SchemaContract(mismatch=action))
+    sink(nested(1, "1"), 0)
+    made = Mock(wraps=rules.converted)
+    with patch.object(rules, "converted", made):
+        sink(nested(2, "'x'"), 1)
+    assert made.call_count <= 3 * depth
+    found = {row["k"]: row.get("_rescued") for row in _rows(table)}
+    if action == "drop":
+        assert found == {1: None}
+    else:
+        rescued = found[2]
+        for name, step in (("l", 0), ("s", "col1")):
+            inner = rescued[name]
+            for _ in range(depth):
+                inner = inner[step]
+            assert inner == "x"
 
 
 def test_rows_that_fail_are_dropped_or_quarantined_and_the_others_written(
