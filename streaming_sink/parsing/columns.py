@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -14,6 +14,7 @@ from streaming_sink.table.contract import Difference, SchemaContract
 from streaming_sink.table.conversions import spark_type
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.rescue import RESCUED
+from streaming_sink.table.sql_names import cannot_be_passed, folded
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 
 _WITH_FIELDS = (spark.StructType, spark.ArrayType)
@@ -36,7 +37,8 @@ class ParsePlan:
     """Columns and fields that are int in the table and read as text: the batch has whole numbers beyond an
     int there, and values that are no long."""
     unfit_keys: tuple[Path, ...]
-    """Keys that cannot be columns: empty, or in another case than one that is, or in its place."""
+    """Keys that cannot be columns: empty or with a NUL character, or in another case than one that is, or in
+    its place."""
 
 
 def possible_conversions(table: iceberg.StructType) -> dict[Path, Misfit]:
@@ -72,13 +74,16 @@ def plan_columns(
     table: iceberg.StructType | None,
     contract: SchemaContract,
     possible: Mapping[Path, Misfit],
+    fractions: Collection[Path],
     taken: Collection[str],
 ) -> ParsePlan:
     """Return how to parse a batch whose objects have the type `inferred`. `possible` has the conversions to
-    the table's types that fit all values of the batch, `taken` the names of the batch's other columns.
+    the table's types that fit all values of the batch, `fractions` those of `doubtful_numbers` that have
+    fractions, `taken` the names of the batch's other columns.
     `table` is None where this batch will create it.
     """
-    planner = _Planner(contract, possible, {name.lower() for name in taken} | {RESCUED}, table is None)
+    names = {folded(name) for name in taken} | {RESCUED}
+    planner = _Planner(contract, possible, fractions, names, table is None)
     read = planner.read_struct(inferred, iceberg.StructType() if table is None else table, ())
     return ParsePlan(
         spark.StructType() if read is None else read,
@@ -93,6 +98,7 @@ def plan_columns(
 class _Planner:
     contract: SchemaContract
     possible: Mapping[Path, Misfit]
+    fractions: Collection[Path]
     taken: Collection[str]
     creates: bool
     converted: dict[Path, Misfit] = field(default_factory=dict)
@@ -105,13 +111,13 @@ class _Planner:
     ) -> spark.StructType | None:
         """Return the fields to read, None where there are none."""
         known = {} if table is None else {each.name: each.field_type for each in table.fields}
-        spelled = {name.lower(): name for name in known}
+        spelled = {folded(name): name for name in known}
         fields = []
         for each in sorted(inferred.fields, key=lambda each: each.name):
             name, at = each.name, (*path, each.name)
             if isinstance(each.dataType, spark.NullType) and name not in known:
                 continue
-            if spelled.setdefault(name.lower(), name) != name:
+            if spelled.setdefault(folded(name), name) != name:
                 self.unfit_keys.append(at)
                 continue
             if name not in known and self._ignores(at, table):
@@ -136,10 +142,10 @@ class _Planner:
         return self.contract.ignores(path) or (by_any and self.contract.choice(difference, path) == "ignore")
 
     def _cannot_be_column(self, name: str, path: Path) -> bool:
-        if not name:
+        if not name or "\0" in name:
             return True
-        in_place = name.lower() in self.taken or name.startswith(RESERVED_PREFIX)
-        return not path and (in_place or "." in name or "`" in name)
+        in_place = folded(name) in self.taken or name.startswith(RESERVED_PREFIX)
+        return not path and (in_place or cannot_be_passed(name))
 
     def read(
         self, inferred: spark.DataType, table: iceberg.IcebergType | None, path: Path
@@ -187,7 +193,29 @@ class _Planner:
         if isinstance(inferred, spark.ArrayType):
             element = self._read_new(inferred.elementType, (*path, "element"))
             return None if element is None else spark.ArrayType(element)
+        if inferred == BEYOND_LONG and path in self.fractions:
+            return spark.DoubleType()
         return spark.StringType() if inferred in (MIXED, BEYOND_LONG) else inferred
+
+
+def doubtful_numbers(
+    inferred: spark.DataType, table: iceberg.IcebergType | None, path: Path
+) -> Iterator[Path]:
+    """Yield the columns and fields that the table lacks with whole numbers of which `inferred` does not say
+    whether there are fractions beside them.
+    """
+    if inferred == BEYOND_LONG:
+        if table is None:
+            yield path
+    elif _has_text_keys(table) and isinstance(inferred, spark.StructType):
+        yield from doubtful_numbers(_values_type(inferred), table.value_type, (*path, "value"))
+    elif isinstance(inferred, spark.ArrayType) and isinstance(table, iceberg.ListType | None):
+        element = None if table is None else table.element_type
+        yield from doubtful_numbers(inferred.elementType, element, (*path, "element"))
+    elif isinstance(inferred, spark.StructType) and isinstance(table, iceberg.StructType | None):
+        known = {} if table is None else {each.name: each.field_type for each in table.fields}
+        for each in inferred.fields:
+            yield from doubtful_numbers(each.dataType, known.get(each.name), (*path, each.name))
 
 
 def tested_type(

@@ -10,6 +10,8 @@ from pyspark.sql import types as spark
 _TOKEN = re.compile(r"`(?:[^`]|``)*`|\w+|[<>(),:]")
 BEYOND_LONG = spark.DecimalType(38, 0)
 """Whole numbers, some of which are larger than a long."""
+_DIGITS_OF_A_LONG = 18
+"""A whole number of so many digits is a long, so a decimal of them had a fraction, as `1.0` has."""
 MIXED = spark.VariantType()
 """Values that share no type, or that lie too deep for one."""
 DEEPEST = 32
@@ -19,7 +21,8 @@ DEEPEST = 32
 def inferred_type(text: str) -> spark.DataType:
     """Return the type that `schema_of_variant_agg` has in its own words, such as `OBJECT<id: BIGINT>`.
 
-    Numbers are long, double as soon as one has a fraction or an exponent, or `BEYOND_LONG`. `NullType` has
+    Numbers are long, double as soon as one has a fraction or an exponent, or `BEYOND_LONG`; that one also
+    where whole numbers are beside such as `1.0`, since Spark forgets their zeros. `NullType` has
     only nulls; a struct without fields only `{}`. Objects and lists below `DEEPEST` levels are `MIXED`.
     """
     return _read(iter(_TOKEN.findall(text)), DEEPEST)
@@ -38,8 +41,8 @@ def _read(tokens: Iterator[str], levels: int) -> spark.DataType:
         next(tokens)
         return spark.ArrayType(element)
     if word == "DECIMAL":
-        _, _, _, scale, _ = (next(tokens) for _ in range(5))
-        return BEYOND_LONG if scale == "0" else spark.DoubleType()
+        _, digits, _, scale, _ = (next(tokens) for _ in range(5))
+        return BEYOND_LONG if scale == "0" and int(digits) > _DIGITS_OF_A_LONG else spark.DoubleType()
     return _PRIMITIVES[word]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -18,6 +18,7 @@ from pyspark.sql import types as spark
 from streaming_sink.batch.persisting import is_persisted
 from streaming_sink.parsing.columns import (
     ParsePlan,
+    doubtful_numbers,
     finest_conversion,
     plan_columns,
     possible_conversions,
@@ -25,6 +26,7 @@ from streaming_sink.parsing.columns import (
     type_down_to,
 )
 from streaming_sink.parsing.inferred import inferred_type
+from streaming_sink.parsing.malformed import framed, is_malformed
 from streaming_sink.sink import IcebergSink
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.settings import case_sensitive
@@ -39,10 +41,8 @@ from streaming_sink.tasks.failures import UNPARSED
 from timeline.errors import SchemaMismatchError
 
 _LOG = logging.getLogger("streaming_sink")
-_END = RESERVED_PREFIX + "end"
 _PARSED = RESERVED_PREFIX + "parsed"
 _EXAMPLE_CHARACTERS = 200
-_MOST_LEVELS = 100
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ParsedJson:
 def parse_json(batch: DataFrame, column: str, sink: IcebergSink) -> Iterator[ParsedJson]:
     """Yield `batch` with the JSON objects of a text column as columns, to give to `sink` within the block.
 
-    One Spark job infers the types of this batch. A column that the table has is read with the table's type
+    One or two Spark jobs infer the types of this batch. A column that the table has is read with its type
     where that holds all values, else with the text's, and the sink's contract decides. Keys that hold only
     nulls (or `{}`, or `[]`) make no columns. Rows whose text is null have nulls. What is no JSON object with
     distinct keys, and a row with a key that cannot be a column, is for the contract's `mismatch`: the text is
@@ -105,6 +105,8 @@ class _Seen:
     """The conversions to the table's types that all values of the batch take."""
     failing: Mapping[Path, tuple[Misfit, int, str]]
     """The other ones, with the number of rows that do not convert, and the text of one."""
+    fractions: Collection[Path]
+    """The keys that the table lacks whose whole numbers, larger than a long perhaps, are beside fractions."""
     unreadable: Column | None
     """Whether a text is none that can be read: malformed, or with a number that its decimal column does not
     hold. None where all can be."""
@@ -120,9 +122,9 @@ def _look_at(batch: DataFrame, column: str, table: iceberg.StructType | None) ->
         tested = None if table is None else tested_type(table, conversions, ())
         if isinstance(tested, spark.StructType):
             tests += fit_value(sf.from_json(value, tested), tested, (), conversions).failing
-    malformed = _is_malformed(value)
+    malformed = is_malformed(value)
     found = batch.select(
-        sf.schema_of_variant_agg(sf.when(~malformed, sf.try_variant_get(_framed(value), "$[0]", "variant"))),
+        sf.schema_of_variant_agg(sf.when(~malformed, sf.try_variant_get(framed(value), "$[0]", "variant"))),
         *_count(malformed, value),
         *(each for _, unfit in tests for each in _count(~malformed & unfit, value)),
     ).first()
@@ -134,16 +136,34 @@ def _look_at(batch: DataFrame, column: str, table: iceberg.StructType | None) ->
         if rows
     }
     kind = inferred_type(found[0])
+    inferred = kind if isinstance(kind, spark.StructType) else spark.StructType()
     unreadable = [malformed] if counts[0][0] else []
     unreadable += [unfit for path, unfit in tests if path in failing and _is_decimal(possible[path].into)]
     return _Seen(
-        inferred=kind if isinstance(kind, spark.StructType) else spark.StructType(),
+        inferred=inferred,
         malformed=counts[0][0],
         example=counts[0][1],
         possible={path: each for path, each in possible.items() if path not in failing},
         failing=failing,
+        fractions=_find_fractions(batch, sf.when(~malformed, value), inferred, table),
         unreadable=_any(unreadable) if unreadable else None,
     )
+
+
+def _find_fractions(
+    batch: DataFrame, value: Column, inferred: spark.StructType, table: iceberg.StructType | None
+) -> Collection[Path]:
+    """Return the keys with fractions, of those whose type does not say it. If there are such, it is a job."""
+    doubtful = list(doubtful_numbers(inferred, table or iceberg.StructType(), ()))
+    if not doubtful:
+        return ()
+    has = (_reads(value, path, inferred, table, _has_fraction) for path in doubtful)
+    found = batch.select(*(sf.bool_or(each) for each in has))
+    return {path for path, fraction in zip(doubtful, found.first() or (), strict=True) if fraction}
+
+
+def _has_fraction(number: Column) -> Column:
+    return number.contains(".")  # the text of a number is that of the double, `1.0E20` for 1e20
 
 
 def _is_decimal(kind: iceberg.IcebergType | None) -> TypeGuard[iceberg.DecimalType]:
@@ -160,48 +180,11 @@ def _count(condition: Column, value: Column) -> tuple[Column, Column]:
     return sf.count_if(condition), example
 
 
-def _framed(value: Column) -> Column:
-    """Return a text as the first of two elements of a list. Spark's JSON functions ignore what comes after
-    the first value of a text; within a list they cannot.
-    """
-    return sf.try_parse_json(sf.concat(sf.lit("["), value, sf.lit(f',"{_END}"]')))
-
-
-def _is_malformed(value: Column) -> Column:
-    """Return whether a text is anything but one JSON object in valid UTF-8, whose keys are distinct, or too
-    deep to read.
-    """
-    framed = sf.try_variant_get(_framed(value), "$[1]", "string") == _END
-    is_object = sf.coalesce(framed, sf.lit(False)) & value.rlike(r"^\s*\{")
-    # Spark reads bytes that are no UTF-8 as replacement characters, without a word.
-    return value.isNotNull() & (~sf.is_valid_utf8(value) | ~is_object | _is_too_deep(value))
-
-
-def _is_too_deep(value: Column) -> Column:
-    """Return whether a JSON text has more levels than Spark infers without a stack overflow, of which the
-    executor would die.
-    """
-    begins = sf.length(value) - sf.length(sf.translate(value, "[{", ""))
-    # Without escapes, strings and the rest, in this order, only brackets are left.
-    brackets = value
-    for rest in (r"\\.", '"[^"]*"', r"[^\[\]{}]"):
-        brackets = sf.regexp_replace(brackets, rest, "")
-    level = sf.struct(sf.lit(0).alias("level"), sf.lit(0).alias("deepest"))
-    deepest = sf.aggregate(sf.split(brackets, ""), level, _next_level, lambda last: last["deepest"])
-    return (begins > _MOST_LEVELS) & (deepest > _MOST_LEVELS)
-
-
-def _next_level(before: Column, bracket: Column) -> Column:
-    step = sf.when(bracket.isin("[", "{"), 1).when(bracket.isin("]", "}"), -1).otherwise(0)
-    level = before["level"] + step
-    return sf.struct(level.alias("level"), sf.greatest(before["deepest"], level).alias("deepest"))
-
-
 def _parse(
     batch: DataFrame, column: str, seen: _Seen, table: iceberg.StructType | None, contract: SchemaContract
 ) -> ParsedJson:
     others = [name for name in batch.columns if name != column]
-    plan = plan_columns(seen.inferred, table, contract, seen.possible, batch.columns)
+    plan = plan_columns(seen.inferred, table, contract, seen.possible, seen.fractions, batch.columns)
     if contract.mismatch == "refuse":
         _refuse(seen, plan, contract)
     value = sf.col(quoted(column))
@@ -235,29 +218,35 @@ def _unparsed(
 ) -> list[Column]:
     """Return the column of the texts that cannot all become columns, if there are any."""
     conditions = [] if seen.unreadable is None else [seen.unreadable]
-    for path in plan.unfit_keys:
-        kind = type_down_to(path, seen.inferred, table)
-        assert isinstance(kind, spark.StructType)
-        conditions.append(_holds(sf.from_json(value, kind), kind))
+    conditions += [_reads(value, path, seen.inferred, table, Column.isNotNull) for path in plan.unfit_keys]
     if not conditions:
         return []
     return [sf.when(_any(conditions), sf.struct(value.alias(column))).alias(UNPARSED)]
 
 
-def _holds(value: Column, kind: spark.DataType) -> Column:
-    """Return whether the one leaf of a value is there."""
+def _reads(
+    text: Column,
+    path: Path,
+    inferred: spark.StructType,
+    table: iceberg.StructType | None,
+    is_it: Callable[[Column], Column],
+) -> Column:
+    """Return whether a text has at one path what is looked for."""
+    kind = type_down_to(path, inferred, table)
+    assert isinstance(kind, spark.StructType)
+    return _holds(sf.from_json(text, kind), kind, is_it)
+
+
+def _holds(value: Column, kind: spark.DataType, is_it: Callable[[Column], Column]) -> Column:
+    """Return whether the one leaf of a value is what is looked for."""
     if isinstance(kind, spark.StructType):
         only = kind.fields[0]
-        return _holds(value.getField(only.name), only.dataType)
-    if isinstance(kind, spark.ArrayType):
-        return sf.exists(value, _inside(kind.elementType))
-    if isinstance(kind, spark.MapType):
-        return sf.exists(sf.map_values(value), _inside(kind.valueType))
-    return value.isNotNull()
-
-
-def _inside(kind: spark.DataType) -> Callable[[Column], Column]:
-    return lambda each: sf.coalesce(_holds(each, kind), sf.lit(False))
+        return _holds(value.getField(only.name), only.dataType, is_it)
+    if isinstance(kind, spark.ArrayType | spark.MapType):
+        inside = kind.elementType if isinstance(kind, spark.ArrayType) else kind.valueType
+        values = value if isinstance(kind, spark.ArrayType) else sf.map_values(value)
+        return sf.exists(values, lambda each: sf.coalesce(_holds(each, inside, is_it), sf.lit(False)))
+    return is_it(value)
 
 
 def _refuse(seen: _Seen, plan: ParsePlan, contract: SchemaContract) -> None:
@@ -271,9 +260,9 @@ def _refuse(seen: _Seen, plan: ParsePlan, contract: SchemaContract) -> None:
     if plan.unfit_keys:
         keys = ", ".join(repr(".".join(path)) for path in plan.unfit_keys)
         raise SchemaMismatchError(
-            "the batch has JSON keys that cannot be columns: empty, with a dot or a backtick, or of a name"
-            " that a column has already, perhaps in another case; rename the batch's own column if it is"
-            f" that, {advice}: {keys}"
+            "the batch has JSON keys that cannot be columns: empty, *, with a dot, a backtick or a NUL, or of"
+            " a name that a column has already, perhaps in another case; rename the batch's own column if it"
+            f" is that, {advice}: {keys}"
         )
     for path, (misfit, rows, text) in seen.failing.items():
         if isinstance(misfit.into, iceberg.IntegerType):

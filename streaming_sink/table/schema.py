@@ -10,6 +10,7 @@ from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
+from streaming_sink.table.sql_names import cannot_be_passed, folded
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 from timeline.errors import SchemaMismatchError
 
@@ -111,7 +112,7 @@ def check_names(batch: spark.StructType, prefix: str = "") -> None:
     """Raise SchemaMismatchError if two (nested) columns share a name, or differ only in case, or a column has
     a name that the sink's own columns have while rows travel.
     """
-    for kind, what in ((str, "more than once"), (str.lower, "in spellings that differ only in case")):
+    for kind, what in ((str, "more than once"), (folded, "in spellings that differ only in case")):
         counts = Counter(kind(field.name) for field in batch.fields)
         for field in batch.fields:
             if counts[kind(field.name)] > 1:
@@ -126,11 +127,16 @@ def check_names(batch: spark.StructType, prefix: str = "") -> None:
                 f"names that begin with {RESERVED_PREFIX} belong to columns that the sink adds while rows"
                 f" travel; rename the column: {field.name}"
             )
-        if not prefix and ("." in field.name or "`" in field.name):
-            plain = field.name.replace(".", "_").replace("`", "_")
+        if not prefix and cannot_be_passed(field.name):
+            plain = field.name.replace(".", "_").replace("`", "_").replace("*", "_")
             raise SchemaMismatchError(
-                "PySpark cannot pass a column whose name holds a dot or a backtick to Python workers; rename "
-                f"it, as in withColumnRenamed({field.name!r}, {plain!r}): {field.name}"
+                "PySpark cannot pass a column to Python workers whose name is * or holds a dot or a backtick;"
+                f" rename it, as in withColumnRenamed({field.name!r}, {plain!r}): {field.name}"
+            )
+        if "\0" in field.name:
+            raise SchemaMismatchError(
+                "readers refuse a table with a NUL character in a name; rename the column:"
+                f" {prefix + field.name!r}"
             )
         for path, struct in _structs(field.dataType, prefix + field.name):
             check_names(struct, path + ".")

@@ -209,6 +209,11 @@ KEYS = [
     '{"user": {"name": "a", "Name": "b"}}',
     '{"users": [{"n": 1}, {"N": 2}]}',
     '{"users": [{"N": 2}]}',
+    '{"*": 1}',
+    '{"a\\u0000b": 1}',
+    '{"user": {"a\\u0000b": 1}}',
+    '{"\u0130d": 1}',
+    '{"u\u017fer": 1}',
 ]
 
 
@@ -240,6 +245,39 @@ def test_a_key_that_cannot_be_a_column_rescues_the_text_and_writes_the_rest(
     assert [row["k"] for row in found] == list(range(1, len(KEYS) + 2)), "the batch's own column"
     with pytest.raises(SchemaMismatchError, match=r"cannot be columns.*'ID'"):
         _land(_sink(table, REFUSING), _texts(spark, KEYS[0]), 2)
+
+
+def test_whole_numbers_that_are_written_with_a_fraction_are_double(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", REFUSING)
+    large = 2**63
+    found = _last(
+        table,
+        sink,
+        0,
+        _texts(
+            spark,
+            f'{{"a": 10.0, "b": 7, "c": -0.0, "d": {{"e": [1, 2.0]}}, "f": {large}, "g": {large}}}',
+            '{"a": 20.0, "b": 8.00, "c": 1, "d": {"e": []}, "f": 1, "g": 1.0}',
+        ),
+    )
+    assert found == [
+        {"k": 0, "a": 10.0, "b": 7.0, "c": 0.0, "d": {"e": [1.0, 2.0]}, "f": str(large), "g": float(large)},
+        {"k": 1, "a": 20.0, "b": 8.0, "c": 1.0, "d": {"e": []}, "f": "1", "g": 1.0},
+    ]
+    assert {type(row["a"]) for row in found} == {float}
+
+
+def test_half_a_character_is_malformed(spark: SparkSession, tmp_path: Path) -> None:
+    """JavaScript escapes the half that is left where it cuts a string, and Spark reads a question mark."""
+    halves = ['{"a": "\\ud83d"}', '{"a": "\\uDE00\\uD83D"}', '{"a": "\\ud83d\\n\\ude00"}', '{"\\ud83d": 1}']
+    wholes = ['{"a": "\\ud83d\\ude00"}', '{"a": "\\\\ud83d"}', '{"a": "\\u00e9"}']
+    found = _last(tmp_path / "table", _sink(tmp_path / "table"), 0, _texts(spark, *halves, *wholes))
+    assert [json.loads(row["_rescued"] or "{}").get("value") for row in found] == halves + [None] * len(
+        wholes
+    )
+    assert [row["a"] for row in found] == [None] * len(halves) + [json.loads(whole)["a"] for whole in wholes]
 
 
 def test_mixed_values_are_text(spark: SparkSession, tmp_path: Path) -> None:

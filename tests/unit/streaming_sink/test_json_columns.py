@@ -7,7 +7,13 @@ from pyiceberg import types as iceberg
 from pyspark.sql import types as spark
 
 from streaming_sink import SchemaContract
-from streaming_sink.parsing.columns import ParsePlan, plan_columns, possible_conversions, type_down_to
+from streaming_sink.parsing.columns import (
+    ParsePlan,
+    doubtful_numbers,
+    plan_columns,
+    possible_conversions,
+    type_down_to,
+)
 from streaming_sink.parsing.inferred import BEYOND_LONG, MIXED, common_type, inferred_type
 
 
@@ -34,12 +40,13 @@ def plan(
     contract: SchemaContract | None = None,
     failing: tuple[str, ...] = (),
     taken: tuple[str, ...] = ("value",),
+    fractions: tuple[tuple[str, ...], ...] = (),
 ) -> ParsePlan:
     kind = inferred_type(text)
     assert isinstance(kind, spark.StructType)
     possible = {} if table is None else possible_conversions(table)
     fits = {path: each for path, each in possible.items() if ".".join(path) not in failing}
-    return plan_columns(kind, table, contract or SchemaContract.evolving(), fits, taken)
+    return plan_columns(kind, table, contract or SchemaContract.evolving(), fits, fractions, taken)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +57,10 @@ def plan(
         ("OBJECT<a: BIGINT, b: ARRAY<OBJECT<c: VOID>>>", "struct<a:bigint,b:array<struct<c:void>>>"),
         ("OBJECT<`a.b,<>``: `: DECIMAL(3,1), ``: DOUBLE>", "struct<a.b,<>`: :double,:double>"),
         ("ARRAY<DECIMAL(20,0)>", "array<decimal(38,0)>"),
+        (
+            "OBJECT<a: DECIMAL(1,0), b: DECIMAL(18,0), c: DECIMAL(19,0)>",
+            "struct<a:double,b:double,c:decimal(38,0)>",
+        ),
         ("OBJECT<`new\nline`: VARIANT>", "struct<new\nline:variant>"),
     ],
 )
@@ -104,6 +115,29 @@ def test_common_types_do_not_depend_on_the_order() -> None:
 )
 def test_the_tables_types_win_where_they_hold_the_values(text: str, read: str) -> None:
     assert plan(text).read.simpleString() == read
+
+
+def test_whole_numbers_beside_fractions_are_double_under_a_new_key() -> None:
+    text = (
+        "OBJECT<by_key: OBJECT<x: OBJECT<f: DECIMAL(20,0)>>, id: DECIMAL(20,0), new: DECIMAL(20,0),"
+        " raw: DECIMAL(20,0), user: OBJECT<l: ARRAY<DECIMAL(20,0)>>>"
+    )
+    doubtful = [("by_key", "value", "f"), ("new",), ("user", "l", "element")]
+    assert list(doubtful_numbers(inferred_type(text), TABLE, ())) == doubtful
+    assert plan(text, fractions=tuple(doubtful[:2])).new == {
+        "by_key.value.f": "double",
+        "new": "double",
+        "user.l": "array<string>",
+    }
+
+
+@pytest.mark.parametrize(
+    "key", ["", "*", "a\0b", "a.b", "a`b", "VALUE", "value", "\u017f", "\u0130d", "\u212a"]
+)
+def test_keys_that_cannot_be_columns_are_named(key: str) -> None:
+    text = f"OBJECT<`{key.replace('`', '``')}`: BIGINT, k: BIGINT, s: BIGINT>"
+    assert plan(text).unfit_keys == ((key,),)
+    assert set(plan(text).new) == {"k", "s"}
 
 
 def test_values_are_converted_where_all_of_a_batch_convert() -> None:
