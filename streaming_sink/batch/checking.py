@@ -67,6 +67,7 @@ class RulesOfBatches:
                 {**fitting.written, **unwritten},
                 absent,
                 mismatch if mismatch in ACTIONS else REFUSE,
+                self._options.schema.apart,
                 REPLAYED in batch.columns,
             )
             if expectations:
@@ -101,6 +102,7 @@ def sieve_of(
         quarantine=quarantine.job(ids) if rules.quarantine else None,
         table_uuid="" if target.head is None else str(target.head.metadata.table_uuid),
         unfit=None if rules.unfit == REFUSE else len(checks) - 1,
+        apart=rules.apart,
     )
 
 
@@ -134,7 +136,7 @@ def check_failed_rows(rules: RowRules, result: WriteResult, options: SinkOptions
     refused = {name: rows for name, rows in failed_checks(rules, result).items() if name in refusing}
     if refused:
         raise RowsRefusedError(
-            f'the batch of {result.all_rows:,} rows has some that fail expectations whose action is "refuse",'
+            f'the batch of {result.all_rows:,} rows has some that fail checks whose action is "refuse",'
             " and nothing of it was committed; correct the stream, or let the sink set such rows aside:"
             f' "quarantine" in the place of "refuse": {_with_examples(refused, rules, result)}'
         )

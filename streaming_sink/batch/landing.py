@@ -159,7 +159,7 @@ class Landing:
                     committed, left = self._commit(table, target, job.ids, keyed, result, transaction, draft)
                 break
             except (CommitConflictError, InvalidTextFoundError) as conflict:
-                helps = isinstance(conflict, CommitConflictError) or self._destination.begin_to_rescue_text()
+                helps = isinstance(conflict, CommitConflictError) or self._destination.begin_to_check_text()
                 if tries == _CONFLICT_TRIES or not helps:
                     raise
                 _LOG.warning(

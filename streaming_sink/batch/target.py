@@ -63,7 +63,7 @@ class Destination:
         self._table: Table | None = None
         self._reservations: Reservations | None = None
         self._probe: Future[None] | None = None
-        self._rescues_text = False
+        self._checks_text = False
 
     @property
     def store(self) -> Store:
@@ -97,7 +97,7 @@ class Destination:
             if not self._options.evolve_partitioning:
                 _check_partitioning(self._options, head)
             return Target(self._table, head.schema, head.spec, head.properties)
-        schema = new_schema(batch, self._options.schema, self._rescues_text)
+        schema = new_schema(batch, self._options.schema, self._checks_text)
         spec = partition_spec(self._options.partition_by, schema)
         self._begin_probe()
         _warn_about_ignored_properties(self._options.table_properties, schema)
@@ -116,7 +116,7 @@ class Destination:
         return self._fitting(target, batch).misfits
 
     def _fitting(self, target: Target, batch: spark.StructType) -> Fit:
-        return fit_batch(target.schema, batch, self._options.schema, self._rescues_text)
+        return fit_batch(target.schema, batch, self._options.schema, self._checks_text)
 
     def fit(self, target: Target, batch: spark.StructType, transaction: Transaction) -> Target:
         """Return the target whose schema the rows of `batch` fit, after the table's schema and partitioning
@@ -161,12 +161,14 @@ class Destination:
             return None
         return SetPartitioning(wanted, transaction.app_id)
 
-    def begin_to_rescue_text(self) -> bool:
-        """From now on, rescue text that is not valid UTF-8. Return whether that is new, and the contract
-        rescues: no batch pays for it before one has held such text.
+    def begin_to_check_text(self) -> bool:
+        """From now on, check whether text is valid UTF-8. Return whether that is new, and the contract needs
+        it: tasks rescue nothing, and know no contract but that of the whole table. No batch pays for it
+        before one has held such text.
         """
-        begins = self._options.schema.rescues and not self._rescues_text
-        self._rescues_text = self._rescues_text or begins
+        contract = self._options.schema
+        begins = bool(contract.rescues or contract.apart) and not self._checks_text
+        self._checks_text = self._checks_text or begins
         return begins
 
     def create(self, target: Target) -> Table:

@@ -61,6 +61,8 @@ class RowRules:
     unfit: str = REFUSE
     """What becomes of a row whose values the table's columns do not hold, which only a task finds out (a
     number out of range, for example): one of `ACTIONS`."""
+    apart: frozenset[str] = frozenset()
+    """Columns for which `unfit` does not hold: a task refuses text in them that is not valid UTF-8."""
     replays: bool = False
     """Whether the rows come from the quarantine, which is to mark them as replayed (column `REPLAYED`)."""
 

@@ -114,6 +114,15 @@ class SchemaContract:
         return any(each.mismatch == "rescue" for each in (self, *self.columns.values()))
 
     @property
+    def apart(self) -> frozenset[str]:
+        """The columns in which a value that does not fit is treated otherwise than `mismatch` says, at any
+        depth.
+        """
+        return frozenset(
+            name.partition(".")[0] for name, each in self.columns.items() if each.mismatch != self.mismatch
+        )
+
+    @property
     def evolves(self) -> bool:
         """Whether a batch may change the table's schema."""
         every = (self, *self.columns.values())

@@ -16,6 +16,7 @@ from streaming_sink.table.conversions import fits, wider_type
 from streaming_sink.table.longs import find_longs
 from streaming_sink.table.rescue import check_rescued_name, is_rescued_field, rescued_field
 from streaming_sink.table.schema import check_names, iceberg_schema, iceberg_type
+from streaming_sink.table.sql_names import folded
 from streaming_sink.tasks.failures import UNPARSED
 from timeline.errors import SchemaMismatchError
 
@@ -28,7 +29,7 @@ class Misfit:
     """A column of a batch, or a nested field, some of whose values the table does not hold."""
 
     action: str
-    """"rescue", or what becomes of a row with such a value: "quarantine" or "drop"."""
+    """"rescue", or what becomes of a row with such a value: "quarantine", "drop" or "refuse"."""
     kind: spark.DataType
     into: iceberg.IcebergType | None
     """The type of the table's column, to which values are converted where that loses nothing; None where the
@@ -46,16 +47,16 @@ class Fit:
 
 
 def fit_batch(
-    schema: Schema, batch: spark.StructType, contract: SchemaContract = STRICT, rescues_text: bool = False
+    schema: Schema, batch: spark.StructType, contract: SchemaContract = STRICT, checks_text: bool = False
 ) -> Fit:
     """Return what must happen so that rows of `batch` are written to the table without loss.
 
     Raises SchemaMismatchError for what the contract refuses. A column that the batch lacks is written as
     nulls, unless the contract refuses that. Columns match by name, in any order. Whether a nullable column of
-    the batch that the table requires holds nulls shows only while writing. `rescues_text` says that text may
-    not be valid UTF-8, and is rescued where the contract rescues.
+    the batch that the table requires holds nulls shows only while writing. `checks_text` says that text may
+    not be valid UTF-8, so it is checked where tasks cannot treat it as the contract says.
     """
-    fitting = _Fitting(contract, find_longs(batch), rescues_text)
+    fitting = _Fitting(contract, find_longs(batch), checks_text)
     columns = _columns(batch)
     check_names(columns)
     wanted = fitting.fit_struct(schema.as_struct(), columns, ())
@@ -70,12 +71,12 @@ def fit_batch(
     return Fit(iceberg.StructType(*wanted) if wanted else None, fitting.misfits)
 
 
-def new_schema(batch: spark.StructType, contract: SchemaContract, rescues_text: bool = False) -> Schema:
+def new_schema(batch: spark.StructType, contract: SchemaContract, checks_text: bool = False) -> Schema:
     """Return the schema of a table that is created for `batch`: all of its columns that the contract does not
-    ignore by their names. Raises SchemaMismatchError as `iceberg_schema` does; `rescues_text` as `fit_batch`.
+    ignore by their names. Raises SchemaMismatchError as `iceberg_schema` does; `checks_text` as `fit_batch`.
     """
     schema = iceberg_schema(without_ignored(_columns(batch), contract))
-    if rescues_text or (UNPARSED in batch.names and contract.mismatch == "rescue"):
+    if (checks_text and contract.rescues) or (UNPARSED in batch.names and contract.mismatch == "rescue"):
         check_rescued_name(schema, _columns(batch))
         schema = Schema(*schema.fields, rescued_field(schema.highest_field_id + 1))
     return schema
@@ -117,11 +118,11 @@ class _Fitting:
     """Walks a table's schema and a batch's together, under one contract."""
 
     def __init__(
-        self, contract: SchemaContract, longs: Collection[Path] = (), rescues_text: bool = False
+        self, contract: SchemaContract, longs: Collection[Path] = (), checks_text: bool = False
     ) -> None:
         self._contract = contract
         self._longs = longs
-        self._rescues_text = rescues_text
+        self._checks_text = checks_text
         self.ids = count(1)
         self.misfits: dict[Path, Misfit] = {}
 
@@ -142,10 +143,9 @@ class _Fitting:
             if kind is not None:
                 required = name in known and known[name].required
                 wanted.append(self._field(name, kind, required, field.metadata.get("comment")))
-        missing = [field for name, field in known.items() if name not in given]
-        if not path:
-            missing = [field for field in missing if not is_rescued_field(field)]
-        relaxed = [field for field in missing if self._fit_missing(field, (*path, field.name))]
+        missing = [known[name] for name in known if name not in given]
+        lacked = [field for field in missing if path or not is_rescued_field(field)]
+        relaxed = [field for field in lacked if self._fit_missing(field, (*path, field.name))]
         return wanted + [self._field(field.name, field.field_type, required=False) for field in relaxed]
 
     def fit_type(
@@ -165,9 +165,8 @@ class _Fitting:
         if isinstance(table, iceberg.MapType) and isinstance(kind, spark.MapType):
             return self._fit_map(table, kind, path, required)
         if fits(table, kind):
-            rescues = self._rescues_text and self._contract.choice(Difference.UNFIT, path) == "rescue"
-            if rescues and isinstance(table, iceberg.StringType) and not required:
-                self._add(Misfit("rescue", kind, table), path, required)
+            if self._checks_text and isinstance(table, iceberg.StringType):
+                self._fit_text(kind, table, path, required)
             return None
         wider, choice = wider_type(table, kind), self._contract.choice(Difference.WIDER, path)
         if wider is None:
@@ -181,6 +180,12 @@ class _Fitting:
         else:
             raise _refusal_of_type(table, kind, path, "")
         return None
+
+    def _fit_text(self, kind: spark.DataType, table: iceberg.StringType, path: Path, required: bool) -> None:
+        choice = self._contract.choice(Difference.UNFIT, path)
+        # Without columns apart, tasks do with any row as the contract says, and find it without a check.
+        if not required if choice == "rescue" else self._contract.apart:
+            self._add(Misfit(choice, kind, table), path, required)
 
     def _fit_map(
         self, table: iceberg.MapType, kind: spark.MapType, path: Path, required: bool
@@ -226,7 +231,7 @@ class _Fitting:
 
     def _fit_new(self, field: spark.StructField, path: Path, known: list[str]) -> iceberg.IcebergType | None:
         unfit = self._contract.choice(Difference.UNFIT, path)
-        same = [other for other in known if other.lower() == field.name.lower()]
+        same = [other for other in known if folded(other) == folded(field.name)]
         if same and unfit == "refuse":
             raise SchemaMismatchError(
                 "the batch spells a column of the table in another case; rename it:"

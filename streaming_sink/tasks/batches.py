@@ -51,9 +51,18 @@ def conform_valid(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     Spark's holds any bytes, and Parquet's readers refuse some.
     """
     rows = conform(batch, schema)
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        if _holds_text(field.type):
-            _require_valid_text(column, field.name)
+    invalid = {
+        field.name: why
+        for field, column in zip(rows.schema, rows.columns, strict=True)
+        if _holds_text(field.type) and (why := _why_invalid(column))
+    }
+    if invalid:
+        name, why = next(iter(invalid.items()))
+        raise InvalidTextError(
+            "text is not valid UTF-8; is_valid_utf8(column) is false in such rows, make_valid_utf8(column)"
+            f' repairs them, SchemaContract(mismatch="quarantine") or "drop" keeps them out: {name} ({why})',
+            frozenset(invalid),
+        )
     return rows
 
 
@@ -63,14 +72,12 @@ def _holds_text(kind: pa.DataType) -> bool:
     return any(_holds_text(kind.field(place).type) for place in range(kind.num_fields))
 
 
-def _require_valid_text(column: pa.Array, name: str) -> None:
+def _why_invalid(column: pa.Array) -> str | None:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise InvalidTextError(
-            "text is not valid UTF-8; is_valid_utf8(column) is false in such rows, make_valid_utf8(column)"
-            f' repairs them, SchemaContract(mismatch="quarantine") or "drop" keeps them out: {name} ({error})'
-        ) from error
+        return str(error)
+    return None
 
 
 def _require_values(column: pa.Array, target: pa.Field) -> None:

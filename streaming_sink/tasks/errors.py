@@ -8,7 +8,11 @@ class RowsDoNotFitError(ValueError):
 
 
 class InvalidTextError(RowsDoNotFitError):
-    """Text is not valid UTF-8."""
+    """Text is not valid UTF-8, in these columns."""
+
+    def __init__(self, reason: str, columns: frozenset[str]) -> None:
+        super().__init__(reason)
+        self.columns = columns
 
 
 class KeysError(Exception):

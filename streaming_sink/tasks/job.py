@@ -111,6 +111,8 @@ class Sieve:
     refuses the batch for such a value."""
     table_uuid: str = ""
     """The table that the batch is for, as the quarantine names it."""
+    apart: frozenset[str] = frozenset()
+    """Columns whose text refuses the batch all the same, where it is not valid UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streaming_sink.tasks.batches import conform
-from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.errors import InvalidTextError, RowsDoNotFitError
 from streaming_sink.tasks.failures import (
     AS_IT_CAME,
     QUARANTINE,
@@ -97,6 +97,8 @@ class SiftingWriter:
         rows = conform(rows, rows.schema)  # so that it may be cut: Spark's empty arrays may not
         places, reasons, start = [], [], 0
         for part, misfit in each_that_fits(rows, self._writer.write):
+            if isinstance(misfit, InvalidTextError) and misfit.columns & self._sieve.apart:
+                raise misfit
             if isinstance(misfit, RowsDoNotFitError):
                 places.append(start)
                 reasons.append(str(misfit))

@@ -17,6 +17,7 @@ from pyspark.sql import types as spark
 
 from streaming_sink import IcebergSink, SchemaContract
 from streaming_sink.table import rules
+from streaming_sink.table.quarantine import RowsRefusedError
 from streaming_sink.table.rules import converted
 from tests.spark.streams import SMALL
 from timeline.errors import SchemaMismatchError
@@ -281,6 +282,42 @@ def test_text_that_is_not_valid_utf8_is_rescued_as_its_bytes(
         ("\U0001f600", None, None),
     ]
     assert found[::2] == found[1::2]
+
+
+@pytest.mark.parametrize("others", ["refuse", "drop", "quarantine", "rescue"])
+@pytest.mark.parametrize("own", ["refuse", "drop", "quarantine", "rescue"])
+def test_a_column_apart_decides_about_its_own_text_that_is_not_valid_utf8(
+    spark: SparkSession, tmp_path: Path, own: str, others: str
+) -> None:
+    table = tmp_path / "table"
+    contract = SchemaContract(mismatch=others, columns={"text": SchemaContract(mismatch=own)})
+    sink = _sink(table, contract)
+    invalid = "CAST(unhex('E974') AS STRING)"
+    texts = f"(1, 'a', 'a'), (2, {invalid}, 'b')"
+    columns = "AS (k, text, other)"
+    if own == "refuse":
+        with pytest.raises((SchemaMismatchError, RowsRefusedError), match="text"):
+            sink(spark.sql(f"SELECT * FROM VALUES {texts} {columns}"), 0)
+        assert not list(table.glob("metadata/*")) or not _ids(table)
+        return
+    sink(spark.sql(f"SELECT * FROM VALUES {texts} {columns}"), 0)
+    assert _ids(table) == ([1, 2] if own == "rescue" else [1])
+    assert sink.reports[-1].dropped == (own == "drop")
+    assert sink.reports[-1].quarantined == (own == "quarantine")
+    both = f"SELECT 3 AS k, {invalid} AS text, {invalid} AS other"
+    if others == "refuse":
+        with pytest.raises((SchemaMismatchError, RowsRefusedError), match="other"):
+            sink(spark.sql(both), 1)
+        return
+    sink(spark.sql(both), 1)
+    of_both = {own, others}
+    assert (3 in _ids(table)) == (of_both == {"rescue"})
+    assert sink.reports[-1].quarantined == ("quarantine" in of_both)
+    assert sink.reports[-1].dropped == ("drop" in of_both and "quarantine" not in of_both)
+
+
+def _ids(location: Path) -> list[int]:
+    return sorted(row["k"] for row in _rows(location))
 
 
 def test_what_is_rescued_for_its_type_is_in_utf8(spark: SparkSession, tmp_path: Path) -> None:

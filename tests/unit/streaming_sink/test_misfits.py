@@ -187,7 +187,22 @@ def test_text_is_rescued_where_it_may_be_invalid_and_the_column_may_be_null() ->
     )
     batch = of(("must", TEXT), ("may", TEXT), ("kept", TEXT))
     contract = SchemaContract(mismatch="rescue", columns={"kept": SchemaContract()})
-    fit = fit_batch(Schema(*fields), batch, contract, rescues_text=True)
-    assert fit.misfits == {("may",): Misfit("rescue", TEXT, iceberg.StringType())}
+    fit = fit_batch(Schema(*fields), batch, contract, checks_text=True)
+    assert {path: misfit.action for path, misfit in fit.misfits.items()} == {
+        ("may",): "rescue",
+        ("kept",): "refuse",
+    }
     assert fit_batch(Schema(*fields), batch, contract).misfits == {}
-    assert new_schema(batch, contract, rescues_text=True).column_names == ["must", "may", "kept", RESCUED]
+    assert new_schema(batch, contract, checks_text=True).column_names == ["must", "may", "kept", RESCUED]
+
+
+@pytest.mark.parametrize("action", ["quarantine", "drop", "refuse"])
+def test_text_is_checked_where_a_column_apart_decides_otherwise(action: str) -> None:
+    text = iceberg.StringType()
+    table = Schema(iceberg.NestedField(1, "own", text), iceberg.NestedField(2, "other", text, required=True))
+    batch = of(("own", TEXT), ("other", TEXT))
+    own = {"own": SchemaContract(mismatch="drop")}
+    misfits = fit_batch(table, batch, SchemaContract(mismatch=action, columns=own), checks_text=True).misfits
+    found = {path[0]: misfit.action for path, misfit in misfits.items()}
+    assert found == ({} if action == "drop" else {"own": "drop", "other": action})
+    assert "_rescued" not in new_schema(batch, SchemaContract(columns=own), checks_text=True).column_names
