@@ -1,10 +1,10 @@
 """Builds and merges runs of the key index, in bounded memory.
 
 Hashes are spread evenly, so a merge takes one range of their first words after the other, each with about a
-block of entries: these are put together, ordered and written. It holds about 60 MiB, and the mapped pages of
+block of entries: these are put together, ordered and written. It holds about 100 MiB, and the mapped pages of
 its inputs, however long they are. The rows of one key are in one range, and are held at a time.
 
-A build orders segments of SEGMENT_ENTRIES entries, in about 250 MiB. Where there are several, it leaves them
+A build orders segments of SEGMENT_ENTRIES entries, in about 350 MiB. Where there are several, it leaves them
 in the worker's temporary folder, and merges them.
 """
 

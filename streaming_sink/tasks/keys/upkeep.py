@@ -48,7 +48,7 @@ def maintain(
     """Build, merge and delete runs as the live files of a head need it. `damaged` are runs that lookups have
     reported.
 
-    `now_ms` is the table's time (`commit_time`), and `new_id` makes ULIDs of it. Takes 300 MiB, however large
+    `now_ms` is the table's time (`commit_time`), and `new_id` makes ULIDs of it. Takes 350 MiB, however large
     the table is, and space for the entries of a build in the temporary folder. Raises as a scan does; what
     was done until then stays.
     """
