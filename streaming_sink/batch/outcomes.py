@@ -15,18 +15,19 @@ from streaming_sink.batch.writer import WriteResult
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.checks import RowRules
 from streaming_sink.table.rescue import RESCUED
-from streaming_sink.tasks.results import ChangeCounts
 from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
 
 
 def empty(transaction: Transaction, result: WriteResult, steps: Steps) -> BatchReport:
-    what = f"changes nothing: {_changes(result.changes)}" if result.all_rows else "has no rows"
+    counted = ", ".join(f"{count:,} {name}" for name, count in _changes(result).items())
+    what = f"changes nothing: {counted}" if result.all_rows else "has no rows"
     return BatchReport(
         app_id=transaction.app_id,
         batch_id=transaction.batch,
         outcome="empty",
         why=f"the batch {what}; nothing was published",
+        changes=_changes(result),
         milliseconds=steps.milliseconds,
     )
 
@@ -54,8 +55,6 @@ def written(
 ) -> BatchReport:
     """Return the report with the figures that are known before the commit."""
     why = [f"a fill was skipped: {skipped.reason}" for skipped in result.skipped]
-    if result.changes is not None:
-        why.append(_changes(result.changes))
     if target.evolved:
         why.append(target.evolved)
     rescued = sorted({path[0] for path, misfit in target.misfits.items() if misfit.action == "rescue"})
@@ -79,16 +78,18 @@ def written(
         quarantined=result.quarantined,
         dropped=result.dropped,
         failed=failed_checks(rules, result),
+        changes=_changes(result),
         planned_by=planned.made_from,
         route=planned.route,
         milliseconds=steps.milliseconds,
     )
 
 
-def _changes(counts: ChangeCounts | None) -> str:
-    """Return what became of the changes, those that there were."""
+def _changes(result: WriteResult) -> dict[str, int]:
+    """Return what became of the changes, of each kind that there were."""
+    counts = result.changes
     counted = {} if counts is None else {each.name: getattr(counts, each.name) for each in fields(counts)}
-    return ", ".join(f"{count:,} {name}" for name, count in counted.items() if count)
+    return {name: count for name, count in counted.items() if count}
 
 
 def committed(

@@ -38,6 +38,11 @@ class BatchReport:
     dropped: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
     """Check → the rows that failed it, most first: the text of an expectation, for example."""
+    changes: Mapping[str, int] = field(default_factory=dict)
+    """What became of the changes of a batch: "inserted", "updated", "deleted", "absent" (deletes of keys that
+    the table does not hold), "late", "unchanged", "superseded" (the batch has a newer one of its key) and
+    "tied" (of one sequence). Empty where rows are only added.
+    """
     new_files: int = 0
     new_bytes: int = 0
     filled_files: int = 0
@@ -106,10 +111,16 @@ class BatchReport:
         warning = f"; warning: {self.warning}" if self.warning else ""
         return (
             f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
-            f" {self.new_files} files ({size_text(self.new_bytes)}){self._set_aside()}{filled}, by"
-            f" {self.planned_by} and {self.route}{retried}{expired}{deleted}{clustering}"
+            f" {self.new_files} files ({size_text(self.new_bytes)}){self._changed()}{self._set_aside()}{filled}"
+            f", by {self.planned_by} and {self.route}{retried}{expired}{deleted}{clustering}"
             f"{filling} [ms {steps}]{why}{warning}"
         )
+
+    def _changed(self) -> str:
+        """Return what became of changes by key, as a part of the line; "" for rows that were only added."""
+        if not self.changes:
+            return ""
+        return f" [{', '.join(f'{count:,} {name}' for name, count in self.changes.items())}]"
 
     def _set_aside(self) -> str:
         """Return what became of rows that failed checks, as a part of the line; "" where none did."""
@@ -138,6 +149,8 @@ class BatchReport:
             entries[_PREFIX + "quarantined"] = str(self.quarantined)
             entries[_PREFIX + "dropped"] = str(self.dropped)
             entries[_PREFIX + "failed"] = _json(self.failed)
+        if self.changes:
+            entries[_PREFIX + "changes"] = _json(self.changes)
         return {**entries, _PREFIX + "milliseconds": _json(self.milliseconds)}
 
 
@@ -171,7 +184,7 @@ def reports_of(head: Head) -> Iterator[BatchReport]:
             for name, text in stored.items()
             if name in types
         }
-        for name in ("milliseconds", "failed"):
+        for name in ("milliseconds", "failed", "changes"):
             values[name] = json.loads(stored.get(name, "{}"))
         version = int(summary.get(VERSION, 0))
         yield BatchReport(outcome="committed", version=version, **values)
