@@ -111,8 +111,8 @@ class BatchReport:
         warning = f"; warning: {self.warning}" if self.warning else ""
         return (
             f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
-            f" {self.new_files} files ({size_text(self.new_bytes)}){self._changed()}{self._set_aside()}{filled}"
-            f", by {self.planned_by} and {self.route}{retried}{expired}{deleted}{clustering}"
+            f" {self.new_files} files ({size_text(self.new_bytes)}){self._changed()}{self._set_aside()}"
+            f"{filled}, by {self.planned_by} and {self.route}{retried}{expired}{deleted}{clustering}"
             f"{filling} [ms {steps}]{why}{warning}"
         )
 

@@ -17,7 +17,12 @@ each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path
 
 
 def test_which_notebooks_there_are() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["01_quickstart", "02_file_sizes", "03_changing_stream"]
+    assert [path.stem for path in NOTEBOOKS] == [
+        "01_quickstart",
+        "02_file_sizes",
+        "03_changing_stream",
+        "04_changes_by_key",
+    ]
 
 
 @each_notebook
@@ -62,6 +67,16 @@ def test_the_notebook_on_a_changing_stream_runs_and_counts_every_line(
 ) -> None:
     said = _run("03_changing_stream", monkeypatch, tmp_path)
     assert said == "11,978 rows in the table and 22 in the quarantine, of 12,000 lines\n"
+
+
+@pytest.mark.notebook
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_notebook_on_changes_by_key_runs_and_agrees_with_its_dictionary(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = _run("04_changes_by_key", monkeypatch, tmp_path)
+    assert said == "26,483 flights, as the dictionary has them, by pyiceberg, Polars and DuckDB\n"
 
 
 def _run(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
