@@ -10,6 +10,7 @@ import numpy as np
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.tasks.job import FileIds, KeyJob
 from streaming_sink.tasks.keys.tombstones import (
+    AT_COMMIT,
     Tombstones,
     merge_tombstones,
     read_tombstones,
@@ -38,18 +39,19 @@ def remember_deletes(
     count = sum(map(len, sequences))
     if not count or job.sequence_by is None:
         return []
-    own = Tombstones(np.concatenate(hashes), np.concatenate(sequences), np.full(count, ids.time_ms))
+    own = Tombstones(np.concatenate(hashes), np.concatenate(sequences), np.full(count, AT_COMMIT))
     known = () if head is None else tombstones_of(head.properties)
     merged = files_to_merge(known, count)
     oldest_ms = 0
     if head is not None and merged:
         oldest_ms = ids.time_ms - properties.number(head.properties, properties.TOMBSTONE_TTL_MS)
-    together = merge_tombstones([own, *(read_tombstones(store, file.location) for file in merged)], oldest_ms)
+    older = [read_tombstones(store, file.location).landed(file.newest_ms) for file in merged]
+    together = merge_tombstones([*older, own], oldest_ms)
     file_id = names.ulid(ids.time_ms, int.from_bytes(os.urandom(10), "big"))
     path = names.tombstone_path(file_id, ids.app_id, ids.batch)
     write_tombstones(store, path, together)
-    added = TombstoneFile(store.uri(path), len(together.sequences), ids.time_ms)
-    return [PutTombstones(added, frozenset(file.location for file in merged))]
+    forgotten = frozenset(file.location for file in merged)
+    return [PutTombstones(store.uri(path), len(together.sequences), forgotten)]
 
 
 def files_to_merge(known: Sequence[TombstoneFile], rows: int) -> list[TombstoneFile]:

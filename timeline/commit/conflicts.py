@@ -10,6 +10,8 @@ replace (fill, group)  ok      dropped unless its inputs are live  dropped unles
                                                                    applied them                that its writer
                                                                                                knew whole
 schema                 ok      ok                                  ok                          merged by name
+changes by key         refused refused                             refused if on the same file checked again
+key declared           refused refused                             ok                          ok
 outbox entry           ok      ok                                  ok                          ok
 delivery               ok      ok                                  ok                          checked again
 =====================  ======  ==================================  ==========================  ==============
@@ -17,7 +19,9 @@ delivery               ok      ok                                  ok           
 Under a partition spec that evolved, all of these stay as they are: files of every spec are valid. A partition
 spec is assigned anew on each head, and refused where the table has had it and another application has made
 the present one. An outbox entry conflicts with another one of its application, and a delivery with the
-retirement of its main table (R24). The rows of the table are `find_conflict` of the change's class.
+retirement of its main table (R24). Changes by key are refused over any file of rows that they have not been
+looked for in, over keys that others have deleted, and over another key; appends that say nothing of keys over
+a key that others have declared (R25). The rows of the table are `find_conflict` of the change's class.
 """
 
 from __future__ import annotations

@@ -97,24 +97,26 @@ class KeysResolved(Change):
 @dataclass(frozen=True)
 class PutTombstones(Change):
     """Remember keys that this commit deletes, until the table's time has passed by its tombstones' time to
-    live. Files of which all keys are older are forgotten.
+    live, from this commit on. Files of which all keys are older are forgotten.
     """
 
-    added: TombstoneFile
+    location: str
+    """Of the file of keys, as `tombstone_path` names it."""
+    rows: int
     merged: frozenset[str] = frozenset()
-    """Locations of files whose keys `added` holds too: they are forgotten. Another commit may have merged
+    """Locations of files whose keys this one holds too: they are forgotten. Another commit may have merged
     them first; a key that two files hold does no harm.
     """
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
         cutoff = head.properties.get(properties.GC_CUTOFF, "")
-        if (names.file_id(self.added.location) or cutoff) < cutoff:
+        if (names.file_id(self.location) or cutoff) < cutoff:
             raise CommitConflictError(
                 f"this file was written before the table's garbage cutoff {cutoff} and may be deleted"
-                f" already; nothing of the commit is live, write the batch again: {self.added.location}",
+                f" already; nothing of the commit is live, write the batch again: {self.location}",
                 location=head.metadata.location,
                 version=head.number,
-                files=[self.added.location],
+                files=[self.location],
             )
         return None
 
@@ -125,7 +127,9 @@ class PutTombstones(Change):
             for file in tombstones_of(draft.properties)
             if file.location not in self.merged and file.newest_ms >= oldest
         ]
-        draft.properties[properties.TOMBSTONES] = tombstones_to_property([*kept, self.added])
+        # A batch may have begun long before: its deletes are as old as the version that makes them.
+        added = TombstoneFile(self.location, self.rows, draft.now_ms)
+        draft.properties[properties.TOMBSTONES] = tombstones_to_property([*kept, added])
 
 
 @dataclass(frozen=True)

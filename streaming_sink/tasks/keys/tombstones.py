@@ -16,6 +16,8 @@ from timeline.stores.base import Store
 
 NEVER = -(2**63)
 """The sequence of a key that was not deleted."""
+AT_COMMIT = 2**63 - 1
+"""When a key was deleted by the batch that wrote the file: that commit was yet to come."""
 _CACHED_BYTES = 128 * 1024 * 1024
 """What a process keeps of the files that it has read: they never change, and each batch asks for them."""
 
@@ -36,7 +38,11 @@ class Tombstones(NamedTuple):
     """As `hash_keys` returns them."""
     sequences: np.ndarray
     deleted_at_ms: np.ndarray
-    """The table's time when the delete landed."""
+    """The table's time when the delete landed; `AT_COMMIT` for those of the batch that wrote the file."""
+
+    def landed(self, at_ms: int) -> Tombstones:
+        """Return the same keys for a file whose commit landed at a time."""
+        return self._replace(deleted_at_ms=np.minimum(self.deleted_at_ms, at_ms))
 
 
 _cache: OrderedDict[str, Tombstones] = OrderedDict()
