@@ -102,7 +102,7 @@ class ChangesByKey:
                 )
         elif declared is not None:
             check_key_is(declared, key, head)
-        elif next(head.live_files(), None) is not None:
+        elif target.table is not None and target.table.on_head(_has_rows):
             raise KeyConflictError(
                 "the table has rows and no key, and may hold a key twice; `streaming-sink key LOCATION"
                 f" --columns ...` checks that, and declares the key: {self._options.location}",
@@ -116,10 +116,10 @@ class ChangesByKey:
         """
         if self._keys is None:
             return None
-        head = target.head
-        assert head is not None  # the table was created before
+        assert target.table is not None  # it was created before
         in_partitions = self._keys.scope == PARTITION_SCOPE
-        resolution = look(head, in_partitions)
+        resolution = target.table.on_head(lambda head: look(head, in_partitions))
+        head = target.table.head
         job = KeyJob(
             columns=self._keys.columns,
             sequence_by=self._keys.sequence_by,
@@ -170,12 +170,22 @@ class ChangesByKey:
             try:
                 return publish([*_to_commit(write, added, deletes), *remembered]), write.touched
             except RowsChangedError as changed:
+                if not changed.files:  # rows came before the key was declared
+                    raise
                 _LOG.info("batch %d of %s looks for its keys again: %s", ids.batch, ids.app_id, changed)
                 schema = arrow_schema(target.schema)
                 keys = keys or BatchKeys.of(table.store, write.job, schema, result)
-                resolution = resolve_again(table.store, write.resolution, table.refresh(), keys)
-                write = replace(write, resolution=resolution)
+                table.refresh()
+                write = replace(write, resolution=_look_again(table, write.resolution, keys))
         return publish([*_to_commit(write, added, deletes), *remembered]), write.touched
+
+
+def _has_rows(head: Head) -> bool:
+    return next(head.live_files(), None) is not None
+
+
+def _look_again(table: Table, before: Resolution, keys: BatchKeys) -> Resolution:
+    return table.on_head(lambda head: resolve_again(table.store, before, head, keys))
 
 
 def _to_commit(write: KeyedWrite, added: tuple[DataFile, ...], deletes: RowDeletes) -> list[Change]:
@@ -184,7 +194,7 @@ def _to_commit(write: KeyedWrite, added: tuple[DataFile, ...], deletes: RowDelet
     resolved = resolution.sequence_number
     changes: list[Change] = [KeysResolved(write.key, resolved, resolution.tombstones)]
     if write.declares:
-        changes.append(DeclareKey(write.key, resolved))
+        changes.append(DeclareKey(write.key))
     if not resolution.positions:
         return [Append(added), *changes] if added else changes
     of = {**resolution.live, **{file.file_path: added_file(file) for file in added}}

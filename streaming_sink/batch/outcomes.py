@@ -100,7 +100,9 @@ def committed(
     steps: Steps,
 ) -> BatchReport:
     """Return the report of `written`, completed with the result of the commit."""
-    why = [draft.why, *(f"a fill was dropped: {dropped.reason}" for dropped in commit.dropped)]
+    # A key that another writer has declared first is left out too.
+    fills = [dropped for dropped in commit.dropped if dropped.change.inputs]
+    why = [draft.why, *(f"a fill was dropped: {dropped.reason}" for dropped in fills)]
     if commit.history_cut:
         why.append(
             "snapshots younger than history.expire.max-snapshot-age-ms were expired, because there are"
@@ -115,7 +117,7 @@ def committed(
         expired_snapshots=commit.expired_snapshots,
         deleted_files=len(commit.deleted.files),
         deleted_bytes=commit.deleted.bytes,
-        dropped_fills=draft.dropped_fills + len(commit.dropped),
+        dropped_fills=draft.dropped_fills + len(fills),
         clustering=maintained.clustering,
         filling=maintained.filling,
         small_files=maintained.small.files,

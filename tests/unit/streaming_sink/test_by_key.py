@@ -1,0 +1,136 @@
+"""Changes by key on the driver, without Spark: what a batch commits, and looks on heads that grow old."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streaming_sink.batch import by_key, outcomes
+from streaming_sink.batch.by_key import ChangesByKey, KeyedWrite
+from streaming_sink.batch.key_resolution import BatchKeys, Resolution, look
+from streaming_sink.batch.report import BatchReport
+from streaming_sink.batch.steps import Steps
+from streaming_sink.batch.target import Target
+from streaming_sink.batch.writer import WriteResult
+from streaming_sink.table.key_options import KeyOptions
+from streaming_sink.tasks.job import FileIds
+from streaming_sink.tasks.keys.scanning import KeyColumns
+from tests.unit.timeline.cleaning import Shore
+from tests.unit.timeline.test_sleepers import oversleep, shore
+from tests.unit.timeline.world import Lake
+from timeline.commit.changes import Append, Change
+from timeline.commit.key_changes import DeclareKey, KeysResolved
+from timeline.errors import KeyConflictError, MissingMetadataError, RowsChangedError
+from timeline.table import Committed, Table
+from timeline.versions.keys import TableKey
+
+__all__ = ["shore"]
+
+KEYS = KeyOptions(columns=("id",), sequence_by="p")
+
+
+def changes_by_key() -> ChangesByKey:
+    options: Any = SimpleNamespace(keys=KEYS, allow_duplicates=False, location="memory://t")
+    return ChangesByKey(options)
+
+
+def target_of(table: Table) -> Target:
+    return Target(table, table.head.schema, table.head.spec, table.head.properties)
+
+
+def no_keys(write: KeyedWrite) -> BatchKeys:
+    """A batch without keys: to look for them reads manifests, and no data file."""
+    fields = [
+        pa.field(name, pa.int64(), metadata={"PARQUET:field_id": at})
+        for name, at in (("id", "1"), ("p", "2"))
+    ]
+    none = np.empty(0, np.int64)
+    columns = KeyColumns(write.job.table_uuid, pa.schema(fields[:1]), fields[1])
+    return BatchKeys(pa.schema(fields), columns, False, np.empty((0, 2), np.uint64), none, [], none, none)
+
+
+def test_a_sleeper_looks_for_keys_in_a_newer_head(shore: Shore) -> None:
+    """Manifests of the head that it knew are gone."""
+    sleeper, second = shore.open(), shore.open()
+    oversleep(shore)
+    with pytest.raises(MissingMetadataError):
+        look(sleeper.head, in_partitions=False)
+    write = changes_by_key().begin(target_of(sleeper))
+    assert write is not None
+    assert write.resolution.live.keys() == shore.live()
+    assert write.resolution.sequence_number == sleeper.head.metadata.last_sequence_number
+    before = Resolution(0, {}, {}, frozenset(), {})
+    again = by_key._look_again(second, before, no_keys(write))
+    assert again.live.keys() == shore.live()
+
+
+def test_a_sleeper_finds_rows_without_a_key_in_a_newer_head(shore: Shore) -> None:
+    sleeper = shore.open()
+    oversleep(shore)
+    with pytest.raises(KeyConflictError, match="the table has rows and no key"):
+        changes_by_key().check(target_of(sleeper))
+
+
+def test_rows_that_came_before_the_key_was_declared_have_the_batch_planned_again() -> None:
+    """The batch has looked for its own keys in them, and they may hold others twice."""
+    lake = Lake()
+    mine = lake.open()
+    target = target_of(mine)
+    keyed = changes_by_key()
+    keyed.check(target)
+    write = keyed.begin(target)
+    assert write is not None
+    theirs, own = lake.file(), lake.file()
+    lake.table.commit([Append((theirs,))])
+    tries: list[list[Change]] = []
+
+    def publish(changes: list[Change]) -> object:
+        tries.append(changes)
+        return mine.commit(changes)
+
+    ids = FileIds(lake.clock.now_ms, "app", 1)
+    result = WriteResult((), (), (), ())
+    with pytest.raises(RowsChangedError, match="not known that each key is there once"):
+        keyed.commit(mine, target, write, result, (own,), ids, publish)
+    assert len(tries) == 2
+    assert lake.live() == {theirs.file_path}
+    with pytest.raises(KeyConflictError, match="streaming-sink key LOCATION"):
+        keyed.check(target)
+
+
+def test_a_batch_declares_the_key_of_a_table_without_rows() -> None:
+    lake = Lake()
+    target = target_of(lake.table)
+    keyed = changes_by_key()
+    write = keyed.begin(target)
+    assert write is not None
+    assert write.declares
+    ids = FileIds(lake.clock.now_ms, "app", 1)
+    keyed.commit(
+        lake.table, target, write, WriteResult((), (), (), ()), (lake.file(),), ids, lake.table.commit
+    )
+    again = keyed.begin(target)
+    assert again is not None
+    assert not again.declares
+    assert len(lake.live()) == 1
+
+
+def test_a_key_that_another_writer_has_declared_first_is_no_dropped_fill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outcomes, "warning", lambda small, options: "")
+    lake = Lake()
+    mine, key = lake.open(), TableKey((1,), 2)
+    lake.table.commit([DeclareKey(key)])
+    done = mine.commit([Append((lake.file(),)), KeysResolved(key, 0), DeclareKey(key)])
+    assert isinstance(done, Committed)
+    assert len(done.dropped) == 1
+    draft = BatchReport(app_id="app", batch_id=1, outcome="written", why="", milliseconds={})
+    nothing: Any = SimpleNamespace(clustering=None, filling=None, small=SimpleNamespace(files=0))
+    options: Any = None
+    report = outcomes.committed(draft, done, nothing, options, Steps())
+    assert (report.dropped_fills, report.why) == (0, "")
