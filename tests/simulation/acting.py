@@ -20,6 +20,7 @@ from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     FencedError,
+    KeyConflictError,
     SchemaMismatchError,
     StoreUnavailableError,
     TimelineError,
@@ -85,16 +86,31 @@ def commit(
     changes: list[Change] = [*([Append(tuple(files))] if files else []), *replaces, *more]
     written = [file.file_path for file in files] + [f.file_path for r in replaces for f in r.added]
     written += [file.file_path for change in more for file in (*change.appended_files, *change.delete_files)]
-    name = process.actor.name
-    sim.tell(name, f"COMMIT {transaction or ''} {len(files)} files, {len(replaces)} replaces")
-    try:
-        outcome = table.commit(
+    sim.tell(process.actor.name, f"COMMIT {transaction or ''} {len(files)} files, {len(replaces)} replaces")
+    return told(
+        sim,
+        process,
+        written,
+        lambda: table.commit(
             changes,
             schema_id=table.head.schema.schema_id if schema_id is None else schema_id,
             transaction=transaction,
             summary=summary,
             open_below_bytes=OPEN_BELOW,
-        )
+        ),
+    )
+
+
+def told(
+    sim: Simulation,
+    process: Process,
+    written: Sequence[str],
+    commit: Callable[[], Committed | AlreadyCommitted],
+) -> Committed | AlreadyCommitted | TimelineError:
+    """Commit, and declare to the oracle what was said of the files that were written for it."""
+    name = process.actor.name
+    try:
+        outcome = commit()
     except CommitStateUnknownError as unknown:
         sim.tell(name, f"=> UNKNOWN {unknown}")
         sim.meet("unknown")
@@ -103,6 +119,7 @@ def commit(
         CommitConflictError,
         FencedError,
         CheckpointRegressionError,
+        KeyConflictError,
         SchemaMismatchError,
         StoreUnavailableError,
     ) as failure:
@@ -114,7 +131,7 @@ def commit(
     if isinstance(outcome, Committed):
         sim.met["fork or race lost, then won"] += outcome.attempts > 1
         sim.met["replace dropped"] += len(outcome.dropped)
-        dropped = [f.file_path for d in outcome.dropped for f in d.change.added]
+        dropped = [f.file_path for d in outcome.dropped for f in d.change.rewritten_files]
         if dropped:
             sim.oracle.failed(dropped, "replace dropped")
     return outcome

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyiceberg.typedef import Record
 
 from tests.simulation.acting import Body, commit, outputs, patiently, patiently_refreshed, read_files, think
@@ -18,7 +20,28 @@ from timeline.versions.head import Head
 
 def change_rows(sim: Simulation, times: int, deadline: float) -> Body:
     """A process that makes so many row deltas or folds, each planned on a head that may be old."""
+    return _at_times(sim, times, deadline, _commit)
 
+
+def fold_deletes(sim: Simulation, times: int, deadline: float) -> Body:
+    """A process that folds so many times, on a head that may be old."""
+
+    def fold(sim: Simulation, process: Process, table: Table, number: int) -> None:
+        head = table.head
+        chosen = table.on_head(lambda head: [file for file in _by_name(head) if head.has_deletes(file)])
+        chosen = sim.random.sample(chosen, min(len(chosen), sim.random.randrange(1, 4)))
+        if table.head is head:
+            _fold_all(sim, process, table, chosen, first_id_time(process, head))
+
+    return _at_times(sim, times, deadline, fold)
+
+
+def _at_times(
+    sim: Simulation,
+    times: int,
+    deadline: float,
+    do: Callable[[Simulation, Process, Table, int], None],
+) -> Body:
     def body(actor: Actor) -> None:
         process = sim.process(actor)
         table = patiently(sim, process, process.open)
@@ -30,7 +53,7 @@ def change_rows(sim: Simulation, times: int, deadline: float) -> Body:
             if sim.random.random() < 0.7 and patiently_refreshed(sim, process, table) is None:
                 return
             try:
-                _commit(sim, process, table, number)
+                do(sim, process, table, number)
             except StoreUnavailableError:
                 continue
             except CommitConflictError:  # the table was made again
@@ -46,9 +69,7 @@ def _commit(sim: Simulation, process: Process, table: Table, number: int) -> Non
         return
     time_ms = first_id_time(process, head)
     if sim.random.random() < 0.3:
-        folds = [fold for file in chosen if (fold := _fold(sim, process, head, file, (), time_ms))]
-        if folds:
-            _finish(sim, process, table, None, folds)
+        _fold_all(sim, process, table, chosen, time_ms)
         return
     deletes: list[DeleteFile] = []
     gone: list[int] = []
@@ -72,6 +93,13 @@ def _commit(sim: Simulation, process: Process, table: Table, number: int) -> Non
     _finish(sim, process, table, delta, folds)
 
 
+def _fold_all(sim: Simulation, process: Process, table: Table, chosen: list[LiveFile], time_ms: int) -> None:
+    head = table.head
+    folds = [fold for file in chosen if (fold := _fold(sim, process, head, file, (), time_ms))]
+    if folds:
+        _finish(sim, process, table, None, folds)
+
+
 def _finish(
     sim: Simulation, process: Process, table: Table, delta: RowDelta | None, folds: list[Replace]
 ) -> None:
@@ -88,8 +116,12 @@ def _finish(
 
 def _choose(sim: Simulation, head: Head) -> list[LiveFile]:
     """Return one or two live files of any partition."""
-    files = sorted(head.live_files(), key=lambda file: file.location)
+    files = _by_name(head)
     return sim.random.sample(files, min(len(files), sim.random.randrange(1, 3)))
+
+
+def _by_name(head: Head) -> list[LiveFile]:
+    return sorted(head.live_files(), key=lambda file: file.location)
 
 
 def _positions_left(sim: Simulation, head: Head, file: LiveFile) -> list[int]:

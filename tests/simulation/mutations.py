@@ -17,12 +17,16 @@ from typing import Any
 from unittest import mock
 
 from planners import fills as fills_planner
-from streaming_sink.batch import fills
+from streaming_sink.batch import by_key, fills, key_resolution, row_deletes
+from streaming_sink.batch import tombstones as batch_tombstones
+from streaming_sink.tasks.keys import tombstones as key_tombstones
+from streaming_sink.tasks.keys.change_writer import ChangeWriter
 from timeline import outbox
-from timeline.commit import confirm, conflicts, descent, publish, slot, standing, succession
+from timeline.commit import confirm, conflicts, descent, key_changes, publish, slot, standing, succession
 from timeline.commit.attempts import Attempts
 from timeline.commit.changes import Change, Intent, RaiseFence, Replace
 from timeline.commit.draft import Draft
+from timeline.commit.key_changes import DeclareKey, KeysResolved, PutTombstones
 from timeline.commit.outbox_changes import Deliver, PutOutbox
 from timeline.commit.partition_changes import SetPartitioning
 from timeline.commit.plan_changes import Withdraw
@@ -56,6 +60,8 @@ class Switch:
     """Only a fork at just the wrong moment shows it: run stormy schedules."""
     two_tables: bool = False
     """Only an outbox shows it: run schedules of two tables."""
+    keyed: bool = False
+    """Only changes by key show it: run schedules of a table with a key."""
     rare: bool = False
     """It takes more schedules than CI has time for."""
 
@@ -76,7 +82,8 @@ class Switch:
 
 def _importers() -> list[ModuleType]:
     """The modules that may have imported a function by its name."""
-    return [m for n, m in list(sys.modules.items()) if n.startswith(("timeline.", "tests.simulation."))]
+    ours = ("timeline.", "streaming_sink.", "tests.simulation.")
+    return [module for name, module in list(sys.modules.items()) if name.startswith(ours)]
 
 
 def _rewritten(function: Callable[..., Any], words: str, instead: str) -> Any:
@@ -387,6 +394,64 @@ SWITCHES = (
            "referred.add(table.refresh())\n    for main in mains:\n        main.refresh()\n"
            "        referred.add_locations(locations_in_outboxes(main))\n    if orphans:",
            two_tables=True),
+    # --------------------------------------------------------------------------------------------- keys
+    Switch("R25", "files that were added since are not looked at", KeysResolved, "find_conflict",
+           "if added:", "if False:", keyed=True),
+    Switch("R25", "files that a replace has added since are not looked at", KeysResolved, "find_conflict",
+           "for file in files_added_since(head, self.resolved)",
+           "for file in files_added_since(head, self.resolved)"
+           " if not {'fill', 'fold', 'cluster'} & set(file.location.split('-'))", keyed=True),
+    Switch("R25", "a commit states a later head than it has looked at", by_key, "_to_commit",
+           "resolved = resolution.sequence_number", "resolved = resolution.sequence_number + 1",
+           keyed=True),
+    Switch("R25", "keys that were deleted since are not looked at", KeysResolved, "find_conflict",
+           "if deleted:", "if False:", keyed=True),
+    Switch("R25", "a second look sees no deleted keys", key_resolution, "resolve_again",
+           "sorted(now.tombstones - before.tombstones)", "()", keyed=True),
+    Switch("R25", "a first look sees no deleted keys", ChangeWriter, "_compare",
+           "if self._keys.tombstones:", "if False:", keyed=True),
+    Switch("R25", "an older change replaces a newer row", ChangeWriter, "_compare",
+           "late[found.change[found.sequence > mine[found.change]]] = True", "pass", keyed=True),
+    Switch("R25", "a second look replaces newer rows", key_resolution, "_are_older",
+           "found.sequence > mine", "found.sequence > mine + 2**40", keyed=True),
+    Switch("R25", "of equal sequences the later commit counts", key_resolution, "_are_older",
+           "late[place] = theirs >= own", "pass", keyed=True),
+    Switch("R25", "a row that was late at the second look is back at the third", key_resolution,
+           "resolve_again", "before.positions.get(path, _NO_ROWS)", "_NO_ROWS", keyed=True),
+    Switch("R25", "a delete file that the next try needs is deleted", row_deletes.RowDeletes, "write",
+           "for path, held in self._written.items() if path not in kept",
+           "for path, held in self._written.items()", keyed=True),
+    Switch("R25", "a merge forgets the keys of its inputs", batch_tombstones, "remember_deletes",
+           "[*older, own]", "[own]", keyed=True),
+    Switch("R25", "a merge keeps the smaller sequence", key_tombstones, "merge_tombstones",
+           "np.lexsort((sequences,", "np.lexsort((-sequences,", keyed=True),
+    Switch("R25", "a merge forgets deletes as of the time that their batch began", batch_tombstones,
+           "remember_deletes", "np.full(count, AT_COMMIT)", "np.full(count, ids.time_ms)", keyed=True),
+    Switch("R25", "deleted keys are as old as their file's name", PutTombstones, "apply",
+           "self.rows, draft.now_ms", "self.rows, names.ulid_time_ms(names.file_id(self.location))",
+           keyed=True),
+    Switch("R25", "deleted keys are forgotten before their time", PutTombstones, "apply",
+           "oldest = draft.now_ms - ", "oldest = draft.now_ms - 0 * ", keyed=True),
+    Switch("R25", "deleted keys from below the fence are committed", PutTombstones, "find_conflict",
+           "(names.file_id(self.location) or cutoff) < cutoff", "False", keyed=True),
+    Switch("R25", "the orphan cleaner deletes deleted keys", orphans, "remove_orphan_files",
+           "referred.add_locations(file.location for file in tombstones_of(table.head.properties))",
+           "pass", keyed=True),
+    Switch("R25", "an append passes without a look at its keys", conflicts,
+           "check_keys_of_appended_rows_are_known", "if (key := key_of(head.properties)) is not None:",
+           "if False:", keyed=True),
+    Switch("R25", "a key is declared over rows", DeclareKey, "find_conflict",
+           "any(True for _ in files_added_since(head, self.checked))", "False", keyed=True),
+    Switch("R25", "a key is declared over rows that came while the batch was written", by_key, "_to_commit",
+           "DeclareKey(write.key)", "DeclareKey(write.key, resolved)", keyed=True),
+    Switch("R25", "another key passes for the table's", key_changes, "check_key_is",
+           "if declared != wanted:", "if False:", keyed=True),
+    Switch("R25", "the key is checked on the known head alone", KeysResolved, "find_conflict",
+           "check_key_is(key_of(head.properties) or self.key, self.key, head)", "pass", keyed=True),
+    Switch("R7", "the head of a look at keys is taken for damaged after a sleep past the grace",
+           by_key, "_look_again",
+           "return table.on_head(lambda head: resolve_again(table.store, before, head, keys))",
+           "return resolve_again(table.store, before, table.head, keys)", keyed=True, rare=True),
 )  # fmt: skip
 
 ELSEWHERE = (
@@ -401,6 +466,16 @@ ELSEWHERE = (
     ("R18", "a store that ignores the condition", "the probe's tests in tests/unit/timeline/stores"),
     ("R19", "versions whose time the deleter does not know are deleted", "a unit test of its own"),
     ("R23", "field ids and sizes in Parquet", "the readers' tests in tests/readers"),
+    (
+        "R25",
+        "more rows of a commit's own file are deleted than it has",
+        "tests/unit/timeline/test_key_changes.py",
+    ),
+    (
+        "R25",
+        "a key is declared, and the feature is not required of other writers",
+        "tests/unit/timeline/test_key_changes.py",
+    ),
     (
         "features",
         "a writer commits though the table requires a feature that it lacks",

@@ -374,8 +374,8 @@ class Oracle:
 
     # ------------------------------------------------------------------------------------ the rows
 
-    def _check_rows(self, before: Member, member: Member) -> None:
-        """A version adds whole batches, each once and in order, and moves all other rows without change."""
+    def _check_files(self, before: Member, member: Member) -> None:
+        """A version adds files of its own table alone, and none of a commit that was told to have failed."""
         old, new = before.files.live, member.files.live
         removed, added = old.keys() - new.keys(), new.keys() - old.keys()
         if removed or added:
@@ -385,6 +385,12 @@ class Oracle:
                 raise ViolationError(f"version {member.number} adds a file of {self.forbidden[uri]}: {uri}")
             if self._tables[uri] != member.uuid:
                 raise ViolationError(f"version {member.number} adds a file of the dropped table (R17): {uri}")
+        if removed:
+            self.met["replace committed"] += 1
+
+    def _check_rows(self, before: Member, member: Member) -> None:
+        """A version adds whole batches, each once and in order, and moves all other rows without change."""
+        self._check_files(before, member)
         change = self._change(before.files, member.files)
         gained = sorted(row for row, count in change.items() if count > 0)
         works = {self.owner[row] for row in gained}
@@ -410,8 +416,6 @@ class Oracle:
         for work in works:
             self.committed[member.uuid, work] = member.number
         self._check_transactions(before, member, [work for work in works if work.query is not None])
-        if removed:
-            self.met["replace committed"] += 1
 
     def _check_transactions(self, before: Member, member: Member, works: list[Work]) -> None:
         changed = {
@@ -435,7 +439,7 @@ class Oracle:
                         f"version {member.number} adds {work}, and the application ran as {known.query} (R16)"
                     )
                 self.met["takeover"] += 1
-            elif work.batch != known.batch + 1:
+            elif not self._follows(work, known.batch):
                 raise ViolationError(f"version {member.number} adds {work} after batch {known.batch} (R16)")
             if state["run_id"] in known.former_runs:
                 raise ViolationError(
@@ -447,6 +451,10 @@ class Oracle:
                 self.met["another run took over"] += 1
             known.query, known.batch, known.run = work.query, work.batch, state["run_id"]
 
+    def _follows(self, work: Work, batch: int) -> bool:
+        """Return whether a work may be the next of its application after a batch."""
+        return work.batch == batch + 1
+
     def _first_batch(self, work: Work) -> int:
         """What the batch before an application's first must be: a table made again knows no application."""
         return -1 if self.lineage[0].uuid == self.head.uuid else work.batch - 1
@@ -456,6 +464,17 @@ class Oracle:
         for uri in new:
             if uri.removeprefix(f"{self.location}/") not in self._raw.objects:
                 raise ViolationError(f"version {member.number} refers to a file that does not exist: {uri}")
+
+    def check_the_end(self) -> None:
+        """What is live in the end is what was committed, each row once."""
+        files = self.head.files
+        live = self.deletes.live_rows(files.live, files, self.rows)
+        works = [work for uuid, work in self.committed if uuid == self.head.uuid]
+        wanted = Counter(row for work in works for row in work.rows)
+        wanted.subtract(row for work in works for row in work.deletes)
+        wanted = +wanted
+        if live != wanted:
+            raise ViolationError(f"in the end {live} is live, and {wanted} was committed")
 
     def _whose(self, rows: list[int]) -> list[str]:
         return sorted({str(self.owner[row]) for row in rows})

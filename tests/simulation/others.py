@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from uuid import UUID
@@ -44,6 +45,9 @@ from timeline.stores.base import Store
 from timeline.table import Table
 from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
+
+_OF_ROWS = re.compile(r"txn\.|\.key$|\.tombstones$")
+"""Properties that a table made anew does not have."""
 
 
 def tag(sim: Simulation) -> Body:
@@ -149,7 +153,7 @@ def make_again(sim: Simulation) -> Body:
                 "refs": {},
                 "current_snapshot_id": None,
                 "last_sequence_number": 0,
-                "properties": {k: v for k, v in head.properties.items() if "txn." not in k},
+                "properties": {k: v for k, v in head.properties.items() if not _OF_ROWS.search(k)},
             },
         )
 

@@ -79,7 +79,7 @@ class MainJudge(Oracle):
             if uri.removeprefix(f"{self.second.location}/") not in self.second._raw.objects:
                 raise ViolationError(f"version {member.number} names a file that was deleted (R24): {uri}")
 
-    def check_the_end(self) -> None:
+    def check_all_delivered(self) -> None:
         """When all is delivered: the second table holds what the commits left, each row once."""
         assert self.second is not None
         live = Counter(row for uri in self.second.head.files.live for row in self.second.rows[uri])

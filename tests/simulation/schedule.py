@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation import cleaners, clusterers, deltas, fillers, others, outboxes, repartitioners, writers
+from tests.simulation import (
+    cleaners,
+    clusterers,
+    deltas,
+    fillers,
+    key_files,
+    keyed,
+    others,
+    outboxes,
+    repartitioners,
+    writers,
+)
+from tests.simulation.acting import Body
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import BY_P, SCHEMA, Query, Report, Simulation, small_constants
 from tests.simulation.store import Weather
 from timeline import properties
 from timeline.table import Table
+from timeline.versions.keys import TABLE_SCOPE
 
 _FAULTS = (
     "lost_request", "lost_reply", "late", "duplicate", "exists_own", "conflict", "refused", "stall"
@@ -38,10 +51,21 @@ OUTBOXES = 1_000_000
 """From this seed on schedules are of two tables, with an outbox between them, and of nothing else."""
 
 
+KEYS = 2_000_000
+"""From this seed on schedules are of one table with a key, whose rows are changed by it."""
+
+
 def run(seed: int, traced: bool = False) -> Report:
     """Run the schedule of a seed to its end, or to the first violation."""
     with small_constants():
-        return Simulation(seed, traced).run(*((_arrange, _finish) if seed < OUTBOXES else _two_tables()))
+        sim = Simulation(seed, traced)
+        if seed < OUTBOXES:
+            return sim.run(_arrange, _finish)
+        if seed < KEYS:
+            return sim.run(*_two_tables())
+        world = keyed.Keyed(sim)
+        with key_files.read_and_written(sim, world.judge.changes.__getitem__):
+            return sim.run(lambda sim: _arrange_keyed(sim, world), _finish)
 
 
 def _two_tables() -> tuple[Callable[[Simulation], None], Callable[[Simulation], None]]:
@@ -63,6 +87,19 @@ def _two_tables() -> tuple[Callable[[Simulation], None], Callable[[Simulation], 
     return arrange, finish
 
 
+def _arrange_keyed(sim: Simulation, world: keyed.Keyed) -> None:
+    random, stormy = sim.random, sim.seed % STORMY == 0
+    sim.skewed = random.random() < 0.5
+    main = random.choice(keyed.KEYS)
+    sim.repartitioning = main.scope == TABLE_SCOPE and random.random() < 0.15
+    world.create(_table_properties(random), main if random.random() < 0.7 else None)
+    sim.weather = _storm(random) if stormy else _weather(random)
+    deadline = random.choice([1.0, 5.0, 60.0, 600.0])
+    start = _starter(sim)
+    keyed.arrange(sim, world, main, start, deadline)
+    _start_others(sim, start, deadline, deltas.fold_deletes)
+
+
 def _arrange(sim: Simulation) -> None:
     random, stormy = sim.random, sim.seed % STORMY == 0
     sim.skewed = random.random() < 0.5
@@ -74,14 +111,7 @@ def _arrange(sim: Simulation) -> None:
         store,
         SCHEMA,
         BY_P,
-        table_properties={
-            properties.MANIFEST_MIN_MERGE_COUNT: random.choice(["2", "4", "32"]),
-            properties.MAX_SNAPSHOTS: random.choice(["4", "2000"]),
-            properties.MIN_SNAPSHOTS_TO_KEEP: "1",
-            properties.MAX_SNAPSHOT_AGE_MS: random.choice(["1000", "86400000"]),
-            properties.DELETION_GRACE_MS: random.choice(["0", "1000", "10000"]),
-            properties.RESERVATION_TIMEOUT_MS: random.choice(["1000", "10000", "86400000"]),
-        },
+        table_properties=_table_properties(random),
         environment=environment,
         store_is_checked=True,
     )
@@ -107,6 +137,17 @@ def _arrange(sim: Simulation) -> None:
             f"appender{number}",
             writers.append_at_times(sim, "plain", random.randrange(2, 6), fills, deadline),
         )
+    _start_others(sim, start, deadline, deltas.change_rows)
+
+
+def _start_others(
+    sim: Simulation,
+    start: Callable[..., None],
+    deadline: float,
+    changer: Callable[[Simulation, int, float], Body],
+) -> None:
+    """Start who rewrites, deletes and reads."""
+    random, stormy = sim.random, sim.seed % STORMY == 0
     if random.random() < 0.3:
         start("clusterer", writers.cluster(sim, random.randrange(2, 5), deadline))
     planned = random.choice([0, 0, 2, 3] if stormy else [0, 0, 1, 2])
@@ -126,7 +167,7 @@ def _arrange(sim: Simulation) -> None:
             start(f"cleaner{number}", cleaners.remove_orphans(sim, random.randrange(1, 4)))
     if sim.seed % CHANGING == 2:
         for number in range(2):
-            start(f"changer{number}", deltas.change_rows(sim, random.randrange(3, 9), deadline))
+            start(f"changer{number}", changer(sim, random.randrange(3, 9), deadline))
         if random.random() < 0.5:
             start("filler", fillers.fill_beside(sim, random.randrange(4, 10), deadline))
     if sim.evolving:
@@ -143,6 +184,17 @@ def _arrange(sim: Simulation) -> None:
         start("operator", others.make_again(sim))
     for number in range(3 if stormy else random.choice([0, 1, 2])):
         start(f"reader{number}", others.read(sim, random.randrange(2, 7)))
+
+
+def _table_properties(random: Random) -> dict[str, str]:
+    return {
+        properties.MANIFEST_MIN_MERGE_COUNT: random.choice(["2", "4", "32"]),
+        properties.MAX_SNAPSHOTS: random.choice(["4", "2000"]),
+        properties.MIN_SNAPSHOTS_TO_KEEP: "1",
+        properties.MAX_SNAPSHOT_AGE_MS: random.choice(["1000", "86400000"]),
+        properties.DELETION_GRACE_MS: random.choice(["0", "1000", "10000"]),
+        properties.RESERVATION_TIMEOUT_MS: random.choice(["1000", "10000", "86400000"]),
+    }
 
 
 def _starter(sim: Simulation) -> Callable[..., None]:

@@ -138,7 +138,7 @@ class Simulation:
                 self.weather = Weather()
                 finish(self)
                 self.scheduler.run(MOST_STEPS * 2, self._after_step)
-                self._check_the_end()
+                self.oracle.check_the_end()
         except ViolationError as broken:
             violation = str(broken)
         except Exception as failure:  # noqa: BLE001 - whatever it is, no caller should meet it
@@ -152,17 +152,6 @@ class Simulation:
 
     def _after_step(self) -> None:
         self.oracle.now = self.scheduler.now
-
-    def _check_the_end(self) -> None:
-        """What is live in the end is what was committed, each row once."""
-        files = self.oracle.head.files
-        live = self.oracle.deletes.live_rows(files.live, files, self.oracle.rows)
-        works = [work for uuid, work in self.oracle.committed if uuid == self.oracle.head.uuid]
-        wanted = Counter(row for work in works for row in work.rows)
-        wanted.subtract(row for work in works for row in work.deletes)
-        wanted = +wanted
-        if live != wanted:
-            raise ViolationError(f"in the end {live} is live, and {wanted} was committed")
 
     def tell(self, actor: str, what: str) -> None:
         if self._traced:
@@ -228,6 +217,9 @@ class Simulation:
         for row in work.rows:
             self.oracle.owner[row] = work
         return work
+
+    def row(self) -> int:
+        return next(self._rows)
 
     def number(self) -> int:
         return next(self._numbers)

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from tests.simulation.mutations import SWITCHES
-from tests.simulation.schedule import OUTBOXES, run
+from tests.simulation.schedule import KEYS, OUTBOXES, run
 from tests.simulation.score import Scored, known_seeds, markdown, score
 from tests.simulation.simulation import Report
 
@@ -20,6 +20,7 @@ SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "1500"))
 SEEDS_TO_CATCH = 300
 """Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
 SCHEDULES_OF_TWO_TABLES = SCHEDULES // 10
+SCHEDULES_OF_KEYS = SCHEDULES // 5
 _MUST_BE_MET = (
     "acknowledged", "another had changed the partitioning", "another run took over", "batch skipped",
     "crash", "create conflict", "create duplicate", "create exists_own", "create late",
@@ -38,24 +39,42 @@ _MUST_BE_MET_BY_TWO_TABLES = (
     "failed: FencedError", "fork below the head", "orphan deleted", "second table cleaned", "takeover",
     "unknown",
 )  # fmt: skip
+_MUST_BE_MET_BY_KEYS = (
+    "a change came after its delete was forgotten", "acknowledged", "another run took over",
+    "batch skipped", "batch that changes nothing", "before a commit by key: FencedError",
+    "before a commit by key: KeyConflictError", "changes by key", "crash",
+    "delete file of a refused try deleted", "deleted keys forgotten", "deleted keys merged",
+    "deletes folded", "failed: CommitConflictError", "failed: KeyConflictError", "filled beside",
+    "fork below the head", "insert refused", "inserted beside keys", "inserted without a key",
+    "key came back", "key declared", "key declared over rows that were checked", "key deleted",
+    "keys looked for again", "late change committed", "orphan deleted", "own rows taken back",
+    "replace committed", "repartitioned", "snapshot expired", "takeover", "unknown",
+)  # fmt: skip
 
 
 @cache
 def _reports() -> list[Report]:
-    with ProcessPoolExecutor(2, initializer=sys.settrace, initargs=(None,)) as pool:  # see score
-        return list(pool.map(run, range(SCHEDULES), chunksize=20))
+    return _run(range(SCHEDULES))
 
 
 @cache
 def _reports_of_two_tables() -> list[Report]:
-    seeds = range(OUTBOXES, OUTBOXES + SCHEDULES_OF_TWO_TABLES)
-    with ProcessPoolExecutor(2, initializer=sys.settrace, initargs=(None,)) as pool:
+    return _run(range(OUTBOXES, OUTBOXES + SCHEDULES_OF_TWO_TABLES))
+
+
+@cache
+def _reports_of_keys() -> list[Report]:
+    return _run(range(KEYS, KEYS + SCHEDULES_OF_KEYS))
+
+
+def _run(seeds: range) -> list[Report]:
+    with ProcessPoolExecutor(2, initializer=sys.settrace, initargs=(None,)) as pool:  # see score
         return list(pool.map(run, seeds, chunksize=10))
 
 
 @pytest.mark.slow
 def test_no_schedule_breaks_a_rule() -> None:
-    reports = [*_reports(), *_reports_of_two_tables()]
+    reports = [*_reports(), *_reports_of_two_tables(), *_reports_of_keys()]
     broken = {report.seed: report.violation for report in reports if report.violation}
     assert not broken, f"replay with: python -m tests.simulation {min(broken)}"
 
@@ -63,18 +82,17 @@ def test_no_schedule_breaks_a_rule() -> None:
 @pytest.mark.slow
 def test_the_schedules_meet_what_they_are_for() -> None:
     """A simulator that never meets a fork, a lost reply or a fenced run proves nothing."""
-    met: Counter[str] = Counter()
-    for report in _reports():
-        met += report.met
-    for what in _MUST_BE_MET:
-        assert met[what] >= SCHEDULES / 100, what
-    assert met["schedule cut short"] <= SCHEDULES / 100
-    met.clear()
-    for report in _reports_of_two_tables():
-        met += report.met
-    for what in _MUST_BE_MET_BY_TWO_TABLES:
-        assert met[what] >= SCHEDULES_OF_TWO_TABLES / 100, what
-    assert met["schedule cut short"] <= SCHEDULES_OF_TWO_TABLES / 100
+    for reports, wanted in (
+        (_reports(), _MUST_BE_MET),
+        (_reports_of_two_tables(), _MUST_BE_MET_BY_TWO_TABLES),
+        (_reports_of_keys(), _MUST_BE_MET_BY_KEYS),
+    ):
+        met: Counter[str] = Counter()
+        for report in reports:
+            met += report.met
+        for what in wanted:
+            assert met[what] >= len(reports) / 100, what
+        assert met["schedule cut short"] <= len(reports) / 100
 
 
 @pytest.mark.slow

@@ -1,0 +1,266 @@
+"""Changes by key in the simulation: what they are, the files that hold their rows, and what a task writes.
+
+The code that looks for keys and decides is the real one, from the tasks' to the commit's. The files
+are those of the simulation: their rows, positions and keys were declared when they were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from streaming_sink.batch import by_key, key_resolution, row_deletes, tombstones
+from streaming_sink.batch.writer import WriteResult
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.spec import partition_sources
+from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.job import DELETES, KeyJob
+from streaming_sink.tasks.keys import change_writer, finding, scanning, ties
+from streaming_sink.tasks.keys import tombstones as tombstone_files
+from streaming_sink.tasks.keys.change_writer import ChangeWriter
+from streaming_sink.tasks.keys.hashing import hash_keys
+from streaming_sink.tasks.keys.tombstones import Tombstones
+from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, TaskReport, WrittenFile
+from tests.simulation.raw import ViolationError
+from tests.simulation.simulation import Process, Simulation, content
+from timeline.stores.base import Store
+from timeline.versions.head import Head
+
+KEYED_SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "p", IntegerType(), required=False),
+    NestedField(3, "at", LongType(), required=False),
+    NestedField(4, "v", StringType(), required=False),
+)
+_BATCH = pa.schema(
+    [("id", pa.int64()), ("p", pa.int32()), ("at", pa.int64()), ("v", pa.string()), (DELETES, pa.bool_())]
+)
+FILES_A_TIER = 3
+LOOKS = 4
+
+
+class Change(NamedTuple):
+    """What one row of a batch does to its key."""
+
+    row: int
+    """The simulation's own number of the row; 0 for a delete."""
+    id: int
+    p: int
+    at: int
+    v: str
+    deletes: bool = False
+
+    @property
+    def values(self) -> tuple[int, int, int, str]:
+        return self.id, self.p, self.at, self.v
+
+    @property
+    def rank(self) -> tuple[int, bool, str]:
+        """Of two changes of a key the one of the larger rank counts, where a sequence orders them."""
+        row = {"id": self.id, "p": self.p, "at": self.at, "v": self.v}
+        return self.at, self.deletes, "" if self.deletes else repr(row)
+
+
+@dataclass
+class RowsOfTask:
+    """In the place of a `TaskWriter`: one file for each partition."""
+
+    sim: Simulation
+    process: Process
+    head: Head
+    changes: Sequence[Change]
+    time_ms: int
+    what: str
+    files: list[DataFile] = field(default_factory=list)
+    spilled_bytes: int = 0
+    _rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def job(self) -> Any:
+        schema, spec = self.head.schema, self.head.spec
+        return SimpleNamespace(
+            store=self.process.store,
+            schema=arrow_schema(schema),
+            partition_by=partition_sources(schema, spec),
+            sieve=None,
+        )
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._rows += rows.to_pylist()
+
+    def finish(self) -> list[WrittenFile]:
+        numbers = {change.values: change.row for change in self.changes if not change.deletes}
+        parts: dict[int, list[int]] = {}
+        for row in self._rows:
+            parts.setdefault(row["p"], []).append(numbers[row["id"], row["p"], row["at"], row["v"]])
+        made = []
+        for p, rows in sorted(parts.items()):
+            file = self.sim.new_file(self.process, self.head, tuple(rows), p, self.time_ms, self.what)
+            self.files.append(file)
+            partition = tuple(file.partition[place] for place in range(len(file.partition)))
+            size = file.file_size_in_bytes
+            made.append(
+                WrittenFile(file.file_path, partition, 0, len(rows), size, {}, {}, {}, {}, {}, {}, ())
+            )
+        return made
+
+    def abort(self) -> None:
+        pass
+
+
+def write_changes(
+    sim: Simulation,
+    process: Process,
+    head: Head,
+    keys: KeyJob,
+    changes: Sequence[Change],
+    time_ms: int,
+    what: str,
+) -> tuple[WriteResult, tuple[DataFile, ...]]:
+    """Write the changes of a batch as its tasks do, those of a key in one of them."""
+    results: list[Any] = []
+    files: list[DataFile] = []
+    tasks = sim.random.choice([1, 1, 2])
+    for task in range(tasks):
+        mine = [change for change in changes if change.id % tasks == task]
+        rows = RowsOfTask(sim, process, head, mine, time_ms, what)
+        writer = ChangeWriter(rows, keys)  # type: ignore[arg-type]
+        columns = (
+            zip(*((*change.values, change.deletes) for change in mine), strict=True) if mine else [()] * 5
+        )
+        arrays = [pa.array(list(column), kind) for column, kind in zip(columns, _BATCH.types, strict=True)]
+        writer.write(pa.RecordBatch.from_arrays(arrays, schema=_BATCH))
+        results += [*writer.finish(), TaskReport(task, 0, len(mine), 0.0, 0.0)]
+        files += rows.files
+
+    def of(kind: type) -> tuple[Any, ...]:
+        return tuple(each for each in results if isinstance(each, kind))
+
+    written = WriteResult(
+        of(WrittenFile), (), (), of(TaskReport), (), of(DeletedRows), of(DeletedKeys), ChangeCounts()
+    )
+    return written, tuple(files)
+
+
+class _Reader:
+    """In the place of a `DataFileReader`."""
+
+    def __init__(self, held: Sequence[Change]) -> None:
+        self._held = held
+        self.rows = len(held)
+
+    def read(self, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        yield _as_batch(self._held, schema)
+
+    def read_at(self, schema: pa.Schema, positions: np.ndarray) -> Iterator[pa.RecordBatch]:
+        yield _as_batch([self._held[position] for position in positions], schema)
+
+
+def _as_batch(held: Sequence[Change], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [pa.array([getattr(change, column.name) for change in held], column.type) for column in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@contextmanager
+def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Iterator[None]:
+    """Have the code that looks for keys read this simulation's files, for as long as its schedule runs."""
+
+    deletes, dead = sim.oracle.deletes.positions, dict[str, Tombstones]()
+
+    def read(store: Store, location: str, what: str) -> bytes:
+        try:
+            return store.read(store.relative(location)).data
+        except FileNotFoundError as missing:
+            raise DataFileError(f"{what} is missing: {location}") from missing
+
+    @contextmanager
+    def open_data_file(store: Store, path: str, what: str, cipher: object = None) -> Iterator[_Reader]:
+        rows = sim.oracle.rows[path]
+        if read(store, path, what) != content(rows):
+            raise ViolationError(f"a data file holds other rows than were written: {path}")
+        yield _Reader([change_of(row) for row in rows])
+
+    def write_position_deletes(
+        store: Store,
+        path: str,
+        data_file: str,
+        positions: pa.Array,
+        parquet: object,
+    ) -> tuple[int, int]:
+        deletes[store.uri(path)] = frozenset(positions.to_pylist())
+        return len(positions), _write(store, path, f"{data_file} {positions.to_pylist()}")
+
+    def read_position_deletes(store: Store, paths: Iterable[str], data_file: str) -> np.ndarray:
+        held = [f"{data_file} {sorted(deletes[path])}" for path in paths if path in deletes]
+        if [read(store, path, "a delete file").decode() for path in paths if path in deletes] != held:
+            raise ViolationError(f"a delete file holds other positions than were written, of {data_file}")
+        return np.array(sorted({each for path in paths for each in deletes.get(path, ())}), np.int64)
+
+    def write_tombstones(store: Store, path: str, tombstones: Tombstones) -> None:
+        dead[store.uri(path)] = tombstones
+        _write(store, path, str(len(tombstones.sequences)))
+
+    def read_tombstones(store: Store, location: str) -> Tombstones:
+        read(store, location, "a file of deleted keys")
+        return dead[location]
+
+    known: dict[Any, np.ndarray] = {}
+
+    def hashed(columns: Sequence[Any], seed: bytes) -> np.ndarray:
+        key = seed, tuple(tuple(column.to_pylist()) for column in columns)
+        if key not in known:
+            known[key] = hash_keys(columns, seed)
+        return known[key]
+
+    drawn = SimpleNamespace(urandom=lambda count: sim.random.getrandbits(8 * count).to_bytes(count, "big"))
+    with ExitStack() as stack:
+        for module, name, value in (
+            (scanning, "open_data_file", open_data_file),
+            (ties, "open_data_file", open_data_file),
+            (scanning, "hash_keys", hashed),
+            (change_writer, "hash_keys", hashed),
+            (finding, "read_position_deletes", read_position_deletes),
+            (key_resolution, "read_position_deletes", read_position_deletes),
+            (row_deletes, "write_position_deletes", write_position_deletes),
+            (tombstones, "write_tombstones", write_tombstones),
+            (tombstones, "read_tombstones", read_tombstones),
+            (tombstone_files, "read_tombstones", read_tombstones),
+            (row_deletes, "ThreadPoolExecutor", _OneAfterTheOther),
+            (row_deletes, "os", drawn),
+            (tombstones, "os", drawn),
+            (tombstones, "FILES_A_TIER", FILES_A_TIER),
+            (by_key, "_LOOKS", LOOKS),
+        ):
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+def _write(store: Store, path: str, text: str) -> int:
+    with store.open_output(path) as output:
+        return output.write(text.encode())
+
+
+class _OneAfterTheOther:
+    """In the place of an executor: an actor waits in its own stack only."""
+
+    def __init__(self, *given: object, **named: object) -> None:
+        pass
+
+    def __enter__(self) -> _OneAfterTheOther:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        pass
+
+    def map(self, do: Callable[[Any], Any], these: Iterable[Any]) -> Iterable[Any]:
+        return [do(each) for each in these]
