@@ -30,6 +30,7 @@ from tests.simulation.simulation import (
     first_id_time,
 )
 from tests.simulation.store import LOCATION
+from tests.unit.timeline.world import DAY_MS
 from timeline import properties
 from timeline.commit.key_changes import AllowDuplicates, DeclareKey, PutTombstones
 from timeline.errors import (
@@ -70,7 +71,7 @@ class Keyed:
     def create(self, table_properties: dict[str, str], keys: KeyOptions | None) -> None:
         """Create the table, and declare its key, if there is one from the start."""
         random = self.sim.random
-        ttl_ms = random.choice([NEVER_MS, NEVER_MS, NEVER_MS, 1000, 5000])
+        ttl_ms = random.choice([NEVER_MS, NEVER_MS, DAY_MS // 2, DAY_MS // 2, 1000, 5000])
         store, environment = self.sim.unfailing()
         table = Table.create(
             store,
