@@ -50,7 +50,9 @@ def no_keys(write: KeyedWrite) -> BatchKeys:
     ]
     none = np.empty(0, np.int64)
     columns = KeyColumns(write.job.table_uuid, pa.schema(fields[:1]), fields[1])
-    return BatchKeys(pa.schema(fields), columns, False, np.empty((0, 2), np.uint64), none, [], none, none)
+    return BatchKeys(
+        pa.schema(fields), columns, False, False, np.empty((0, 2), np.uint64), none, [], none, none
+    )
 
 
 def test_a_sleeper_looks_for_keys_in_a_newer_head(shore: Shore) -> None:
