@@ -8,9 +8,9 @@ class RowsDoNotFitError(ValueError):
 
 
 class InvalidTextError(RowsDoNotFitError):
-    """Text is not valid UTF-8, in these columns."""
+    """Text is not valid UTF-8, in these columns; none where only the driver reads the error, by its text."""
 
-    def __init__(self, reason: str, columns: frozenset[str]) -> None:
+    def __init__(self, reason: str, columns: frozenset[str] = frozenset()) -> None:
         super().__init__(reason)
         self.columns = columns
 
