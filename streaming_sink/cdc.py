@@ -72,13 +72,16 @@ def dms(batch: DataFrame, sequence: str) -> DataFrame:
 def delta_cdf(batch: DataFrame) -> DataFrame:
     """Return the changes of Delta Lake's change data feed (`readChangeFeed`): by `_change_type`, in the
     sequence of `_commit_version`. The images before an update are left out.
+
+    An overwrite deletes and inserts the rows of a key in one version, of which the insert is the later one:
+    `_sequence` is twice the version, and one more for rows.
     """
     _check_columns(batch, ("_change_type", "_commit_version"), "rows of Delta's change data feed")
     own = [name for name in batch.columns if name not in _OF_DELTA]
     deletes = sf.col("_change_type") == "delete"
     return batch.where(sf.col("_change_type") != "update_preimage").select(
         *(sf.col(quoted(name)) for name in own),
-        sf.col("_commit_version").cast("long").alias("_sequence"),
+        (sf.col("_commit_version").cast("long") * 2 + sf.when(deletes, 0).otherwise(1)).alias("_sequence"),
         sf.when(deletes, "d").otherwise("u").alias("_op"),
     )
 

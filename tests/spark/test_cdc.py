@@ -120,4 +120,15 @@ def test_changes_of_delta(spark: SparkSession, tmp_path: Path) -> None:
     ]
     feed = spark.createDataFrame(rows, "id bigint, name string, _change_type string, _commit_version bigint")
     _sink(tmp_path)(cdc.delta_cdf(feed), 0)
-    assert _rows(tmp_path) == [(1, "b", 2)]
+    assert _rows(tmp_path) == [(1, "b", 5)]
+
+
+def test_an_overwrite_of_a_delta_table_keeps_the_rows_that_it_inserts_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its one version deletes every row that was there, and inserts what is there now."""
+    sink, kinds = _sink(tmp_path), "id bigint, name string, _change_type string, _commit_version bigint"
+    sink(cdc.delta_cdf(spark.createDataFrame([(1, "a", "insert", 1), (2, "x", "insert", 1)], kinds)), 0)
+    overwrite = [(1, "a", "delete", 2), (2, "x", "delete", 2), (1, "b", "insert", 2)]
+    sink(cdc.delta_cdf(spark.createDataFrame(overwrite, kinds)), 1)
+    assert _rows(tmp_path) == [(1, "b", 5)]
