@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from planners.routing import SLOTS, HotRoute, Routing
 from streaming_sink.spark.worker_python import map_in_arrow
+from streaming_sink.table.conversions import fits
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.failures import FAILED
 from streaming_sink.tasks.job import PartitionSource
@@ -48,9 +50,13 @@ def routed(
     return placed if rows is batch else placed.select(*(sf.col(quoted(name)) for name in batch.columns))
 
 
-def routed_by_key(batch: DataFrame, tasks: int, columns: Sequence[str]) -> DataFrame:
-    """Return `batch` with all rows of a key in one of so many tasks."""
-    if tasks == 1:
+def routed_by_key(batch: DataFrame, tasks: int, columns: Sequence[str], table: Schema) -> DataFrame:
+    """Return `batch` with all rows of a key in one of so many tasks; in a single one where values of the key
+    are of another type than the table's. One key may have several spellings then, such as "7" and "07".
+    """
+    came = {field.name: field.dataType for field in batch.schema.fields}
+    fit = all(name in came and fits(table.find_type(name), came[name]) for name in columns)
+    if tasks == 1 or not fit:
         return batch.coalesce(1)
     return batch.repartition(tasks, *(sf.col(quoted(name)) for name in columns))
 

@@ -119,7 +119,7 @@ def write(batch: DataFrame, job: WriteJob) -> WriteResult:
     task_job = worker_job(job)
     skips_unfit = job.sieve is not None and job.sieve.unfit is not None
     if job.keys is not None and job.routing is not None:
-        rows = routed_by_key(batch, job.routing.tasks, job.keys.columns)
+        rows = routed_by_key(batch, job.routing.tasks, job.keys.columns, job.schema)
     else:
         rows = routed(batch, job.routing, task_job.schema, task_job.partition_by, skips_unfit)
     results: list[TaskResult] = collect_results(rows, WriteTask(task_job))

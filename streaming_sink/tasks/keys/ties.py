@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_sink.tasks.data_file_reader import open_data_file
+from streaming_sink.tasks.row_json import rows_as_json
 from timeline.stores.base import Store
 
 
@@ -13,7 +14,7 @@ def value_texts(rows: pa.RecordBatch) -> list[str]:
     """Return the values of each row as a text. Of two rows the one with the larger text counts as newer, so
     that the order in which they come decides nothing.
     """
-    return [repr(row) for row in rows.to_pylist()]
+    return rows_as_json(rows)[0]  # Python lacks some dates and times that a table may hold
 
 
 def stored_texts(store: Store, location: str, schema: pa.Schema, positions: np.ndarray) -> list[str]:

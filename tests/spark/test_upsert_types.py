@@ -1,0 +1,76 @@
+"""Upserts of odd keys and sequences on Spark: at the ends of their types, widened, in several spellings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streaming_sink import IcebergSink, SchemaContract
+from tests.spark.changes import KEYED, as_batch, rows_of
+from tests.spark.streams import SMALL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def _sink(location: str, app_id: str = "app", **given: Any) -> IcebergSink:
+    return IcebergSink(location, app_id=app_id, **{"sizing": SMALL, **KEYED, **given})
+
+
+def test_the_smallest_sequence_is_one_like_any_other(spark: SparkSession, tmp_path: Path) -> None:
+    location, smallest = str(tmp_path / "t"), -(2**63)
+    sink = _sink(location)
+    sink(as_batch(spark, [(1, smallest, None, None, "D"), (2, smallest, "a", "x", "I")]), 0)
+    sink(as_batch(spark, [(1, smallest, "a", "tied", "I"), (3, smallest, "a", "y", "I")]), 1)
+    assert rows_of(location) == [(2, smallest, "a", "x"), (3, smallest, "a", "y")]
+
+
+def test_another_writer_may_widen_the_key_and_the_sequence(spark: SparkSession, tmp_path: Path) -> None:
+    """The first writer looks again into files whose values do not fit the types that it has planned with."""
+    location, narrow = str(tmp_path / "t"), "user_id int, at int, region string, name string, op string"
+    a, b = (_sink(location, app, schema=SchemaContract.evolving(), fill_policy="never") for app in "ab")
+    for number in range(2):
+        a(spark.createDataFrame([(1, 1 + number, "a", "x", "I"), (2, 3, "a", "x", "I")], narrow), number)
+    b(as_batch(spark, [(1, 2**40, "a", "y", "U"), (2**40, 1, "a", "z", "I"), (2, 3, "a", "y", "U")]), 0)
+    a(
+        spark.createDataFrame(
+            [(1, 9, "a", "late", "U"), (2, 3, "a", "xx", "U"), (3, 1, "b", "n", "I")], narrow
+        ),
+        2,
+    )
+    assert rows_of(location) == [
+        (1, 2**40, "a", "y"),
+        (1 << 40, 1, "a", "z"),
+        (2, 3, "a", "y"),
+        (3, 1, "b", "n"),
+    ]
+
+
+def test_a_key_in_several_spellings_is_one_key(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark hashes what came, so they would come to several tasks, of which each writes a row."""
+    location = str(tmp_path / "t")
+    sink = _sink(location, schema=SchemaContract(mismatch="rescue"))
+    sink(as_batch(spark, [(0, 1, "a", "x", "I")]), 0)
+    rows = [
+        (text.format(key), at, "a", "x", "I")
+        for key in range(1, 9)
+        for at, text in enumerate(("{}", "0{}", "00{}", "+{}"))
+    ]
+    sink(spark.createDataFrame(rows, "user_id string, at bigint, region string, name string, op string"), 1)
+    assert [row[:2] for row in rows_of(location)] == [(0, 1), *((key, 3) for key in range(1, 9))]
+
+
+def test_tied_rows_may_hold_dates_that_python_lacks(spark: SparkSession, tmp_path: Path) -> None:
+    sink = _sink(str(tmp_path / "t"), key=["k"], delete_where=None, except_columns=None)
+    row = "SELECT 1L k, 1L at, make_date({}, 1, 1) d, timestamp_micros({}) t"
+    first, larger = row.format(12_000, 300_000 * 10**12), row.format(12_001, -90_000 * 10**12)
+    sink(spark.sql(first), 0)
+    sink(spark.sql(f"{first} UNION ALL {larger}"), 1)
+    assert "1 updated" in sink.reports[-1].why
+    sink(spark.sql(f"{larger} UNION ALL {first}"), 2)
+    assert "1 unchanged" in sink.reports[-1].why
