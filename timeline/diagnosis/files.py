@@ -17,6 +17,7 @@ from timeline.stores.base import Store
 from timeline.stores.local import is_unfinished
 from timeline.versions.entries import LiveFile
 from timeline.versions.manifests import ManifestFiles
+from timeline.versions.tombstones import tombstones_of
 from timeline.versions.version_file import Version
 
 _T = TypeVar("_T")
@@ -36,7 +37,7 @@ class Reachable:
     sizes: dict[str, int | None] = field(default_factory=dict)
     """Every file that a retained snapshot needs → its size, where the metadata states it."""
     what: dict[str, str] = field(default_factory=dict)
-    """Location → manifest list, manifest, data file, delete file, statistics file."""
+    """Location → manifest list, manifest, data file, delete file, tombstone file, statistics file."""
     needed_now: set[str] = field(default_factory=set)
     """Those that the current snapshot needs."""
     live_twice: set[str] = field(default_factory=set)
@@ -90,6 +91,8 @@ def read_reachable(store: Store, head: Version) -> Reachable:
                     if file.location in found.live:
                         found.live_twice.add(file.location)
                     found.live[file.location] = file
+    for deleted in tombstones_of(head.metadata.properties):
+        _need(found, deleted.location, "tombstone file", None, True)
     for statistics in (*head.metadata.statistics, *head.metadata.partition_statistics):
         _need(found, statistics.statistics_path, "statistics file", statistics.file_size_in_bytes, False)
     return found

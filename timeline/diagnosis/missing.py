@@ -36,6 +36,11 @@ _LOSSES = {
         without="it is not known which rows were deleted: read the other partitions into a new table, and"
         " ingest this one again from its source",
     ),
+    "tombstone file": _Loss(
+        means="Batches of changes by key fail, and bring no deleted row back in silence. Reads are whole",
+        without="it is not known which older changes would bring a deleted row back: read the table into a"
+        " new one, and land later changes there",
+    ),
     "statistics file": _METADATA,
 }
 

@@ -497,7 +497,14 @@ def test_every_finding_has_its_section_in_the_docs() -> None:
     told |= set(re.findall(r'else "(version-foreign)"', source))
     told |= {
         f"{what}-missing"
-        for what in ("manifest-list", "manifest", "data-file", "delete-file", "statistics-file")
+        for what in (
+            "manifest-list",
+            "manifest",
+            "data-file",
+            "delete-file",
+            "tombstone-file",
+            "statistics-file",
+        )
     }
     told |= {"manifest-list-unreadable", "manifest-unreadable"}
     documented = set(re.findall(r"^- \*\*`([a-z-]+)`\*\*", TROUBLESHOOTING.read_text(), re.MULTILINE))

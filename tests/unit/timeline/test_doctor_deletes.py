@@ -10,9 +10,11 @@ import pytest
 
 from tests.unit.timeline.test_doctor import DAMAGE, WARNING, Patient, doctor
 from timeline.commit.changes import Append
+from timeline.commit.key_changes import PutTombstones
 from timeline.commit.row_deltas import RowDelta
-from timeline.names import HINT_PATH
+from timeline.names import HINT_PATH, tombstone_path, ulid
 from timeline.versions.entries import DeleteFile
+from timeline.versions.tombstones import TombstoneFile
 
 
 class Deleted(Patient):
@@ -108,6 +110,17 @@ def test_each_damage_is_found_and_nothing_else(name: str) -> None:
     diagnosis = doctor(patient)
     assert {finding.kind: finding.severity for finding in diagnosis.findings} == kinds, diagnosis.text()
     assert said in diagnosis.findings[0].what
+
+
+def test_a_file_of_deleted_keys_is_no_orphan_and_is_missed() -> None:
+    patient = Patient()
+    path = tombstone_path(ulid(patient.clock.now_ms, 1), "app", 1)
+    patient.memory.overwrite(path, b"hashes")
+    patient.table.commit([PutTombstones(TombstoneFile(patient.store.uri(path), 1, patient.clock.now_ms))])
+    assert doctor(patient).findings == ()
+    patient.memory.delete([path])
+    (finding,) = doctor(patient).findings
+    assert (finding.kind, finding.severity) == ("tombstone-file-missing", DAMAGE)
 
 
 @pytest.mark.parametrize("name", DAMAGES)
