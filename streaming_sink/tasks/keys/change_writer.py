@@ -21,7 +21,7 @@ from streaming_sink.tasks.keys.partial import merged_rows
 from streaming_sink.tasks.keys.scanning import KeyColumns, sequence_values
 from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt, salted
 from streaming_sink.tasks.keys.ties import stored_texts
-from streaming_sink.tasks.keys.tombstones import NEVER, deleted_until
+from streaming_sink.tasks.keys.tombstones import deleted_until
 from streaming_sink.tasks.partitioning import split
 from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, TaskResult
 
@@ -122,15 +122,12 @@ class ChangeWriter:
         found = find_rows(
             store, self._keys.files, self._columns, newest.hashes, indexed=self._keys.indexed, salts=salts
         )
-        until = np.full(len(newest.hashes), NEVER)
-        if self._keys.tombstones:
-            until = deleted_until(store, self._keys.tombstones, newest.hashes)
-        late, unchanged = self._compare(newest, found, until)
+        late, unchanged = self._compare(newest, found)
         held = np.zeros(len(newest.hashes), bool)
         held[found.change] = True
         lands = ~late & ~unchanged
         upserts, deletes = ~newest.deletes & lands, newest.deletes & lands
-        for rows in self._rows_to_write(newest, found, until, lands):
+        for rows in self._rows_to_write(newest, found, lands):
             self._writer.write(rows)
         counts = ChangeCounts(
             inserted=int((upserts & ~held).sum()),
@@ -152,22 +149,21 @@ class ChangeWriter:
         keys = DeletedKeys(newest.hashes[deletes].tobytes(), newest.sequences[deletes].tobytes())
         return [*self._writer.finish(), *deleted, keys, counts]
 
-    def _rows_to_write(
-        self, newest: Newest, found: FoundRows, until: np.ndarray, lands: np.ndarray
-    ) -> Iterator[pa.RecordBatch]:
+    def _rows_to_write(self, newest: Newest, found: FoundRows, lands: np.ndarray) -> Iterator[pa.RecordBatch]:
         if not self._keys.partial:
             return self._held.rows_of(newest.places[lands & ~newest.deletes])
         store, files = self._writer.job.store, self._keys.files
-        return merged_rows(store, files, self._held, newest, lands, found, until, self._keys.partial)
+        return merged_rows(store, files, self._held, newest, lands, found, self._keys.partial)
 
-    def _compare(self, newest: Newest, found: FoundRows, until: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _compare(self, newest: Newest, found: FoundRows) -> tuple[np.ndarray, np.ndarray]:
         """Return which changes are older than what the table holds of their key, and which are the same."""
         late = np.zeros(len(newest.hashes), bool)
         unchanged = late.copy()
         if self._keys.sequence_by is None:
             return late, unchanged
         store, mine = self._writer.job.store, newest.sequences
-        late |= (until >= mine) & (until != NEVER)
+        if self._keys.tombstones:
+            late |= deleted_until(store, self._keys.tombstones, newest.hashes) >= mine
         late[found.change[found.sequence > mine[found.change]]] = True
         tied = (found.sequence == mine[found.change]) & ~newest.deletes[found.change] & ~late[found.change]
         if not tied.any() or self._keys.partial:  # of partial updates with one sequence both count

@@ -35,7 +35,6 @@ class Newest:
     """Those of them that only the order of their values has decided."""
     all_places: np.ndarray
     """The places of all changes, by key and sequence, -1 for a delete."""
-    all_sequences: np.ndarray
     starts: np.ndarray
     """Where the changes of each key begin in `all_places`."""
 
@@ -89,7 +88,7 @@ class HeldChanges:
         """
         if not self._hashes:
             none = np.empty(0, np.int64)
-            return Newest(np.empty((0, 2), np.uint64), none, none.astype(bool), none, 0, 0, none, none, none)
+            return Newest(np.empty((0, 2), np.uint64), none, none.astype(bool), none, 0, 0, none, none)
         hashes = np.concatenate(self._hashes)
         sequences, places = np.concatenate(self._sequences), np.concatenate(self._places)
         deletes = places == _DELETE
@@ -107,15 +106,7 @@ class HeldChanges:
         superseded = int(same_key.sum())
         starts = np.flatnonzero(np.append(True, ~same_key))
         return Newest(
-            hashes[last],
-            sequences[last],
-            deletes[last],
-            places[last],
-            superseded,
-            ties,
-            places,
-            sequences,
-            starts,
+            hashes[last], sequences[last], deletes[last], places[last], superseded, ties, places, starts
         )
 
     def _break_ties(self, places: np.ndarray, tied: np.ndarray, last: np.ndarray) -> int:

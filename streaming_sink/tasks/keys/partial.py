@@ -12,8 +12,6 @@ from streaming_sink.tasks.data_file_reader import open_data_file
 from streaming_sink.tasks.job import SearchedFile
 from streaming_sink.tasks.keys.finding import FoundRows
 from streaming_sink.tasks.keys.held_changes import HeldChanges, Newest
-from streaming_sink.tasks.keys.scanning import NO_SEQUENCE
-from streaming_sink.tasks.keys.tombstones import NEVER
 from timeline.stores.base import Store
 
 _NONE = -1
@@ -26,12 +24,10 @@ def merged_rows(
     newest: Newest,
     lands: np.ndarray,
     found: FoundRows,
-    until: np.ndarray,
     columns: Collection[str],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the newest changes that `lands` has, each of `columns` with the newest value of its
-    key that is not null: of the batch's changes since the key was deleted last, else of the stored row. A
-    change that is older than the stored row, or than a delete that landed (`until`), brings nothing.
+    key that is not null: of the batch's changes since the key was deleted last, else of the stored row.
 
     Holds all rows of the task in memory. DataFileError for a file that cannot be read.
     """
@@ -40,7 +36,6 @@ def merged_rows(
         return
     rows = held.all_rows()
     first, ends, deleted_before = _since_last_delete(newest)
-    counts = _that_count(newest, found, until)
     stored, places = _stored_rows(store, files, rows.schema, columns, found, lands & ~deleted_before)
     arrays = []
     for name in rows.schema.names:
@@ -48,7 +43,7 @@ def merged_rows(
         if name not in columns:
             arrays.append(column.take(newest.places[chosen]))
             continue
-        sources = _newest_values(column, newest, counts, first, ends)
+        sources = _newest_values(column, newest, first, ends)
         values = column.take(pa.array(sources[chosen]))
         if stored is not None:
             older = stored.column(name).combine_chunks()
@@ -69,27 +64,13 @@ def _since_last_delete(newest: Newest) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return np.where(deleted, last_delete + 1, starts), ends, deleted
 
 
-def _that_count(newest: Newest, found: FoundRows, until: np.ndarray) -> np.ndarray:
-    """Return which changes are not older than what the table holds of their key."""
-    stored = np.full(len(newest.hashes), NO_SEQUENCE)
-    np.maximum.at(stored, found.change, found.sequence)
-    key = np.repeat(np.arange(len(newest.starts)), np.diff(np.append(newest.starts, len(newest.all_places))))
-    older = (newest.all_sequences < stored[key]) | (
-        (newest.all_sequences <= until[key]) & (until[key] != NEVER)
-    )
-    counts: np.ndarray = ~older
-    return counts
-
-
-def _newest_values(
-    column: pa.Array, newest: Newest, counts: np.ndarray, first: np.ndarray, ends: np.ndarray
-) -> np.ndarray:
+def _newest_values(column: pa.Array, newest: Newest, first: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return, for each key, the place of the row whose value of a column counts: that of its newest change
     where all are null.
     """
     has_value = np.append(column.is_valid().to_numpy(zero_copy_only=False), False)  # of a delete, at -1
     at = np.arange(len(newest.all_places))
-    latest = np.maximum.accumulate(np.where(has_value[newest.all_places] & counts, at, _NONE))[ends]
+    latest = np.maximum.accumulate(np.where(has_value[newest.all_places], at, _NONE))[ends]
     return np.where(latest >= first, newest.all_places[latest], newest.places)
 
 
