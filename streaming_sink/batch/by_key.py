@@ -26,6 +26,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.table.keys import as_changes, written_schema
 from streaming_sink.table.parquet_properties import parquet_settings
+from streaming_sink.table.spec import partition_sources
 from streaming_sink.table.table_keys import partial_columns, table_key
 from streaming_sink.tasks.job import FileIds, KeyJob
 from timeline.commit.changes import Append, Change
@@ -75,9 +76,20 @@ class ChangesByKey:
         """Return the columns of a batch that the table gets."""
         return came if self._keys is None else written_schema(self._keys, came)
 
-    def changes(self, batch: DataFrame) -> DataFrame:
-        """Return the batch with what its rows are to do, where not all of them are rows of the table."""
-        return batch if self._keys is None else as_changes(self._keys, batch)
+    def changes(self, batch: DataFrame, target: Target) -> DataFrame:
+        """Return the batch with what its rows are to do, where not all of them are rows of the table.
+        SchemaMismatchError for a batch of deletes that does not say in which partitions.
+        """
+        if self._keys is None:
+            return batch
+        if self._keys.deletes_only and self._keys.scope == PARTITION_SCOPE:
+            sources = [field.source[0] for field in partition_sources(target.schema, target.spec)]
+            if missing := [name for name in sources if name not in batch.columns]:
+                raise SchemaMismatchError(
+                    f"the batch has no column {missing[0]!r}, by which the table is partitioned: a key is"
+                    " unique in each partition, so a delete needs it to find its row"
+                )
+        return as_changes(self._keys, batch)
 
     def check(self, target: Target) -> None:
         """Raise KeyConflictError or SchemaMismatchError where this sink may not write to the table."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFileContent
 
 from streaming_sink.batch.writer import WriteResult
+from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.job import KeyJob, SearchedFile
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
@@ -111,11 +112,7 @@ def found_by_tasks(result: WriteResult) -> dict[str, np.ndarray]:
 class BatchKeys:
     """The keys of a batch that was written, each once, and where its rows are."""
 
-    schema: pa.Schema
-    columns: KeyColumns
-    in_partitions: bool
-    partial: bool
-    """Whether rows hold values of those that they replace."""
+    job: KeyJob
     hashes: np.ndarray
     sequences: np.ndarray
     files: Sequence[str]
@@ -126,9 +123,10 @@ class BatchKeys:
 
     @classmethod
     def of(cls, store: Store, job: KeyJob, schema: pa.Schema, result: WriteResult) -> BatchKeys:
-        """Read the keys of new rows from their files; those of deletes were reported."""
-        sequence = None if job.sequence_by is None else schema.field(job.sequence_by)
-        columns = KeyColumns(job.table_uuid, pa.schema([schema.field(it) for it in job.columns]), sequence)
+        """Read the keys of new rows from their files, in a schema of the table's; those of deletes were
+        reported.
+        """
+        columns = _key_columns(job, schema)
         none = np.empty(0, np.int64)
         parts = [(np.empty((0, 2), np.uint64), none, none, none)]
         for number, file in enumerate(result.new):
@@ -142,8 +140,12 @@ class BatchKeys:
             parts.append((hashes, np.frombuffer(gone.sequences, np.int64), nowhere, nowhere))
         hashes, sequences, files, positions = map(np.concatenate, zip(*parts, strict=True))
         paths = [file.path for file in result.new]
-        scoped, partial = job.in_partitions, bool(job.partial)
-        return cls(schema, columns, scoped, partial, hashes, sequences, paths, files, positions)
+        return cls(job, hashes, sequences, paths, files, positions)
+
+
+def _key_columns(job: KeyJob, schema: pa.Schema) -> KeyColumns:
+    sequence = None if job.sequence_by is None else schema.field(job.sequence_by)
+    return KeyColumns(job.table_uuid, pa.schema([schema.field(it) for it in job.columns]), sequence)
 
 
 def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys) -> Resolution:
@@ -154,7 +156,9 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
     own row, at its position in the file that it adds. RowsChangedError where more was added than the driver
     looks at: write the batch again.
     """
-    now = look(head, keys.in_partitions)
+    now = look(head, keys.job.in_partitions)
+    schema = arrow_schema(head.schema)  # others may have widened columns, and their files hold wider values
+    columns = _key_columns(keys.job, schema)
     added = [file for location, file in now.searched.items() if location not in before.searched]
     if sum(file.rows for file in added) > MOST_ROWS:
         raise RowsChangedError(
@@ -168,9 +172,9 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
         if location in now.live
         and len(left := _still_live(store, before.searched[location], now.searched[location], old))
     }
-    found = find_rows(store, added, keys.columns, keys.hashes)
+    found = find_rows(store, added, columns, keys.hashes)
     moved = (old for path, old in before.positions.items() if len(positions.get(path, _NO_ROWS)) < len(old))
-    if keys.partial and (len(found.change) or next(moved, None) is not None):
+    if keys.job.partial and (len(found.change) or next(moved, None) is not None):
         raise RowsChangedError(
             "rows that partial updates have taken values from were changed or moved; nothing of the batch is"
             " live, write it again",
@@ -178,10 +182,11 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
         )
     late = np.zeros(len(found.change), bool)
     changes = np.empty(0, np.int64)
-    if keys.columns.sequence is not None:
-        late = _are_older(store, keys, [file.location for file in added], found)
+    if columns.sequence is not None:
+        late = _are_older(store, keys, [file.location for file in added], schema, found)
         until = deleted_until(store, sorted(now.tombstones - before.tombstones), keys.hashes)
-        changes = np.union1d(found.change[late], np.flatnonzero(until >= keys.sequences))
+        covered = until.covers(np.arange(len(keys.hashes)), keys.sequences)
+        changes = np.union1d(found.change[late], np.flatnonzero(covered))
     for number in np.unique(found.file[~late]):
         positions[added[number].location] = np.sort(found.position[(found.file == number) & ~late])
     own = {path: before.positions.get(path, _NO_ROWS) for path in keys.files}
@@ -193,7 +198,9 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
     return Resolution(now.sequence_number, now.live, now.searched, now.tombstones, positions)
 
 
-def _are_older(store: Store, keys: BatchKeys, files: Sequence[str], found: FoundRows) -> np.ndarray:
+def _are_older(
+    store: Store, keys: BatchKeys, files: Sequence[str], schema: pa.Schema, found: FoundRows
+) -> np.ndarray:
     """Return, for each row that was found, whether the batch's change of its key is older."""
     mine = keys.sequences[found.change]
     late: np.ndarray = found.sequence > mine
@@ -201,7 +208,7 @@ def _are_older(store: Store, keys: BatchKeys, files: Sequence[str], found: Found
     for place in tied:  # hardly ever one
         change = found.change[place]
         theirs, own = (
-            stored_texts(store, location, keys.schema, np.array([position]))
+            stored_texts(store, location, schema, np.array([position]))
             for location, position in (
                 (files[found.file[place]], found.position[place]),
                 (keys.files[keys.file[change]], keys.position[change]),

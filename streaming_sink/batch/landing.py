@@ -133,7 +133,7 @@ class Landing:
                     rules = self._rules.of(batch, target.schema, target.misfits)
                     target = self._ready(target, rules, batch, transaction)
                 preparing = prepared(
-                    apply_rules(self._keys.changes(batch), rules),
+                    apply_rules(self._keys.changes(batch, target), rules),
                     target,
                     self._destination,
                     self.options,

@@ -155,6 +155,20 @@ def test_deletes_alone(spark: SparkSession, tmp_path: Path) -> None:
     assert rows_of(location) == [row for row in judge.rows if row[0] not in some]
 
 
+def test_deletes_in_partitions_need_the_columns_that_partition_the_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    location, scoped = str(tmp_path / "t"), {"key_scope": "partition"}
+    _sink(location, partition_by=["region"], **scoped)(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
+    keyed: dict[str, Any] = {"operation": "delete", "key": ["user_id"], "sequence_by": "at", **scoped}
+    sink = IcebergSink(location, app_id="erase", **keyed)
+    deletes = as_batch(spark, [(1, 9, "a", "", "D")])
+    with pytest.raises(SchemaMismatchError, match="the batch has no column 'region', by which the table is"):
+        sink(deletes.select("user_id", "at"), 0)
+    sink(deletes.select("user_id", "at", "region"), 0)
+    assert rows_of(location) == []
+
+
 def test_without_a_sequence_the_later_commit_wins(spark: SparkSession, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     sink = _sink(location, sequence_by=None)
@@ -190,32 +204,6 @@ def test_a_key_may_be_unique_in_each_partition(spark: SparkSession, tmp_path: Pa
         _sink(location, partition_by=["region"], key_scope="partition", evolve_partitioning=True)
 
 
-def test_partial_updates_keep_what_they_do_not_bring(spark: SparkSession, tmp_path: Path) -> None:
-    location = str(tmp_path / "t")
-    sinks = [_sink(location, app, partial_update=True, fill_policy="never") for app in "ab"]
-    sinks[0](as_batch(spark, [(1, 1, "a", None, "I"), (1, 2, None, "x", "U"), (2, 1, "b", "y", "I")]), 0)
-    assert rows_of(location) == [(1, 2, "a", "x"), (2, 1, "b", "y")]
-    sinks[1](as_batch(spark, [(1, 3, None, "new", "U"), (2, 2, None, None, "D"), (2, 3, None, "z", "I")]), 0)
-    assert rows_of(location) == [(1, 3, "a", "new"), (2, 3, None, "z")]
-    # The first sink still plans on its own last version, and must not bring old values back.
-    sinks[0](
-        as_batch(spark, [(1, 4, "c", None, "U"), (2, 4, "d", None, "U"), (1, 1, "late", "late", "U")]), 1
-    )
-    assert rows_of(location) == [(1, 4, "c", "new"), (2, 4, "d", "z")]
-    sinks[1](as_batch(spark, [(3, 1, None, None, "I"), (1, 5, None, None, "U")], 1), 1)
-    assert rows_of(location) == [(1, 5, "c", "new"), (2, 4, "d", "z"), (3, 1, None, None)]
-
-
-def test_partial_updates_of_some_columns(spark: SparkSession, tmp_path: Path) -> None:
-    location = str(tmp_path / "t")
-    sink = _sink(location, partial_update=["name"])
-    sink(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
-    sink(as_batch(spark, [(1, 2, None, None, "U")]), 1)
-    assert rows_of(location) == [(1, 2, None, "x")]
-    with pytest.raises(SchemaMismatchError, match="no column 'oops', which partial_update names"):
-        _sink(location, "other", partial_update=["oops"])(as_batch(spark, [(1, 3, "a", "x", "I")]), 0)
-
-
 def test_rows_without_a_key(spark: SparkSession, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     keyed = {**KEYED, "key": ["name"]}
@@ -226,6 +214,8 @@ def test_rows_without_a_key(spark: SparkSession, tmp_path: Path) -> None:
     sink(as_batch(spark, changes), 0)
     sink(as_batch(spark, [(3, 1, "a", None, "I"), (4, 2, "a", "k", "U")]), 1)
     assert rows_of(location) == [(1, 1, "a", None), (3, 1, "a", None), (4, 2, "a", "k")]
+    with pytest.raises(SchemaMismatchError, match="takes rows, and these delete"):
+        sink(as_batch(spark, [(1, 2, "a", None, "D")]), 2)
 
 
 def test_an_insert_into_a_keyed_table_is_refused_unless_it_is_allowed(

@@ -21,7 +21,7 @@ from streaming_sink.tasks.keys.partial import merged_rows
 from streaming_sink.tasks.keys.scanning import KeyColumns, sequence_values
 from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt, salted
 from streaming_sink.tasks.keys.ties import stored_texts
-from streaming_sink.tasks.keys.tombstones import deleted_until
+from streaming_sink.tasks.keys.tombstones import DeletedUntil, deleted_until
 from streaming_sink.tasks.partitioning import split
 from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, TaskResult
 
@@ -97,10 +97,14 @@ class ChangeWriter:
         """Return the hashes of the keys in their scope, and the sequences."""
         for name in self._keys.columns:
             if nulls := rows.column(name).null_count:
+                rest = (
+                    'or quarantine them by an expectation: null_keys="insert" takes rows, and these delete'
+                    if self._keys.inserts_null_keys
+                    else 'quarantine them by an expectation, or insert them with null_keys="insert"'
+                )
                 raise RowsDoNotFitError(
                     f"{nulls} rows have a null in the key's column {name!r}, so nothing says which row they"
-                    " change: filter them, quarantine them by an expectation, or insert them with"
-                    ' null_keys="insert"'
+                    f" change: filter them, {rest}"
                 )
         keys = [rows.column(name) for name in self._keys.columns]
         hashes = salted(hash_keys(keys, self._seed), salt)
@@ -122,12 +126,13 @@ class ChangeWriter:
         found = find_rows(
             store, self._keys.files, self._columns, newest.hashes, indexed=self._keys.indexed, salts=salts
         )
-        late, unchanged = self._compare(newest, found)
+        until = deleted_until(store, self._keys.tombstones, newest.hashes)
+        late, unchanged = self._compare(newest, found, until)
         held = np.zeros(len(newest.hashes), bool)
         held[found.change] = True
         lands = ~late & ~unchanged
         upserts, deletes = ~newest.deletes & lands, newest.deletes & lands
-        for rows in self._rows_to_write(newest, found, lands):
+        for rows in self._rows_to_write(newest, found, until, lands):
             self._writer.write(rows)
         counts = ChangeCounts(
             inserted=int((upserts & ~held).sum()),
@@ -149,21 +154,23 @@ class ChangeWriter:
         keys = DeletedKeys(newest.hashes[deletes].tobytes(), newest.sequences[deletes].tobytes())
         return [*self._writer.finish(), *deleted, keys, counts]
 
-    def _rows_to_write(self, newest: Newest, found: FoundRows, lands: np.ndarray) -> Iterator[pa.RecordBatch]:
+    def _rows_to_write(
+        self, newest: Newest, found: FoundRows, until: DeletedUntil, lands: np.ndarray
+    ) -> Iterator[pa.RecordBatch]:
         if not self._keys.partial:
             return self._held.rows_of(newest.places[lands & ~newest.deletes])
         store, files = self._writer.job.store, self._keys.files
-        return merged_rows(store, files, self._held, newest, lands, found, self._keys.partial)
+        return merged_rows(store, files, self._held, newest, lands, found, until, self._keys.partial)
 
-    def _compare(self, newest: Newest, found: FoundRows) -> tuple[np.ndarray, np.ndarray]:
+    def _compare(
+        self, newest: Newest, found: FoundRows, until: DeletedUntil
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return which changes are older than what the table holds of their key, and which are the same."""
-        late = np.zeros(len(newest.hashes), bool)
-        unchanged = late.copy()
+        unchanged = np.zeros(len(newest.hashes), bool)
         if self._keys.sequence_by is None:
-            return late, unchanged
+            return unchanged.copy(), unchanged
         store, mine = self._writer.job.store, newest.sequences
-        if self._keys.tombstones:
-            late |= deleted_until(store, self._keys.tombstones, newest.hashes) >= mine
+        late = until.covers(np.arange(len(mine)), mine)
         late[found.change[found.sequence > mine[found.change]]] = True
         tied = (found.sequence == mine[found.change]) & ~newest.deletes[found.change] & ~late[found.change]
         if not tied.any() or self._keys.partial:  # of partial updates with one sequence both count

@@ -35,6 +35,8 @@ class Newest:
     """Those of them that only the order of their values has decided."""
     all_places: np.ndarray
     """The places of all changes, by key and sequence, -1 for a delete."""
+    all_sequences: np.ndarray
+    """Their sequences."""
     starts: np.ndarray
     """Where the changes of each key begin in `all_places`."""
 
@@ -88,7 +90,7 @@ class HeldChanges:
         """
         if not self._hashes:
             none = np.empty(0, np.int64)
-            return Newest(np.empty((0, 2), np.uint64), none, none.astype(bool), none, 0, 0, none, none)
+            return Newest(np.empty((0, 2), np.uint64), none, none.astype(bool), none, 0, 0, none, none, none)
         hashes = np.concatenate(self._hashes)
         sequences, places = np.concatenate(self._sequences), np.concatenate(self._places)
         deletes = places == _DELETE
@@ -106,7 +108,15 @@ class HeldChanges:
         superseded = int(same_key.sum())
         starts = np.flatnonzero(np.append(True, ~same_key))
         return Newest(
-            hashes[last], sequences[last], deletes[last], places[last], superseded, ties, places, starts
+            hashes=hashes[last],
+            sequences=sequences[last],
+            deletes=deletes[last],
+            places=places[last],
+            superseded=superseded,
+            tied=ties,
+            all_places=places,
+            all_sequences=sequences,
+            starts=starts,
         )
 
     def _break_ties(self, places: np.ndarray, tied: np.ndarray, last: np.ndarray) -> int:

@@ -12,6 +12,8 @@ from streaming_sink.tasks.data_file_reader import open_data_file
 from streaming_sink.tasks.job import SearchedFile
 from streaming_sink.tasks.keys.finding import FoundRows
 from streaming_sink.tasks.keys.held_changes import HeldChanges, Newest
+from streaming_sink.tasks.keys.scanning import NO_SEQUENCE
+from streaming_sink.tasks.keys.tombstones import DeletedUntil
 from timeline.stores.base import Store
 
 _NONE = -1
@@ -24,10 +26,12 @@ def merged_rows(
     newest: Newest,
     lands: np.ndarray,
     found: FoundRows,
+    until: DeletedUntil,
     columns: Collection[str],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the newest changes that `lands` has, each of `columns` with the newest value of its
     key that is not null: of the batch's changes since the key was deleted last, else of the stored row.
+    Changes that are older than that row, or than a delete that the table remembers, bring nothing.
 
     Holds all rows of the task in memory. DataFileError for a file that cannot be read.
     """
@@ -35,7 +39,7 @@ def merged_rows(
     if not len(chosen):
         return
     rows = held.all_rows()
-    first, ends, deleted_before = _since_last_delete(newest)
+    first, ends, deleted_before = _since_last_delete(newest, _late_changes(newest, found, until))
     stored, places = _stored_rows(store, files, rows.schema, columns, found, lands & ~deleted_before)
     arrays = []
     for name in rows.schema.names:
@@ -53,11 +57,23 @@ def merged_rows(
     yield from pa.Table.from_arrays(arrays, schema=rows.schema).to_batches()
 
 
-def _since_last_delete(newest: Newest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, for each key, the first and the last of its changes since the batch has deleted it, by their
-    places in `newest.all_places`; and whether the batch has.
+def _late_changes(newest: Newest, found: FoundRows, until: DeletedUntil) -> np.ndarray:
+    """Return how many changes of each key are older than its stored row, or than its delete: its first ones,
+    as those of a key are in the order of their sequences.
     """
-    starts, ends = newest.starts, np.append(newest.starts[1:], len(newest.all_places)) - 1
+    counts = np.diff(np.append(newest.starts, len(newest.all_places)))
+    key = np.repeat(np.arange(len(counts)), counts)
+    stored = np.full(len(counts), NO_SEQUENCE)
+    np.maximum.at(stored, found.change, found.sequence)
+    late = (newest.all_sequences < stored[key]) | until.covers(key, newest.all_sequences)
+    return np.bincount(key[late], minlength=len(counts))
+
+
+def _since_last_delete(newest: Newest, late: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return, for each key, the first and the last of its changes since the batch has deleted it, without the
+    late ones, by their places in `newest.all_places`; and whether the batch has.
+    """
+    starts, ends = newest.starts + late, np.append(newest.starts[1:], len(newest.all_places)) - 1
     at = np.arange(len(newest.all_places))
     last_delete = np.maximum.accumulate(np.where(newest.all_places < 0, at, _NONE))[ends]
     deleted = last_delete >= starts

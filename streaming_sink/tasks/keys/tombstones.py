@@ -14,8 +14,6 @@ from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.probing import KeyProbe
 from timeline.stores.base import Store
 
-NEVER = -(2**63)
-"""The sequence of a key that was not deleted."""
 AT_COMMIT = 2**63 - 1
 """When a key was deleted by the batch that wrote the file: that commit was yet to come."""
 _CACHED_BYTES = 128 * 1024 * 1024
@@ -81,14 +79,28 @@ def read_tombstones(store: Store, location: str) -> Tombstones:
     return found
 
 
-def deleted_until(store: Store, locations: Iterable[str], hashes: np.ndarray) -> np.ndarray:
-    """Return, for each of the hashes, the largest sequence of a change that deleted it; `NEVER` for none."""
-    until = np.full(len(hashes), NEVER)
+class DeletedUntil(NamedTuple):
+    """Which of a batch's keys were deleted, and until when; in each array a place for each key."""
+
+    deleted: np.ndarray
+    sequences: np.ndarray
+    """The largest sequence of a change that deleted the key. Any number may be one, so none says "never"."""
+
+    def covers(self, keys: np.ndarray, sequences: np.ndarray) -> np.ndarray:
+        """Return which changes of the keys at these places are not newer than a delete."""
+        covered: np.ndarray = self.deleted[keys] & (self.sequences[keys] >= sequences)
+        return covered
+
+
+def deleted_until(store: Store, locations: Iterable[str], hashes: np.ndarray) -> DeletedUntil:
+    """Return what files of deleted keys say of the keys with these hashes."""
+    until = DeletedUntil(np.zeros(len(hashes), bool), np.full(len(hashes), np.iinfo(np.int64).min))
     probe = KeyProbe(hashes)
     for location in locations:
         tombstones = read_tombstones(store, location)
         indexes, rows = probe.match_rows(tombstones.hashes)
-        np.maximum.at(until, indexes, tombstones.sequences[rows])
+        until.deleted[indexes] = True
+        np.maximum.at(until.sequences, indexes, tombstones.sequences[rows])
     return until
 
 
