@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from streaming_sink.batch import by_key, outcomes
@@ -18,7 +17,6 @@ from streaming_sink.batch.target import Target
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.tasks.job import FileIds
-from streaming_sink.tasks.keys.scanning import KeyColumns
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.test_sleepers import oversleep, shore
 from tests.unit.timeline.world import Lake
@@ -44,15 +42,8 @@ def target_of(table: Table) -> Target:
 
 def no_keys(write: KeyedWrite) -> BatchKeys:
     """A batch without keys: to look for them reads manifests, and no data file."""
-    fields = [
-        pa.field(name, pa.int64(), metadata={"PARQUET:field_id": at})
-        for name, at in (("id", "1"), ("p", "2"))
-    ]
     none = np.empty(0, np.int64)
-    columns = KeyColumns(write.job.table_uuid, pa.schema(fields[:1]), fields[1])
-    return BatchKeys(
-        pa.schema(fields), columns, False, False, np.empty((0, 2), np.uint64), none, [], none, none
-    )
+    return BatchKeys(write.job, np.empty((0, 2), np.uint64), none, [], none, none)
 
 
 def test_a_sleeper_looks_for_keys_in_a_newer_head(shore: Shore) -> None:
