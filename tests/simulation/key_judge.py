@@ -103,7 +103,12 @@ class KeyJudge(Oracle):
         return works
 
     def _check_tombstones(self, before: Member, member: Member) -> None:
+        cutoff = before.properties.get(OURS + "gc-cutoff", "")
         for uri in _tombstones(member):
+            if uri not in _tombstones(before) and uri.rpartition("/")[2][:26] < cutoff:
+                raise ViolationError(
+                    f"version {member.number} adds deleted keys from below the fence (R6): {uri}"
+                )
             if uri.removeprefix(f"{self.location}/") not in self._raw.objects:
                 raise ViolationError(f"version {member.number} names deleted keys that do not exist: {uri}")
             if uri in self.forbidden:

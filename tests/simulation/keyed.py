@@ -71,7 +71,7 @@ class Keyed:
     def create(self, table_properties: dict[str, str], keys: KeyOptions | None) -> None:
         """Create the table, and declare its key, if there is one from the start."""
         random = self.sim.random
-        ttl_ms = random.choice([NEVER_MS, NEVER_MS, DAY_MS // 2, DAY_MS // 2, 1000, 5000])
+        ttl_ms = random.choice([NEVER_MS, NEVER_MS, DAY_MS // 2, DAY_MS // 2, 3000, 20_000])
         store, environment = self.sim.unfailing()
         table = Table.create(
             store,
@@ -237,6 +237,8 @@ class Keyed:
             if not isinstance(failure, _EXPECTED):
                 raise
             return failure
+        if sim.random.random() < 0.25:  # the tasks of a batch may take long
+            process.environment.sleep(sim.random.choice([1.0, 5.0, 25.0, 60.0]))
         if not result.has_effect:
             sim.tell(name, "=> EMPTY")
             self.judge.told_empty(work, str(head.metadata.table_uuid))
@@ -294,7 +296,8 @@ class Keyed:
         chosen = (
             random.choices(ids, k=count) if keys.sequence_by else random.sample(ids, min(count, len(ids)))
         )
-        changes = [self._change(each, deletes=random.random() < 0.35) for each in chosen]
+        deletes = random.choice([0.3, 0.3, 0.3, 1.0])
+        changes = [self._change(each, deletes=random.random() < deletes) for each in chosen]
         if keys.sequence_by and self._made and random.random() < 0.3:  # a source that delivers twice
             changes += [each._replace(row=self._row(each)) for each in random.sample(self._made, 1)]
         self._made += changes
@@ -306,7 +309,7 @@ class Keyed:
 
     def _change(self, key: int, *, deletes: bool) -> Change:
         random = self.sim.random
-        at = int(self.sim.scheduler.now) + random.randrange(4)
+        at = int(self.sim.scheduler.now) // 10 + random.randrange(5)
         change = Change(0, key, random.randrange(PARTITIONS), at, random.choice("ab"), deletes)
         return change._replace(row=self._row(change))
 
