@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import count
 
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +33,7 @@ from streaming_sink.options import SinkOptions
 from streaming_sink.spark.caller import OUTSIDE, Run
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.settings import check_later_shuffles
-from streaming_sink.spark.worker_failures import InvalidTextFoundError
+from streaming_sink.spark.worker_failures import InvalidTextFoundError, UnreadableFileError
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.checks import REPLAY_APP, RowRules, apply_rules, came_schema
 from streaming_sink.table.data_files import data_file
@@ -42,12 +43,14 @@ from timeline.clock import SYSTEM
 from timeline.commit.changes import Change, Replace, SetProperties
 from timeline.commit.plan_changes import CountCommit
 from timeline.commit.succession import commit_time
-from timeline.errors import CommitConflictError
+from timeline.errors import CommitConflictError, RowsChangedError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.transactions import Transaction, epoch_after_skip
 
 _LOG = logging.getLogger("streaming_sink")
 _CONFLICT_TRIES = 3
+_ROWS_CHANGED_TRIES = 20
+"""Tries where others keep changing the same rows: each time one of the writers has landed."""
 
 
 class Landing:
@@ -127,7 +130,8 @@ class Landing:
     ) -> BatchReport:
         session = batch.sparkSession
         cores = parallelism(session)
-        for tries in range(1, _CONFLICT_TRIES + 1):
+        for tries in count(1):
+            planned_on = _head_number(target)
             try:
                 with steps("head"):
                     rules = self._rules.of(batch, target.schema, target.misfits)
@@ -158,9 +162,11 @@ class Landing:
                     self.maintenance.catch_up(table)
                     committed, left = self._commit(table, target, job.ids, keyed, result, transaction, draft)
                 break
-            except (CommitConflictError, InvalidTextFoundError) as conflict:
-                helps = isinstance(conflict, CommitConflictError) or self._destination.begin_to_check_text()
-                if tries == _CONFLICT_TRIES or not helps:
+            except (CommitConflictError, InvalidTextFoundError, UnreadableFileError) as conflict:
+                text = isinstance(conflict, InvalidTextFoundError)
+                helps = not text or self._destination.begin_to_check_text()
+                changed = isinstance(conflict, RowsChangedError)
+                if tries >= (_ROWS_CHANGED_TRIES if changed else _CONFLICT_TRIES) or not helps:
                     raise
                 _LOG.warning(
                     "batch %d of %s is planned and written again: %s",
@@ -171,6 +177,8 @@ class Landing:
                 self._destination.refresh()
                 came = self._keys.written_schema(came_schema(batch))
                 known = self._destination.target(came, fresh=False)
+                if isinstance(conflict, UnreadableFileError) and _head_number(known) == planned_on:
+                    raise  # else this writer slept until files of the head that it knew were deleted
                 target = self._destination.fit(known, came, transaction)
                 self._keys.check(target)
         if isinstance(committed, AlreadyCommitted):
@@ -279,3 +287,7 @@ class Landing:
         """Raise ValueError at a run's first batch for a sort column that the table does not have."""
         if self.options.clustering is not None and state.last_landed is None:
             self.options.clustering.settings.check_columns(arrow_schema(target.schema))
+
+
+def _head_number(target: Target) -> int:
+    return 0 if target.head is None else target.head.number

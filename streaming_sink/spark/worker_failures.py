@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from timeline.errors import SchemaMismatchError, StoreUnavailableError
+from timeline.errors import CorruptTableError, SchemaMismatchError, StoreUnavailableError
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _OURS = ("streaming_sink", "planners", "timeline")
@@ -13,6 +13,7 @@ _NEEDED = (*_OURS, "pyarrow", "pyiceberg_core", "obstore", "tenacity", "pyspark"
 _ROWS = re.compile(r"RowsDoNotFitError: (.*)")
 _TEXT = re.compile(r"InvalidTextError: (.*)")
 _STORE = re.compile(r"StoreUnavailableError: (.*)")
+_FILE = re.compile(r"DataFileError: (.*)")
 
 
 class WorkerEnvironmentError(RuntimeError):
@@ -24,12 +25,16 @@ class InvalidTextFoundError(SchemaMismatchError):
     """The batch holds text that is not valid UTF-8. Nothing of it was committed."""
 
 
+class UnreadableFileError(CorruptTableError):
+    """A file of the head that the batch was planned on is missing or damaged. Nothing of it was committed."""
+
+
 def explain_worker_failure(failure: BaseException) -> Exception | None:
     """Return the error to raise in place of `failure` of a Spark action (with `from failure`), or None to
     raise it as it is.
 
-    WorkerEnvironmentError for another Python version or a missing package; SchemaMismatchError and
-    StoreUnavailableError for errors of a task's rows or its store.
+    WorkerEnvironmentError for another Python version or a missing package; SchemaMismatchError,
+    StoreUnavailableError and UnreadableFileError for errors of a task's rows, its store, or a file it reads.
     """
     text = str(failure)
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -47,6 +52,7 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
         (_TEXT, InvalidTextFoundError),
         (_ROWS, SchemaMismatchError),
         (_STORE, StoreUnavailableError),
+        (_FILE, UnreadableFileError),
     ):
         found = pattern.findall(text)
         if found:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from streaming_sink import IcebergSink
+from streaming_sink.batch import landing
 from tests.spark.changes import KEYED, as_batch, rows_of
 from tests.spark.streams import SMALL
 from timeline.errors import SchemaMismatchError
@@ -60,3 +62,21 @@ def test_changes_that_are_older_than_the_stored_row_bring_nothing(
     newer: list[Any] = [(1, 7, None, "y", "U"), (2, 7, None, "y", "U"), (3, 7, None, "y", "U")]
     sink(as_batch(spark, [*older, *newer]), 1)
     assert rows_of(location) == [(1, 7, "b", "y"), (2, 7, "b", "y"), (3, 7, None, "y")]
+
+
+def test_a_partial_update_lands_though_others_keep_changing_its_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location, write, numbers = str(tmp_path / "t"), landing.write, itertools.count()
+    a, b = (_sink(location, app, partial_update=True, fill_policy="never") for app in "ab")
+    a(as_batch(spark, [(1, 1, "a", "x", "I")], 1), 0)
+
+    def racing(rows: Any, job: Any) -> Any:
+        result = write(rows, job)
+        if job.ids.app_id == "a" and (number := next(numbers)) < 5:
+            b(as_batch(spark, [(1, 2 + number, None, f"n{number}", "U")], 1), number)
+        return result
+
+    monkeypatch.setattr(landing, "write", racing)
+    a(as_batch(spark, [(1, 100, "c", None, "U")], 1), 1)
+    assert rows_of(location) == [(1, 100, "c", "n4")]

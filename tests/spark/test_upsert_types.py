@@ -54,14 +54,14 @@ def test_another_writer_may_widen_the_key_and_the_sequence(spark: SparkSession, 
 def test_a_key_in_several_spellings_is_one_key(spark: SparkSession, tmp_path: Path) -> None:
     """Spark hashes what came, so they would come to several tasks, of which each writes a row."""
     location = str(tmp_path / "t")
-    sink = _sink(location, schema=SchemaContract(mismatch="rescue"))
-    sink(as_batch(spark, [(0, 1, "a", "x", "I")]), 0)
+    _sink(location)(as_batch(spark, [(0, 1, "a", "x", "I")]), 0)
+    sink = _sink(location, "text", schema=SchemaContract(mismatch="rescue"))
     rows = [
         (text.format(key), at, "a", "x", "I")
         for key in range(1, 9)
         for at, text in enumerate(("{}", "0{}", "00{}", "+{}"))
     ]
-    sink(spark.createDataFrame(rows, "user_id string, at bigint, region string, name string, op string"), 1)
+    sink(spark.createDataFrame(rows, "user_id string, at bigint, region string, name string, op string"), 0)
     assert [row[:2] for row in rows_of(location)] == [(0, 1), *((key, 3) for key in range(1, 9))]
 
 

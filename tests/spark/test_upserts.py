@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streaming_sink import IcebergSink, SchemaContract
+from streaming_sink import IcebergSink, InlineClustering, SchemaContract
 from streaming_sink.batch import key_resolution, landing
 from streaming_sink.batch.key_upkeep import key_columns
 from streaming_sink.errors import KeyConflictError
@@ -14,13 +15,11 @@ from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.open_runs import OpenRuns
 from tests.spark.changes import KEYED, Judge, as_batch, land, rows_of
 from tests.spark.streams import SMALL, head_of
-from timeline.errors import CommitConflictError, SchemaMismatchError
+from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError
 from timeline.table import open_table
 from timeline.versions.tombstones import tombstones_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -95,6 +94,32 @@ def test_what_is_written_stays_when_others_have_moved_the_rows(
     land(spark, location, list(sinks), judge, batches=3, seed=2)
     assert len(looks) >= 6  # each sink but in the first batch of its run
     assert len(written) == 9
+
+
+def test_a_writer_that_has_slept_until_its_files_were_deleted_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    location, judge = str(tmp_path / "t"), Judge()
+    sleeper = _sink(location, "a")
+    land(spark, location, [sleeper], judge, batches=2)
+    sleeper.finish()
+    awake = _sink(location, "b", clustering=InlineClustering(every_commits=1, sort_by=["name"]))
+    land(spark, location, [awake], judge, batches=2, seed=1)
+    awake.finish()
+    head = head_of(location)
+    live = {Path(file.location).name for file in [*head.live_files(), *head.delete_files()]}
+    gone = [path for path in (tmp_path / "t" / "data").rglob("*.parquet") if path.name not in live]
+    for path in gone:
+        if "tombstones" not in path.name:
+            path.unlink()
+    changes: list[Any] = [(key, 10_000, "a", "x", "U") for key in range(20)]
+    sleeper(as_batch(spark, changes), 2)
+    judge.take(changes)
+    assert rows_of(location) == judge.rows
+    for file in head_of(location).live_files():
+        Path(file.location.removeprefix("file://")).unlink()
+    with pytest.raises(CorruptTableError, match="a data file is missing"):
+        sleeper(as_batch(spark, changes), 3)
 
 
 def test_a_replayed_batch_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:

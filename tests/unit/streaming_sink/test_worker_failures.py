@@ -6,7 +6,11 @@ import sys
 
 import pytest
 
-from streaming_sink.spark.worker_failures import WorkerEnvironmentError, explain_worker_failure
+from streaming_sink.spark.worker_failures import (
+    UnreadableFileError,
+    WorkerEnvironmentError,
+    explain_worker_failure,
+)
 from timeline.errors import SchemaMismatchError, StoreUnavailableError
 
 _HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -49,6 +53,13 @@ def test_a_store_that_fails_in_a_task_is_the_stores_error():
     explained = explain_worker_failure(RuntimeError(text))
     assert isinstance(explained, StoreUnavailableError)
     assert str(explained) == "the disk is full: free space: /t/data/x.parquet"
+
+
+def test_a_file_that_a_task_cannot_read_is_damage_of_the_table():
+    text = "streaming_sink.tasks.errors.DataFileError: a data file is missing: /t/data/x.parquet\n\tat org"
+    explained = explain_worker_failure(RuntimeError(text))
+    assert isinstance(explained, UnreadableFileError)
+    assert str(explained) == "a data file is missing: /t/data/x.parquet"
 
 
 def test_any_other_failure_is_raised_as_it_is():
