@@ -14,7 +14,6 @@ from timeline.commit.key_changes import PutTombstones
 from timeline.commit.row_deltas import RowDelta
 from timeline.names import HINT_PATH, tombstone_path, ulid
 from timeline.versions.entries import DeleteFile
-from timeline.versions.tombstones import TombstoneFile
 
 
 class Deleted(Patient):
@@ -116,7 +115,7 @@ def test_a_file_of_deleted_keys_is_no_orphan_and_is_missed() -> None:
     patient = Patient()
     path = tombstone_path(ulid(patient.clock.now_ms, 1), "app", 1)
     patient.memory.overwrite(path, b"hashes")
-    patient.table.commit([PutTombstones(TombstoneFile(patient.store.uri(path), 1, patient.clock.now_ms))])
+    patient.table.commit([PutTombstones(patient.store.uri(path), 1)])
     assert doctor(patient).findings == ()
     patient.memory.delete([path])
     (finding,) = doctor(patient).findings
