@@ -124,9 +124,9 @@ def test_a_writer_that_has_slept_until_its_files_were_deleted_goes_on(
 
 def test_a_replayed_batch_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     location, judge = str(tmp_path / "t"), Judge()
-    land(spark, location, [_sink(location)], judge, batches=2)
+    land(spark, location, [_sink(location, fill_policy="never")], judge, batches=2)
     before = head_of(location).number
-    again = _sink(location)
+    again = _sink(location, fill_policy="never")
     land_again: list[Any] = [(1, 10_000, "a", "n", "I")]
     again(as_batch(spark, land_again), 1)
     assert again.reports[-1].outcome == "skipped"
