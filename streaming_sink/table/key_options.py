@@ -57,7 +57,7 @@ def key_options(operation: str, given: Mapping[str, Any]) -> KeyOptions | None:
                 f" {named[0]}={given[named[0]]!r}"
             )
         return None
-    columns = _names("key", given.get("key"), 'key=["user_id"]')
+    columns = _names("key", given.get("key") or (), 'key=["user_id"]')
     if not columns:
         raise ValueError(f'operation={operation!r} needs the columns of the key, such as key=["user_id"]')
     sequence_by, delete_where = given.get("sequence_by"), given.get("delete_where")
@@ -69,6 +69,11 @@ def key_options(operation: str, given: Mapping[str, Any]) -> KeyOptions | None:
             f'operation="delete" deletes the key of every row; leave out delete_where={delete_where!r}, or'
             ' say operation="upsert"'
         )
+    if given.get("allow_duplicates"):
+        raise ValueError(
+            "allow_duplicates=True lets an insert bring a key that the table has;"
+            f" operation={operation!r} keeps each key once: leave it out"
+        )
     if sequence_by in columns:
         raise ValueError(
             f"sequence_by says which of two rows of one key is newer, so it is no column of the key:"
@@ -77,24 +82,38 @@ def key_options(operation: str, given: Mapping[str, Any]) -> KeyOptions | None:
     excepted = _names("except_columns", given.get("except_columns") or (), 'except_columns=["op"]')
     if both := [name for name in excepted if name in (*columns, sequence_by)]:
         raise ValueError(f"except_columns cannot leave out the key or the sequence: {both[0]!r}")
-    partial = given.get("partial_update") or False
+    partial = given.get("partial_update", False)
+    if operation == DELETE and partial:
+        raise ValueError(f'operation="delete" updates no column: leave out partial_update={partial!r}')
     if not isinstance(partial, bool):
         partial = _names("partial_update", partial, 'partial_update=True, or ["name", "email"]')
+        if not partial:
+            raise ValueError(
+                "partial_update names no column, so it would keep no stored value: leave it out, or say"
+                " partial_update=True for all columns"
+            )
         if both := [name for name in partial if name in (*columns, sequence_by, *excepted)]:
             raise ValueError(
                 "partial_update cannot name the key, the sequence, or what except_columns leaves out:"
                 f" {both[0]!r}"
             )
+    scope = _one_of("key_scope", given.get("key_scope") or TABLE_SCOPE, KEY_SCOPES)
+    index = _one_of("key_index", given.get("key_index") or INDEXES[0], INDEXES)
+    if index == "index" and scope != TABLE_SCOPE:
+        raise ValueError(
+            'key_index="index" is for keys of the whole table; with key_scope="partition" a batch looks its'
+            " keys up in the files of their partitions: leave key_index out"
+        )
     return KeyOptions(
         columns=columns,
         partial=partial,
         sequence_by=sequence_by,
         delete_where=delete_where,
-        scope=_one_of("key_scope", given.get("key_scope") or TABLE_SCOPE, KEY_SCOPES),
+        scope=scope,
         null_keys=_one_of("null_keys", given.get("null_keys") or NULL_KEYS[0], NULL_KEYS),
         except_columns=excepted,
         deletes_only=operation == DELETE,
-        index=_one_of("key_index", given.get("key_index") or INDEXES[0], INDEXES),
+        index=index,
     )
 
 

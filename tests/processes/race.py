@@ -82,6 +82,7 @@ class _Race:
         give_up_at = time.monotonic() + _SECONDS_WITHOUT_PROGRESS
         while self.plan.clusterers and not clusterers.check(self.plan.location)["completed"]:
             assert time.monotonic() < give_up_at, f"no plan completed in {_SECONDS_WITHOUT_PROGRESS} s"
+            self._reap()
             time.sleep(0.1)
 
     def _writers(self) -> list[int]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 from decimal import Decimal
+from uuid import uuid4
 
 import pyarrow.parquet as pq
 import pytest
@@ -62,7 +63,7 @@ def _shuffled(tasks=3, cold=3, hot=(), cold_buckets=()):
 def _jobs_of(spark, run):
     """Run `run` and return how many Spark jobs it took."""
     context = spark.sparkContext
-    group = f"counted-{id(run)}"
+    group = f"counted-{uuid4()}"  # Spark keeps the jobs of a group: a name must not come twice
     context.setJobGroup(group, "counted")
     try:
         result = run()
