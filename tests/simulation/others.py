@@ -153,6 +153,10 @@ def make_again(sim: Simulation) -> Body:
                 "refs": {},
                 "current_snapshot_id": None,
                 "last_sequence_number": 0,
+                # The files of a simulation do not say in which bucket a row is: in a table whose key is
+                # unique in a partition there are none.
+                "partition_specs": head.metadata.partition_specs[:1],
+                "default_spec_id": head.metadata.partition_specs[0].spec_id,
                 "properties": {k: v for k, v in head.properties.items() if not _OF_ROWS.search(k)},
             },
         )
