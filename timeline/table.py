@@ -34,7 +34,8 @@ from timeline.stores.base import Store
 from timeline.stores.probe import check_store
 from timeline.versions.head import Head
 from timeline.versions.manifests import ManifestFiles
-from timeline.versions.transactions import Transaction, check_transaction, epoch_after_skip
+from timeline.versions.transactions import Transaction
+from timeline.versions.work_items import WorkItem
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger("streaming_sink.timeline")
@@ -177,7 +178,7 @@ class Table:
         changes: Sequence[Change],
         *,
         schema_id: int | None = None,
-        transaction: Transaction | None = None,
+        transaction: Transaction | WorkItem | None = None,
         summary: Mapping[str, str] | None = None,
         open_below_bytes: int = 0,
     ) -> Committed | AlreadyCommitted:
@@ -203,10 +204,7 @@ class Table:
         )
         attempts = Attempts(intent, self.log.manifest_files, self.log.environment)
         # A batch that is skipped for good does not write its manifest first.
-        if (
-            transaction is None
-            or check_transaction(self._head.transaction(transaction.app_id), transaction) is not None
-        ):
+        if transaction is None or transaction.check(self._head.properties) is not None:
             attempts.prepare(self._head)
         with take_turn(self.store, self.log.environment) as others_committed:
             published = publish(
@@ -222,8 +220,7 @@ class Table:
             if published.head is not None:
                 self._move_to(published.head)
             assert transaction is not None  # nothing else makes a commit unneeded
-            known = self._head.transaction(transaction.app_id)
-            return AlreadyCommitted(self._head.number, epoch_after_skip(known, transaction))
+            return AlreadyCommitted(self._head.number, transaction.epoch_after_skip(self._head.properties))
         self._unrecorded_probe = None
         self._move_to(published.head)
         deleted = self.tidy(published.seen, published.candidate.head.number)

@@ -74,8 +74,8 @@ class Attempts:
         draft.continue_lineage(probed)
         for change in verdict.kept:
             change.apply(draft)
-        if intent.transaction is not None and intent.transaction.records and verdict.epoch is not None:
-            draft.record_transaction(intent.transaction, verdict.epoch)
+        if intent.transaction is not None and verdict.epoch is not None:
+            intent.transaction.record(draft.properties, verdict.epoch, draft.commit_id)
         next_head, data, expiry = draft.finish()
         return Candidate(
             next_head,

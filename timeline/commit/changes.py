@@ -18,6 +18,7 @@ from timeline.versions.entries import DeleteFile
 from timeline.versions.evolution import find_unread_column
 from timeline.versions.head import Head
 from timeline.versions.transactions import Transaction
+from timeline.versions.work_items import WorkItem
 
 
 class Change:
@@ -236,7 +237,7 @@ class Intent:
     changes: tuple[Change, ...]
     schema_id: int
     table_uuid: str
-    transaction: Transaction | None = None
+    transaction: Transaction | WorkItem | None = None
     summary: Mapping[str, str] = field(default_factory=dict)
     """Extra entries for the summary of the commit's first snapshot."""
     open_below_bytes: int = 0

@@ -39,7 +39,6 @@ from timeline.features import check_features_are_known
 from timeline.versions.evolution import find_misfit
 from timeline.versions.head import Head
 from timeline.versions.keys import key_of
-from timeline.versions.transactions import check_transaction
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def check_conflicts(intent: Intent, head: Head) -> Verdict | None:
     check_features_are_known(head.properties, head.metadata.location)
     epoch = None
     if (transaction := intent.transaction) is not None:
-        epoch = check_transaction(head.transaction(transaction.app_id), transaction)
+        epoch = transaction.check(head.properties)
         if epoch is None:
             return None
     check_appended_files_fit_the_schema(head, intent)

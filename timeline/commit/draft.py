@@ -22,7 +22,6 @@ from timeline.retention.policy import MAINTAIN_EVERY, NOTHING_EXPIRED, Expiry
 from timeline.versions.added_manifests import carried_manifests, describe_manifests
 from timeline.versions.head import Head
 from timeline.versions.manifests import ManifestFiles
-from timeline.versions.transactions import Transaction, TransactionState
 from timeline.versions.version_file import Version, encode_metadata
 
 
@@ -138,12 +137,6 @@ class Draft:
         """State the version's number, its commit id and its parent's, and the stores that were probed."""
         self.commit_id = self.new_id()
         self.properties |= succession.lineage_properties(self.commit_id, self.head.version, probed)
-
-    def record_transaction(self, transaction: Transaction, epoch: int) -> None:
-        """Remember the batch as the last one of its application (R16)."""
-        self.properties[transaction.key] = TransactionState(
-            transaction.query_id, transaction.run_id, epoch, transaction.batch, self.commit_id
-        ).to_property()
 
     def finish(self) -> tuple[Head, bytes, Expiry]:
         """Return the version as a head, the bytes of its file, and what it expires."""

@@ -7,13 +7,18 @@ from timeline.commit.changes import Intent
 from timeline.commit.log import Standing
 from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
+from timeline.versions.transactions import Transaction
+from timeline.versions.work_items import WorkItem
 
 
 def judge_standing(intent: Intent, head: Head, candidate: Candidate) -> Standing:
     """Judge a commit whose id the head no longer remembers: by its batch (R16), else by its snapshot, or its
     files (R1).
     """
-    if (txn := intent.transaction) is not None:
+    txn = intent.transaction
+    if isinstance(txn, WorkItem) and txn.check(head.properties) is not None:
+        return Standing.LOST
+    if isinstance(txn, Transaction):
         state = head.transaction(txn.app_id)
         if state is None or (state.query_id == txn.query_id and state.batch < txn.batch):
             return Standing.LOST
@@ -31,4 +36,5 @@ def judge_standing(intent: Intent, head: Head, candidate: Candidate) -> Standing
     inputs, changes_rows = intent.inputs, intent.appended_files or intent.delete_files
     if inputs and not changes_rows and all(head.find_live(location) for location in inputs):
         return Standing.LOST
-    return Standing.UNKNOWN
+    # Whether this worker or another one has published the item: it is in the table, once.
+    return Standing.LOST if isinstance(txn, WorkItem) else Standing.UNKNOWN

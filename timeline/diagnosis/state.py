@@ -14,6 +14,7 @@ from timeline.stores.base import Store
 from timeline.stores.probe import check_store
 from timeline.versions.transactions import TransactionState, state_of
 from timeline.versions.version_file import Version
+from timeline.versions.work_items import applications_of_items, published_items
 
 _EDIT = "stop all writers, keep a copy of {path}, and edit the property in it"
 _LINEAGE = (properties.RECENT_COMMITS, properties.PARENT_VERSION, properties.PARENT_COMMIT_ID)
@@ -32,6 +33,7 @@ def check_state(lineage: Lineage, head: Version, location: str) -> Iterator[Find
     yield from _check_lineage_is_stated(head)
     yield from _check_live_versions_are_logged(lineage, head)
     yield from _check_applications(head)
+    yield from _check_work_items(head)
 
 
 def check_the_store_is_safe(
@@ -114,6 +116,22 @@ def _check_live_versions_are_logged(lineage: Lineage, head: Version) -> Iterator
             " for an orphan",
             repair="none needed if no other engine cleans here: retention removes old versions in time",
         )
+
+
+def _check_work_items(head: Version) -> Iterator[Finding]:
+    for app_id in applications_of_items(head.metadata.properties):
+        try:
+            published_items(head.metadata.properties, app_id)
+        except CorruptTableError as damage:
+            yield Finding(
+                kind="work-items-unreadable",
+                severity=Severity.DAMAGE,
+                what=f"which work items of {app_id!r} are in the table cannot be read: {damage}",
+                means="no worker can publish an item of this buffer zone: whether its rows are in the table"
+                " is not known. Other writers may go on",
+                repair=f"restore {names.version_path(head.number)} from a backup, or copy the property from"
+                " the version before",
+            )
 
 
 def _check_applications(head: Version) -> Iterator[Finding]:

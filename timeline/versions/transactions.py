@@ -50,6 +50,20 @@ class Transaction:
     def key(self) -> str:
         return TRANSACTION_PREFIX + self.app_id
 
+    def check(self, properties: Mapping[str, str]) -> int | None:
+        """Return the epoch to commit the batch under; None where it is committed. As `check_transaction`."""
+        return check_transaction(state_of(properties, self.app_id), self)
+
+    def record(self, properties: dict[str, str], epoch: int, commit_id: str) -> None:
+        """Remember the batch as the last one of its application (R16), if it is recorded."""
+        if self.records:
+            state = TransactionState(self.query_id, self.run_id, epoch, self.batch, commit_id)
+            properties[self.key] = state.to_property()
+
+    def epoch_after_skip(self, properties: Mapping[str, str]) -> int | None:
+        """Return the epoch that the run continues with when this batch was skipped."""
+        return epoch_after_skip(state_of(properties, self.app_id), self)
+
 
 def state_of(properties: Mapping[str, str], app_id: str) -> TransactionState | None:
     """Return the last batch of an application, or None if it never committed here."""

@@ -257,6 +257,10 @@ DAMAGES: dict[str, tuple[Damage, dict[str, Severity]]] = {
         of_properties(6, **{properties.TRANSACTION_PREFIX + "app": '{"batch": 4'}),
         {"application-unreadable": DAMAGE},
     ),
+    "which work items are in the table cannot be read": (
+        of_properties(6, **{properties.WORK_ITEMS_PREFIX + "zone": "0-3,2"}),
+        {"work-items-unreadable": DAMAGE},
+    ),
     "an application's state is of a later commit": (
         of_properties(
             6,

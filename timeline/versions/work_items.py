@@ -1,0 +1,122 @@
+"""Exactly-once for work that lands in any order: which numbered work items of an application a table holds.
+
+The work items of one application have numbers without gaps, and each lands once, by whichever worker is
+first. The table remembers all of their numbers, as ranges: few, since items land in nearly the order of their
+numbers. A number is never forgotten, so that no item lands again after its snapshots have expired.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from timeline.errors import CorruptTableError
+from timeline.properties import WORK_ITEMS_PREFIX
+
+_TEXT = re.compile(r"(?:\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSet:
+    """A set of whole numbers from 0 on, as ranges: ascending, disjoint, and not adjacent."""
+
+    ranges: tuple[tuple[int, int], ...] = ()
+    """(first, last), both included."""
+
+    @classmethod
+    def of(cls, numbers: Iterable[int]) -> NumberSet:
+        made = cls()
+        for number in numbers:
+            made = made.with_number(number)
+        return made
+
+    @classmethod
+    def parse(cls, text: str) -> NumberSet:
+        """Return what `to_text` spelled. ValueError for anything else."""
+        if not _TEXT.fullmatch(text):
+            raise ValueError(f"not a set of numbers: {text[:100]!r}")
+        ends = (each.partition("-") for each in text.split(",") if each)
+        ranges = tuple((int(first), int(last or first)) for first, _, last in ends)
+        bounds = [bound for each in ranges for bound in each]
+        apart = all(after[0] > before[1] + 1 for before, after in pairwise(ranges))
+        if bounds != sorted(bounds) or not apart:
+            raise ValueError(f"not a set of numbers in ascending ranges: {text[:100]!r}")
+        return cls(ranges)
+
+    def to_text(self) -> str:
+        """Return the ranges, such as "0-411,413"."""
+        return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in self.ranges)
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_right(self.ranges, (number, number)) - 1
+        around = self.ranges[max(place, 0) : place + 2]
+        return any(first <= number <= last for first, last in around)
+
+    def __len__(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
+
+    def with_number(self, number: int) -> NumberSet:
+        """Return the set with one number more."""
+        if number < 0:
+            raise ValueError(f"numbers count from 0, not {number}")
+        if number in self:
+            return self
+        first = last = number
+        apart = []
+        for low, high in self.ranges:
+            if high == number - 1:
+                first = low
+            elif low == number + 1:
+                last = high
+            else:
+                apart.append((low, high))
+        return NumberSet(tuple(sorted([*apart, (first, last)])))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """The work item that a commit publishes, in the place of a `Transaction`."""
+
+    app_id: str
+    number: int
+
+    @property
+    def key(self) -> str:
+        return WORK_ITEMS_PREFIX + self.app_id
+
+    def check(self, properties: Mapping[str, str]) -> int | None:
+        """Return the epoch to commit the item under, always 1; None where the table holds the item."""
+        return None if self.number in published_items(properties, self.app_id) else 1
+
+    def record(self, properties: dict[str, str], epoch: int, commit_id: str) -> None:  # noqa: ARG002
+        """Remember the item as one that the table holds."""
+        properties[self.key] = published_items(properties, self.app_id).with_number(self.number).to_text()
+
+    def epoch_after_skip(self, properties: Mapping[str, str]) -> int | None:  # noqa: ARG002
+        """Return None: workers need no epochs, since the first to publish an item has published it."""
+        return None
+
+
+def published_items(properties: Mapping[str, str], app_id: str) -> NumberSet:
+    """Return the numbers of the work items of an application that a table holds.
+
+    CorruptTableError where that cannot be read: then nobody may publish one.
+    """
+    text = properties.get(WORK_ITEMS_PREFIX + app_id, "")
+    try:
+        return NumberSet.parse(text)
+    except ValueError as failure:
+        raise CorruptTableError(
+            f"which work items of {app_id!r} are in the table cannot be read, so whether this one is is not"
+            f" known; nothing was changed. Restore the newest version from a copy: {text[:200]!r}",
+            app_id=app_id,
+        ) from failure
+
+
+def applications_of_items(properties: Mapping[str, str]) -> list[str]:
+    """Return the applications that have published work items."""
+    found = (key.removeprefix(WORK_ITEMS_PREFIX) for key in properties if key.startswith(WORK_ITEMS_PREFIX))
+    return sorted(found)
