@@ -74,7 +74,7 @@ class Rules:
     ) -> None:
         amounts = {"max_bytes": parse_bytes(max_bytes), "max_files": max_files, "max_age_ms": max_age_ms}
         for name, value in amounts.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be a whole number of 1 or more, not {value!r}")
             object.__setattr__(self, name, value)
         if not isinstance(per_partition, bool):
@@ -108,8 +108,10 @@ class _Group:
         return self._oldest_ms
 
     def add(self, file: BufferedFile) -> None:
-        if self._oldest_ms is not None or not self.files:
-            self._oldest_ms = min(self._oldest_ms or file.arrived_ms, file.arrived_ms)
+        if not self.files:
+            self._oldest_ms = file.arrived_ms
+        elif self._oldest_ms is not None:
+            self._oldest_ms = min(self._oldest_ms, file.arrived_ms)
         self.files[file.key] = file
         self.bytes += file.bytes
 

@@ -66,6 +66,11 @@ class Destination:
         self._checks_text = False
 
     @property
+    def table(self) -> Table | None:
+        """The open table; None while this process knows of none."""
+        return self._table
+
+    @property
     def store(self) -> Store:
         """The store of the table's location."""
         return (

@@ -73,6 +73,16 @@ class TaskWriter:
         parts = list(split(conform_valid(batch, self.job.schema), self.job.partition_by))
         self.rows += batch.num_rows
         self.fingerprint = fingerprint_of(batch, self.fingerprint)
+        self._add(parts)
+
+    def write_some(self, batch: pa.RecordBatch, only: frozenset[PartitionKey] | None) -> None:
+        """As `write`, of the rows of these partitions alone (None: of all), and without their fingerprint."""
+        parts = list(split(conform_valid(batch, self.job.schema), self.job.partition_by))
+        kept = [(key, rows) for key, rows in parts if only is None or comparable(key) in only]
+        self.rows += sum(rows.num_rows for _, rows in kept)
+        self._add(kept)
+
+    def _add(self, parts: list[tuple[PartitionKey, pa.RecordBatch]]) -> None:
         for key, rows in parts:
             self._partition(key).add(rows)
         while self._task.held_bytes > BUFFER_BYTES:

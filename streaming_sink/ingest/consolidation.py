@@ -1,0 +1,263 @@
+"""Consolidates the files of a work item: profiles, plans, writes right-sized files in tasks, publishes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from planners import TablePartition, bytes_per_row, comparable
+from planners.buffering import PlannedItem
+from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_files, plan_consolidation
+from planners.model import InsertPlan
+from streaming_sink.batch.planning import commit_sizes, small_files
+from streaming_sink.batch.target import Destination, Target
+from streaming_sink.ingest.jobs import run_tasks
+from streaming_sink.ingest.landed import Landed, landed_in, summary_of
+from streaming_sink.ingest.profiling import Profiling, Work
+from streaming_sink.options import SinkOptions
+from streaming_sink.spark.jobs import parallelism
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.data_files import data_file
+from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
+from streaming_sink.table.spec import partition_sources
+from streaming_sink.tasks import fast_workers
+from streaming_sink.tasks.ingest.consolidation_task import ConsolidationTask, Share
+from streaming_sink.tasks.ingest.profile_task import (
+    SourceProfile,
+    SourceRejected,
+)
+from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
+from streaming_sink.tasks.results import Merge, TaskReport, WrittenFile, delete_files
+from timeline.clock import SYSTEM
+from timeline.commit.changes import Append, Change, Replace
+from timeline.commit.succession import commit_time
+from timeline.errors import CommitConflictError, SchemaMismatchError, TimelineError
+from timeline.table import AlreadyCommitted, Table
+from timeline.versions.keys import key_of
+from timeline.versions.work_items import WorkItem
+
+_LOG = logging.getLogger("streaming_sink")
+_TRIES = 5
+_PROFILED_TOGETHER = 5_000
+"""Files that one task profiles at most: a task that fails is run again for no more."""
+_FEW = 16
+_Result = TypeVar("_Result")
+
+
+class Consolidation:
+    """Lands the work items of one zone, one at a time. Keeps the open table."""
+
+    def __init__(self, options: SinkOptions, app_id: str, sources: Sources) -> None:
+        self._options, self._app_id, self._sources = options, app_id, sources
+        self._destination = Destination(options)
+        self._profiling = Profiling(options, self._destination, sources)
+
+    def table(self) -> Table | None:
+        """Return the table on its newest head, None where no work item has created it yet."""
+        self._destination.refresh()
+        return self._destination.table
+
+    def land(self, session: SparkSession, item: PlannedItem, is_wanted: Callable[[], bool]) -> Landed:
+        """Land the files of a work item, once, and return what became of it. Files that cannot land are named
+        in the answer; the others go on.
+
+        `is_wanted` is asked before a step that costs: False where another worker has the item. Raises
+        SchemaMismatchError, CommitConflictError and the other errors of a commit; nothing of the item is live
+        then, unless the error says that this is unknown.
+        """
+        for tries in range(1, _TRIES + 1):
+            try:
+                return self._land(session, item, is_wanted)
+            except CommitConflictError as conflict:
+                if tries == _TRIES:
+                    raise
+                _LOG.warning("work item %d is planned and written again: %s", item.number, conflict)
+        raise AssertionError("the last try returns or raises")
+
+    def _land(self, session: SparkSession, item: PlannedItem, is_wanted: Callable[[], bool]) -> Landed:
+        started, spent = time.perf_counter(), dict[str, int]()
+        work, transaction = Work(item), WorkItem(self._app_id, item.number)
+        table = self.table()
+        if table is not None and transaction.check(table.head.properties) is None:
+            return landed_in(table.head, self._app_id, item.number)
+        target, profiles = self._profiling.profile(session, work)
+        spent["profile"] = _since(started)
+        while True:
+            if not is_wanted():
+                raise NotWantedError(f"another worker has work item {item.number}")
+            if target is None or not profiles:
+                plan, written = None, _Written()
+                break
+            plan = self._plan(session, target, profiles)
+            written = self._write(session, target, plan, work)
+            if not written.rejected:
+                break
+            work.reject(written.rejected)
+            profiles = [each for each in profiles if each.number not in work.rejected]
+        spent["write"] = _since(started) - spent["profile"]
+        expected = sum(profile.rows for profile in profiles)
+        if written.rows != expected:
+            delete_files(self._destination.store, written.every)
+            raise CommitConflictError(
+                f"the files of work item {item.number} hold {expected:,} rows by their footers, and"
+                f" {written.rows:,} were written: a file changed meanwhile; nothing of the item is live"
+            )
+        if target is None:
+            return _nothing_landed(item, work)
+        return self._publish(target, work, transaction, written, spent)
+
+    def _plan(self, session: SparkSession, target: Target, profiles: Sequence[SourceProfile]) -> _Planned:
+        head, options = target.head, self._options
+        assert head is not None
+        if (key := key_of(head.properties)) is not None:
+            raise SchemaMismatchError(
+                f"the table has the key {key.describe(head.schema)}, and a buffer zone inserts rows without a"
+                f" look at their keys: {options.location}"
+            )
+        sources = [
+            SourceRows(profile.number, partition, rows)
+            for profile in profiles
+            for partition, rows in profile.parts
+        ]
+        partitions = {TablePartition(target.spec.spec_id, comparable(each.partition)) for each in sources}
+        reserved = self._destination.reservations.files(head)
+        planned = plan_consolidation(
+            sources,
+            tuple(small_files(head, partitions, options.sizing.small_file_bytes, reserved)),
+            options.sizing,
+            bytes_per_row=bytes_per_row(commit_sizes(head), max_file_bytes=options.sizing.max_file_bytes),
+            policy=options.fill_policy,
+            parallelism=parallelism(session),
+        )
+        return _Planned(planned.plan, planned.tasks)
+
+    def _write(self, session: SparkSession, target: Target, plan: _Planned, work: Work) -> _Written:
+        ids = FileIds(commit_time(SYSTEM, target.head), self._app_id, work.item.number)
+        jobs = []
+        for share in plan.tasks:
+            numbers = dict.fromkeys(source.file for source in share.sources)
+            jobs.append(
+                ConsolidationTask(
+                    self._worker_job(target, plan.plan, share, ids),
+                    Share(
+                        self._sources,
+                        tuple((number, work.item.files[number]) for number in numbers),
+                        partitions_of_shared_files(share, plan.tasks),
+                    ),
+                )
+            )
+        written = _Written()
+        for results in run_tasks(session, f"{self._options.location}: work item {work.item.number}", jobs):
+            written.new += [each for each in results if isinstance(each, WrittenFile)]
+            written.merges += [each for each in results if isinstance(each, Merge)]
+            written.rejected += [each for each in results if isinstance(each, SourceRejected)]
+            written.rows += sum(each.rows for each in results if isinstance(each, TaskReport))
+        if written.rejected:
+            delete_files(self._destination.store, written.every)
+        return written
+
+    def _worker_job(self, target: Target, plan: InsertPlan, share: TaskShare, ids: FileIds) -> WorkerJob:
+        return WorkerJob(
+            store=self._destination.store,
+            schema=arrow_schema(target.schema),
+            partition_by=partition_sources(target.schema, target.spec),
+            parquet=parquet_settings(target.properties, target.schema),
+            metrics=metrics_modes(target.schema, target.properties),
+            ids=ids,
+            tasks={},
+            shared=TaskBuckets(tuple((place, plan.buckets[place]) for place in share.buckets)),
+            rows_per_new_file=plan.rows_per_new_file,
+            max_file_bytes=plan.max_file_bytes,
+            first_free_bucket=len(plan.buckets),
+            fast_workers=fast_workers.is_enabled(),
+        )
+
+    def _publish(
+        self, target: Target, work: Work, transaction: WorkItem, written: _Written, spent: dict[str, int]
+    ) -> Landed:
+        began = time.perf_counter()
+        table, item = target.table, work.item
+        assert table is not None
+        new = tuple(data_file(file, target.spec) for file in written.new)
+        changes: list[Change] = [Append(new)] if new else []
+        changes += [
+            Replace(
+                frozenset([*merge.inputs, merge.new]),
+                (data_file(merge.merged, target.spec),),
+                frozenset(merge.applied),
+                merge.deleted_rows,
+            )
+            for merge in written.merges
+        ]
+        landed = Landed(
+            item.number,
+            published_before=False,
+            version=0,
+            files_in=len(item.files) - len(work.rejected),
+            bytes_in=sum(file.bytes for _, file in work.files()),
+            rows=written.rows,
+            files_out=len(written.new),
+            bytes_out=sum(file.bytes for file in written.new),
+            merged_files=sum(len(merge.inputs) for merge in written.merges),
+            partitions=len({file.partition for file in written.new}),
+            oldest_ms=min(file.arrived_ms for file in item.files),
+            rejected=work.told,
+        )
+        committed = table.commit(
+            changes,
+            schema_id=target.schema.schema_id,
+            transaction=transaction,
+            summary=summary_of(self._app_id, landed),
+            open_below_bytes=self._options.sizing.small_file_bytes,
+        )
+        spent["commit"] = _since(began)
+        if isinstance(committed, AlreadyCommitted):
+            return landed_in(table.head, self._app_id, item.number)
+        return replace(
+            landed,
+            version=committed.version,
+            snapshot_id=committed.appended_snapshot_id,
+            landed_ms=time.time_ns() // 1_000_000,
+            milliseconds=spent,
+        )
+
+
+class NotWantedError(TimelineError):
+    """Another worker has the work item; this one has published nothing of it."""
+
+
+@dataclass(frozen=True)
+class _Planned:
+    plan: InsertPlan
+    tasks: tuple[TaskShare, ...]
+
+
+@dataclass
+class _Written:
+    new: list[WrittenFile] = field(default_factory=list)
+    merges: list[Merge] = field(default_factory=list)
+    rejected: list[SourceRejected] = field(default_factory=list)
+    rows: int = 0
+
+    @property
+    def every(self) -> list[WrittenFile]:
+        return [*self.new, *(merge.merged for merge in self.merges)]
+
+
+def _since(started: float) -> int:
+    return round((time.perf_counter() - started) * 1000)
+
+
+def _nothing_landed(item: PlannedItem, work: Work) -> Landed:
+    """No file can be read, and there is no table that could remember the item: it stays open."""
+    first = next(iter(work.told.items()))
+    raise SchemaMismatchError(
+        f"no file of work item {item.number} can be read, and there is no table yet that could remember that;"
+        f" it is tried again: {first[0]}: {first[1]}"
+    )

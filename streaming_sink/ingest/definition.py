@@ -1,0 +1,68 @@
+"""What a buffer zone's own file says: its table, its rules, where its files lie, and how they land."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from planners.sizing import FileSizing
+from streaming_sink.options import SinkOptions, sink_options
+from streaming_sink.table.contract import SchemaContract
+from timeline.errors import CorruptTableError
+from timeline.stores import StorageOptions
+
+DEFAULT_RULES = {"max_bytes": 1 << 30, "max_files": 10_000, "max_age_ms": 300_000, "per_partition": False}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What the zone's own file says."""
+
+    id: str
+    table: str
+    sources: tuple[str, ...]
+    rules: Mapping[str, Any]
+    table_options: Mapping[str, Any]
+
+    def to_json(self) -> bytes:
+        return json.dumps({"format": 1, **asdict(self)}, indent=1, sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, where: str) -> Definition:
+        try:
+            stored = json.loads(data)
+            return cls(
+                stored["id"],
+                stored["table"],
+                tuple(stored["sources"]),
+                stored["rules"],
+                stored["table_options"],
+            )
+        except (ValueError, KeyError, TypeError) as failure:
+            raise CorruptTableError(
+                f"the buffer zone's definition cannot be read; nothing was changed. Restore it from a copy:"
+                f" {where}: {failure}",
+                location=where,
+            ) from failure
+
+    def sink_options(self, storage_options: StorageOptions | None) -> SinkOptions:
+        """Return the options under which work items land."""
+        stored = dict(self.table_options)
+        if "sizing" in stored:
+            stored["sizing"] = FileSizing(**stored["sizing"])
+        if "schema" in stored:
+            stored["schema"] = _contract(stored["schema"])
+        return sink_options(self.table, {**stored, "storage_options": remote(self.table, storage_options)})
+
+
+def remote(location: str, storage_options: StorageOptions | None) -> StorageOptions | None:
+    """Return the options for a location: None for a folder of this machine, which has none."""
+    local = "://" not in location or location.startswith("file://")
+    return None if local else storage_options
+
+
+def _contract(stored: Mapping[str, Any]) -> SchemaContract:
+    columns = {name: SchemaContract(**each) for name, each in stored.get("columns", {}).items()}
+    return SchemaContract(**{**stored, "columns": columns})

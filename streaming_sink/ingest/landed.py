@@ -1,0 +1,110 @@
+"""What became of work items: a note for each that has landed, derived from the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from timeline.stores.base import Store
+from timeline.versions.head import Head
+
+ITEM = "streaming-sink.ingest.item"
+"""The key in a snapshot's summary that names the work item: the zone's application and the item's number."""
+_FILES_IN = "streaming-sink.ingest.files-in"
+_BYTES_IN = "streaming-sink.ingest.bytes-in"
+_REJECTED = "streaming-sink.ingest.rejected"
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What became of a work item. `published_before` where another worker, or an earlier try, was first."""
+
+    number: int
+    published_before: bool
+    version: int
+    """The version that holds the item; of one that was published before, a later one, where its snapshot has
+    expired.
+    """
+    snapshot_id: int | None = None
+    files_in: int = 0
+    bytes_in: int = 0
+    rows: int = 0
+    files_out: int = 0
+    bytes_out: int = 0
+    merged_files: int = 0
+    """Small files of the table that were filled."""
+    partitions: int = 0
+    oldest_ms: int = 0
+    """When the first of its files was announced, and so the start of its lag."""
+    landed_ms: int = 0
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    """Path of a source file that did not land → why."""
+    milliseconds: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def lag_ms(self) -> int:
+        """From the first announcement to the commit, by the clocks of the producer and of the worker."""
+        return max(0, self.landed_ms - self.oldest_ms)
+
+    def line(self) -> str:
+        """Return one line for people."""
+        if self.published_before:
+            return f"work item {self.number} was published before, by version {self.version} at the latest"
+        took = ", ".join(f"{name} {spent:,} ms" for name, spent in self.milliseconds.items())
+        refused = f", {len(self.rejected):,} rejected" if self.rejected else ""
+        filled = f", {self.merged_files:,} small files filled" if self.merged_files else ""
+        return (
+            f"work item {self.number}: {self.files_in:,} files became {self.files_out:,} in"
+            f" {self.partitions:,} partitions, {self.rows:,} rows, {self.bytes_out:,} bytes{filled}{refused};"
+            f" version {self.version}, visible {self.lag_ms:,} ms after the first arrival ({took})"
+        )
+
+
+def note_path(number: int) -> str:
+    return f"landed/{number:012}.json"
+
+
+def write_note(store: Store, landed: Landed) -> None:
+    """Write the note of an item that has landed. One that is there stays: it says the same, or more."""
+    store.create(note_path(landed.number), json.dumps(asdict(landed), sort_keys=True).encode())
+
+
+def read_note(store: Store, number: int) -> Landed | None:
+    """Return what became of an item; None where it has no note, or one that cannot be read."""
+    try:
+        return Landed(**json.loads(store.read(note_path(number)).data))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def summary_of(app_id: str, landed: Landed) -> dict[str, str]:
+    """Return the entries of the snapshot that publishes the item."""
+    return {
+        ITEM: f"{app_id}/{landed.number}",
+        _FILES_IN: str(landed.files_in),
+        _BYTES_IN: str(landed.bytes_in),
+        _REJECTED: str(len(landed.rejected)),
+    }
+
+
+def landed_in(head: Head, app_id: str, number: int) -> Landed:
+    """Return what the head knows of an item that it holds: much while its snapshot is there, little after."""
+    wanted = f"{app_id}/{number}"
+    for snapshot in reversed(head.metadata.snapshots):
+        told: Mapping[str, Any] = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        if told.get(ITEM) == wanted:
+            return Landed(
+                number,
+                published_before=True,
+                version=int(told.get("streaming-sink.version", head.number)),
+                snapshot_id=snapshot.snapshot_id,
+                files_in=int(told.get(_FILES_IN, 0)),
+                bytes_in=int(told.get(_BYTES_IN, 0)),
+                rows=int(told.get("added-records", 0)),
+                files_out=int(told.get("added-data-files", 0)),
+                bytes_out=int(told.get("added-files-size", 0)),
+                landed_ms=snapshot.timestamp_ms,
+            )
+    return Landed(number, published_before=True, version=head.number)

@@ -1,0 +1,86 @@
+"""A log in a folder of a store: numbered entries, each created once and never changed.
+
+Numbers count from 1 without gaps. An entry that is read was acknowledged to its writer, or may be: so a
+writer that got no answer asks the slot, and not the exception (R2), and nothing here is ever deleted.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+from timeline.errors import StoreUnavailableError
+from timeline.stores.base import Created, Store
+
+_DIGITS = 12
+_TRIES = 8
+_WAIT_SECONDS = 0.25
+
+
+class NumberedLog:
+    """The entries `<folder>/<number>.<suffix>` of a store. Not safe for concurrent use by threads; any number
+    of processes may append.
+    """
+
+    def __init__(self, store: Store, folder: str, suffix: str) -> None:
+        self._store, self._folder, self._suffix = store, folder, suffix
+        self._name = re.compile(rf"^([0-9]{{{_DIGITS}}})\.{re.escape(suffix)}$")
+        self._last: int | None = None
+
+    def path(self, number: int) -> str:
+        return f"{self._folder}/{number:0{_DIGITS}}.{self._suffix}"
+
+    def last(self) -> int:
+        """Return the number of the newest entry, 0 where there is none. One LIST the first time, afterwards a
+        GET for each entry that is new, and one that finds none.
+        """
+        if self._last is None:
+            listed = self._store.list_folder(self._folder)
+            named = (self._name.match(each.path.rpartition("/")[2]) for each in listed)
+            self._last = max((int(match[1]) for match in named if match), default=0)
+        while self.read(self._last + 1) is not None:
+            self._last += 1
+        return self._last
+
+    def read(self, number: int) -> bytes | None:
+        """Return an entry, None where there is none yet. StoreUnavailableError where nobody knows."""
+        try:
+            return self._store.read(self.path(number)).data
+        except FileNotFoundError:
+            return None
+
+    def read_after(self, number: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the entries after a number, in order."""
+        while (data := self.read(number + 1)) is not None:
+            number += 1
+            yield number, data
+
+    def create(self, number: int, data: bytes) -> bool:
+        """Create an entry; return whether this call has created it, and not another writer's.
+
+        The same bytes are sent to the same name until the slot holds an entry. `data` must be of this writer
+        alone. StoreUnavailableError where the slot stays silent: the entry may appear later, and creating it
+        again is right.
+        """
+        for _ in range(_TRIES):
+            if isinstance(self._store.create(self.path(number), data), Created):
+                return True
+            if (held := self.read(number)) is not None:
+                return held == data
+            time.sleep(_WAIT_SECONDS)
+        raise StoreUnavailableError(
+            f"whether an entry was written is not known; try again: {self._store.uri(self.path(number))}",
+            location=self._store.location,
+        )
+
+    def append(self, data: bytes) -> int:
+        """Append an entry after all others, and return its number. May leave it twice where the store gave no
+        clean answer and this call is made again.
+        """
+        number = self.last() + 1
+        while not self.create(number, data):
+            self._last = number
+            number = self.last() + 1
+        self._last = number
+        return number

@@ -1,0 +1,188 @@
+"""Profiles the files of a work item: what each holds, whether it fits the table, and which table that is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from planners.buffering import BufferedFile, PlannedItem
+from streaming_sink.batch.target import Destination, Target
+from streaming_sink.ingest.jobs import run_tasks
+from streaming_sink.options import SinkOptions
+from streaming_sink.spark.jobs import parallelism
+from streaming_sink.spark.worker_python import Task
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.fitting import fit_batch
+from streaming_sink.table.spec import partition_sources
+from streaming_sink.tasks import fast_workers
+from streaming_sink.tasks.ingest.profile_task import (
+    ProfileJob,
+    ProfileTask,
+    SourceColumns,
+    SourceProfile,
+    SourceRejected,
+)
+from streaming_sink.tasks.ingest.sources import Sources
+from timeline.commit.schema_changes import MergeSchema
+from timeline.errors import CommitConflictError, SchemaMismatchError
+from timeline.table import Table
+
+_LOG = logging.getLogger("streaming_sink")
+_TRIES = 5
+_PROFILED_TOGETHER = 5_000
+"""Files that one task profiles at most: a task that fails is run again for no more."""
+_FEW = 16
+
+
+@dataclass
+class Work:
+    """The files of an item that may still land, and why the others may not."""
+
+    item: PlannedItem
+    rejected: dict[int, str] = field(default_factory=dict)
+
+    def files(self) -> list[tuple[int, BufferedFile]]:
+        return [(at, file) for at, file in enumerate(self.item.files) if at not in self.rejected]
+
+    def reject(self, refused: Iterable[SourceRejected]) -> None:
+        for each in refused:
+            self.rejected[each.number] = each.reason
+
+    @property
+    def told(self) -> dict[str, str]:
+        return {self.item.files[number].path: reason for number, reason in sorted(self.rejected.items())}
+
+
+@dataclass
+class _Profiles:
+    profiles: list[tuple[int, SourceProfile]] = field(default_factory=list)
+    columns: dict[tuple[int, int], SourceColumns] = field(default_factory=dict)
+
+
+class Profiling:
+    """Profiles files for one table, which it creates if there is none, and evolves as the contract says."""
+
+    def __init__(self, options: SinkOptions, destination: Destination, sources: Sources) -> None:
+        self._options, self._destination, self._sources = options, destination, sources
+
+    def profile(self, session: SparkSession, work: Work) -> tuple[Target | None, list[SourceProfile]]:
+        """Return the table that the files fit, and what each file holds; None where no file can be read and
+        there is no table.
+        """
+        target = None if self._destination.table is None else target_of(self._destination.table)
+        if target is None:
+            columns = self._columns_of_new_table(session, work)
+            if columns is None:
+                return None, []
+            target = self._destination.target(columns, fresh=False)
+            if target.table is None:
+                target = target_of(self._destination.create(target))
+        for _ in range(_TRIES):
+            found = self._run_profiles(session, work, target)
+            kinds = {each.schema: _spark_columns(each.schema) for each in found.columns.values()}
+            grown = self._evolve(target, kinds)
+            if grown is None:
+                break
+            target = grown
+        fits = {schema: self._why_unfit(target, columns) for schema, columns in kinds.items()}
+        profiles = []
+        for task, each in found.profiles:
+            reason = fits[found.columns[task, each.columns].schema]
+            if reason is None:
+                profiles.append(each)
+            else:
+                work.rejected[each.number] = reason
+        return target, profiles
+
+    def _columns_of_new_table(self, session: SparkSession, work: Work) -> spark.StructType | None:
+        """Return the columns of the first file that can be read; files that cannot are rejected."""
+        files = work.files()
+        for start in range(0, len(files), _FEW):
+            job = self._profile_job(files[start : start + _FEW], None)
+            results = self._run(session, "columns of new files", [ProfileTask(job)])[0]
+            work.reject(each for each in results if isinstance(each, SourceRejected))
+            columns = {each.number: each.schema for each in results if isinstance(each, SourceColumns)}
+            for each in results:
+                if isinstance(each, SourceProfile):
+                    found = _spark_columns(columns[each.columns])
+                    if isinstance(found, spark.StructType):
+                        return found
+                    work.rejected[each.number] = found
+        return None
+
+    def _run_profiles(self, session: SparkSession, work: Work, target: Target) -> _Profiles:
+        files = work.files()
+        tasks = max(1, min(parallelism(session), len(files) // _FEW), -(-len(files) // _PROFILED_TOGETHER))
+        jobs = [self._profile_job(files[at::tasks], target) for at in range(tasks)]
+        found = _Profiles()
+        for task, results in enumerate(self._run(session, "profile", [ProfileTask(job) for job in jobs])):
+            work.reject(each for each in results if isinstance(each, SourceRejected))
+            found.profiles += [(task, each) for each in results if isinstance(each, SourceProfile)]
+            found.columns |= {
+                (task, each.number): each for each in results if isinstance(each, SourceColumns)
+            }
+        found.profiles.sort(key=lambda each: each[1].number)
+        return found
+
+    def _profile_job(self, files: Sequence[tuple[int, BufferedFile]], target: Target | None) -> ProfileJob:
+        schema = None if target is None else arrow_schema(target.schema)
+        partition_by = () if target is None else partition_sources(target.schema, target.spec)
+        return ProfileJob(self._sources, tuple(files), schema, partition_by, fast_workers.is_enabled())
+
+    def _evolve(self, target: Target, kinds: Mapping[bytes, spark.StructType | str]) -> Target | None:
+        """Return the target after the table's schema has grown as the contract allows, None where it need not
+        grow.
+        """
+        assert target.table is not None
+        grown = False
+        for columns in kinds.values():
+            if isinstance(columns, str):
+                continue
+            for _ in range(_TRIES):
+                head = target.table.refresh()
+                try:
+                    wanted = fit_batch(head.schema, columns, self._options.schema).wanted
+                except SchemaMismatchError:
+                    break  # its files are rejected
+                if wanted is None:
+                    break
+                grown = True
+                try:
+                    target.table.commit([MergeSchema(wanted)])
+                except CommitConflictError as lost:
+                    _LOG.info("the schema is looked at again: %s", lost)
+        return target_of(target.table) if grown else None
+
+    def _why_unfit(self, target: Target, columns: spark.StructType | str) -> str | None:
+        if isinstance(columns, str):
+            return columns
+        try:
+            fit = fit_batch(target.schema, columns, self._options.schema)
+        except SchemaMismatchError as mismatch:
+            return str(mismatch)
+        for path, misfit in fit.misfits.items():
+            return f"column {'.'.join(path)} does not fit the table's: {misfit}"
+        return None
+
+    def _run(self, session: SparkSession, what: str, tasks: Sequence[Task]) -> list[list[Any]]:
+        return run_tasks(session, f"{self._options.location}: {what}", tasks)
+
+
+def target_of(table: Table) -> Target:
+    return Target(table, table.head.schema, table.head.spec, table.head.properties)
+
+
+def _spark_columns(schema: bytes) -> spark.StructType | str:
+    """Return the columns as Spark has them; why not, where Spark knows no such type."""
+    columns = pa.ipc.read_schema(pa.BufferReader(schema))
+    try:
+        return from_arrow_schema(columns, prefer_timestamp_ntz=True)
+    except Exception as unsupported:  # noqa: BLE001 - Spark raises several kinds
+        return f"a column has a type that Spark does not know: {unsupported}"

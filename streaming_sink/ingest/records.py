@@ -1,0 +1,147 @@
+"""What the logs of a buffer zone hold, as Avro: announcements of source files, and plans of work items."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+
+from planners.buffering import BufferedFile, PlannedItem
+from timeline import names
+from timeline.errors import CorruptTableError
+
+KIND = "consolidation"
+"""The kind of the plans that workers execute: it names the folder of their claims."""
+
+
+def _field(name: str, kind: Any, doc: str = "") -> dict[str, Any]:
+    return {"name": name, "type": kind, "doc": doc}
+
+
+def _record(name: str, doc: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "doc": doc, "fields": list(fields)}
+
+
+def _many(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_FILE = _record(
+    "SourceFile",
+    "One version of a file that a producer announced.",
+    _field("path", "string", "Absolute."),
+    _field("identity", "string", "Changes with the file's bytes: an ETag, or size and time on a disk."),
+    _field("bytes", "long"),
+    _field("arrived_ms", "long", "When it was announced, by the producer's clock."),
+    _field("format", "string", "Such as parquet."),
+    _field("partition", "string", "What the producer says of its partition; may be empty."),
+)
+_ANNOUNCEMENT = fastavro.parse_schema(
+    _record(
+        "Announcement",
+        "Files that wait in the buffer zone. Announcing a file twice changes nothing.",
+        _field("id", "string", "A ULID, of this announcement alone."),
+        _field("files", _many(_FILE)),
+    )
+)
+_PLAN = fastavro.parse_schema(
+    _record(
+        "ConsolidationPlan",
+        "Work items, recorded before a worker sees them.",
+        _field("id", "string", "A ULID, of this plan alone."),
+        _field("position", "string", "Where a planner that starts anew begins to read announcements."),
+        _field(
+            "items",
+            _many(
+                _record(
+                    "WorkItem",
+                    "Files that land together, once.",
+                    _field("number", "long", "Counts from 0, without gaps over all plans."),
+                    _field("why", "string", "Why it was planned when it was, in words."),
+                    _field("files", _many(_FILE)),
+                )
+            ),
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The work items of one entry of the plan log."""
+
+    id: str
+    """A ULID; its time is the planner's clock."""
+    position: str
+    items: tuple[PlannedItem, ...]
+
+    def claim_id(self, item: PlannedItem) -> str:
+        """Return the id under which workers claim an item."""
+        return names.plan_id(KIND, names.ulid(names.ulid_time_ms(self.id), item.number))
+
+
+def encode_announcement(announcement_id: str, files: Iterable[BufferedFile]) -> bytes:
+    return _encode(_ANNOUNCEMENT, {"id": announcement_id, "files": [_to_record(file) for file in files]})
+
+
+def decode_announcement(data: bytes, where: str) -> list[BufferedFile]:
+    """Return the files of an announcement. CorruptTableError, which names `where`, for other bytes."""
+    return [BufferedFile(**file) for file in _decode(_ANNOUNCEMENT, data, where)["files"]]
+
+
+def encode_plan(plan: Plan) -> bytes:
+    items = [
+        {"number": item.number, "why": item.why, "files": [_to_record(file) for file in item.files]}
+        for item in plan.items
+    ]
+    return _encode(_PLAN, {"id": plan.id, "position": plan.position, "items": items})
+
+
+def decode_plan(data: bytes, where: str) -> Plan:
+    """Return a plan. CorruptTableError, which names `where`, for other bytes."""
+    stored = _decode(_PLAN, data, where)
+    return Plan(
+        stored["id"],
+        stored["position"],
+        tuple(
+            PlannedItem(item["number"], tuple(BufferedFile(**file) for file in item["files"]), item["why"])
+            for item in stored["items"]
+        ),
+    )
+
+
+def _to_record(file: BufferedFile) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "identity": file.identity,
+        "bytes": file.bytes,
+        "arrived_ms": file.arrived_ms,
+        "format": file.format,
+        "partition": file.partition,
+    }
+
+
+def _encode(schema: Any, value: dict[str, Any]) -> bytes:
+    written = io.BytesIO()
+    fastavro.writer(written, schema, [value], codec="deflate")
+    return written.getvalue()
+
+
+def _decode(schema: Any, data: bytes, where: str) -> dict[str, Any]:
+    try:
+        (value,) = fastavro.reader(io.BytesIO(data), schema)
+    except Exception as failure:
+        raise CorruptTableError(
+            f"an entry of the buffer zone cannot be read, so which files wait is not known; nothing was"
+            f" changed. Restore it from a copy: {where}: {failure}",
+            files=[where],
+        ) from failure
+    assert isinstance(value, dict)
+    return value
+
+
+def total_files(items: Sequence[PlannedItem]) -> int:
+    return sum(len(item.files) for item in items)

@@ -1,0 +1,128 @@
+"""Runs a zone in one process: Flux in a thread, and a worker; until told to stop, or nothing is left."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from streaming_sink.ingest.flux import Flux
+from streaming_sink.ingest.landed import Landed
+from streaming_sink.ingest.worker import PATIENCE_SECONDS, Worker
+from streaming_sink.ingest.zone import BufferZone
+from timeline.errors import StoreUnavailableError
+
+_LOG = logging.getLogger("streaming_sink")
+POLL_SECONDS = 1.0
+_MOST_FAILURES = 10
+"""Failures in a row after which a worker that is to end gives up: a store that is away, not one item."""
+
+
+def run(
+    session: SparkSession,
+    zone: BufferZone,
+    *,
+    available_now: bool = False,
+    stop: threading.Event | None = None,
+    poll_seconds: float = POLL_SECONDS,
+    patience_seconds: float = PATIENCE_SECONDS,
+    on_landed: Callable[[Landed], None] = lambda _: None,
+) -> list[Landed]:
+    """Plan and land what waits in a zone, and return what landed here.
+
+    With `available_now` all that was announced when the call began lands, whichever rules it meets, and the
+    call returns once no work item is left that this process may take. Else it runs until `stop` is set, looks
+    at the zone every `poll_seconds`, and keeps the rules' deadlines to about that time. Items that other
+    workers have are left to them. A failure of an item is logged, and the item is tried again, by any worker.
+    """
+    landed: list[Landed] = []
+
+    def keep(result: Landed) -> None:
+        landed.append(result)
+        on_landed(result)
+
+    if available_now:
+        plan_waiting(zone, flush=True)
+        work(session, zone, until_idle=True, patience_seconds=patience_seconds, on_landed=keep)
+        return landed
+    ended = threading.Event() if stop is None else stop
+    planner = threading.Thread(target=plan_until, args=(zone, ended, poll_seconds), name="flux", daemon=True)
+    planner.start()
+    try:
+        work(
+            session,
+            zone,
+            stop=ended,
+            poll_seconds=poll_seconds,
+            patience_seconds=patience_seconds,
+            on_landed=keep,
+        )
+    finally:
+        ended.set()
+        planner.join()
+    return landed
+
+
+def plan_waiting(zone: BufferZone, *, flush: bool = False) -> int:
+    """Record the work items that are due, once, and return how many. `flush`: all that waits is due."""
+    flux, items = Flux(zone), 0
+    while (plan := flux.plan(flush=flush)) is not None:
+        items += len(plan.items)
+    return items
+
+
+def plan_until(zone: BufferZone, stop: threading.Event, poll_seconds: float = POLL_SECONDS) -> None:
+    """Record work items as they become due, until `stop` is set. A store that is silent is tried again."""
+    flux = Flux(zone)
+    while not stop.is_set():
+        try:
+            flux.plan()
+        except StoreUnavailableError as failure:
+            _LOG.warning("planning goes on in %s s: %s", poll_seconds, failure)
+        stop.wait(_until_due(flux, poll_seconds))
+
+
+def _until_due(flux: Flux, poll_seconds: float) -> float:
+    deadline = flux.buffer.deadline_ms()
+    if deadline is None:
+        return poll_seconds
+    return min(poll_seconds, max(0.01, deadline / 1000 - time.time()))
+
+
+def work(
+    session: SparkSession,
+    zone: BufferZone,
+    *,
+    until_idle: bool = False,
+    stop: threading.Event | None = None,
+    poll_seconds: float = POLL_SECONDS,
+    patience_seconds: float = PATIENCE_SECONDS,
+    on_landed: Callable[[Landed], None] = lambda _: None,
+) -> None:
+    """Land work items as they are planned: `until_idle`, as long as there are any that this worker may take;
+    else until `stop` is set. A failure of an item is logged, and the item is tried again.
+    """
+    worker = Worker(zone, patience_seconds)
+    ended = threading.Event() if stop is None else stop
+    failures = 0
+    while not ended.is_set():
+        try:
+            result = worker.land_next(session)
+        except Exception as failure:
+            failures += 1
+            if until_idle and failures >= _MOST_FAILURES:
+                raise
+            _LOG.warning("a work item failed: %s: %s", type(failure).__name__, failure)
+            ended.wait(poll_seconds)
+            continue
+        failures = 0
+        if result is not None:
+            on_landed(result)
+        elif until_idle:
+            break
+        else:
+            ended.wait(poll_seconds)
+    worker.complete_notes()

@@ -1,0 +1,181 @@
+"""A consolidation worker: claims a work item, lands it, and notes what became of it.
+
+Claims are advice (R11): two workers of one item cost work only, since the table takes an item once. A worker
+that dies leaves a claim without heartbeats, and the next one takes over; an item that has failed three
+workers is set apart, so that the others go on, until somebody retries it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from planners.buffering import PlannedItem
+from streaming_sink.ingest.consolidation import Consolidation, NotWantedError
+from streaming_sink.ingest.landed import Landed, landed_in, read_note, write_note
+from streaming_sink.ingest.records import KIND, Plan
+from streaming_sink.ingest.zone import BufferZone, new_id
+from timeline import names
+from timeline.clock import SYSTEM
+from timeline.errors import CommitStateUnknownError, StoreUnavailableError
+from timeline.plans.claims import Claim, Watch, all_instants, take_claim
+from timeline.versions.work_items import published_items
+
+_LOG = logging.getLogger("streaming_sink")
+PATIENCE_SECONDS = 60.0
+"""How long a worker sees no heartbeat of another before it takes the item over."""
+MOST_TRIES = 3
+
+
+class Worker:
+    """Lands the work items of a zone, one at a time. Any number of workers may run, anywhere."""
+
+    def __init__(self, zone: BufferZone, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._zone = zone
+        self._consolidation = Consolidation(zone.sink_options, zone.app_id, zone.sources)
+        self._watch = Watch(SYSTEM, patience_seconds)
+        self._patience = patience_seconds
+        self._open: dict[int, tuple[Plan, PlannedItem]] = {}
+        self._plans_read: int | None = None
+
+    def open_items(self) -> dict[int, tuple[Plan, PlannedItem]]:
+        """Return the work items that were planned and are not in the table, by their number."""
+        table = self._consolidation.table()
+        published = published_items({} if table is None else table.head.properties, self._zone.app_id)
+        if self._plans_read is None:
+            self._plans_read = self._first_open(published.ranges)
+        for number, plan in self._zone.plans_after(self._plans_read):
+            self._open |= {item.number: (plan, item) for item in plan.items}
+            self._plans_read = number
+        self._open = {number: each for number, each in self._open.items() if number not in published}
+        return self._open
+
+    def land_next(self, session: SparkSession) -> Landed | None:
+        """Land one work item that no other worker has, and return what became of it; None if there is none.
+
+        Raises what the item's failure raised, after noting it on the item; StoreUnavailableError and
+        CommitStateUnknownError note nothing, since the item is not their reason: try again.
+        """
+        items = self.open_items()
+        instants = all_instants(self._zone.store, KIND) if items else {}
+        for number in sorted(items):
+            plan, item = items[number]
+            states = instants.get(plan.claim_id(item), {})
+            claim = self._claim(plan, item, states)
+            if claim is not None:
+                return self._land(session, item, claim)
+        return None
+
+    def _first_open(self, published: tuple[tuple[int, int], ...]) -> int:
+        """Return the number of the newest plan that has landed whole, with every plan before it."""
+        all_below = published[0][1] + 1 if published and published[0][0] == 0 else 0
+        number = self._zone.plans.last()
+        while number > 0:
+            plan = self._zone.plan(number)
+            if plan is not None and plan.items[-1].number < all_below:
+                return number
+            number -= 1
+        return 0
+
+    def _claim(self, plan: Plan, item: PlannedItem, states: dict[str, int]) -> Claim | None:
+        claim_id, held = plan.claim_id(item), states.get("inflight", 0)
+        if "cancelled" in states:
+            return None
+        if held:
+            failed = _failure(self._zone, claim_id, held)
+            if failed is None and not self._watch.is_abandoned(self._zone.store, claim_id, held):
+                return None
+            if held >= MOST_TRIES:
+                self._set_apart(claim_id, item, failed or "its workers died without a word")
+                return None
+            _LOG.warning("work item %d is taken over after %d tries", item.number, held)
+        return take_claim(self._zone.store, claim_id, {}, held + 1, new_id())
+
+    def _set_apart(self, claim_id: str, item: PlannedItem, reason: str) -> None:
+        _LOG.error(
+            "work item %d has failed %d workers and is set apart; `streaming-sink ingest retry` puts it back:"
+            " %s",
+            item.number,
+            MOST_TRIES,
+            reason,
+        )
+        note = json.dumps({"number": item.number, "reason": reason}).encode()
+        self._zone.store.create(names.cancelled_path(claim_id), note)
+
+    def _land(self, session: SparkSession, item: PlannedItem, claim: Claim) -> Landed:
+        store = self._zone.store
+        try:
+            with _heartbeat(claim, self._patience / 5) as is_ours:
+                landed = self._consolidation.land(session, item, is_ours)
+        except (StoreUnavailableError, CommitStateUnknownError, NotWantedError, KeyboardInterrupt):
+            claim.release()
+            raise
+        except Exception as failure:
+            told = f"{type(failure).__name__}: {' '.join(str(failure).split())[:500]}"
+            note = json.dumps({"failed": told}).encode()
+            store.overwrite(names.inflight_path(claim.plan_id, claim.number), note)
+            raise
+        note_landed(self._zone, landed)
+        store.delete(names.inflight_path(claim.plan_id, number) for number in range(1, claim.number + 1))
+        self._open.pop(item.number, None)
+        _LOG.info("%s", landed.line())
+        return landed
+
+    def complete_notes(self) -> int:
+        """Write the notes that dead workers have not written, and return how many."""
+        table, count = self._consolidation.table(), 0
+        if table is None:
+            return 0
+        published = published_items(table.head.properties, self._zone.app_id)
+        for first, last in published.ranges[-1:]:
+            for number in range(last, first - 1, -1):
+                if read_note(self._zone.store, number) is not None:
+                    break
+                note_landed(self._zone, landed_in(table.head, self._zone.app_id, number))
+                count += 1
+        return count
+
+
+def note_landed(zone: BufferZone, landed: Landed) -> None:
+    """Note what became of an item, best effort: the table knows that it landed."""
+    try:
+        write_note(zone.store, landed)
+    except StoreUnavailableError as failure:
+        _LOG.warning("work item %d has landed; its note failed: %s", landed.number, failure)
+
+
+def _failure(zone: BufferZone, claim_id: str, number: int) -> str | None:
+    """Return why the worker of a claim gave the item up; None where it did not say so."""
+    try:
+        stored = json.loads(zone.store.read(names.inflight_path(claim_id, number)).data)
+    except (FileNotFoundError, ValueError):
+        return None
+    failed = stored.get("failed") if isinstance(stored, dict) else None
+    return None if failed is None else str(failed)
+
+
+@contextmanager
+def _heartbeat(claim: Claim, seconds: float) -> Iterator[Callable[[], bool]]:
+    """Write heartbeats from a thread during the block. Yields a function that returns whether the claim is
+    still this worker's.
+    """
+    ended, lost = threading.Event(), threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(seconds):
+            if not claim.beat():
+                lost.set()
+                return
+
+    thread = threading.Thread(target=beat, name=f"claim {claim.plan_id}", daemon=True)
+    thread.start()
+    try:
+        yield lambda: not lost.is_set()
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,267 @@
+"""The buffer zone: files that producers announce wait here until a work item takes them into the table.
+
+==========================  ============================================================================
+path below the zone         what it is
+==========================  ============================================================================
+zone.json                   which table the zone is for, and how its files land
+log/<n>.avro                announcements of source files
+plans/<n>.avro              work items, planned from the announcements; the record of what lands together
+staged/<app>/<batch>/…      files that a stream has staged
+_timeline/consolidation/…   claims of workers on work items, and how these ended
+==========================  ============================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from planners.buffering import BufferedFile, Rules
+from planners.sizing import FileSizing
+from streaming_sink.durations import Duration, duration
+from streaming_sink.ingest.definition import DEFAULT_RULES, Definition, remote
+from streaming_sink.ingest.numbered import NumberedLog
+from streaming_sink.ingest.records import Plan, decode_announcement, decode_plan, encode_announcement
+from streaming_sink.options import SinkOptions, sink_options
+from streaming_sink.table.contract import SchemaContract
+from streaming_sink.tasks.ingest.sources import Sources
+from timeline.errors import CorruptTableError
+from timeline.names import ulid
+from timeline.stores import StorageOptions, open_store
+from timeline.stores.base import Created
+
+_LOG = logging.getLogger("streaming_sink")
+_DEFINITION = "zone.json"
+_FILES_A_MESSAGE = 10_000
+
+
+def ingest_rules(
+    *,
+    max_bytes: int | str = "1GiB",
+    max_files: int = 10_000,
+    max_age: Duration = "5 minutes",
+    per_partition: bool = False,
+) -> Rules:
+    """Return the rules of a buffer zone: files that wait land once together they have `max_bytes`, or are
+    `max_files`, or the oldest of them has waited for `max_age`. `per_partition` counts and waits for each
+    partition apart, by the Hive-style folders of the files' paths.
+
+    TypeError or ValueError for an amount or a time that is not above 0.
+    """
+    age = duration("max_age", max_age)
+    if not age:
+        raise ValueError(f"max_age must be above 0, such as 5 minutes, not {max_age!r}")
+    return Rules(
+        max_bytes=max_bytes,
+        max_files=max_files,
+        max_age_ms=max(1, round(age.total_seconds() * 1000)),
+        per_partition=per_partition,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What became of files that a producer announced."""
+
+    files: int
+    bytes: int
+    missing: tuple[str, ...] = ()
+    """Names of which there is no file; nothing was announced of them."""
+
+
+class BufferZone:
+    """A buffer zone for one table.
+
+    `location` is a folder of its own, beside the table and not in it. `table` is the table's location; the
+    first work item creates the table. `rules`: see `ingest.Rules`. `sources`: the folders that files may lie
+    in; by default any of the kind of the zone's location (on the same machine's disk, or in the same kind of
+    object store). `partition_by`, `sizing`, `schema` and `table_properties` are those of `IcebergSink`.
+
+    The first use stores all of this, but for `storage_options`, which may hold secrets, in the zone itself; a
+    later `BufferZone(location)` needs nothing else, and what it gives anew replaces what was stored. A zone
+    stays with its table: another `table` is a ValueError.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        table: str | None = None,
+        rules: Rules | None = None,
+        sources: Sequence[str] | None = None,
+        partition_by: Sequence[str] = (),
+        sizing: FileSizing | None = None,
+        schema: SchemaContract | None = None,
+        table_properties: Mapping[str, str] | None = None,
+        storage_options: StorageOptions | None = None,
+    ) -> None:
+        self.store = open_store(location, storage_options)
+        self.storage_options = storage_options
+        self._given: dict[str, Any] = {}
+        if table is not None:
+            sink_options(
+                table, {"partition_by": partition_by, "storage_options": remote(table, storage_options)}
+            )
+            self._given["table"] = open_store(table, remote(table, storage_options)).location
+        if rules is not None:
+            self._given["rules"] = {
+                name: getattr(rules, name)
+                for name in ("max_bytes", "max_files", "max_age_ms", "per_partition")
+            }
+        if sources is not None:
+            if isinstance(sources, str):
+                raise TypeError(f"sources must be a list of folders, not {sources!r}")
+            self._given["sources"] = tuple(
+                open_store(each, remote(each, storage_options)).location for each in sources
+            )
+        options: dict[str, Any] = {}
+        if partition_by:
+            options["partition_by"] = list(partition_by)
+        if sizing is not None:
+            options["sizing"] = {name: getattr(sizing, name) for name in FileSizing.__slots__}
+        if schema is not None:
+            options["schema"] = asdict(schema)
+        if table_properties:
+            options["table_properties"] = dict(table_properties)
+        self._options = options
+        self._known: Definition | None = None
+        self.log = NumberedLog(self.store, "log", "avro")
+        self.plans = NumberedLog(self.store, "plans", "avro")
+
+    def __repr__(self) -> str:
+        return f"BufferZone({self.store.location!r})"
+
+    # ------------------------------------------------------------------------------- what the zone is
+
+    @property
+    def definition(self) -> Definition:
+        """What the zone's own file says, which the first call writes or brings up to date.
+
+        ValueError where there is no zone and no `table` was given, or where the zone is another table's.
+        """
+        if self._known is None:
+            self._known = self._settle_definition()
+        return self._known
+
+    def _settle_definition(self) -> Definition:
+        where = self.store.uri(_DEFINITION)
+        stored = self._read_definition()
+        if stored is None:
+            if "table" not in self._given:
+                raise ValueError(f"there is no buffer zone here; say table=, and it is made: {where}")
+            made = Definition(
+                new_id(), self._given["table"], self._default_sources(), DEFAULT_RULES, self._options
+            )
+            made = self._with_given(made)
+            if isinstance(self.store.create(_DEFINITION, made.to_json()), Created):
+                return made
+            stored = self._read_definition()
+            if stored is None:
+                raise CorruptTableError(
+                    f"the buffer zone could not be made; try again: {where}", location=where
+                )
+        if self._given.get("table", stored.table) != stored.table:
+            raise ValueError(
+                f"the buffer zone is for the table {stored.table}, and this is {self._given['table']}; a zone"
+                f" stays with its table, so give this one another location: {where}"
+            )
+        wanted = self._with_given(stored)
+        if wanted != stored:
+            _LOG.info("the buffer zone has new options: %s", where)
+            self.store.overwrite(_DEFINITION, wanted.to_json())
+        return wanted
+
+    def _with_given(self, stored: Definition) -> Definition:
+        return Definition(
+            stored.id,
+            stored.table,
+            self._given.get("sources", stored.sources),
+            self._given.get("rules", stored.rules),
+            {**stored.table_options, **self._options},
+        )
+
+    def _read_definition(self) -> Definition | None:
+        try:
+            data = self.store.read(_DEFINITION).data
+        except FileNotFoundError:
+            return None
+        return Definition.from_json(data, self.store.uri(_DEFINITION))
+
+    def _default_sources(self) -> tuple[str, ...]:
+        scheme, separator, _ = self.store.location.partition("://")
+        return (f"{scheme}://" if separator else "/",)
+
+    @property
+    def app_id(self) -> str:
+        """The application under which the table remembers the zone's work items."""
+        return f"ingest-{self.definition.id}"
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(**self.definition.rules)
+
+    @property
+    def sources(self) -> Sources:
+        """Where source files may lie: the zone's own folder, and those that it was given."""
+        return Sources((*self.definition.sources, self.store.location), self.storage_options)
+
+    @property
+    def sink_options(self) -> SinkOptions:
+        """The options under which the zone's work items land."""
+        return self.definition.sink_options(self.storage_options)
+
+    # ---------------------------------------------------------------------------------- announcements
+
+    def push(self, *paths: str) -> Pushed:
+        """Announce files that exist: each lands in the table once, when a rule is met. A name that ends in
+        "/" is a folder, of which all files below are announced.
+
+        Durable once this returns. Announcing a file again changes nothing; a file that was replaced since is
+        announced as another one. Files of which there is none are named in the answer. ValueError for a file
+        outside the zone's sources, or of a format that its name does not tell: then nothing is announced.
+        StoreUnavailableError where the store does not answer: push again.
+        """
+        if not paths or not all(isinstance(path, str) for path in paths):
+            raise TypeError(f"push needs the names of files, not {paths!r}")
+        now_ms, sources = time.time_ns() // 1_000_000, self.sources
+        spelled = [
+            os.path.abspath(path) + "/" * path.endswith("/") if "://" not in path else path for path in paths
+        ]
+        files, missing = sources.find([path for path in spelled if not path.endswith("/")], now_ms)
+        for folder in (path for path in spelled if path.endswith("/")):
+            files += sources.below(folder, "*", now_ms)
+        return self.announce(files, missing)
+
+    def announce(self, files: Iterable[BufferedFile], missing: Sequence[str] = ()) -> Pushed:
+        """Append announcements of files to the zone's log, a message for every 10,000."""
+        every = list(files)
+        self.definition  # noqa: B018 - makes the zone where there is none
+        for start in range(0, len(every), _FILES_A_MESSAGE):
+            self.log.append(encode_announcement(new_id(), every[start : start + _FILES_A_MESSAGE]))
+        return Pushed(len(every), sum(file.bytes for file in every), tuple(missing))
+
+    def announced_after(self, number: int) -> Iterator[tuple[int, list[BufferedFile]]]:
+        """Yield the announcements after a number of the log, with their numbers."""
+        for found, data in self.log.read_after(number):
+            yield found, decode_announcement(data, self.store.uri(self.log.path(found)))
+
+    # ------------------------------------------------------------------------------------------ plans
+
+    def plan(self, number: int) -> Plan | None:
+        """Return an entry of the plan log, None where there is none yet."""
+        data = self.plans.read(number)
+        return None if data is None else decode_plan(data, self.store.uri(self.plans.path(number)))
+
+    def plans_after(self, number: int) -> Iterator[tuple[int, Plan]]:
+        while (plan := self.plan(number + 1)) is not None:
+            number += 1
+            yield number, plan
+
+
+def new_id() -> str:
+    """Return a fresh ULID of this machine's clock."""
+    return ulid(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big"))

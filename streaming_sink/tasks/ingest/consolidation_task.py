@@ -1,0 +1,109 @@
+"""The task that consolidates source files: it reads its share of a work item, and writes data files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from planners.buffering import BufferedFile
+from planners.model import PartitionKey
+from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.ingest.profile_task import SourceRejected
+from streaming_sink.tasks.ingest.reading import SourceFileError, open_bytes, read_rows, unreadable
+from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.tasks.job import WorkerJob
+from streaming_sink.tasks.results import TaskReport, TaskResult, encode_results
+from streaming_sink.tasks.spark_task import start_task
+from streaming_sink.tasks.write_task import TaskWriter
+
+_BATCH_FILES = 256
+_BATCH_BYTES = 16 * 1024 * 1024
+"""Rows of so many files, or Arrow bytes, are written together: a small file costs more to hand over than to
+decode.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one task reads and writes."""
+
+    sources: Sources
+    files: tuple[tuple[int, BufferedFile], ...]
+    """With the number of each in its work item."""
+    only: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
+    """Of a file that several tasks read, by its number: the partitions whose rows this task writes."""
+
+
+class ConsolidationTask:
+    """The function that Spark runs for one share of a work item."""
+
+    def __init__(self, job: WorkerJob, share: Share) -> None:
+        self._job, self._share = job, share
+
+    def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        del rows  # of a stage that only starts the task
+        _, attempt = start_task(self._job.fast_workers)
+        yield encode_results(consolidate(self._job, self._share, attempt))
+
+
+def consolidate(job: WorkerJob, share: Share, attempt: int) -> list[TaskResult | SourceRejected]:
+    """Write the share's rows to closed data files, and return what was written. Where a file cannot be read,
+    nothing is written, and all files that cannot are returned: plan again without them.
+    """
+    started = time.perf_counter()
+    writer = TaskWriter(job, 0, attempt)
+    rejected: list[SourceRejected] = []
+    try:
+        for batch, only in _batches(job, share, rejected):
+            if not rejected:
+                writer.write_some(batch, only)
+        results = [] if rejected else writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    if rejected:
+        writer.abort()
+        return [*rejected]
+    seconds = time.perf_counter() - started
+    return [*results, TaskReport(0, attempt, writer.rows, seconds, 0.0, writer.spilled_bytes)]
+
+
+def _batches(
+    job: WorkerJob, share: Share, rejected: list[SourceRejected]
+) -> Iterator[tuple[pa.RecordBatch, frozenset[PartitionKey] | None]]:
+    """Yield the rows of the files in the table's schema, those of many files together. Files that cannot be
+    read are added to `rejected`.
+    """
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for number, file in share.files:
+        try:
+            rows = _read(job, share.sources, file)
+        except SourceFileError as failure:
+            rejected.append(SourceRejected(number, str(failure)))
+            continue
+        only = share.only.get(number)
+        if only is not None:
+            yield from ((batch, only) for batch in rows)
+            continue
+        held += rows
+        size += sum(batch.nbytes for batch in rows)
+        if len(held) >= _BATCH_FILES or size >= _BATCH_BYTES:
+            yield _joined(held), None
+            held, size = [], 0
+    if held:
+        yield _joined(held), None
+
+
+def _read(job: WorkerJob, sources: Sources, file: BufferedFile) -> list[pa.RecordBatch]:
+    with open_bytes(sources, file) as data:
+        table = read_rows(file, data, job.schema)
+        with unreadable():
+            return [conform(batch, job.schema) for batch in table.to_batches() if batch.num_rows]
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,0 +1,118 @@
+"""Reads source files into Arrow, and says of each that cannot be read why."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from planners.buffering import BufferedFile
+from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.ingest.sources import Sources, folder_of
+from timeline.errors import StoreUnavailableError
+
+WHOLE_BYTES = 32 * 1024 * 1024
+"""A smaller file is read with one request, and its bytes are those that were announced."""
+
+
+class SourceFileError(Exception):
+    """A source file cannot land; the message says why. Others of its work item go on."""
+
+
+@contextmanager
+def unreadable() -> Iterator[None]:
+    """Turn what a reader raises on damaged or odd bytes into SourceFileError."""
+    try:
+        yield
+    except (SourceFileError, StoreUnavailableError, MemoryError):
+        raise
+    except RowsDoNotFitError as unfit:
+        raise SourceFileError(str(unfit)) from unfit
+    except Exception as failure:
+        told = " ".join(str(failure).split())[:300]
+        raise SourceFileError(f"{type(failure).__name__}: {told}") from failure
+
+
+def open_bytes(sources: Sources, file: BufferedFile) -> pa.NativeFile | pa.PythonFile:
+    """Open a source file for reading. SourceFileError where it is gone, empty, or holds other bytes than when
+    it was announced; StoreUnavailableError where the store does not answer.
+    """
+    folder, name = folder_of(file.path)
+    try:
+        store = sources.store(folder)
+    except ValueError as outside:
+        raise SourceFileError(str(outside)) from outside
+    if file.bytes == 0:
+        raise SourceFileError("it is empty; announce it again once it is written")
+    try:
+        if file.bytes <= WHOLE_BYTES:
+            stored = store.read(name)
+            _check_identity(file, stored.identity)
+            return pa.BufferReader(stored.data)
+        listed = next((each for each in store.list_folder("") if each.path == name), None)
+        _check_identity(file, None if listed is None else listed.identity)
+        return pa.PythonFile(store.open_input(name), mode="r")
+    except FileNotFoundError as missing:
+        raise SourceFileError("it was deleted after it was announced") from missing
+
+
+def _check_identity(file: BufferedFile, identity: str | None) -> None:
+    if identity is None:
+        raise SourceFileError("it was deleted after it was announced")
+    if identity != file.identity:
+        raise SourceFileError("it was replaced by other bytes after it was announced; announce it again")
+
+
+def open_parquet(data: pa.NativeFile) -> pq.ParquetFile:
+    with unreadable():
+        return pq.ParquetFile(data, page_checksum_verification=True)
+
+
+def read_rows(file: BufferedFile, data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
+    """Return the rows of a source file of any format. `schema`: the types that columns of a text format get;
+    None infers them.
+    """
+    with unreadable():
+        if file.format == "parquet":
+            return open_parquet(data).read()
+        if file.format == "json":
+            return _read_json(data, schema)
+        if file.format == "csv":
+            return _read_csv(data, schema)
+        return _read_avro(data, schema)
+
+
+def _read_json(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
+    import pyarrow.json as pj
+
+    return pj.read_json(data, parse_options=pj.ParseOptions(explicit_schema=_plain(schema)))
+
+
+def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
+    import pyarrow.csv as pc
+
+    kinds = {} if schema is None else {field.name: field.type for field in schema}
+    options = pc.ConvertOptions(
+        column_types=kinds, strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+    return pc.read_csv(data, convert_options=options)
+
+
+def _read_avro(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
+    import fastavro
+
+    rows: list[Any] = list(fastavro.reader(io.BytesIO(data.read())))
+    inferred = pa.Table.from_pylist(rows)
+    if schema is None or not rows:
+        return inferred
+    wanted = {field.name: field for field in schema}
+    return pa.Table.from_pylist(rows, pa.schema([wanted.get(each.name, each) for each in inferred.schema]))
+
+
+def _plain(schema: pa.Schema | None) -> pa.Schema | None:
+    """Return a schema without field ids and requirements, which a parser of text does not know."""
+    return None if schema is None else pa.schema([pa.field(field.name, field.type) for field in schema])
