@@ -13,16 +13,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streaming_sink.ingest.definition import ingest_rules as Rules  # noqa: N812
     from streaming_sink.ingest.landed import Landed
     from streaming_sink.ingest.running import run
     from streaming_sink.ingest.zone import BufferZone, Pushed
-    from streaming_sink.ingest.zone import ingest_rules as Rules  # noqa: N812
 
 _WHERE = {
     "BufferZone": ("streaming_sink.ingest.zone", "BufferZone"),
     "Landed": ("streaming_sink.ingest.landed", "Landed"),
     "Pushed": ("streaming_sink.ingest.zone", "Pushed"),
-    "Rules": ("streaming_sink.ingest.zone", "ingest_rules"),
+    "Rules": ("streaming_sink.ingest.definition", "ingest_rules"),
     "run": ("streaming_sink.ingest.running", "run"),
 }
 __all__ = ["BufferZone", "Landed", "Pushed", "Rules", "run"]

@@ -7,13 +7,39 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from planners.buffering import Rules
 from planners.sizing import FileSizing
+from streaming_sink.durations import Duration, duration
 from streaming_sink.options import SinkOptions, sink_options
 from streaming_sink.table.contract import SchemaContract
 from timeline.errors import CorruptTableError
 from timeline.stores import StorageOptions
 
 DEFAULT_RULES = {"max_bytes": 1 << 30, "max_files": 10_000, "max_age_ms": 300_000, "per_partition": False}
+
+
+def ingest_rules(
+    *,
+    max_bytes: int | str = "1GiB",
+    max_files: int = 10_000,
+    max_age: Duration = "5 minutes",
+    per_partition: bool = False,
+) -> Rules:
+    """Return the rules of a buffer zone: files that wait land once together they have `max_bytes`, or are
+    `max_files`, or the oldest of them has waited for `max_age`. `per_partition` counts and waits for each
+    partition apart, by the Hive-style folders of the files' paths.
+
+    TypeError or ValueError for an amount or a time that is not above 0.
+    """
+    age = duration("max_age", max_age)
+    if not age:
+        raise ValueError(f"max_age must be above 0, such as 5 minutes, not {max_age!r}")
+    return Rules(
+        max_bytes=max_bytes,
+        max_files=max_files,
+        max_age_ms=max(1, round(age.total_seconds() * 1000)),
+        per_partition=per_partition,
+    )
 
 
 @dataclass(frozen=True)
@@ -25,6 +51,8 @@ class Definition:
     sources: tuple[str, ...]
     rules: Mapping[str, Any]
     table_options: Mapping[str, Any]
+    watched: tuple[tuple[str, str], ...] = ()
+    """Folders that fill, each with the pattern of its files' names."""
 
     def to_json(self) -> bytes:
         return json.dumps({"format": 1, **asdict(self)}, indent=1, sort_keys=True).encode()
@@ -39,6 +67,7 @@ class Definition:
                 tuple(stored["sources"]),
                 stored["rules"],
                 stored["table_options"],
+                tuple((folder, pattern) for folder, pattern in stored.get("watched", [])),
             )
         except (ValueError, KeyError, TypeError) as failure:
             raise CorruptTableError(

@@ -37,6 +37,10 @@ class Flux:
         """What waits, as this planner knows it."""
         return self._buffer
 
+    def knows(self, key: FileKey) -> bool:
+        """Return whether a version of a file waits, or a plan has it, as far as this planner has read."""
+        return self._buffer.waits(key) or _digest(key) in self._planned
+
     def catch_up(self) -> None:
         """Read the plans and the announcements that are new."""
         self._catch_up_with_plans()

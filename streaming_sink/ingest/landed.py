@@ -38,10 +38,16 @@ class Landed:
     partitions: int = 0
     oldest_ms: int = 0
     """When the first of its files was announced, and so the start of its lag."""
+    planned_ms: int = 0
     landed_ms: int = 0
     rejected: Mapping[str, str] = field(default_factory=dict)
     """Path of a source file that did not land → why."""
     milliseconds: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def waited_ms(self) -> int:
+        """From the first announcement to the plan: what a rule's `max_age` promises."""
+        return max(0, self.planned_ms - self.oldest_ms)
 
     @property
     def lag_ms(self) -> int:

@@ -11,12 +11,15 @@ from pyspark.sql import SparkSession
 
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.landed import Landed
+from streaming_sink.ingest.watching import FolderWatch
 from streaming_sink.ingest.worker import PATIENCE_SECONDS, Worker
 from streaming_sink.ingest.zone import BufferZone
 from timeline.errors import StoreUnavailableError
 
 _LOG = logging.getLogger("streaming_sink")
 POLL_SECONDS = 1.0
+SETTLE_SECONDS = 1.0
+"""Between two looks at a watched folder, where a single run decides whether its files are whole."""
 _MOST_FAILURES = 10
 """Failures in a row after which a worker that is to end gives up: a store that is away, not one item."""
 
@@ -67,8 +70,16 @@ def run(
 
 
 def plan_waiting(zone: BufferZone, *, flush: bool = False) -> int:
-    """Record the work items that are due, once, and return how many. `flush`: all that waits is due."""
+    """Look at the watched folders, record the work items that are due, once, and return how many. `flush`:
+    all that waits is due.
+    """
     flux, items = Flux(zone), 0
+    if zone.definition.watched:
+        flux.catch_up()
+        watch = FolderWatch(zone, flux.knows)
+        watch.look()
+        time.sleep(SETTLE_SECONDS)
+        watch.look()
     while (plan := flux.plan(flush=flush)) is not None:
         items += len(plan.items)
     return items
@@ -77,9 +88,12 @@ def plan_waiting(zone: BufferZone, *, flush: bool = False) -> int:
 def plan_until(zone: BufferZone, stop: threading.Event, poll_seconds: float = POLL_SECONDS) -> None:
     """Record work items as they become due, until `stop` is set. A store that is silent is tried again."""
     flux = Flux(zone)
+    watch = FolderWatch(zone, flux.knows)
     while not stop.is_set():
         try:
+            watch.look()
             flux.plan()
+            watch.forget_known()
         except StoreUnavailableError as failure:
             _LOG.warning("planning goes on in %s s: %s", poll_seconds, failure)
         stop.wait(_until_due(flux, poll_seconds))

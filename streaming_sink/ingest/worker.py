@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -68,7 +69,7 @@ class Worker:
             states = instants.get(plan.claim_id(item), {})
             claim = self._claim(plan, item, states)
             if claim is not None:
-                return self._land(session, item, claim)
+                return self._land(session, plan, item, claim)
         return None
 
     def _first_open(self, published: tuple[tuple[int, int], ...]) -> int:
@@ -107,7 +108,7 @@ class Worker:
         note = json.dumps({"number": item.number, "reason": reason}).encode()
         self._zone.store.create(names.cancelled_path(claim_id), note)
 
-    def _land(self, session: SparkSession, item: PlannedItem, claim: Claim) -> Landed:
+    def _land(self, session: SparkSession, plan: Plan, item: PlannedItem, claim: Claim) -> Landed:
         store = self._zone.store
         try:
             with _heartbeat(claim, self._patience / 5) as is_ours:
@@ -120,6 +121,7 @@ class Worker:
             note = json.dumps({"failed": told}).encode()
             store.overwrite(names.inflight_path(claim.plan_id, claim.number), note)
             raise
+        landed = replace(landed, planned_ms=names.ulid_time_ms(plan.id))
         note_landed(self._zone, landed)
         store.delete(names.inflight_path(claim.plan_id, number) for number in range(1, claim.number + 1))
         self._open.pop(item.number, None)

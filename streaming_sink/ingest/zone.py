@@ -16,13 +16,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from planners.buffering import BufferedFile, Rules
 from planners.sizing import FileSizing
-from streaming_sink.durations import Duration, duration
 from streaming_sink.ingest.definition import DEFAULT_RULES, Definition, remote
 from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.ingest.records import Plan, decode_announcement, decode_plan, encode_announcement
@@ -34,33 +33,12 @@ from timeline.names import ulid
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Created
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 _LOG = logging.getLogger("streaming_sink")
 _DEFINITION = "zone.json"
 _FILES_A_MESSAGE = 10_000
-
-
-def ingest_rules(
-    *,
-    max_bytes: int | str = "1GiB",
-    max_files: int = 10_000,
-    max_age: Duration = "5 minutes",
-    per_partition: bool = False,
-) -> Rules:
-    """Return the rules of a buffer zone: files that wait land once together they have `max_bytes`, or are
-    `max_files`, or the oldest of them has waited for `max_age`. `per_partition` counts and waits for each
-    partition apart, by the Hive-style folders of the files' paths.
-
-    TypeError or ValueError for an amount or a time that is not above 0.
-    """
-    age = duration("max_age", max_age)
-    if not age:
-        raise ValueError(f"max_age must be above 0, such as 5 minutes, not {max_age!r}")
-    return Rules(
-        max_bytes=max_bytes,
-        max_files=max_files,
-        max_age_ms=max(1, round(age.total_seconds() * 1000)),
-        per_partition=per_partition,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +160,7 @@ class BufferZone:
             self._given.get("sources", stored.sources),
             self._given.get("rules", stored.rules),
             {**stored.table_options, **self._options},
+            stored.watched,
         )
 
     def _read_definition(self) -> Definition | None:
@@ -227,14 +206,46 @@ class BufferZone:
         """
         if not paths or not all(isinstance(path, str) for path in paths):
             raise TypeError(f"push needs the names of files, not {paths!r}")
-        now_ms, sources = time.time_ns() // 1_000_000, self.sources
         spelled = [
             os.path.abspath(path) + "/" * path.endswith("/") if "://" not in path else path for path in paths
         ]
-        files, missing = sources.find([path for path in spelled if not path.endswith("/")], now_ms)
+        files, missing = self.find([path for path in spelled if not path.endswith("/")])
         for folder in (path for path in spelled if path.endswith("/")):
-            files += sources.below(folder, "*", now_ms)
+            files += self.below(folder)
         return self.announce(files, missing)
+
+    def watch(self, folder: str, pattern: str = "*") -> None:
+        """From now on, announce the files below a folder that fills, whose names fit the pattern: whoever
+        plans for the zone (`ingest.run`, `streaming-sink ingest flux`) looks at it again and again.
+
+        Stored in the zone. On a disk a file is announced once it has not changed between two looks.
+        ValueError for a folder outside the zone's sources.
+        """
+        spelled = folder if "://" in folder else os.path.abspath(folder)
+        self.sources.store(spelled.rstrip("/"))
+        entry = (spelled.rstrip("/"), pattern)
+        if entry not in self.definition.watched:
+            self._known = replace(self.definition, watched=(*self.definition.watched, entry))
+            self.store.overwrite(_DEFINITION, self._known.to_json())
+
+    def siphon(self, app_id: str | None = None) -> Callable[[DataFrame, int], None]:
+        """Return a function for `foreachBatch` that stages the batches of a stream here, each once, as
+        Parquet files which land in the table when a rule is met.
+
+        `app_id` names the stream, as in `IcebergSink`; by default the query's id. ValueError for a name that
+        no folder can have.
+        """
+        from streaming_sink.ingest.siphon import Siphon
+
+        return Siphon(self, app_id)
+
+    def find(self, paths: Iterable[str]) -> tuple[list[BufferedFile], list[str]]:
+        """Return the files of these names as they are now, and the names of which there is none."""
+        return self.sources.find(paths, time.time_ns() // 1_000_000)
+
+    def below(self, folder: str, pattern: str = "*") -> Iterator[BufferedFile]:
+        """Yield the files below a folder whose names fit a pattern, as they are now."""
+        return self.sources.below(folder, pattern, time.time_ns() // 1_000_000)
 
     def announce(self, files: Iterable[BufferedFile], missing: Sequence[str] = ()) -> Pushed:
         """Append announcements of files to the zone's log, a message for every 10,000."""

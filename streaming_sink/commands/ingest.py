@@ -1,0 +1,252 @@
+"""The commands of buffered ingestion, `streaming-sink ingest COMMAND ZONE`: each part of it as a process."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from streaming_sink.commands.arguments import Pairs, key_values
+from streaming_sink.commands.terminal import DONE, FINDINGS, Id, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@click.group()
+def ingest() -> None:
+    """Let files wait in a buffer zone, and land them in a table as few large ones."""
+
+
+_zone = click.argument("zone", metavar="ZONE")
+_options = click.option(
+    "--option",
+    "storage_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=key_values,
+    help="One of the sink's storage_options; may be repeated. Leave secrets in the environment.",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value, for programs.")
+_once = click.option("--available-now", is_flag=True, help="Do what there is to do, and end.")
+
+
+@ingest.command()
+@_zone
+@_options
+@click.option("--table", required=True, metavar="LOCATION", help="The table that the zone is for.")
+@click.option(
+    "--partition-by", multiple=True, metavar="TERM", help="Such as day(event_time); may be repeated."
+)
+@click.option(
+    "--source", "sources", multiple=True, metavar="FOLDER", help="Where files may lie; may be repeated."
+)
+@click.option("--max-bytes", default="1GiB", show_default=True, metavar="SIZE")
+@click.option("--max-files", default=10_000, show_default=True, type=click.IntRange(1))
+@click.option("--max-age", default="5 minutes", show_default=True, metavar="TIME")
+@click.option("--per-partition", is_flag=True, help="Wait for each partition apart.")
+def create(
+    zone: str,
+    storage_options: Pairs,
+    table: str,
+    partition_by: tuple[str, ...],
+    sources: tuple[str, ...],
+    max_bytes: str,
+    max_files: int,
+    max_age: str,
+    per_partition: bool,
+) -> int:
+    """Make a buffer zone, or change the options of one."""
+    from streaming_sink.ingest.definition import ingest_rules
+    from streaming_sink.ingest.zone import BufferZone
+
+    rules = ingest_rules(
+        max_bytes=max_bytes, max_files=max_files, max_age=max_age, per_partition=per_partition
+    )
+    made = BufferZone(
+        zone,
+        table=table,
+        rules=rules,
+        sources=sources or None,
+        partition_by=partition_by,
+        storage_options=storage_options,
+    )
+    say(f"{made.store.location} is the buffer zone of {made.definition.table}")
+    return DONE
+
+
+@ingest.command()
+@_zone
+@click.argument("files", nargs=-1, required=True)
+@_options
+@_json
+def push(zone: str, files: tuple[str, ...], storage_options: Pairs, as_json: bool) -> int:
+    """Announce FILES that exist; a name that ends in / is a folder, of which all files are announced."""
+    from streaming_sink.ingest.zone import BufferZone
+
+    pushed = BufferZone(zone, storage_options=storage_options).push(*files)
+    if as_json:
+        say_json(pushed)
+    else:
+        say(f"{pushed.files:,} files, {pushed.bytes:,} bytes")
+        for name in pushed.missing:
+            say(f"there is no such file: {name}")
+    return FINDINGS if pushed.missing else DONE
+
+
+@ingest.command()
+@_zone
+@click.argument("folder")
+@_options
+@click.option("--pattern", default="*", show_default=True, help="Of the names of the files.")
+def watch(zone: str, folder: str, storage_options: Pairs, pattern: str) -> int:
+    """From now on, have every file below FOLDER announced once it is whole."""
+    from streaming_sink.ingest.zone import BufferZone
+
+    BufferZone(zone, storage_options=storage_options).watch(folder, pattern)
+    say(f"whoever plans for {zone} now looks at {folder} for {pattern}")
+    return DONE
+
+
+@ingest.command()
+@_zone
+@_options
+@_once
+@click.option("--flush", is_flag=True, help="With --available-now: all that waits is due.")
+def flux(zone: str, storage_options: Pairs, available_now: bool, flush: bool) -> int:
+    """Decide which files become work items, and record the plans. Needs no Spark."""
+    import threading
+
+    from streaming_sink.ingest.running import plan_until, plan_waiting
+    from streaming_sink.ingest.zone import BufferZone
+
+    opened = BufferZone(zone, storage_options=storage_options)
+    if available_now:
+        say(f"{plan_waiting(opened, flush=flush):,} work items planned")
+    else:
+        plan_until(opened, threading.Event())
+    return DONE
+
+
+@ingest.command()
+@_zone
+@_options
+@_once
+def work(zone: str, storage_options: Pairs, available_now: bool) -> int:
+    """Land work items that are planned, in a Spark session of this process."""
+    from streaming_sink.ingest import running
+    from streaming_sink.ingest.zone import BufferZone
+
+    opened = BufferZone(zone, storage_options=storage_options)
+    running.work(_session(), opened, until_idle=available_now, on_landed=lambda it: say(it.line()))
+    return DONE
+
+
+@ingest.command()
+@_zone
+@_options
+@_once
+def run(zone: str, storage_options: Pairs, available_now: bool) -> int:
+    """Plan and land, in one process."""
+    from streaming_sink.ingest import running
+    from streaming_sink.ingest.zone import BufferZone
+
+    opened = BufferZone(zone, storage_options=storage_options)
+    running.run(_session(), opened, available_now=available_now, on_landed=lambda it: say(it.line()))
+    return DONE
+
+
+@ingest.command()
+@_zone
+@_options
+@_json
+def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
+    """Show what waits, what is planned, and what landed last. Exit code 1 where an item is set apart."""
+    from streaming_sink.ingest.status import status as status_of
+    from streaming_sink.ingest.zone import BufferZone
+
+    found = status_of(BufferZone(zone, storage_options=storage_options))
+    if as_json:
+        say_json(found)
+    else:
+        rules = found.rules
+        say(f"zone     {found.location}")
+        say(f"table    {found.table}")
+        say(
+            f"rules    {rules['max_bytes']:,} bytes, {rules['max_files']:,} files,"
+            f" or {rules['max_age_ms']:,} ms"
+        )
+        for folder, pattern in found.watched:
+            say(f"watches  {folder} for {pattern}")
+        for group in found.waiting:
+            named = f" of {group.group}" if group.group else ""
+            say(f"waiting  {group.files:,} files{named}, {group.bytes:,} bytes, for {group.oldest_ms:,} ms")
+        for item in found.open_items:
+            say(f"item {item.number:<4} {item.state}: {item.files:,} files, {item.bytes:,} bytes; {item.why}")
+        say(f"landed   {found.landed_items:,} work items")
+        if found.lag_ms:
+            lag = ", ".join(f"{name} {value:,} ms" for name, value in found.lag_ms.items())
+            say(f"lag      {lag}, of the last {len(found.last_landed):,}")
+            say(f"promise  {found.kept:,} of them were planned in time")
+        for landed in found.last_landed[:5]:
+            say(f"         {landed.line()}")
+    return FINDINGS if any(item.state == "set apart" for item in found.open_items) else DONE
+
+
+@ingest.command()
+@_zone
+@_options
+@_json
+@click.option("--file", "path", metavar="PATH", help="Only this file, in all its versions.")
+@click.option("--snapshot", type=int, metavar="ID", help="Only the files of this snapshot.")
+@click.option("--state", metavar="STATE", help="Only landed, rejected, claimed, planned, or set apart.")
+def ledger(
+    zone: str,
+    storage_options: Pairs,
+    as_json: bool,
+    path: str | None,
+    snapshot: int | None,
+    state: str | None,
+) -> int:
+    """Show which file landed in which snapshot, and why others did not."""
+    from streaming_sink.ingest.ledger import Ledger
+    from streaming_sink.ingest.zone import BufferZone
+
+    book = Ledger(BufferZone(zone, storage_options=storage_options))
+    found = [
+        entry
+        for entry in book.entries()
+        if path in (None, entry.path)
+        and snapshot in (None, entry.snapshot_id)
+        and state in (None, entry.state)
+    ]
+    if as_json:
+        say_json(found)
+    else:
+        rows = [
+            (it.path, it.bytes, it.item, it.state, it.version, Id(it.snapshot_id or ""), it.why)
+            for it in found
+        ]
+        say_table(("file", "bytes", "item", "state", "version", "snapshot", "why"), rows)
+    return DONE
+
+
+@ingest.command()
+@_zone
+@_options
+def retry(zone: str, storage_options: Pairs) -> int:
+    """Put the work items that were set apart back."""
+    from streaming_sink.ingest.ledger import retry as put_back
+    from streaming_sink.ingest.zone import BufferZone
+
+    numbers = put_back(BufferZone(zone, storage_options=storage_options))
+    say(f"{len(numbers):,} work items are put back: {', '.join(map(str, numbers)) or 'none was set apart'}")
+    return DONE
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession  # the other commands work without it
+
+    sys.stderr.write("starting Spark\n")
+    return SparkSession.builder.appName("streaming-sink ingest").getOrCreate()

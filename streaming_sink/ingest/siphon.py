@@ -1,0 +1,124 @@
+"""Siphon Stream: a function for foreachBatch that stages a stream's batches in a buffer zone, each once.
+
+The commit of a batch is one file, created if absent, that names the staged files of the batch. A batch that
+is tried again after a crash finds it, and announces those files: what the second try would have staged, or
+has, nobody names.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+from pyspark.sql import DataFrame
+
+from planners.buffering import BufferedFile
+from streaming_sink.ingest.zone import BufferZone, Pushed
+from streaming_sink.spark.caller import Run, identify, mint_run_id
+from streaming_sink.spark.jobs import described
+from streaming_sink.spark.settings import check_later_shuffles, safe_shuffle
+from streaming_sink.spark.task_results import collect_results
+from streaming_sink.tasks import fast_workers
+from streaming_sink.tasks.ingest.stage_task import StagedFile, StageJob, StageTask
+from timeline.errors import CheckpointRegressionError, CorruptTableError, StoreUnavailableError
+from timeline.stores.base import Created
+
+_LOG = logging.getLogger("streaming_sink")
+
+
+class Siphon:
+    """Stages the batches of one query in a zone; see `BufferZone.siphon`."""
+
+    def __init__(self, zone: BufferZone, app_id: str | None) -> None:
+        if app_id is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", app_id):
+            raise ValueError(
+                f"app_id must be letters, digits, dots, dashes and underscores, 100 at most, not {app_id!r}"
+            )
+        self._zone, self._app_id, self._run = zone, app_id, mint_run_id()
+        self._checked: set[str] = set()
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Stage one micro-batch and announce its files. Once this returns they are durable, and land in the
+        table when a rule of the zone is met.
+
+        Raises CheckpointRegressionError for the checkpoint of another query under a used name, and
+        StoreUnavailableError where the store does not answer.
+        """
+        session = batch.sparkSession
+        run = identify(session, self._app_id, self._run)
+        with described(session, f"{self._zone.store.location}: batch {batch_id}"):
+            self._check_query(run, batch)
+            files = self._committed(run, batch_id)
+            if files is None:
+                files = self._stage(batch, run, batch_id)
+        pushed = self._announce(files)
+        _LOG.info(
+            "batch %d of %s: %d files staged, %d bytes", batch_id, run.app_id, pushed.files, pushed.bytes
+        )
+
+    def _check_query(self, run: Run, batch: DataFrame) -> None:
+        """Raise where another query has staged under this name: its batch numbers mean other rows."""
+        if run.app_id in self._checked:
+            return
+        check_later_shuffles(batch, self._zone.store.location)
+        path, mine = f"staged/{run.app_id}/query.json", json.dumps({"query_id": run.query_id}).encode()
+        store = self._zone.store
+        if not isinstance(store.create(path, mine), Created):
+            known = store.read(path).data
+            if known != mine:
+                raise CheckpointRegressionError(
+                    f"application {run.app_id!r} has staged batches here as another query: a fresh or another"
+                    " checkpoint would stage rows again. Nothing was staged. Restart on the old checkpoint,"
+                    f" or choose another app_id: {store.uri(path)}: {known.decode(errors='replace')}",
+                    app_id=run.app_id,
+                )
+        self._checked.add(run.app_id)
+
+    def _stage(self, batch: DataFrame, run: Run, batch_id: int) -> list[str]:
+        store = self._zone.store
+        folder = f"staged/{run.app_id}/{batch_id:012}"
+        job = StageJob(store, folder, fast_workers.is_enabled())
+        with safe_shuffle(batch.sparkSession):
+            staged: list[StagedFile] = collect_results(batch, StageTask(job))
+        mine = [each.path for each in staged]
+        outcome = store.create(_commit_path(run, batch_id), json.dumps(mine).encode())
+        files = self._committed(run, batch_id)
+        if files is None:
+            raise StoreUnavailableError(
+                f"whether batch {batch_id} of {run.app_id!r} is staged is not known; its next try finds out:"
+                f" {outcome}",
+                location=store.location,
+            )
+        if files != mine:
+            store.delete(mine)  # a twin of this query was first; nobody names these
+        return files
+
+    def _committed(self, run: Run, batch_id: int) -> list[str] | None:
+        path = _commit_path(run, batch_id)
+        try:
+            files = json.loads(self._zone.store.read(path).data)
+        except FileNotFoundError:
+            return None
+        except ValueError as damaged:
+            raise CorruptTableError(
+                f"which files batch {batch_id} of {run.app_id!r} has staged cannot be read; restore the file"
+                f" from a copy: {self._zone.store.uri(path)}",
+                app_id=run.app_id,
+            ) from damaged
+        return [str(file) for file in files]
+
+    def _announce(self, files: list[str]) -> Pushed:
+        uris = [self._zone.store.uri(path) for path in files]
+        found, missing = self._zone.find(uris)
+        # Those that are missing have landed, and were cleaned up.
+        return self._zone.announce(found, missing) if found else Pushed(0, 0)
+
+
+def _commit_path(run: Run, batch_id: int) -> str:
+    return f"staged/{run.app_id}/{batch_id:012}.json"
+
+
+def staged_by(file: BufferedFile, zone: BufferZone) -> bool:
+    """Return whether a source file was staged in the zone itself, so that the zone may delete it."""
+    return file.path.startswith(f"{zone.store.location}/staged/")

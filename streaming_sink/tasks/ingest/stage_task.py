@@ -1,0 +1,72 @@
+"""The task that stages a stream's rows in a buffer zone: Arrow batches in, Parquet files out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_sink.tasks.results import encode_results
+from streaming_sink.tasks.spark_task import start_task
+from timeline.names import ulid
+from timeline.stores.base import Store
+
+FILE_BYTES = 64 * 1024 * 1024
+"""Arrow bytes after which a task begins the next file."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageJob:
+    """Where the rows of a batch are staged."""
+
+    store: Store
+    folder: str
+    fast_workers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A closed, durable file."""
+
+    path: str
+    """Below the zone."""
+    rows: int
+
+
+class StageTask:
+    """The function that `DataFrame.mapInArrow` runs in each task of a batch."""
+
+    def __init__(self, job: StageJob) -> None:
+        self._job = job
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        start_task(self._job.fast_workers)
+        yield encode_results(stage(self._job, batches))
+
+
+def stage(job: StageJob, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
+    """Write the rows to files of their own names, and return these. A task that fails leaves files that
+    nobody names.
+    """
+    staged: list[StagedFile] = []
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+        if sum(each.nbytes for each in held) >= FILE_BYTES:
+            staged.append(_write(job, held))
+            held = []
+    return [*staged, _write(job, held)] if held else staged
+
+
+def _write(job: StageJob, batches: list[pa.RecordBatch]) -> StagedFile:
+    file_id = ulid(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big"))
+    path = f"{job.folder}/{file_id}.parquet"
+    table = pa.Table.from_batches(batches)
+    with job.store.open_output(path) as output:
+        pq.write_table(table, output, compression="zstd", write_page_checksum=True)
+    return StagedFile(path, table.num_rows)
