@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from planners.clustering.strategies import Strategy
     from planners.coalesced import has_room, plan_coalesced, tasks_that_fit
     from planners.fills import FillPlan, PlannedFill, plan_fills
-    from planners.folds import FOLD_ABOVE
+    from planners.folds import DELETE_FILES_AT_MOST, FOLD_ABOVE, PlannedMerge
     from planners.forecast import HISTORY_BATCHES, forecast_error
     from planners.inserts import plan_inserts
     from planners.model import (
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 # No name may also be a module's: importing the module would put it in the name's place.
 _WHERE = {
     "DEFAULT_BYTES_PER_ROW": "planners.sizing",
+    "DELETE_FILES_AT_MOST": "planners.folds",
     "FOLD_ABOVE": "planners.folds",
     "HISTORY_BATCHES": "planners.forecast",
     "HISTORY_COMMITS": "planners.sizing",
@@ -82,6 +83,7 @@ _WHERE = {
     "PlanStrategy": "planners.clustering.policy",
     "PositionDeletes": "planners.model",
     "PlannedFill": "planners.fills",
+    "PlannedMerge": "planners.folds",
     "RecentPartitions": "planners.clustering.selection",
     "Routing": "planners.routing",
     "SelectedPartitions": "planners.clustering.selection",
@@ -108,6 +110,7 @@ _WHERE = {
 
 __all__ = [
     "DEFAULT_BYTES_PER_ROW",
+    "DELETE_FILES_AT_MOST",
     "FOLD_ABOVE",
     "HISTORY_BATCHES",
     "HISTORY_COMMITS",
@@ -134,6 +137,7 @@ __all__ = [
     "PartitionKey",
     "PlanStrategy",
     "PlannedFill",
+    "PlannedMerge",
     "PositionDeletes",
     "RecentPartitions",
     "Routing",

@@ -29,7 +29,8 @@ What that bounds, for files that come out as estimated, if T <= 15/16 M:
 Sizes are live bytes. A worn file (`planners/folds.py`) is folded under both policies: where it is small, by
 one of the merges above, else with the other small ones that are worn; where it is full or sorted, alone.
 
-Under **never** nothing is merged or folded.
+Of other files that have too many delete files, some of these are merged. Under **never** nothing is merged or
+folded.
 """
 
 from __future__ import annotations
@@ -37,7 +38,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planners.folds import FOLD_ABOVE, is_worn, why_worn
+from planners.folds import (
+    FOLD_ABOVE,
+    PlannedMerge,
+    has_open_deletes,
+    is_worn,
+    merges_of_deletes,
+    why_worn,
+)
 from planners.model import TableFile, TablePartition
 from planners.partitions import partition_of, sort_key
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
@@ -94,6 +102,13 @@ class FillPlan:
     fills: tuple[PlannedFill, ...]
     most_small_files: int
     """The small files that may be merged, of the partition with most of them, before the pass."""
+    delete_merges: tuple[PlannedMerge, ...] = ()
+    most_delete_files: int = 0
+    """The delete files of the data file with most of them, before the pass."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.fills and not self.delete_merges
 
     def explain(self) -> str:
         """Return the plan as aligned lines, a merge each with its reason."""
@@ -113,6 +128,10 @@ class FillPlan:
         )
         return "\n".join(
             [f"fill plan: {len(self.fills):,} merges", *lines, *uncounted("merges", len(self.fills))]
+            + [
+                f"delete files: {len(it.deletes)} -> 1, {it.reason}: {it.file.path}"
+                for it in self.delete_merges[:EXPLAINED_LINES]
+            ]
         )
 
 
@@ -122,7 +141,8 @@ def plan_fills(
     policy: FillPolicy = FillPolicy.AMORTIZED,
     fold_above: float = FOLD_ABOVE,
 ) -> FillPlan:
-    """Return which of these live files are merged or folded, each at most once, and where the new files end.
+    """Return which of these live files are merged or folded, each at most once, where the new files end, and
+    which delete files of the others are merged.
 
     Files that are reserved, encrypted, with deletes that are not of them alone, or neither small nor worn,
     are left alone; sorted ones are not merged, nor files of two partition specs. No new file is planned above
@@ -131,6 +151,7 @@ def plan_fills(
     """
     if policy is FillPolicy.NEVER:
         return FillPlan((), 0)
+    files = list(files)
     free: dict[TablePartition, list[TableFile]] = {}
     alone: dict[TablePartition, list[TableFile]] = {}
     for file in files:
@@ -145,7 +166,13 @@ def plan_fills(
         fills += _fills(small, sizing, _LEFT_AT_MOST[policy], fold_above)
         most_worn = sorted(alone.get(partition, ()), key=lambda it: (-it.deleted_bytes, it.path))
         fills += [PlannedFill(partition, (it,), (), why_worn(it)) for it in most_worn[:FILES_A_PASS]]
-    return FillPlan(tuple(fills), max((len(small) for small in free.values()), default=0))
+    taken = {file.path for fill in fills for file in fill.inputs}
+    return FillPlan(
+        tuple(fills),
+        max((len(small) for small in free.values()), default=0),
+        tuple(merges_of_deletes(files, taken)),
+        max((len(file.deletes) for file in files if has_open_deletes(file)), default=0),
+    )
 
 
 def _fills(
@@ -176,9 +203,9 @@ def _too_many(
     more than `left_at_most` small ones are left. `fitting` are those of `left` that go into one file.
     """
     if sum(file.bytes for file in left) < aim_bytes(sizing):
-        repaid = best_repaid(left, sizing.max_file_bytes, left_at_most - 1)
-        assert repaid is not None  # all of them fit
-        return repaid[0]
+        count = best_repaid([file.bytes for file in left], sizing.max_file_bytes, left_at_most - 1)
+        assert count is not None  # all of them fit
+        return left[:count]
     others = [file for file in left if file not in fitting]  # each is too large to fit beside `fitting`
     return [*fitting, *others[: max(1, len(left) - left_at_most + 1 - len(fitting))]]
 

@@ -1,14 +1,23 @@
-"""Folds: which files are rewritten because many of their rows are deleted.
+"""Folds: which files are rewritten because many of their rows are deleted, and whose delete files are merged.
 
 A file is *worn* once more than the share f of its rows is deleted (`fold_above`), or all of them. The next
 pass of fills rewrites it without these rows, and its delete files leave the table with it. A worn file that
 is small by then is joined by others like it; a sorted one keeps its order, alone.
 
+A file that is not worn, and has more than eight delete files, keeps its rows: some of its delete files are
+merged into one. Ordered by their rows, x1 >= x2 >= ..., those from xi on, for the i with the least
+xi / (x(i+1) + x(i+2) + ...), so that eight are left at most: as crowded small files are merged
+(`planners/fills.py`). To fold it for its number of delete files would have no bound: a stream that deletes a
+row a batch of a file of 120 MiB would write 13 MiB a row.
+
 What that bounds, for rows of equal width within a file:
 
+* Delete files of a data file, once a pass that considers it is executed: eight.
 * Bytes written by folds per byte deleted: below 1/f - 1. A worn file of which d bytes are deleted has at most
-  (1/f - 1) d live ones, and a deleted row is folded once. So a file from which one row is deleted at a time
-  is not rewritten until the share is reached, however many delete files it has by then.
+  (1/f - 1) d live ones, and a deleted row is folded once.
+* Positions written by merges per deleted row, its own included: 1 + log2(n / x) * (n / x) ** (1/8), where n
+  rows of the file are deleted, and the smallest delete file has x: as for the bytes of crowded small files.
+  With a row a batch, of a file of a million rows, that is below 80, of a byte or two each.
 * Small files that shrink are filled as before. In the terms of `planners/fills.py`, each byte deleted costs
   1.45 (M / x) ** (1/8) more there: a file of s bytes that loses d of them has s - d left, each of which
   doubles log2(s / (s - d)) times more until it is sealed, and (s - d) log2(1 + d / (s - d)) < d / ln 2. A
@@ -20,10 +29,30 @@ one byte deleted of a file of just that size would have all of it merged again.
 
 from __future__ import annotations
 
-from planners.model import TableFile
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from planners.model import FileContent, PositionDeletes, TableFile
+from planners.small_files import best_repaid
 
 FOLD_ABOVE = 0.2
 """The default share: below four bytes are written per byte deleted, and readers skip a fifth of a file."""
+
+DELETE_FILES_AT_MOST = 8
+"""The bound on the delete files of a data file, once a pass has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMerge:
+    """Delete files of one data file that become one; the data file stays as it is."""
+
+    file: TableFile
+    deletes: tuple[PositionDeletes, ...]
+    """Two or more of its delete files, those of the fewest rows."""
+
+    @property
+    def reason(self) -> str:
+        return f"{len(self.file.deletes)} delete files, more than {DELETE_FILES_AT_MOST}"
 
 
 def is_worn(file: TableFile, fold_above: float) -> bool:
@@ -35,3 +64,22 @@ def is_worn(file: TableFile, fold_above: float) -> bool:
 
 def why_worn(file: TableFile) -> str:
     return f"{file.deleted_rows:,} of {file.rows + file.deleted_rows:,} rows are deleted"
+
+
+def has_open_deletes(file: TableFile) -> bool:
+    """Return whether the delete files of a file may be merged: a plan that reserves it has read them."""
+    return file.content is FileContent.DATA and file.reserved_by is None
+
+
+def merges_of_deletes(files: Iterable[TableFile], rewritten: Collection[str]) -> Iterator[PlannedMerge]:
+    """Yield the merges of the files that have too many delete files, in the order of their paths, but for
+    those that are rewritten, by their paths.
+    """
+    for file in sorted(files, key=lambda it: it.path):
+        if has_open_deletes(file) and file.path not in rewritten:
+            deletes = sorted(file.deletes, key=lambda it: (it.rows, it.path))
+            if len(deletes) > DELETE_FILES_AT_MOST:
+                rows = [it.rows for it in deletes]
+                count = best_repaid(rows, sum(rows), DELETE_FILES_AT_MOST - 1)
+                assert count is not None  # there is no limit to one
+                yield PlannedMerge(file, tuple(deletes[:count]))

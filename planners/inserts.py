@@ -250,5 +250,6 @@ def _best_repaid(small: Sequence[TableFile], cuts: _Cuts) -> tuple[list[TableFil
     together, have = largest_that_fit(small, cuts.bytes_beside(1))
     if have >= cuts.small_bytes:
         return together, have
-    repaid = best_repaid(small, cuts.bytes_beside(1), SMALL_FILES_AT_MOST - 1)
-    return repaid or ([small[0]], small[0].bytes)
+    sizes = [file.bytes for file in small]
+    count = best_repaid(sizes, cuts.bytes_beside(1), SMALL_FILES_AT_MOST - 1) or 1
+    return list(small[:count]), sum(sizes[:count])

@@ -66,22 +66,17 @@ def largest_that_fit(small: Sequence[TableFile], most_bytes: int) -> tuple[list[
     return together, have
 
 
-def best_repaid(
-    small: Sequence[TableFile], most_bytes: int, left_at_most: int
-) -> tuple[list[TableFile], int] | None:
-    """Return the smallest files up to the one whose rewriting the others repay best, and their bytes: two or
-    more, of no more than `most_bytes`, so that no more than `left_at_most` are left. None if there are none
-    such.
+def best_repaid(sizes: Sequence[int], most: int, left_at_most: int) -> int | None:
+    """Return how many of the smallest files to merge, by their sizes in ascending order: up to the one whose
+    rewriting the others repay best. Two or more, of no more than `most` together, so that no more than
+    `left_at_most` are left. None if there are none such.
     """
     choices = []
-    below = small[0].bytes
-    for count, largest in enumerate(small[1:], start=2):
-        if below + largest.bytes > most_bytes:
+    below = sizes[0]
+    for count, largest in enumerate(sizes[1:], start=2):
+        if below + largest > most:
             break
-        if len(small) - count <= left_at_most:
-            choices.append((Fraction(largest.bytes, max(1, below)), -count, below + largest.bytes))
-        below += largest.bytes
-    if not choices:
-        return None
-    _, negative_count, have = min(choices)
-    return list(small[:-negative_count]), have
+        if len(sizes) - count <= left_at_most:
+            choices.append((Fraction(largest, max(1, below)), -count))
+        below += largest
+    return -min(choices)[1] if choices else None

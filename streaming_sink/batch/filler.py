@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from planners import SMALL_FILES_AT_MOST, FillPlan, TablePartition
+from planners import DELETE_FILES_AT_MOST, SMALL_FILES_AT_MOST, FillPlan, TablePartition
 from streaming_sink.batch.beside import PassesBeside
 from streaming_sink.batch.fills import carry_out, plan_pass
 from streaming_sink.batch.steps import Steps
@@ -27,7 +27,20 @@ SMALL_FILES_WHILE_FILLING = 3 * SMALL_FILES_AT_MOST
 """A batch that leaves more small files in a partition waits for the running pass, and runs one. A pass that
 starts at nine, as it should, then takes longer than fifteen batches: merging falls behind the stream."""
 
+DELETE_FILES_WHILE_FILLING = 3 * DELETE_FILES_AT_MOST
+"""As above, for the delete files of one data file. A pass that folds a file loses to each batch that deletes
+from it before the pass has ended. It cannot lose to a batch that waits for it, and runs one itself."""
+
 _Request = tuple["SparkSession", Collection[TablePartition]]
+
+
+def _crowd(plan: FillPlan) -> str:
+    """Return why a batch waits for the fills of a plan; "" if it does not."""
+    if plan.most_small_files > SMALL_FILES_WHILE_FILLING:
+        return f"{plan.most_small_files} small files in a partition"
+    if plan.most_delete_files > DELETE_FILES_WHILE_FILLING and not plan.is_empty:
+        return f"{plan.most_delete_files} delete files of one data file"
+    return ""
 
 
 class Filler:
@@ -56,25 +69,24 @@ class Filler:
         failed. Return the results of the passes that ended since the last call; "" for none.
 
         Afterwards none of these partitions has more than `SMALL_FILES_WHILE_FILLING` small files that may be
-        merged, unless the batch brought several to one, or a pass failed, which is reported and not raised.
+        merged, and no data file in them more than `DELETE_FILES_WHILE_FILLING` delete files, unless the
+        batch brought several to one, or a pass failed, which is reported and not raised.
         """
         if not self._options.fills_beside:
             return ""
         results = self._passes.ended()
         touched = {*touched, *self._left}
         plan = self._plan(table, reservations, touched)
-        if plan.most_small_files > SMALL_FILES_WHILE_FILLING:
+        if _crowd(plan):
             with steps("fill"):
                 self._passes.wait()
                 results += self._passes.ended()
                 table.refresh()
-                plan = self._plan(table, reservations, touched)
-                if plan.most_small_files > SMALL_FILES_WHILE_FILLING:
+                if crowd := _crowd(self._plan(table, reservations, touched)):
                     result = self._run(session, touched)
-                    crowd = f"{plan.most_small_files} small files in a partition, so the batch waited"
-                    results.append(f"{crowd}: {result}")
+                    results.append(f"{crowd}, so the batch waited: {result}")
                     table.refresh()
-        elif plan.fills:
+        elif not plan.is_empty:
             self._passes.ask((session, touched))
         return "; ".join(results)
 
@@ -114,7 +126,7 @@ class Filler:
             table, reservations = self._open()
             table.refresh()
             plan = self._plan(table, reservations, touched)
-            if not plan.fills:
+            if plan.is_empty:
                 return ""
             report = carry_out(session, table, plan, self._options, reservations, tasks)
         except Exception as failure:  # noqa: BLE001 - the batches are committed: no failure is theirs

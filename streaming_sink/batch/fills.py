@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from planners import FillPlan, InsertPlan, PlannedFill, TablePartition, comparable, plan_fills
+from pyiceberg.typedef import Record
+
+from planners import (
+    FillPlan,
+    InsertPlan,
+    PlannedFill,
+    PlannedMerge,
+    TablePartition,
+    comparable,
+    plan_fills,
+)
 from streaming_sink.batch.planning import files_to_fold, small_files
 from streaming_sink.batch.report import FILL, size_text
 from streaming_sink.batch.writer import WriteJob, worker_job
@@ -17,14 +27,17 @@ from streaming_sink.spark.jobs import described
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_sources
+from streaming_sink.tasks.delete_merging import DeleteMerge, DeletesMerged, MergeOfDeletesSkipped
 from streaming_sink.tasks.fill_task import Fill, Filled, FillSkipped, FillTask
 from streaming_sink.tasks.job import FileIds, PartitionSource, SortedBy
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Replace
+from timeline.commit.delete_merges import MergeDeletes
 from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError, StoreUnavailableError
 from timeline.plans.reservations import Reservations
 from timeline.table import Committed, Table
+from timeline.versions.entries import position_deletes
 from timeline.versions.head import Head
 
 if TYPE_CHECKING:
@@ -33,7 +46,10 @@ if TYPE_CHECKING:
 
     from streaming_sink.options import SinkOptions
 
+Result = Filled | FillSkipped | DeletesMerged | MergeOfDeletesSkipped
 _APP_ID = "fill"
+_MERGE_COSTS = 256 * 1024
+"""Opening the files of a merge of delete files takes as long as filling so many bytes."""
 _NO_ORDERS: Mapping[str, tuple[SortedBy, ...]] = {}
 
 
@@ -42,8 +58,8 @@ class Published:
     """What became of the merges of a pass."""
 
     version: int | None
-    live: tuple[Replace, ...]
-    lost: tuple[Replace, ...]
+    live: tuple[Replace | MergeDeletes, ...]
+    lost: tuple[Replace | MergeDeletes, ...]
     """Merges whose files are known to be live in no version, ever."""
     problems: tuple[str, ...]
     """Why they are lost."""
@@ -63,6 +79,9 @@ class FillReport:
     """Files that cannot be merged, by their locations."""
     applied: int = 0
     """Delete files that left the table with the inputs."""
+    deletes_merged: int = 0
+    """Delete files of other data files that were merged, and what they became."""
+    deletes_made: int = 0
 
     def line(self) -> str:
         """Return the pass as a part of a batch's log line; "" where there was nothing to do."""
@@ -72,6 +91,11 @@ class FillReport:
             f"{deletes}, version {self.version}"
         )
         lines = [made] if self.inputs else []
+        if self.deletes_made:
+            lines.append(
+                f"merged beside the stream: {self.deletes_merged} delete files -> {self.deletes_made},"
+                f" version {self.version}"
+            )
         return "; ".join([*lines, *(f"a fill beside the stream was left out: {it}" for it in self.problems)])
 
 
@@ -110,31 +134,38 @@ def carry_out(
     table.ensure_store_is_safe()
     specs, order_ids = head.metadata.specs(), _sort_order_ids(head, plan)
     portions = divide(
-        plan.fills,
+        plan,
         tasks,
         {it: partition_sources(head.schema, specs[it]) for it in specs},
         {path: recorded_sort_order(head, order_id) for path, order_id in order_ids.items()},
     )
     with described(session, f"{options.location}: filling {len(plan.fills)} times beside the stream"):
         task = FillTask(worker_job(_job(table, head, options)), portions)
-        results: list[Filled | FillSkipped] = collect_results(
-            session.range(0, len(portions), 1, len(portions)), task
-        )
-    skipped = [each for each in results if isinstance(each, FillSkipped)]
-    replaces = [
+        results: list[Result] = collect_results(session.range(0, len(portions), 1, len(portions)), task)
+    skipped = [each for each in results if isinstance(each, FillSkipped | MergeOfDeletesSkipped)]
+    changes: list[Replace | MergeDeletes] = [
         _replace(plan.fills[each.number], each, specs, order_ids)
         for each in results
         if isinstance(each, Filled)
     ]
-    published = publish(table, replaces, head.schema.schema_id, options.sizing.small_file_bytes, reservations)
+    changes += [
+        _merge_of_deletes(plan.delete_merges[each.number], each)
+        for each in results
+        if isinstance(each, DeletesMerged)
+    ]
+    published = publish(table, changes, head.schema.schema_id, options.sizing.small_file_bytes, reservations)
     delete_lost(table, published)
-    added = [file for replace in published.live for file in replace.added]
+    replaces = [change for change in published.live if isinstance(change, Replace)]
+    merges = [change for change in published.live if isinstance(change, MergeDeletes)]
+    added = [file for replace in replaces for file in replace.added]
     return FillReport(
         version=published.version,
-        inputs=sum(len(replace.removed) for replace in published.live),
+        inputs=sum(len(replace.removed) for replace in replaces),
         outputs=len(added),
         bytes=sum(file.file_size_in_bytes for file in added),
-        applied=sum(len(replace.applied) for replace in published.live),
+        applied=sum(len(replace.applied) for replace in replaces),
+        deletes_merged=sum(len(merge.removed) for merge in merges),
+        deletes_made=len(merges),
         problems=(*(each.reason for each in skipped), *published.problems),
         culprits=frozenset(each.culprit for each in skipped),
     )
@@ -142,24 +173,26 @@ def carry_out(
 
 def publish(
     table: Table,
-    replaces: Sequence[Replace],
+    changes: Sequence[Replace | MergeDeletes],
     schema_id: int,
     open_below_bytes: int,
     reservations: Reservations,
 ) -> Published:
     """Commit merges as one version without a transaction. A merge is lost if another writer has replaced one
-    of its files, or if a plan has reserved one since: the plan's work is worth more.
+    of its files, or if a plan has reserved one since: the plan's work is worth more, and has applied the
+    delete files that it has met.
 
     Raises as `Table.commit`, but for conflicts: then no file is known to be lost (R3).
     """
     reserved = reservations.files(table.refresh())
     wanted, lost, problems = [], [], []
-    for replace in replaces:
-        if taken := sorted(replace.removed & reserved.keys()):
-            lost.append(replace)
+    for change in changes:
+        files = change.removed if isinstance(change, Replace) else {change.data_file}
+        if taken := sorted(files & reserved.keys()):
+            lost.append(change)
             problems.append(f"plan {reserved[taken[0]]} has reserved an input since: {taken[0]}")
         else:
-            wanted.append(replace)
+            wanted.append(change)
     version = None
     if wanted:
         try:
@@ -180,7 +213,7 @@ def delete_lost(table: Table, published: Published) -> None:
     """Delete the files of merges that are lost, best effort: what remains is an orphan."""
     with suppress(StoreUnavailableError):
         table.store.delete(
-            [table.store.relative(it.file_path) for lost in published.lost for it in lost.added]
+            [table.store.relative(it.file_path) for lost in published.lost for it in lost.rewritten_files]
         )
 
 
@@ -202,24 +235,43 @@ def _replace(
     )
 
 
+def _merge_of_deletes(merge: PlannedMerge, merged: DeletesMerged) -> MergeDeletes:
+    file = merge.file
+    added = position_deletes(
+        merged.path,
+        file.path,
+        rows=merged.rows,
+        size=merged.bytes,
+        spec_id=file.spec_id,
+        partition=Record(*file.partition),
+    )
+    return MergeDeletes(frozenset(deletes.path for deletes in merge.deletes), added)
+
+
 def divide(
-    fills: Sequence[PlannedFill],
+    plan: FillPlan,
     tasks: int,
     sources: Mapping[int, tuple[PartitionSource, ...]],
     orders: Mapping[str, tuple[SortedBy, ...]] = _NO_ORDERS,
-) -> list[list[Fill]]:
+) -> list[list[Fill | DeleteMerge]]:
     """Divide the merges among at most so many tasks, of about equal bytes each. `sources`: the fields of each
     partition spec by its id; `orders`: those of the files that are folded alone, and keep theirs.
     """
-    portions: list[list[Fill]] = [[] for _ in range(min(tasks, len(fills)))]
-    loads = [0] * len(portions)
-    for number, fill in sorted(enumerate(fills), key=lambda it: -it[1].bytes):
+    most = min(tasks, len(plan.fills) + len(plan.delete_merges))
+    portions: list[list[Fill | DeleteMerge]] = [[] for _ in range(most)]
+    loads = [0] * most
+    for number, fill in sorted(enumerate(plan.fills), key=lambda it: -it[1].bytes):
         least = loads.index(min(loads))
         inputs = tuple(file.input for file in fill.inputs)
         spec_id, values = fill.partition
         order = orders.get(inputs[0].path, ())
         portions[least].append(Fill(number, values, sources[spec_id], inputs, fill.cuts, order))
         loads[least] += fill.bytes
+    for number, merge in enumerate(plan.delete_merges):
+        least = loads.index(min(loads))
+        file = replace(merge.file.input, deletes=merge.deletes)
+        portions[least].append(DeleteMerge(number, merge.file.partition, sources[merge.file.spec_id], file))
+        loads[least] += _MERGE_COSTS
     return portions
 
 

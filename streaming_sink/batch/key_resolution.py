@@ -219,17 +219,18 @@ def _are_older(
 
 
 def _still_live(store: Store, before: SearchedFile, now: SearchedFile, positions: np.ndarray) -> np.ndarray:
-    """Return those of the positions that are not deleted since then."""
-    if lost := set(before.deletes).difference(now.deletes):
+    """Return those of the positions that are not deleted since then. Delete files may have been merged."""
+    fresh, left = _without(now.deletes, before.deletes), _without(before.deletes, now.deletes)
+    if not fresh and not left:
+        return positions
+    deleted = read_position_deletes(store, fresh, now.location)
+    if len(np.setdiff1d(read_position_deletes(store, left, now.location), deleted)):
         raise RowsChangedError(
             "rows that were deleted are live again; nothing of the batch is live, write it again:"
-            f" {min(lost)}",
+            f" {min(left)}",
             files=[now.location],
         )
-    fresh = _without(now.deletes, before.deletes)
-    return (
-        positions if not fresh else np.setdiff1d(positions, read_position_deletes(store, fresh, now.location))
-    )
+    return np.setdiff1d(positions, deleted)
 
 
 def _without(these: Iterable[str], others: Iterable[str]) -> list[str]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from planners.model import InputFile, PartitionKey
 from streaming_sink.tasks.data_file_writer import DataFileWriter, GroupedFile
 from streaming_sink.tasks.data_paths import new_data_path
+from streaming_sink.tasks.delete_merging import DeleteMerge, merge_deletes
 from streaming_sink.tasks.dictionaries import DictionaryChoice
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import PartitionSource, SortedBy, WorkerJob
@@ -66,7 +67,7 @@ class FillTask:
     of portions: the merges of one task, one after the other.
     """
 
-    def __init__(self, job: WorkerJob, portions: Sequence[Sequence[Fill]]) -> None:
+    def __init__(self, job: WorkerJob, portions: Sequence[Sequence[Fill | DeleteMerge]]) -> None:
         self._job = job
         self._portions = portions
 
@@ -74,8 +75,9 @@ class FillTask:
         _, attempt = start_task(self._job.fast_workers)
         for batch in batches:
             for portion in batch.column(0).to_pylist():
-                for fill in self._portions[portion]:
-                    yield encode_results([carry_out(self._job, fill, attempt)])
+                for each in self._portions[portion]:
+                    run = merge_deletes if isinstance(each, DeleteMerge) else carry_out
+                    yield encode_results([run(self._job, each, attempt)])
 
 
 def carry_out(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:

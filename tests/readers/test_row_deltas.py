@@ -19,6 +19,7 @@ from tests.readers import judges
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, data_file
 from timeline import names
 from timeline.commit.changes import Append, Change, ExpireSnapshots, Replace, SetProperties
+from timeline.commit.delete_merges import MergeDeletes
 from timeline.commit.row_deltas import RowDelta
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.stores import LocalStore
@@ -128,7 +129,11 @@ def test_readers_agree_after_every_commit_and_at_every_snapshot(tmp_path: Path, 
     )
     disk.check(reader)
 
-    disk.commit(disk.fold(a, first, second))  # the deletes of b stay
+    merged = disk.deletes(a, [0, 99, 100, 500, 501, 999])
+    disk.commit(MergeDeletes(frozenset({first.file_path, second.file_path}), merged))
+    disk.check(reader)
+
+    disk.commit(disk.fold(a, merged))  # the deletes of b stay
     disk.check(reader)
 
     new, third = disk.file([5500], p=1), disk.deletes(b, [400])

@@ -85,7 +85,7 @@ def commit(
     """Commit, and declare to the oracle what was said of it."""
     changes: list[Change] = [*([Append(tuple(files))] if files else []), *replaces, *more]
     written = [file.file_path for file in files] + [f.file_path for r in replaces for f in r.added]
-    written += [file.file_path for change in more for file in (*change.appended_files, *change.delete_files)]
+    written += [file.file_path for change in more for file in change.fenced_files]
     sim.tell(process.actor.name, f"COMMIT {transaction or ''} {len(files)} files, {len(replaces)} replaces")
     return told(
         sim,

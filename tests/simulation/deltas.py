@@ -1,4 +1,6 @@
-"""Writers of row deltas: they replace and delete rows of live files by position, and fold deletes away."""
+"""Writers of row deltas: they replace and delete rows of live files by position, fold deletes away, and merge
+delete files.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import PARTITIONS, Process, Simulation, first_id_time
 from timeline import names
 from timeline.commit.changes import Replace
+from timeline.commit.delete_merges import MergeDeletes
 from timeline.commit.row_deltas import RowDelta
 from timeline.errors import CommitConflictError, StoreUnavailableError
 from timeline.table import Committed, Table
@@ -24,10 +27,14 @@ def change_rows(sim: Simulation, times: int, deadline: float) -> Body:
 
 
 def fold_deletes(sim: Simulation, times: int, deadline: float) -> Body:
-    """A process that folds so many times, on a head that may be old."""
+    """A process that folds, or merges delete files, so many times, on a head that may be old."""
 
     def fold(sim: Simulation, process: Process, table: Table, number: int) -> None:
         head = table.head
+        crowded = table.on_head(_crowded)
+        if crowded and table.head is head and sim.random.random() < 0.5:
+            _merge_deletes(sim, process, table, crowded, first_id_time(process, head))
+            return
         chosen = table.on_head(lambda head: [file for file in _by_name(head) if head.has_deletes(file)])
         chosen = sim.random.sample(chosen, min(len(chosen), sim.random.randrange(1, 4)))
         if table.head is head:
@@ -68,7 +75,11 @@ def _commit(sim: Simulation, process: Process, table: Table, number: int) -> Non
     if not chosen or table.head is not head:
         return
     time_ms = first_id_time(process, head)
-    if sim.random.random() < 0.3:
+    crowded = _crowded(head)
+    if crowded and sim.random.random() < 0.5:
+        _merge_deletes(sim, process, table, crowded, time_ms)
+        return
+    if sim.random.random() < 0.2:
         _fold_all(sim, process, table, chosen, time_ms)
         return
     deletes: list[DeleteFile] = []
@@ -76,7 +87,7 @@ def _commit(sim: Simulation, process: Process, table: Table, number: int) -> Non
     for file in chosen:
         left = _positions_left(sim, head, file)
         for at in sim.random.sample(left, min(len(left), 1)):
-            deletes.append(_delete_file(sim, process, file, at, time_ms))
+            deletes.append(_delete_file(sim, process, file, frozenset({at}), time_ms))
             gone.append(sim.oracle.rows[file.location][at])
     if not deletes:
         return
@@ -114,10 +125,39 @@ def _finish(
         sim.oracle.acknowledged(work, [*live, *(uri for uri in added if uri not in taken)], outcome.version)
 
 
+def _merge_deletes(
+    sim: Simulation, process: Process, table: Table, crowded: list[LiveFile], time_ms: int
+) -> None:
+    """Merge some delete files of each of these data files, maybe beside a fold of one of them."""
+    head, changes = table.head, list[MergeDeletes]()
+    for file in sorted(crowded, key=lambda file: file.location):
+        found = [it.location for it in head.deletes_of(file) if it.location in sim.oracle.deletes.positions]
+        if len(found) > 1:
+            removed = frozenset(sim.random.sample(sorted(found), 2))
+            added = _delete_file(sim, process, file, _positions(sim, sorted(removed)), time_ms)
+            changes.append(MergeDeletes(removed, added))
+    if not changes:
+        return
+    think(sim, process)  # a pass takes its time, and others commit meanwhile
+    folds = []
+    if sim.random.random() < 0.4 and (file := head.find_live(changes[0].data_file)):
+        fold = _fold(sim, process, head, file, (), time_ms)
+        folds = [fold] if fold else []
+    outcome = commit(sim, process, table, [], folds, more=changes)
+    if isinstance(outcome, Committed):
+        sim.met["deletes merged"] += len(changes) + len(folds) > len(outcome.dropped)
+        sim.oracle.acknowledged(None, outputs(folds, outcome), outcome.version)
+
+
 def _choose(sim: Simulation, head: Head) -> list[LiveFile]:
-    """Return one or two live files of any partition."""
-    files = _by_name(head)
+    """Return one or two live files of any partition, often of those that have deletes."""
+    worn = list(head.files_with_own_deletes()) if sim.random.random() < 0.5 else []
+    files = sorted(worn, key=lambda file: file.location) or _by_name(head)
     return sim.random.sample(files, min(len(files), sim.random.randrange(1, 3)))
+
+
+def _crowded(head: Head) -> list[LiveFile]:
+    return [file for file in head.files_with_own_deletes() if len(head.deletes_of(file)) > 1]
 
 
 def _by_name(head: Head) -> list[LiveFile]:
@@ -134,17 +174,22 @@ def _positions(sim: Simulation, deletes: list[str]) -> frozenset[int]:
 
 
 def _delete_file(
-    sim: Simulation, process: Process, file: LiveFile, position: int, time_ms: int
+    sim: Simulation, process: Process, file: LiveFile, positions: frozenset[int], time_ms: int
 ) -> DeleteFile:
     file_id = names.ulid(time_ms, process.environment.random.getrandbits(80))
     path = f"data/p={file.partition[0]}/{names.delete_file_name(file_id, 'delta', 0, 0, 0)}"
     location = process.store.uri(path)
-    sim.oracle.deletes.positions[location] = frozenset({position})
+    sim.oracle.deletes.positions[location] = positions
     with process.store.open_output(path) as output:
-        output.write(f"{file.location} {position}".encode())
+        output.write(f"{file.location} {sorted(positions)}".encode())
     partition = Record(*file.partition)
     return position_deletes(
-        location, file.location, rows=1, size=100, spec_id=file.spec_id, partition=partition
+        location,
+        file.location,
+        rows=len(positions),
+        size=100,
+        spec_id=file.spec_id,
+        partition=partition,
     )
 
 

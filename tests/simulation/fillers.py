@@ -55,7 +55,9 @@ def _run_pass(sim: Simulation, process: Process, table: Table) -> None:
     done = fills.publish(table, replaces, table.head.schema.schema_id, OPEN_BELOW, reservations)
     sim.tell(name, f"=> version {done.version}, {len(done.live)} are live {done.problems}")
     if done.lost:
-        sim.oracle.failed([file.file_path for lost in done.lost for file in lost.added], "fill dropped")
+        sim.oracle.failed(
+            [file.file_path for lost in done.lost for file in lost.rewritten_files], "fill dropped"
+        )
         fills.delete_lost(table, done)
     if done.version is not None:
         sim.meet("filled beside")

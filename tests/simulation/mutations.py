@@ -25,6 +25,7 @@ from timeline import outbox
 from timeline.commit import confirm, conflicts, descent, key_changes, publish, slot, standing, succession
 from timeline.commit.attempts import Attempts
 from timeline.commit.changes import Change, Intent, RaiseFence, Replace
+from timeline.commit.delete_merges import MergeDeletes
 from timeline.commit.draft import Draft
 from timeline.commit.key_changes import DeclareKey, KeysResolved, PutTombstones
 from timeline.commit.outbox_changes import Deliver, PutOutbox
@@ -273,6 +274,16 @@ SWITCHES = (
            "live_file(entry).refers_to in self.removed", "False"),
     Switch("R13", "a fold takes the deletes of other files away", Rewrite, "_leaves",
            "live_file(entry).refers_to in self.removed", "True"),
+    Switch("R13", "a merge of delete files commits though its data file has left", MergeDeletes,
+           "find_conflict", 'return f"another commit has replaced the data file: {self.data_file}"',
+           "return None"),
+    Switch("R13", "a merge of delete files commits though one of them has left", MergeDeletes,
+           "find_conflict", "if gone := self.removed - rows.keys():", "if gone := frozenset():"),
+    Switch("R13", "a fold and a merge of its delete files go into one version", MergeDeletes,
+           "find_conflict", "if {self.data_file, *self.removed} & beside.taken:", "if False:"),
+    Switch("R13", "delete files that were merged stay", Rewrite, "_leaves",
+           "if entry.data_file.file_path in self.removed:",
+           "if entry.data_file.content.value == 0 and entry.data_file.file_path in self.removed:"),
     Switch("R13", "deletes that name their data file are ignored", DeleteIndex, "__init__",
            "self._by_file[location].append(delete)", "pass"),
     Switch("R13", "a fill beside the stream passes for lost though its commit kept it", fills, "publish",

@@ -25,7 +25,7 @@ _MUST_BE_MET = (
     "acknowledged", "another had changed the partitioning", "another run took over", "batch skipped",
     "crash", "create conflict", "create duplicate", "create exists_own", "create late",
     "create lost_reply", "deletes added", "deletes folded", "deletes folded beside",
-    "expired file deleted",
+    "deletes merged", "expired file deleted",
     "failed: CheckpointRegressionError", "failed: CommitConflictError", "failed: FencedError",
     "filled beside", "fork below the head", "fork or race lost, then won", "instants spoiled",
     "once pinned, then expired", "orphan deleted", "plan cancelled", "plan claimed", "plan completed",

@@ -84,6 +84,23 @@ def test_fills_and_clustering_leave_deleted_rows_out_and_take_their_delete_files
     assert int(snapshot.summary["total-records"]) == after.total()
 
 
+def test_delete_files_of_a_full_file_are_merged_and_its_rows_stay_where_they_are(spark, location):
+    sink = IcebergSink(location, partition_by=["p"], sizing=SIZING, app_id="app")
+    sink(_batch(spark, 0, ROWS), 0)
+    table = open_table(location)
+    full = _files(location, 1)[0]
+    for position in range(9):
+        delete_rows(table, {full.location: [position]})
+    before = _rows(location)
+    sink(_batch(spark, 1, 30), 1)
+    assert sink.finish(120).startswith("merged beside the stream: 9 delete files -> 1, version ")
+    [merged] = head_of(location).delete_files()
+    assert (merged.refers_to, merged.rows) == (full.location, 9)
+    after = _rows(location)
+    assert after.total() == before.total() + 30
+    assert not before - after
+
+
 def test_a_sorted_file_is_folded_in_its_order(spark, location):
     sink = IcebergSink(location, partition_by=["p"], sizing=SIZING, app_id="app")
     sink(_batch(spark, 0, ROWS), 0)

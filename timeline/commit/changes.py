@@ -36,7 +36,7 @@ class Change:
 
     @property
     def rewritten_files(self) -> tuple[DataFile, ...]:
-        """Files of rows that the table holds already, in `inputs`."""
+        """Files of rows, or of positions of deleted rows, that the table holds already, in `inputs`."""
         return ()
 
     @property
@@ -157,6 +157,8 @@ class Replace(Change):
             sizes |= {each.file_path: each.record_count for each in beside.deletes.get(location, ())}
             if sizes.keys() - self.applied:
                 return f"an input has deletes that the replace has not applied: {location}"
+            if sizes.keys() & beside.taken:
+                return f"another change of this commit merges the deletes of an input: {location}"
             unknown -= sizes.keys()
             if lost := find_unread_column(head, live, schema_id):
                 return lost

@@ -9,6 +9,8 @@ row delta              ok      refused if it deletes from inputs   refused if on
 replace (fill, group)  ok      dropped unless its inputs are live  dropped unless it has       ok for inputs
                                                                    applied them                that its writer
                                                                                                knew whole
+merge of delete files  ok      dropped unless its data file is     dropped unless its own are  ok
+                               live                                live
 schema                 ok      ok                                  ok                          merged by name
 changes by key         refused refused                             refused if on the same file checked again
 key declared           refused refused                             ok                          ok

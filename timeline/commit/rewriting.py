@@ -1,6 +1,7 @@
 """Rewriting manifests: the snapshot in which live files are replaced and manifests merged by policy.
 
-The position-delete files of a replaced file leave with it: they apply to no other.
+The position-delete files of a replaced file leave with it: they apply to no other. So do delete files that
+are replaced themselves.
 """
 
 from __future__ import annotations
@@ -80,9 +81,13 @@ def _choose(
 
 def _holds_any(manifest: ManifestFile, contents: ManifestContents, removed: AbstractSet[str]) -> bool:
     """Return whether a manifest holds one of the removed files, or deletes of one."""
-    if is_data(manifest):
-        return any(location in contents.files for location in removed)
-    return any(file.refers_to in removed for file in contents.files.values())
+    if any(location in contents.files for location in removed):
+        return True
+    return not is_data(manifest) and any(file.refers_to in removed for file in contents.files.values())
+
+
+def _content_of(file: DataFile) -> ManifestContent:
+    return ManifestContent.DATA if file.content == DataFileContent.DATA else ManifestContent.DELETES
 
 
 @dataclass
@@ -100,10 +105,9 @@ class Rewrite:
         draft, snapshot_id = self.draft, succession.new_snapshot_id(self.draft.environment)
         live, gone = self._sort_entries(snapshot_id)
         removed_files = [entry.data_file for entries in gone.values() for entry in entries]
-        removed_data = {f.file_path for f in removed_files if f.content == DataFileContent.DATA}
-        if removed_data != self.removed:
+        if missed := self.removed - {file.file_path for file in removed_files}:
             # Their rows would stay beside the merged ones. The checks have found each of them in a manifest.
-            raise AssertionError(f"files to replace are in no manifest that is rewritten: {self.removed}")
+            raise AssertionError(f"files to replace are in no manifest that is rewritten: {missed}")
         written = []
         for kind in sorted(live.keys() | gone.keys()):
             written += self._write(snapshot_id, *kind, live[kind], gone[kind])
@@ -132,12 +136,14 @@ class Rewrite:
                 else:
                     live[kind].append(existing_entry(entry))
         for file in self.added:
-            live[ManifestContent.DATA, file.spec_id].append(added_entry(snapshot_id, file))
+            live[_content_of(file), file.spec_id].append(added_entry(snapshot_id, file))
         return live, gone
 
     def _leaves(self, entry: ManifestEntry) -> bool:
+        if entry.data_file.file_path in self.removed:
+            return True
         if entry.data_file.content == DataFileContent.DATA:
-            return entry.data_file.file_path in self.removed
+            return False
         return live_file(entry).refers_to in self.removed
 
     def _write(

@@ -53,12 +53,12 @@ class RowDelta(Change):
         by_file = by_data_file(self.deletes)
         own = {file.file_path: file for file in self.added}
         for location in own.keys() & by_file.keys():
-            _check_deletes_fit(added_file(own[location]), by_file[location])
+            check_deletes_fit(added_file(own[location]), by_file[location])
         live = {location: head.find_live(location) for location in sorted(by_file.keys() - own.keys())}
         check_data_files_are_live(head, live)
         files = [file for file in live.values() if file is not None]
         for file in files:
-            _check_deletes_fit(file, by_file[file.location])
+            check_deletes_fit(file, by_file[file.location])
         check_deletes_are_known(head, files, self.applied)
 
 
@@ -106,7 +106,7 @@ def check_deletes_are_known(head: Head, files: Sequence[LiveFile], applied: froz
         )
 
 
-def _check_deletes_fit(file: LiveFile, deletes: Sequence[DeleteFile]) -> None:
+def check_deletes_fit(file: LiveFile, deletes: Sequence[DeleteFile]) -> None:
     """Raise ValueError for deletes that no reader could apply to their data file: the writer is at fault."""
     rows = sum(delete.record_count for delete in deletes)
     if rows > file.rows:

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planners import (
+    DELETE_FILES_AT_MOST,
     SMALL_FILES_AT_MOST,
     FileSizing,
     FillPlan,
     FillPolicy,
     PlannedFill,
+    PlannedMerge,
     PositionDeletes,
     TableFile,
     plan_fills,
@@ -83,8 +85,8 @@ def test_a_worn_file_is_part_of_a_merge_that_is_made_anyway() -> None:
 
 def test_a_full_file_that_shrank_a_little_is_no_small_file() -> None:
     """One row deleted of a file of just the small limit, and all of it would be merged again."""
-    known = [file("a", 13 * 1024, 100), file("b", 1024)]
-    assert plan_fills(known, SIZING) == FillPlan((), 1)
+    plan = plan_fills([file("a", 13 * 1024, 100), file("b", 1024)], SIZING)
+    assert (plan.fills, plan.most_small_files) == ((), 1)
 
 
 def test_a_sorted_file_is_folded_alone_and_joins_no_other() -> None:
@@ -96,9 +98,8 @@ def test_a_sorted_file_is_folded_alone_and_joins_no_other() -> None:
     "told", [{"reserved_by": "a plan"}, {"encryption": "a key"}, {"has_shared_deletes": True}]
 )
 def test_files_that_no_fold_may_take_are_left_alone(told: dict[str, object]) -> None:
-    assert plan_fills([file("a", FULL, FULL // 2, **told), file("b", 9, 8, **told)], SIZING) == FillPlan(
-        (), 0
-    )
+    plan = plan_fills([file("a", FULL, FULL // 2, **told), file("b", 9, 8, **told)], SIZING)
+    assert (plan.fills, plan.most_small_files) == ((), 0)
 
 
 def test_never_folds_nothing() -> None:
@@ -109,6 +110,48 @@ def test_a_plan_folds_so_many_full_files_of_a_partition_the_most_deleted_first()
     known = [file(f"{at:03}", 2 * FULL, FULL // 2 + at) for at in range(FILES_A_PASS + 8)]
     plan = plan_fills(known, SIZING)
     assert taken(plan) == [[f"{at:03}"] for at in range(FILES_A_PASS + 7, 7, -1)]
+
+
+# ----------------------------------------------------------------------------------- delete files
+
+
+def test_of_nine_delete_files_those_are_merged_that_repay_it_best() -> None:
+    full = file("a", FULL, 400, 90, 1, 2, 1, 1, 1, 2, 1)
+    assert plan_fills([replace(full, deletes=full.deletes[:8])], SIZING).is_empty, "eight may stay"
+    plan = plan_fills([full], SIZING)
+    assert (plan.fills, plan.most_delete_files) == ((), 9)
+    [merge] = plan.delete_merges
+    assert [it.rows for it in merge.deletes] == [1] * 5, "one of 2 repays less"
+    assert merge.reason == "9 delete files, more than 8"
+    assert plan.explain().splitlines()[-1] == "delete files: 5 -> 1, 9 delete files, more than 8: a"
+
+
+def test_equal_delete_files_are_merged_into_one() -> None:
+    [merge] = plan_fills([file("a", FULL, *[1] * 30)], SIZING).delete_merges
+    assert len(merge.deletes) == 30
+
+
+def test_the_delete_files_of_a_file_that_is_rewritten_anyway_are_not_merged() -> None:
+    worn, filled = file("a", 2 * FULL, FULL, *[1] * 9), file("b", 7 * 1024, *[1] * 9)
+    plan = plan_fills([worn, filled, file("c", 7 * 1024)], SIZING)
+    assert sorted(path for fill in taken(plan) for path in fill) == ["a", "b", "c"]
+    assert plan.delete_merges == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "merged"),
+    [
+        ({"sorted": True}, True),
+        ({"encryption": "a key"}, True),
+        ({"has_shared_deletes": True}, True),
+        ({"reserved_by": "a plan"}, False),
+    ],
+)
+def test_delete_files_of_a_file_that_is_not_folded_are_merged_unless_a_plan_has_read_them(
+    told: dict[str, object], merged: bool
+) -> None:
+    plan = plan_fills([file("a", FULL, *[1] * 9, **told)], SIZING)
+    assert (bool(plan.delete_merges), plan.most_delete_files) == (merged, 9 * merged)
 
 
 # ------------------------------------------------------------------------------------------ streams
@@ -124,6 +167,10 @@ class Partition:
     deleted: int = 0
     folded: int = 0
     """Bytes written by merges of worn files alone."""
+    positions: int = 0
+    """Positions written, by deletes and by merges of delete files."""
+    fewest: int = 2**60
+    """The rows of the smallest delete file."""
     written: int = 0
     smallest: int = 2**60
     made: int = 0
@@ -145,6 +192,8 @@ class Partition:
             if old.rows:
                 gone = dice.randint(1, min(most, old.rows))
                 self.deleted += gone
+                self.positions += gone
+                self.fewest = min(self.fewest, gone)
                 self.smallest = min(self.smallest, max(1, old.rows - gone))
                 self.files[at] = file(
                     old.path, old.rows + old.deleted_rows, *(it.rows for it in old.deletes), gone
@@ -158,9 +207,20 @@ class Partition:
             if "are deleted" in fill.reason:
                 self.folded += fill.rows
             self.write(fill)
+        for merge in plan.delete_merges:
+            self.merge(merge)
+        assert max((len(it.deletes) for it in self.files), default=0) <= DELETE_FILES_AT_MOST
         worn = [it for it in self.files if it.deleted_rows > self.fold_above * (it.rows + it.deleted_rows)]
         assert worn == [] or len(plan.fills) >= FILES_A_PASS
         assert sum(it.bytes + it.deleted_bytes < 13 * MIB for it in self.files) <= SMALL_FILES_AT_MOST
+
+    def merge(self, merge: PlannedMerge) -> None:
+        [at] = [at for at, it in enumerate(self.files) if it.path == merge.file.path]
+        old, rows = self.files[at], sum(it.rows for it in merge.deletes)
+        self.positions += rows
+        self.made += 1
+        left = [it for it in old.deletes if it not in merge.deletes]
+        self.files[at] = replace(old, deletes=(*left, PositionDeletes(f"merged-{self.made}", rows)))
 
     def write(self, fill: PlannedFill) -> None:
         ends = [*fill.cuts, fill.rows]
@@ -177,6 +237,8 @@ class Partition:
         per_ingested = 3 + math.log2(narrow) * crowd
         allowed = per_ingested * self.ingested + (3 * per_deleted + 1.45 * crowd) * self.deleted
         assert self.written <= allowed
+        most = max(1, FULL / self.fewest)
+        assert self.positions <= (1 + math.log2(most) * most ** (1 / 8)) * self.deleted
 
 
 @settings(max_examples=80, deadline=None)
@@ -206,6 +268,7 @@ def test_a_few_rows_at_a_time_of_a_full_file_rewrite_nothing_until_the_share_is_
         partition.delete(dice, 1, 30)
         partition.run_pass()
     assert partition.folded == FULL - partition.deleted
+    assert partition.positions < 5 * partition.deleted
 
 
 @given(

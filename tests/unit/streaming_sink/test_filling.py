@@ -17,19 +17,23 @@ from pyiceberg.types import LongType, NestedField, StringType
 from planners import FileSizing
 from streaming_sink import history
 from streaming_sink.batch import filler, fills
-from streaming_sink.batch.filler import SMALL_FILES_WHILE_FILLING, Filler
+from streaming_sink.batch.filler import DELETE_FILES_WHILE_FILLING, SMALL_FILES_WHILE_FILLING, Filler
 from streaming_sink.batch.fills import FillReport, Published, delete_lost, divide, plan_pass, publish
 from streaming_sink.batch.planning import commit_sizes
 from streaming_sink.options import sink_options
 from streaming_sink.table.spec import partition_sources, partition_spec
+from streaming_sink.tasks.delete_merging import DeleteMerge
 from tests.unit.timeline.plans import joined_live
 from timeline.commit.changes import Append, Replace
+from timeline.commit.delete_merges import MergeDeletes
+from timeline.commit.row_deltas import RowDelta
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
 from timeline.plans import instants
 from timeline.plans.clustering import CLUSTERING
 from timeline.plans.reservations import Reservations
 from timeline.stores import LocalStore
 from timeline.table import Table
+from timeline.versions.entries import position_deletes
 
 SCHEMA = Schema(NestedField(1, "region", StringType()), NestedField(2, "id", LongType()))
 EU, US = ("eu",), ("us",)
@@ -171,15 +175,94 @@ def test_a_pass_takes_touched_partitions_and_no_file_that_is_reserved_or_unfit(t
     assert plan.most_small_files == 10
 
 
+def _delete(table, file, *counts):
+    """Commit a delete file for each of these numbers of rows; return their locations."""
+    made = []
+    for rows in counts:
+        location = table.store.uri(f"data/{next(_numbers)}-deletes.parquet")
+        where = {"spec_id": 0, "partition": file.partition}
+        deletes = position_deletes(location, file.file_path, rows=rows, size=900, **where)
+        table.commit([RowDelta((), (deletes,), frozenset(made))])
+        made.append(location)
+    return made
+
+
+def test_a_pass_folds_worn_files_of_touched_partitions_and_merges_delete_files_of_others(table):
+    [worn, crowded] = _append(table, EU, 2, 900 * KIB)
+    [elsewhere] = _append(table, US, 1, 900 * KIB)
+    _delete(table, worn, 3)
+    _delete(table, elsewhere, 3)
+    _delete(table, crowded, 1)
+    plan = plan_pass(table.head, [(0, EU)], _options(table), {})
+    assert [[file.path for file in fill.inputs] for fill in plan.fills] == [[worn.file_path]]
+    assert plan.delete_merges == ()
+    assert plan_pass(table.head, [(0, EU)], _options(table, fold_above=0.3), {}).is_empty
+    assert plan_pass(table.head, [(0, EU)], _options(table, fill_policy="never", fill=None), {}).is_empty
+    assert plan_pass(table.head, [(0, EU)], _options(table), {worn.file_path: "a plan"}).is_empty
+    assert plan_pass(table.head, [(0, EU)], _options(table), {}, unfit={worn.file_path}).is_empty
+    assert not plan_pass(table.head, [(0, US)], _options(table), {}).is_empty
+
+
+def _crowded(table, deletes=9):
+    """A full file of 100 rows, of which that many rows are deleted, one by one."""
+    file = _file(table, EU, 100, 900 * KIB)
+    table.commit([Append((file,))])
+    return file, _delete(table, file, *[1] * deletes)
+
+
+def test_merges_of_delete_files_are_divided_among_the_tasks_too(table):
+    file, locations = _crowded(table)
+    plan = plan_pass(table.head, [(0, EU)], _options(table), {})
+    [[merge]] = divide(plan, 4, SOURCES)
+    assert isinstance(merge, DeleteMerge)
+    assert (merge.number, merge.partition, merge.file.path) == (0, EU, file.file_path)
+    assert {it.path for it in merge.file.deletes} == set(locations)
+
+
+def test_what_a_plan_has_reserved_since_keeps_its_delete_files(table):
+    """Its executor has read them: its group would be dropped."""
+    file, locations = _crowded(table, 2)
+    planned = joined_live("eu", [table.head.find_live(file.file_path)])
+    plan = {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": [planned], "left_out": []}
+    added = position_deletes(
+        table.store.uri("data/m-deletes.parquet"),
+        file.file_path,
+        rows=2,
+        size=900,
+        spec_id=0,
+        partition=file.partition,
+    )
+    merge = MergeDeletes(frozenset(locations), added)
+    plan_id = instants.schedule(Table.open(table.store), plan, CLUSTERING)
+    done = _publish(table, merge)
+    assert (done.version, done.lost) == (None, (merge,))
+    assert done.problems == (f"plan {plan_id} has reserved an input since: {file.file_path}",)
+    assert instants.cancel(Table.open(table.store), plan_id)
+    assert _publish(table, merge).live == (merge,)
+    assert [it.location for it in table.head.delete_files()] == [added.file_path]
+
+
+def test_a_batch_that_leaves_too_many_delete_files_of_a_file_runs_a_pass_itself(table, merging):
+    _crowded(table, DELETE_FILES_WHILE_FILLING)
+    made = Filler(_options(table, fold_above=1.0))
+    _after_commit(made, table)
+    made.finish(60)
+    assert [thread for thread, _ in merging.ran] == ["filling"], "beside the stream"
+    _crowded(table, DELETE_FILES_WHILE_FILLING + 1)
+    said = _after_commit(made, table)
+    assert said.startswith("25 delete files of one data file, so the batch waited: ")
+    assert merging.ran[-1] == (threading.current_thread().name, 4)
+
+
 def test_merges_are_divided_among_the_tasks_by_their_bytes(table):
     for region, size in (("a", 700), ("b", 300), ("c", 250), ("d", 100)):
         _append(table, (region,), 2, size * KIB // 2)
     options = _options(table, fill_policy="always")
     plan = plan_pass(table.head, [(0, (region,)) for region in "abcd"], options, {})
-    portions = [[fill.partition for fill in portion] for portion in divide(plan.fills, 2, SOURCES)]
+    portions = [[fill.partition for fill in portion] for portion in divide(plan, 2, SOURCES)]
     assert portions == [[("a",)], [("b",), ("c",), ("d",)]]
-    assert [len(portion) for portion in divide(plan.fills, 9, SOURCES)] == [1] * 4
-    numbers = {fill.number: fill.partition for portion in divide(plan.fills, 3, SOURCES) for fill in portion}
+    assert [len(portion) for portion in divide(plan, 9, SOURCES)] == [1] * 4
+    numbers = {fill.number: fill.partition for portion in divide(plan, 3, SOURCES) for fill in portion}
     assert numbers == dict(enumerate([("a",), ("b",), ("c",), ("d",)]))
 
 
@@ -190,6 +273,11 @@ def test_a_report_says_files_bytes_and_version_and_why_others_were_left_out():
         " a fill beside the stream was left out: it is missing"
     )
     assert FillReport().line() == ""
+    folded = FillReport(7, 2, 1, 1024 * KIB, applied=3, deletes_merged=18, deletes_made=2)
+    assert folded.line() == (
+        "filled beside the stream: 2 files -> 1 (1.0 MiB), 3 delete files folded, version 7;"
+        " merged beside the stream: 18 delete files -> 2, version 7"
+    )
 
 
 # ------------------------------------------------------------------------------- passes of a stream

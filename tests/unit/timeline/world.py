@@ -448,7 +448,8 @@ class Audit:
         }
         assert {key: int(told.get(key, 0)) for key in counts} == counts
         if snapshot.summary.operation == Operation.REPLACE:
-            assert counts["added-records"] == counts["deleted-records"] - sum(old_deletes)
+            folded = sum(old_deletes) - sum(new_deletes)
+            assert counts["added-records"] == counts["deleted-records"] - folded
         assert int(told["total-data-files"]) == len(live)
         assert int(told["total-delete-files"]) == len(positions)
         assert int(told["total-records"]) == sum(rows for rows, _ in live.values())
