@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streaming_sink.changefeed.changes import changes
     from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
     from streaming_sink.parsing.rows import ParsedJson, parse_json
+    from streaming_sink.purging.gone import check_gone
     from streaming_sink.replaying.replay import replay
     from streaming_sink.sink import IcebergSink
     from streaming_sink.table.cleaning import expire_snapshots, remove_orphan_files
@@ -36,6 +37,7 @@ _WHERE = {
     "Retention": "streaming_sink.table.retention",
     "SchemaContract": "streaming_sink.table.contract",
     "changes": "streaming_sink.changefeed.changes",
+    "check_gone": "streaming_sink.purging.gone",
     "expire_snapshots": "streaming_sink.table.cleaning",
     "history": "streaming_sink.batch.report",
     "parse_json": "streaming_sink.parsing.rows",
@@ -53,6 +55,7 @@ __all__ = [
     "Retention",
     "SchemaContract",
     "changes",
+    "check_gone",
     "expire_snapshots",
     "history",
     "parse_json",

@@ -67,3 +67,10 @@ def with_sizing(command: F) -> F:
 limited = click.option(
     "--limit", metavar="NUMBER", type=click.IntRange(min=1), help="Print so many at most; default: all."
 )
+
+also = click.option(
+    "--also",
+    multiple=True,
+    metavar="URL",
+    help="A second table that the table does not name, such as a quarantine elsewhere; may be repeated.",
+)

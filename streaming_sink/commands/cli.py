@@ -15,7 +15,7 @@ import click
 
 from streaming_sink import __version__
 from streaming_sink.commands import clustering, ingest, inspecting, keys, quarantine
-from streaming_sink.commands.arguments import Pairs, of_a_table
+from streaming_sink.commands.arguments import Pairs, also, of_a_table
 from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_json
 
 _INTERRUPTED = 130
@@ -66,15 +66,40 @@ def _commands() -> None:
     " doctor ever writes, and it removes them.",
 )
 @click.option("--keys", "with_keys", is_flag=True, help="Also read all keys of a table that has a key.")
-def doctor(location: str, storage_options: Pairs, as_json: bool, probe: bool, with_keys: bool) -> int:
+@click.option(
+    "--gone",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Also look for a key that is to be gone, in every file of the table and of its second tables; one of"
+    " several columns has commas between them. May be repeated.",
+)
+@also
+def doctor(
+    location: str,
+    storage_options: Pairs,
+    as_json: bool,
+    probe: bool,
+    with_keys: bool,
+    gone: tuple[str, ...],
+    also: tuple[str, ...],
+) -> int:
     """Look for damage and say how to repair it; changes nothing."""
     from timeline.diagnosis import doctor as diagnose
+
+    if also and not gone:
+        raise ValueError("--also names tables for --gone, which is missing")
 
     diagnosis = diagnose(location, storage_options, probe=probe)
     if with_keys:
         from streaming_sink.inspection.keys import with_key_findings
 
         diagnosis = with_key_findings(diagnosis, location, storage_options)
+    if gone:
+        from streaming_sink.purging.gone import with_gone_findings
+        from streaming_sink.purging.wanted import WantedKeys
+
+        wanted = WantedKeys.parse(gone)
+        diagnosis = with_gone_findings(diagnosis, location, wanted, also, storage_options)
     if as_json:
         found = [
             {

@@ -11,7 +11,14 @@ from timeline.commit.changes import Append, Beside, Change
 from timeline.commit.draft import Draft
 from timeline.errors import CommitConflictError
 from timeline.versions.head import Head
-from timeline.versions.outbox import Delivery, OutboxEntry, mains_of, mains_to_property
+from timeline.versions.outbox import (
+    Delivery,
+    OutboxEntry,
+    mains_of,
+    mains_to_property,
+    second_tables_of,
+    second_tables_to_property,
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,10 @@ class PutOutbox(Change):
         key = properties.OUTBOX_PREFIX + self.app_id
         if self.deliveries:
             draft.properties[key] = OutboxEntry(draft.now_ms, self.deliveries).to_property()
+            known = second_tables_of(draft.properties)
+            draft.properties[properties.SECOND_TABLES] = second_tables_to_property(
+                [*known, *(each.location for each in self.deliveries)]
+            )
         else:
             draft.properties.pop(key, None)
 

@@ -1,19 +1,19 @@
 """The outbox of a table: files of the last batch of each application that belong into a second table (R24).
 
-Two properties hold it: in the main table the entry of each application, and in the second table the main
-tables that deliver into it.
+Properties hold it: in the main table the entry of each application, and where all second tables are, the
+former ones too; in the second table the main tables that deliver into it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
 
 from timeline.errors import CorruptTableError
-from timeline.properties import OUTBOX_PREFIX, OUTBOXES
+from timeline.properties import OUTBOX_PREFIX, OUTBOXES, SECOND_TABLES
 from timeline.versions.descriptors import describe, read_descriptor, to_json
 
 
@@ -91,6 +91,25 @@ def outbox_of(properties: Mapping[str, str], app_id: str) -> OutboxEntry | None:
 def outbox_apps(properties: Mapping[str, str]) -> list[str]:
     """Return the applications that have an entry in the outbox."""
     return sorted(key.removeprefix(OUTBOX_PREFIX) for key in properties if key.startswith(OUTBOX_PREFIX))
+
+
+def second_tables_of(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the locations of all tables that this one has left files for. CorruptTableError where that
+    cannot be read.
+    """
+    text = properties.get(SECOND_TABLES, "[]")
+    try:
+        return tuple(map(str, json.loads(text)))
+    except (ValueError, TypeError) as failure:
+        raise CorruptTableError(
+            f"to which tables this one delivers cannot be read from property {SECOND_TABLES}; nothing was"
+            f" changed. Restore the newest version from a copy: {text[:200]!r}"
+        ) from failure
+
+
+def second_tables_to_property(locations: Iterable[str]) -> str:
+    """Return the property that `second_tables_of` reads."""
+    return json.dumps(sorted(set(locations)), separators=(",", ":"))
 
 
 def mains_of(properties: Mapping[str, str]) -> dict[str, str | None]:

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 
 import timeline
+from streaming_sink.purging.leftovers import Kind
 from tests.unit.timeline.world import DAY_MS, SCHEMA, Clock, Lake, version_of
 from timeline import names, properties
 from timeline.commit.changes import Append, Replace, SetProperties
@@ -498,6 +499,7 @@ def test_every_finding_has_its_section_in_the_docs() -> None:
     )
     source += (Path(timeline.__file__).parents[1] / "streaming_sink" / "inspection" / "keys.py").read_text()
     told = set(re.findall(r'kind="([a-z-]+)"', source)) | {"version-spelled-twice"}
+    told |= {f"gone-{kind.value}" for kind in Kind}
     told |= set(re.findall(r'else "(version-foreign)"', source))
     told |= {
         f"{what}-missing"

@@ -1,0 +1,64 @@
+"""Bounds in manifests: the least and the greatest value of a file's columns outlive the file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import fastavro
+
+from streaming_sink.purging.matching import RowMatcher
+from streaming_sink.tasks.leaves import field_id
+from timeline import names
+from timeline.stores.base import Store
+
+_UNREADABLE = (ValueError, KeyError, TypeError, EOFError, IndexError, AttributeError)
+_TRUNCATED = 12
+"""Bytes of a truncated text that are compared at least: its last letter may be another one."""
+
+
+def bounds_of_missing_files(
+    store: Store, paths: Iterable[str], is_missing: Callable[[str], bool], matcher: RowMatcher
+) -> Iterator[tuple[str, int]]:
+    """Yield the manifests among these files in which a bound of a file that is missing is a wanted key, and
+    how many such files each names. (Bounds of a file that is there are as the file itself.)
+
+    A bound is compared where every column of the key has one; a text that was truncated by what is left.
+    """
+    for path in paths:
+        if not path.startswith(f"{names.MANIFEST_FOLDER}/") or names.is_manifest_list(path):
+            continue
+        try:
+            data = store.read(path).data
+            records: list[Any] = list(fastavro.reader(io.BytesIO(data)))
+            files = [record["data_file"] for record in records]
+            lost = [file for file in files if is_missing(store.relative(file["file_path"]))]
+        except FileNotFoundError:
+            continue
+        except _UNREADABLE:
+            continue  # the doctor reports it where a snapshot needs it
+        if count := sum(_names_a_key(file, matcher) for file in lost):
+            yield path, count
+
+
+def _names_a_key(file: dict[str, Any], matcher: RowMatcher) -> bool:
+    """Return whether a bound of a file is a wanted key."""
+    for side in ("lower_bounds", "upper_bounds"):
+        bounds = {each["key"]: each["value"] for each in file.get(side) or ()}
+        for key in matcher.bounds:
+            if all(number in bounds and _is_same(bounds[number], value) for number, value in key):
+                return True
+        texts = (bounds.get(field_id(field)) for field in matcher.texts)
+        if any(text is not None and matcher.text.may_hold(text.decode(errors="replace")) for text in texts):
+            return True
+    return False
+
+
+def _is_same(bound: bytes, value: bytes) -> bool:
+    if bound == value:
+        return True
+    if (len(bound), len(value)) == (4, 8):  # of an int that was widened since
+        return bound + (b"\xff" if bound[3] & 0x80 else b"\0") * 4 == value
+    compared = len(bound) - 4
+    return compared >= _TRUNCATED - 4 and len(value) > len(bound) and value[:compared] == bound[:compared]

@@ -1,0 +1,109 @@
+"""What keeps each file of a table: snapshots, current, older, staged or expired ones; tags and branches."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from timeline.retention.expired import pending_notes, read_note
+from timeline.retention.policy import lineage, snapshot_version
+from timeline.table import Table
+from timeline.versions.entries import LiveFile
+from timeline.versions.head import Head
+
+
+class How(str, Enum):
+    """By what a file is kept."""
+
+    CURRENT = "current"
+    REF = "ref"
+    """A tag, or a branch beside main."""
+    STAGED = "staged"
+    """A snapshot that no branch has, which another engine may publish."""
+    HISTORY = "history"
+    """Older snapshots of main, for time travel."""
+    EXPIRED = "expired"
+    """Snapshots that have left the metadata, whose readers may go on for the grace period."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One thing that keeps a file."""
+
+    how: How
+    name: str
+    """For people."""
+
+
+@dataclass
+class HeldFiles:
+    """The files of a table that snapshots keep, by location."""
+
+    by: dict[str, frozenset[Holder]] = field(default_factory=dict)
+    known: dict[str, LiveFile] = field(default_factory=dict)
+    """What a manifest says of each."""
+
+    def of(self, location: str, how: How) -> list[str]:
+        """Return what keeps a file in one way, for people."""
+        return sorted(each.name for each in self.by.get(location, ()) if each.how is how)
+
+
+def read_holders(table: Table) -> HeldFiles:
+    """Return what keeps the files of the known head, of all its snapshots, and of those that have expired and
+    wait for their deletion. Reads every list and manifest once; one that is missing keeps nothing.
+    """
+    files = table.log.manifest_files
+    lists: dict[str, set[Holder]] = defaultdict(set)
+    for snapshot, holders in _holders(table.head):
+        lists[snapshot.manifest_list] |= holders
+    for pending in pending_notes(table.store):
+        note = read_note(table.store, pending)
+        for record in () if note is None else (*note.expired, *note.unpinned):
+            lists[record.manifest_list].add(
+                Holder(How.EXPIRED, f"snapshot {record.snapshot_id}, which version {pending.version} expired")
+            )
+    manifests: dict[str, ManifestFile] = {}
+    of_manifest: dict[str, set[Holder]] = defaultdict(set)
+    for location, holders in lists.items():
+        for manifest in files.find_list(location) or ():
+            manifests[manifest.manifest_path] = manifest
+            of_manifest[manifest.manifest_path] |= holders
+    found = HeldFiles()
+    for path, manifest in manifests.items():
+        contents = files.find_contents(manifest)
+        holders_of = frozenset(of_manifest[path])
+        for file in () if contents is None else contents.files.values():
+            found.by[file.location] = found.by.get(file.location, frozenset()) | holders_of
+            found.known[file.location] = file
+    files.keep_only(table.head.manifests)
+    return found
+
+
+def _holders(head: Head) -> Iterable[tuple[Snapshot, set[Holder]]]:
+    metadata = head.metadata
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    of: dict[int, set[Holder]] = defaultdict(set)
+    for snapshot in lineage(metadata.current_snapshot_id, by_id):
+        of[snapshot.snapshot_id].add(Holder(How.HISTORY, "older snapshots"))
+    if metadata.current_snapshot_id in by_id:
+        of[metadata.current_snapshot_id] = {Holder(How.CURRENT, "the current snapshot")}
+    for name, ref in metadata.refs.items():
+        if name == "main":
+            continue
+        kind = "branch" if ref.snapshot_ref_type == SnapshotRefType.BRANCH else "tag"
+        of_branch = lineage(ref.snapshot_id, by_id)
+        for snapshot in of_branch if kind == "branch" else of_branch[:1]:
+            of[snapshot.snapshot_id].add(Holder(How.REF, f"{kind} {name!r}"))
+    for snapshot in metadata.snapshots:
+        own = of[snapshot.snapshot_id]
+        if not own and snapshot_version(snapshot):  # a tag had kept it
+            own.add(Holder(How.HISTORY, "older snapshots"))
+        elif not own:
+            own.add(Holder(How.STAGED, f"staged snapshot {snapshot.snapshot_id}"))
+        yield snapshot, own

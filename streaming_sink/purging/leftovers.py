@@ -1,0 +1,202 @@
+"""What of wanted keys is left below one table's location: rows, deletes, hashes, bounds. Reads every file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from pyiceberg.manifest import DataFileContent
+
+from streaming_sink.purging.bounds import bounds_of_missing_files
+from streaming_sink.purging.holders import HeldFiles, How, read_holders
+from streaming_sink.purging.matching import RowMatcher
+from streaming_sink.tasks.delete_files import read_position_deletes
+from streaming_sink.tasks.errors import DataFileError, KeyIndexError
+from streaming_sink.tasks.keys.open_runs import OpenRuns
+from streaming_sink.tasks.keys.probing import KeyProbe
+from streaming_sink.tasks.keys.scanning import KeyColumns
+from streaming_sink.tasks.keys.tombstones import read_tombstones
+from timeline import names
+from timeline.stores.local import is_unfinished
+from timeline.table import Table
+
+READERS = 4
+"""Files that are read at a time."""
+_PARQUET = ".parquet"
+_TOMBSTONES = "-tombstones.parquet"
+
+
+class Kind(str, Enum):
+    """What is left of a key, worst first."""
+
+    LIVE = "row-live"
+    DELETED = "row-deleted"
+    """A position-delete file deletes the row, and it is in the bytes of a live file."""
+    REF = "row-tagged"
+    STAGED = "row-staged"
+    HISTORY = "row-in-history"
+    EXPIRED = "row-expired"
+    UNDELIVERED = "row-undelivered"
+    """An outbox names the file."""
+    ORPHAN = "row-orphaned"
+    FOREIGN = "row-foreign"
+    DELETE_FILE = "key-in-deletes"
+    INDEX = "key-in-index"
+    BOUNDS = "key-in-bounds"
+    NOT_CHECKED = "not-checked"
+    TOMBSTONE = "key-in-tombstones"
+
+
+_BY_HOLDER = {
+    How.REF: Kind.REF,
+    How.STAGED: Kind.STAGED,
+    How.HISTORY: Kind.HISTORY,
+    How.EXPIRED: Kind.EXPIRED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leftover:
+    """One place where something of a key is left."""
+
+    kind: Kind
+    path: str
+    """Of the file, below the table's location."""
+    rows: int = 0
+    """Rows, or hashes."""
+    holders: tuple[str, ...] = ()
+    """What keeps the file, for people; why it was not checked."""
+
+
+@dataclass
+class Leftovers:
+    """What is left of the keys below one table's location."""
+
+    table: Table
+    role: str
+    """What the table is to the one that was asked about: "table", "quarantine" or "change log"."""
+    found: list[Leftover] = field(default_factory=list)
+    live: dict[str, np.ndarray] = field(default_factory=dict)
+    """Location of a live data file → the positions of its live rows of the keys."""
+    files: int = 0
+    """Files with rows that were read."""
+
+    def of(self, *kinds: Kind) -> list[Leftover]:
+        return [each for each in self.found if each.kind in kinds]
+
+
+def find_leftovers(
+    table: Table,
+    role: str,
+    matcher: RowMatcher,
+    own_key: KeyColumns | None,
+    undelivered: Collection[str] = (),
+) -> Leftovers:
+    """Look into every file below a table's location for wanted keys.
+
+    `own_key` are the columns of the table's key, where the wanted keys are of it: only then its index and its
+    files of deleted keys can be looked up. `undelivered`: locations that an outbox names. Each file with rows
+    is read: its columns of the key. Raises StoreUnavailableError.
+    """
+    held = read_holders(table)
+    # Listed after the metadata was read, so that no file which it names was written later.
+    paths = sorted(listed.path for listed in table.store.list_below(""))
+    found = Leftovers(table, role)
+    rows = [path for path in paths if path.endswith(_PARQUET) and not path.endswith(_TOMBSTONES)]
+    found.files = len(rows)
+
+    def look(path: str) -> list[Leftover]:
+        return _in_file(table, matcher, held, path, undelivered, found.live)
+
+    with ThreadPoolExecutor(READERS, thread_name_prefix="gone") as pool:
+        for leftovers in pool.map(look, rows):
+            found.found += leftovers
+    if own_key is not None:
+        found.found += _in_tombstones(table, [path for path in paths if path.endswith(_TOMBSTONES)], matcher)
+        found.found += _in_index(table, [path for path in paths if names.key_run_id(path)], matcher, own_key)
+    missing = set(paths)
+    for path, count in bounds_of_missing_files(table.store, paths, lambda it: it not in missing, matcher):
+        found.found.append(Leftover(kind=Kind.BOUNDS, path=path, rows=count))
+    for path in paths:
+        if is_unfinished(path) and names.DATA_FOLDER in path:
+            why = "a create that was cut off, or is in progress"
+            found.found.append(Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(why,)))
+    return found
+
+
+def _in_file(
+    table: Table,
+    matcher: RowMatcher,
+    held: HeldFiles,
+    path: str,
+    undelivered: Collection[str],
+    live: dict[str, np.ndarray],
+) -> list[Leftover]:
+    location = table.store.uri(path)
+    try:
+        positions = matcher.find(table.store, path)
+        if not len(positions):
+            return []
+        known = held.known.get(location)
+        if known is not None and known.content != DataFileContent.DATA:
+            return [Leftover(kind=Kind.DELETE_FILE, path=path, rows=len(positions))]
+        found = []
+        if held.of(location, How.CURRENT) and known is not None:
+            deletes = [each.location for each in table.head.deletes_of(known)]
+            gone = np.isin(positions, read_position_deletes(table.store, deletes, location))
+            if not gone.all():
+                live[location] = positions[~gone]
+                found.append(Leftover(kind=Kind.LIVE, path=path, rows=int((~gone).sum())))
+            if gone.any():
+                found.append(Leftover(kind=Kind.DELETED, path=path, rows=int(gone.sum())))
+    except DataFileError as unreadable:
+        return [Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(str(unreadable),))]
+    for how, kind in _BY_HOLDER.items():
+        if names_of := held.of(location, how):
+            if how in (How.HISTORY, How.EXPIRED) and found:
+                break  # an older snapshot of a file that is live, or is kept otherwise
+            found.append(Leftover(kind=kind, path=path, rows=len(positions), holders=tuple(names_of)))
+    if found:
+        return found
+    if location in undelivered:
+        kind = Kind.UNDELIVERED
+    else:
+        kind = Kind.FOREIGN if names.written_id(path) is None else Kind.ORPHAN
+    return [Leftover(kind=kind, path=path, rows=len(positions))]
+
+
+def _in_tombstones(table: Table, paths: list[str], matcher: RowMatcher) -> Iterator[Leftover]:
+    probe = KeyProbe(matcher.hashes)
+    for path in paths:
+        try:
+            hashes = read_tombstones(table.store, table.store.uri(path)).hashes
+        except DataFileError as unreadable:
+            yield Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(str(unreadable),))
+            continue
+        if found := len(np.unique(probe.match_rows(hashes)[0])):
+            yield Leftover(kind=Kind.TOMBSTONE, path=path, rows=found)
+
+
+def _in_index(table: Table, paths: list[str], matcher: RowMatcher, columns: KeyColumns) -> Iterator[Leftover]:
+    probe = KeyProbe(matcher.hashes)
+    folder = names.key_run_folder(columns.digest)
+    # Copies of runs that an object store sends are removed with the folder, and not left on this machine.
+    with tempfile.TemporaryDirectory(prefix="streaming-sink-gone-") as copies:
+        runs = OpenRuns(copies)
+        for path in paths:
+            try:
+                if not path.startswith(f"{folder}/"):
+                    raise KeyIndexError("it is of another key")
+                _, rows = runs.open(table.store, path, columns.digest).find(probe)
+            except FileNotFoundError:
+                continue  # deleted since
+            except KeyIndexError as unreadable:
+                yield Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(str(unreadable),))
+                continue
+            if len(rows.indexes):
+                yield Leftover(kind=Kind.INDEX, path=path, rows=len(rows.indexes))
+            runs.discard(table.store, path)

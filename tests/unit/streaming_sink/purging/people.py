@@ -1,0 +1,214 @@
+"""A small keyed table of people, of real files, and a quarantine of rows that failed; without Spark."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.types import LongType, NestedField, StringType
+
+from planners import InsertPlan
+from streaming_sink.batch.writer import WriteJob, worker_job
+from streaming_sink.purging.matching import key_columns, matcher_of
+from streaming_sink.purging.wanted import WantedKeys
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.data_files import data_file
+from streaming_sink.table.quarantine import QUARANTINE_SCHEMA
+from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.job import FileIds
+from streaming_sink.tasks.keys.index import KeyIndex
+from streaming_sink.tasks.keys.scanning import KeyedFile
+from streaming_sink.tasks.keys.tombstones import AT_COMMIT, Tombstones, write_tombstones
+from streaming_sink.tasks.keys.upkeep import build
+from streaming_sink.tasks.results import WrittenFile
+from streaming_sink.tasks.write_task import TaskWriter
+from tests.unit.streaming_sink.small_tables import delete_rows
+from tests.unit.timeline.world import Clock, change_metadata
+from timeline import names
+from timeline.commit.changes import Append
+from timeline.commit.key_changes import DeclareKey, KeysResolved, PutTombstones
+from timeline.commit.outbox_changes import PutOutbox
+from timeline.commit.succession import commit_time
+from timeline.outbox import deliver_all, register_main
+from timeline.stores import LocalStore
+from timeline.table import Table
+from timeline.versions.keys import TableKey
+from timeline.versions.outbox import Delivery
+from timeline.versions.tombstones import tombstones_of
+from timeline.versions.transactions import Transaction
+
+SCHEMA = Schema(
+    NestedField(1, "user_id", LongType(), required=False),
+    NestedField(2, "at", LongType(), required=False),
+    NestedField(3, "name", StringType(), required=False),
+    NestedField(4, "_rescued", StringType(), required=False),
+)
+KEY = TableKey((1,), 2)
+ALICE = 42
+"""The one who is to be gone."""
+WANTED = WantedKeys.of([{"user_id": ALICE}])
+_seeds = count(1)
+
+
+class People:
+    """A table of people on a local disk, and the ways in which rows get into it, and out."""
+
+    def __init__(self, folder: Any, place: Any = None, **properties: str) -> None:
+        self.location = str(folder)
+        self.place = f"{folder}__quarantine" if place is None else str(place)
+        self.clock = Clock()
+        self.table = Table.create(
+            LocalStore(self.location),
+            SCHEMA,
+            table_properties=properties,
+            environment=self.clock.environment(next(_seeds)),
+            store_is_checked=True,
+        )
+        self.table.commit([DeclareKey(KEY)])
+        self.quarantine: Table | None = None
+
+    @property
+    def store(self) -> Any:
+        return self.table.store
+
+    def write(self, *ids: int | None, rescued: str | None = None, table: Table | None = None) -> list[Any]:
+        """Write a data file of these people, which no commit has."""
+        rows = [
+            {"user_id": it, "at": at, "name": f"name of {it}", "_rescued": rescued}
+            for at, it in enumerate(ids)
+        ]
+        return write_rows(table or self.table, rows)
+
+    def append(self, *ids: int | None, rescued: str | None = None) -> str:
+        """Commit a file of these people, and return its location."""
+        files = self.write(*ids, rescued=rescued)
+        head = self.table.head
+        known = frozenset(it.location for it in tombstones_of(head.properties))
+        resolved = KeysResolved(KEY, head.metadata.last_sequence_number, known)
+        self.table.commit([Append(tuple(files)), resolved])
+        return str(files[0].file_path)
+
+    def delete(self, location: str, *positions: int) -> str:
+        """Delete rows by their positions, and return the location of the delete file."""
+        return str(delete_rows(self.table, {location: list(positions)})[0])
+
+    def index(self) -> str:
+        """Build a key run of all live files, and return its path."""
+        files = [KeyedFile(file.location, file.rows) for file in self.table.head.live_files()]
+        columns = key_columns(WANTED, self.table.head)
+        return build(KeyIndex(self.store, columns), files, self.new_id())
+
+    def remember(self, *ids: int) -> str:
+        """Commit tombstones of these people, and return their file's location."""
+        hashes = matcher_of(WantedKeys.of([{"user_id": it} for it in ids]), self.table.head).hashes
+        path = names.tombstone_path(self.new_id(), "app", 1)
+        stones = Tombstones(hashes, np.full(len(ids), 5), np.full(len(ids), AT_COMMIT))
+        write_tombstones(self.store, path, stones)
+        self.table.commit([PutTombstones(self.store.uri(path), len(ids))])
+        return str(self.store.uri(path))
+
+    def quarantine_row(self, row: str, *, deliver: bool = True) -> str:
+        """Quarantine a row as a batch does, and return its file's location."""
+        if self.quarantine is None:
+            self.quarantine = Table.create(
+                LocalStore(self.place),
+                QUARANTINE_SCHEMA,
+                environment=self.clock.environment(next(_seeds)),
+                store_is_checked=True,
+            )
+            register_main(self.quarantine, self.table)
+        second, main_uuid = self.quarantine, str(self.table.head.metadata.table_uuid)
+        fixed = {"row_id": self.new_id(), "quarantined_at": 0, "app_id": "app", "query_id": "q", "batch": 1}
+        (file,) = write_rows(second, [{**fixed, "table_uuid": main_uuid, "check": "c", "row": row}])
+        uuid = str(second.head.metadata.table_uuid)
+        delivery = Delivery(second.head.metadata.location, uuid, second.head.schema.schema_id, (file,))
+        known = self.table.head.outbox("app")
+        state = self.table.head.transaction("app")
+        batch, epoch = (0, None) if state is None else (state.batch + 1, 1)
+        put = PutOutbox("app", (delivery,), None if known is None else known.sequence)
+        self.table.commit([put], transaction=Transaction("app", "query", "run", batch, epoch))
+        if deliver:
+            deliver_all(self.table, lambda _: second)
+            second.refresh()
+        return str(file.file_path)
+
+    def tag(self, name: str = "audit", kind: str = "tag") -> None:
+        """Let another engine put a tag on the current snapshot."""
+        ref = SnapshotRef.model_validate(
+            {"snapshot-id": self.table.head.metadata.current_snapshot_id, "type": kind}
+        )
+        change_metadata(self.table, lambda metadata: {"refs": {**metadata.refs, name: ref}})
+        self.table.refresh()
+
+    def new_id(self) -> str:
+        return names.ulid(commit_time(self.clock.environment(), self.table.head), next(_seeds))
+
+    def rows(self) -> list[int | None]:
+        """The people that readers see."""
+        from pyiceberg.table import StaticTable
+
+        version = f"{self.location}/metadata/v{self.table.refresh().number}.metadata.json"
+        found = StaticTable.from_metadata(version).scan().to_arrow()["user_id"].to_pylist()
+        return sorted(found, key=str)
+
+
+def write_rows(table: Table, rows: list[dict[str, Any]]) -> list[Any]:
+    """Write a data file of rows, which no commit has."""
+    head = table.head
+    ids = FileIds(commit_time(table.log.environment, head), "app", next(_seeds))
+    plan = InsertPlan((), (), 10, 10**6, 1 << 30)
+    job = worker_job(WriteJob(table.store, head.schema, head.spec, head.properties, plan, None, ids))
+    schema = arrow_schema(head.schema)
+    columns = {field.name: _values([row.get(field.name) for row in rows], field.type) for field in schema}
+    writer = TaskWriter(job, 0, 0)
+    writer.write(conform(pa.RecordBatch.from_pydict(columns), schema))
+    return [data_file(it, head.spec) for it in writer.finish() if isinstance(it, WrittenFile)]
+
+
+def _values(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)
+
+
+def put_parquet(path: str, columns: dict[str, list[Any]]) -> None:
+    """Write a Parquet file without field ids, as another program does."""
+    pq.write_table(pa.table(columns), path)
+
+
+def staged(people: People) -> None:
+    """Let another engine take the current snapshot off main, and stage it: main is its parent again."""
+    metadata = people.table.head.metadata
+    current = next(it for it in metadata.snapshots if it.snapshot_id == metadata.current_snapshot_id)
+    assert current.summary is not None
+    bare = current.model_copy(
+        update={"summary": replace_summary(current.summary), "snapshot_id": current.snapshot_id}
+    )
+    main = metadata.refs["main"].model_copy(update={"snapshot_id": current.parent_snapshot_id})
+    snapshots = [bare if it.snapshot_id == current.snapshot_id else it for it in metadata.snapshots]
+    log = [it for it in metadata.snapshot_log if it.snapshot_id != current.snapshot_id]
+    change_metadata(
+        people.table,
+        lambda found: {
+            "snapshots": snapshots,
+            "snapshot_log": log,
+            "current_snapshot_id": current.parent_snapshot_id,
+            "refs": {**found.refs, "main": main},
+        },
+    )
+    people.table = Table.open(people.store, people.clock.environment(next(_seeds)))
+
+
+def replace_summary(summary: Any) -> Any:
+    """A summary without what only this protocol writes."""
+    from pyiceberg.table.snapshots import Summary
+
+    return Summary(summary.operation)
+
+
+__all__ = ["ALICE", "KEY", "WANTED", "People", "put_parquet", "staged", "write_rows"]
