@@ -222,6 +222,6 @@ def changes_plan(
         () if head is None else commit_sizes(head), max_file_bytes=options.sizing.max_file_bytes
     )
     plan = plan_inserts((), (), options.sizing, bytes_per_row=width, policy=FillPolicy.NEVER, exact=False)
-    tasks = min(parallelism, experience.tasks()) if experience.task_seconds else parallelism
+    tasks = experience.changes.expected(parallelism)
     routing = Routing(tasks=tasks, cold_tasks=tasks, hot=(), cold_buckets=(), shuffled=tasks > 1)
     return Planned(plan, routing, "size")

@@ -32,6 +32,7 @@ from planners import (
     tasks_that_fit,
 )
 from planners.forecast import forecast
+from streaming_sink.batch.change_tasks import ChangeTasks
 from streaming_sink.batch.profile import Profile
 from streaming_sink.batch.report import FILL
 from streaming_sink.batch.writer import WriteResult
@@ -68,6 +69,7 @@ class Experience:
     """At most what all tasks of a batch took together, reading and writing."""
     spec_id: int = 0
     """The partition spec of all `batches`: under another one, nothing is known of what comes."""
+    changes: ChangeTasks = field(default_factory=ChangeTasks)
 
     def add(
         self, result: WriteResult, planned: Planned, spec_id: int, seconds: float, parallelism: int
@@ -82,6 +84,8 @@ class Experience:
             rows[key] = rows.get(key, 0) + file.rows
         self.batches.append(rows)
         self.task_seconds.append(_task_seconds(result, planned, seconds * parallelism))
+        if result.changes is not None:
+            self.changes.add(result.tasks, seconds, parallelism)
 
     def expected(self, spec_id: int) -> tuple[Arrival, ...] | None:
         return forecast(tuple(self.batches)) if spec_id == self.spec_id else None

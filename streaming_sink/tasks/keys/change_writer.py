@@ -17,6 +17,7 @@ from streaming_sink.tasks.job import DELETES, KeyJob
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
 from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.held_changes import HeldChanges, Newest
+from streaming_sink.tasks.keys.live_positions import by_number
 from streaming_sink.tasks.keys.partial import merged_rows
 from streaming_sink.tasks.keys.scanning import KeyColumns, sequence_values
 from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt, salted
@@ -147,8 +148,8 @@ class ChangeWriter:
         replaced = lands[found.change]
         files, positions = found.file[replaced], found.position[replaced]
         deleted = [
-            DeletedRows(self._keys.files[number].location, positions[files == number].tobytes())
-            for number in np.unique(files)
+            DeletedRows(self._keys.files[number].location, positions[rows].tobytes())
+            for number, rows in by_number(files)
         ]
         self._held.close()
         keys = DeletedKeys(newest.hashes[deletes].tobytes(), newest.sequences[deletes].tobytes())

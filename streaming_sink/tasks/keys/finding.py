@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.job import SearchedFile
 from streaming_sink.tasks.keys.index import KeyIndex
+from streaming_sink.tasks.keys.live_positions import are_live
 from streaming_sink.tasks.keys.probing import KeyProbe
-from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyColumns, KeyedFile, KeyMatches, find_in_file
+from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyColumns, KeyedFile, KeyMatches, find_in_files
 from streaming_sink.tasks.keys.scopes import salted
 from timeline.stores.base import Store
 
@@ -56,26 +56,14 @@ def find_rows(
     else:
         searched = [number for number, file in enumerate(files) if salts is None or file.salt in salts]
         probes = {salt: KeyProbe(salted(hashes, salt)) for salt in {files[it].salt for it in searched}}
-        found = [find_in_file(store, keyed[it], columns, probes[files[it].salt]) for it in searched]
+        found = find_in_files(
+            store, [keyed[it] for it in searched], columns, [probes[files[it].salt] for it in searched]
+        )
         none = KeyMatches.none(columns.sequence is not None)
         rows = KeyMatches.concatenate([none, *found])
         counts = [len(each.positions) for each in found]
         numbers = np.repeat(np.array(searched, np.int64), counts)
-    live = _are_live(store, files, numbers, rows.positions)
+    live = are_live(store, files, numbers, rows.positions)
     numbers, rows = numbers[live], rows.take(live)
     sequences = np.full(len(numbers), NO_SEQUENCE) if rows.sequences is None else rows.sequences
     return FoundRows(rows.indexes, numbers, rows.positions, sequences)
-
-
-def _are_live(
-    store: Store, files: Sequence[SearchedFile], numbers: np.ndarray, positions: np.ndarray
-) -> np.ndarray:
-    """Return which rows no delete file deletes."""
-    live = np.ones(len(numbers), bool)
-    for number in np.unique(numbers):
-        file = files[number]
-        if file.deletes:
-            here = np.flatnonzero(numbers == number)
-            gone = read_position_deletes(store, file.deletes, file.location)
-            live[here] = ~np.isin(positions[here], gone)
-    return live

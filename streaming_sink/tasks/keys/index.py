@@ -28,7 +28,7 @@ from streaming_sink.tasks.errors import KeyIndexError
 from streaming_sink.tasks.keys.open_runs import OpenRuns
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.runs import RunFooter
-from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, KeyMatches, find_in_file
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, KeyMatches, find_in_files
 from timeline.names import key_run_folder, key_run_id
 from timeline.stores.base import Store
 
@@ -90,9 +90,11 @@ class KeyIndex:
             found.append(rows.take(live))
             for file in footer.files:
                 left.pop(file, None)
-        for file, number in left.items():
-            found.append(find_in_file(self.store, file, self.columns, probe, self.cipher))
-            files_of.append(np.full(len(found[-1].indexes), number))
+        scanned = find_in_files(self.store, list(left), self.columns, [probe] * len(left), self.cipher)
+        found += scanned
+        files_of += [
+            np.full(len(each.indexes), number) for number, each in zip(left.values(), scanned, strict=True)
+        ]
         return KeyLookup(np.concatenate(files_of), KeyMatches.concatenate(found), tuple(left), tuple(damaged))
 
     def run_paths(self) -> list[str]:
