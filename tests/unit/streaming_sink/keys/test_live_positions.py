@@ -63,7 +63,7 @@ def test_delete_files_of_files_without_a_match_are_not_read():
 def test_what_was_used_least_recently_leaves_where_the_bound_is_passed():
     lake, known = Lake(), DeletedPositions(kept_bytes=32)  # four positions
     a, b, c = (lake.file(name, [1, 2]) for name in "abc")
-    for file, reads in ((a, 1), (b, 2), (a, 2), (c, 3), (a, 3), (b, 4)):
+    for file, reads in ((a, 1), (b, 2), (a, 2), (c, 3), (a, 3), (c, 3), (b, 4)):
         assert lake.live([file], [(0, 2), (0, 3)], known) == [False, True]
         assert len(lake.reads) == reads
 
