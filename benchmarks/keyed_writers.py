@@ -1,13 +1,9 @@
-"""Writers of changes by key, each configured as its users would: ours, Iceberg's MERGE and Delta's, as
-functions of foreachBatch.
+"""Writers of changes by key, each configured as its users would: ours, Iceberg's MERGE and Delta's.
 
 Iceberg and Delta land a batch by one MERGE. It may assume that a key comes once a batch, which the rows here
 fulfil, so that it needs no window over the batch, and it takes no change for late; our sink does both. Where
 keys grow, its condition has the least key of the batch, so that files of older rows are left alone. Joins may
-hash the batch, and need not sort ten million rows.
-
-Hudi is left out: Maven Central has no bundle of it for Spark 4. The newest that there is, 1.2.0, is for Spark
-3.5 and Scala 2.12.
+hash the batch, and need not sort ten million rows. Hudi's writers are in `benchmarks.keyed_hudi`.
 """
 
 from __future__ import annotations
@@ -24,16 +20,19 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 
 from benchmarks.keyed_data import KEY, REGION, SEQUENCE
+from benchmarks.peers import contents_of
 from benchmarks.tables import newest_metadata
 from streaming_sink import FileSizing, IcebergSink
 from streaming_sink.commands.keys import key as declare_key
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from benchmarks.keyed_data import Workload
+    from benchmarks.peers import Contents
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 SMALL_FILE_BYTES = 24 * 1024 * 1024
@@ -60,14 +59,19 @@ class Writer(ABC):
     """One writer's table, in a folder of its own."""
 
     name: ClassVar[str]
+    configuration: ClassVar[Mapping[str, str]]
+    """What a user would have set, besides the table's columns and partitions."""
     duckdb_reads: ClassVar[bool] = True
     keeps_keys_once: ClassVar[bool] = True
+    is_slow: ClassVar[bool] = False
+    """Whether its batches take so long that few of them must do."""
 
     def __init__(self, spark: SparkSession, work: Path, load: Workload, table: str) -> None:
         self._spark = spark
+        self._work = work
         self._load = load
-        self._table = table
-        self.location = work / self.folder / "bench" / table
+        self._table = f"{table}_{self.name.replace('-', '_')}"
+        self.location = work / self.folder / "bench" / self._table
 
     @property
     def folder(self) -> str:
@@ -78,15 +82,33 @@ class Writer(ABC):
         """Make the table from its first rows."""
 
     @abstractmethod
-    def land(self, changes: DataFrame, number: int) -> None:
-        """Land one batch: the function of foreachBatch."""
+    def land(self, changes: DataFrame, number: int, file: Path) -> None:
+        """Land one batch, which is the rows of a file: the function of foreachBatch."""
 
     def finish(self) -> None:
         """Wait for what still runs beside the stream."""
         return
 
+    def stop(self) -> None:
+        """Have the batch that another thread lands fail."""
+        self._spark.sparkContext.cancelAllJobs()
+
+    def close(self) -> None:
+        """End what was started for this table."""
+        return
+
     def frame(self) -> DataFrame:
         return self._spark.read.format("iceberg").load(str(self.location))
+
+    def contents(self) -> Contents:
+        """Read the whole table by Spark, and return what it holds."""
+        return contents_of(self.frame())
+
+    def read_key(self, condition: str) -> None:
+        """Read the one row of a key by Spark."""
+        rows = self.frame().where(condition).collect()
+        if len(rows) != 1:
+            raise RuntimeError(f"{len(rows)} rows have the key, not 1")
 
     def files(self) -> Files:
         """Return what a scan of the whole table reads."""
@@ -104,6 +126,11 @@ class OursInsert(Writer):
     """The rows of all changes, inserted without a look at their keys: what a batch costs without any."""
 
     name = "ours-insert"
+    configuration: ClassVar[Mapping[str, str]] = {
+        "operation": "insert",
+        "max_file_bytes": str(MAX_FILE_BYTES),
+        "small_file_bytes": str(SMALL_FILE_BYTES),
+    }
     keeps_keys_once = False
     _options: ClassVar[dict[str, Any]] = {"operation": "insert"}
 
@@ -116,7 +143,7 @@ class OursInsert(Writer):
         self._sink(operation="bulk_insert", app_id="base")(base, 0)
         self.sink = self._sink(**self._options)
 
-    def land(self, changes: DataFrame, number: int) -> None:
+    def land(self, changes: DataFrame, number: int, file: Path) -> None:  # noqa: ARG002
         self.sink(changes.drop("op"), number)
 
     def finish(self) -> None:
@@ -127,6 +154,14 @@ class Ours(OursInsert):
     """Our sink by key, with the options of the README."""
 
     name = "ours"
+    configuration: ClassVar[Mapping[str, str]] = {
+        **OursInsert.configuration,
+        "operation": "upsert",
+        "key": KEY,
+        "sequence_by": SEQUENCE,
+        "delete_where": "op = 'D'",
+        "key_scope": "partition where there are partitions, else table",
+    }
     keeps_keys_once = True
 
     @property
@@ -147,14 +182,12 @@ class Ours(OursInsert):
             key_scope=self._scope,
         )
 
-    def land(self, changes: DataFrame, number: int) -> None:
+    def land(self, changes: DataFrame, number: int, file: Path) -> None:  # noqa: ARG002
         self.sink(changes, number)
 
 
 class Merger(Writer):
     """A writer that lands a batch by MERGE."""
-
-    properties: ClassVar[dict[str, str]]
 
     @property
     @abstractmethod
@@ -167,7 +200,7 @@ class Merger(Writer):
 
     def fill(self, base: DataFrame) -> None:
         layout = f"PARTITIONED BY ({REGION})" if self._load.partitioned else ""
-        properties = ", ".join(f"'{key}' = '{value}'" for key, value in self.properties.items())
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in self.configuration.items())
         self._spark.sql(
             f"CREATE TABLE {self._name} ({self._load.columns}) USING {self._format} {layout}"
             f" TBLPROPERTIES ({properties})"
@@ -177,7 +210,7 @@ class Merger(Writer):
     @abstractmethod
     def _append(self, base: DataFrame) -> None: ...
 
-    def land(self, changes: DataFrame, number: int) -> None:  # noqa: ARG002
+    def land(self, changes: DataFrame, number: int, file: Path) -> None:  # noqa: ARG002
         spark = changes.sparkSession
         condition = f"t.{KEY} = s.{KEY}"
         if self._load.partitioned:
@@ -201,7 +234,7 @@ class Iceberg(Merger):
     """Iceberg's MERGE, merge-on-read: position deletes, a file for each data file."""
 
     name = "iceberg-mor"
-    properties: ClassVar[dict[str, str]] = {
+    configuration: ClassVar[Mapping[str, str]] = {
         "format-version": "2",
         "write.merge.mode": "merge-on-read",
         "write.delete.granularity": "file",
@@ -226,14 +259,18 @@ class IcebergVectors(Iceberg):
 
     name = "iceberg-v3"
     duckdb_reads = False
-    properties: ClassVar[dict[str, str]] = {**Iceberg.properties, "format-version": "3"}
+    configuration: ClassVar[Mapping[str, str]] = {**Iceberg.configuration, "format-version": "3"}
 
 
 class IcebergCopies(Iceberg):
     """Iceberg's MERGE, copy-on-write."""
 
     name = "iceberg-cow"
-    properties: ClassVar[dict[str, str]] = {**Iceberg.properties, "write.merge.mode": "copy-on-write"}
+    is_slow = True
+    configuration: ClassVar[Mapping[str, str]] = {
+        **Iceberg.configuration,
+        "write.merge.mode": "copy-on-write",
+    }
 
 
 class Delta(Merger):
@@ -241,9 +278,8 @@ class Delta(Merger):
 
     name = "delta"
     duckdb_reads = False
-    properties: ClassVar[dict[str, str]] = {
+    configuration: ClassVar[Mapping[str, str]] = {
         "delta.enableDeletionVectors": "true",
-        "delta.targetFileSize": str(MAX_FILE_BYTES),
     }
     _format = "delta"
 
@@ -272,8 +308,3 @@ class Delta(Merger):
 def _file_of(action: dict[str, Any]) -> tuple[Any, ...]:
     vector = action.get("deletionVector") or {}
     return action["path"], vector.get("pathOrInlineDv"), vector.get("offset")
-
-
-WRITERS: dict[str, type[Writer]] = {
-    each.name: each for each in (Ours, OursInsert, Iceberg, IcebergVectors, IcebergCopies, Delta)
-}

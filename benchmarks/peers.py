@@ -26,6 +26,7 @@ from streaming_sink import clustering
 from tests.jars import delta_runtime, iceberg_runtime
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame
@@ -251,12 +252,15 @@ def _file_by_file(spark: SparkSession, source: Path) -> DataFrame:
 
 def contents_of(frame: DataFrame) -> Contents:
     """Return the rows' number and checksum, by Spark; the same for the same rows in whatever order."""
-    columns = ", ".join(f"`{name}`" for name in frame.columns)
-    row = frame.selectExpr(
-        "count(*)", f"CAST(sum(CAST(xxhash64({columns}) AS DECIMAL(38, 0))) AS STRING)"
-    ).first()
+    row = frame.selectExpr(*contents_expressions(frame.columns)).first()
     assert row is not None
     return Contents(int(row[0]), int(row[1] or 0))
+
+
+def contents_expressions(columns: Sequence[str]) -> list[str]:
+    """Return what Spark must select from these columns: the rows' number and checksum."""
+    hashed = ", ".join(f"`{name}`" for name in columns)
+    return ["count(*)", f"CAST(sum(CAST(xxhash64({hashed}) AS DECIMAL(38, 0))) AS STRING)"]
 
 
 def session(work: Path, name: str) -> SparkSession:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_QUIET = {
+QUIET = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "4g",
@@ -27,6 +27,6 @@ def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     """Return a session on two cores and 4 GiB with these settings; its workers run this Python."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName(name)
-    for key, value in {**_QUIET, **settings}.items():
+    for key, value in {**QUIET, **settings}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -1,22 +1,24 @@
-"""Changes by key: our sink, Iceberg's MERGE and Delta's on the same table and the same batches.
+"""Changes by key: our sink, Iceberg's MERGE, Delta's and Hudi's upsert on the same rows and the same batches.
 
     python -m benchmarks.upserts --quick
-    python -m benchmarks.upserts --check --json
-    python -m benchmarks.upserts --only delta --keys random --types int --json delta.json
-    python -m benchmarks.upserts --only ours --keys random --types int --add delta.json --check
+    python -m benchmarks.upserts --rows 10_000_000 --batches 20 --check --json
+    python -m benchmarks.upserts --only ours delta --keys random --types int --layouts unpartitioned
 
-Every writer gets the same rows first, then a stream of batches: by default 50,000 changes each, of which 50 %
-are updates of rows that the table has, 5 % deletes, and the rest inserts. Keys are integers or UUIDs as text;
+Every writer gets the same rows first, then a stream of batches: 50,000 changes each, of which 50 % are
+updates of rows that the table has, 5 % deletes, and the rest inserts. Keys are integers or UUIDs as text;
 in *random* order, where old rows of any age change, or *growing*, where most that change are young.
-Partitioned tables have eight regions, in each of which a key is unique. `benchmarks.keyed_writers` has the
-configurations.
+Partitioned tables have eight regions, in each of which a key is unique.
 
-The figure of a batch is Spark's `durationMs.addBatch`; the first batches of a run are discarded. Processor
-time is that of the driver, its JVM and the Python workers from the first batch that counts until nothing runs
-beside the stream any more, by the batches that count. After the run each table is read whole, and asked for
-single keys, by Spark, and by DuckDB where that reads it; and its rows are compared with those that Spark
-makes of the base and the changes. A run that a machine has no time for is several, whose JSON `--add` puts
-together: the figures of one workload belong to one machine.
+One stream calls all writers with each batch, and another one first each time, so that all see the machine
+alike. The time of a batch is that of the call; processor time is that of this process and of all below it,
+the JVM and the workers, during the call and until nothing that the writer has started runs beside the
+stream any more. The first batches of a run are discarded. After the run each table is read whole, and asked
+for single keys, by Spark, and by DuckDB where that reads it; and its rows are compared with those that
+Spark makes of the base and the changes.
+
+A writer whose batch takes longer than `--limit-seconds` is stopped. Those that write whole files again, and
+Hudi, land `--slow-batches` batches at most. `--add` puts the figures of several runs together; those of one
+workload belong to one run.
 """
 
 from __future__ import annotations
@@ -31,14 +33,22 @@ from typing import TYPE_CHECKING
 
 from benchmarks.aims import benchmark_parser, conclude
 from benchmarks.keyed_data import ORDERS, TYPES, Workload, write_rows
+from benchmarks.keyed_hudi import Hudi, HudiRecordIndex
 from benchmarks.keyed_results import Result, aims, markdown
 from benchmarks.keyed_runs import Run
-from benchmarks.keyed_writers import SESSION, WRITERS
+from benchmarks.keyed_writers import SESSION, Delta, Iceberg, IcebergCopies, IcebergVectors, Ours, OursInsert
 from benchmarks.peers import session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchmarks.keyed_writers import Writer
+
+WRITERS: dict[str, type[Writer]] = {
+    each.name: each
+    for each in (Ours, OursInsert, Iceberg, IcebergVectors, IcebergCopies, Delta, Hudi, HudiRecordIndex)
+}
+_QUICK = [Ours.name, OursInsert.name, Iceberg.name, Delta.name]
 _LAYOUTS = ("unpartitioned", "partitioned")
 
 
@@ -48,29 +58,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = [
         Result.from_dict(each) for path in options.add for each in json.loads(path.read_text())["results"]
     ]
+    results += [] if options.only_added else _run(options)
+    names = dict.fromkeys(each.writer for each in results)
+    configurations = {name: dict(WRITERS[name].configuration) for name in names}
+    introduction = (
+        f"`local[2]`, {options.rows:,} rows, {options.batches} batches of {options.changes:,} changes; of"
+        " every run the first five batches are discarded, or the first half where that is less."
+    )
+    tables = [*markdown(results), _listed(configurations)]
+    figures = {"configurations": configurations, "results": [each.as_dict() for each in results]}
+    return conclude(options, introduction, tables, figures, aims(results))
+
+
+def _run(options: argparse.Namespace) -> list[Result]:
     work = Path(tempfile.mkdtemp(prefix="upserts-", dir=options.work))
     spark = session(work, "upserts")
     for key, value in SESSION.items():
         spark.conf.set(key, value)
+    results = []
     try:
         for load in _workloads(options):
             source = load.folder(options.source or work / "source")
             if not source.exists():
                 write_rows(load, source)
-            run = Run(spark, work, load, source)
-            for name in options.only:
-                result = run.of(WRITERS[name])
-                results.append(result)
-                print(f"{load.name}: {name} {result.median:.0f} ms", file=sys.stderr)
+            run = Run(spark, work, load, source, options.limit_seconds)
+            results += run.of([WRITERS[name] for name in options.only], options.slow_batches)
     finally:
         spark.stop()
         shutil.rmtree(work)
-    introduction = (
-        f"`local[2]`, {options.rows:,} rows, {options.batches} batches of {options.changes:,} changes; the"
-        f" first {Result.warm_up_of(options.batches)} of every run are discarded."
-    )
-    figures = {"results": [each.as_dict() for each in results]}
-    return conclude(options, introduction, markdown(results), figures, aims(results))
+    return results
+
+
+def _listed(configurations: dict[str, dict[str, str]]) -> str:
+    lines = ["Configurations:", ""]
+    for name, settings in configurations.items():
+        lines.append(f"- {name}: {', '.join(f'`{key}={value}`' for key, value in settings.items())}")
+    return "\n".join(lines)
 
 
 def _workloads(options: argparse.Namespace) -> list[Workload]:
@@ -83,11 +106,15 @@ def _workloads(options: argparse.Namespace) -> list[Workload]:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = benchmark_parser("benchmarks.upserts", __doc__, "500,000 rows, 4 batches, one workload")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="of the table before the stream")
-    parser.add_argument("--batches", type=int, default=20)
+    parser = benchmark_parser(
+        "benchmarks.upserts", __doc__, "200,000 rows, 4 batches of 10,000 changes, one workload, four writers"
+    )
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table before the stream")
+    parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--slow-batches", type=int, default=4, help="of those that take long")
     parser.add_argument("--changes", type=int, default=50_000, help="a batch")
-    parser.add_argument("--only", nargs="+", choices=WRITERS, default=list(WRITERS), metavar="WRITER")
+    parser.add_argument("--limit-seconds", type=float, default=300, help="for a batch; then a writer is out")
+    parser.add_argument("--only", nargs="+", choices=WRITERS, metavar="WRITER", help=", ".join(WRITERS))
     parser.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES), help="of keys")
     parser.add_argument("--keys", nargs="+", choices=ORDERS, default=list(ORDERS), help="their order")
     parser.add_argument("--layouts", nargs="+", choices=_LAYOUTS, default=list(_LAYOUTS))
@@ -100,10 +127,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="figures of other runs, as --json wrote",
     )
+    parser.add_argument("--only-added", action="store_true", help="run nothing")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.rows, options.batches = 500_000, 4
+        options.rows, options.batches, options.slow_batches, options.changes = 200_000, 4, 2, 10_000
         options.types, options.keys, options.layouts = ["int"], ["random"], ["unpartitioned"]
+    options.only = options.only or (_QUICK if options.quick else list(WRITERS))
     return options
 
 
