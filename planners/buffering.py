@@ -4,7 +4,7 @@ Producers announce files in any order, some of them twice. They wait, in groups,
 files of a group together reach an amount, or the oldest has waited long enough. Then all that wait in the
 group become work items, in the order in which they came.
 
-The state is a function of what was received and planned, in whatever order: no clock, no store. Several
+The state is a function of what was received and planned, in any order: no clock, no store. Several
 processes may each hold one. Their plans go into one log, and each applies the plans of the others: a file
 that any of them has planned is planned by none of them again.
 """

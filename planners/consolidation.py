@@ -42,7 +42,7 @@ class TaskShare:
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationPlan:
-    """The files that a work item becomes, and who writes them."""
+    """The files that a work item becomes, and the shares of the tasks that write them."""
 
     plan: InsertPlan
     tasks: tuple[TaskShare, ...]

@@ -105,7 +105,7 @@ def watch(zone: str, folder: str, storage_options: Pairs, pattern: str) -> int:
     from streaming_sink.ingest.zone import BufferZone
 
     BufferZone(zone, storage_options=storage_options).watch(folder, pattern)
-    say(f"whoever plans for {zone} now looks at {folder} for {pattern}")
+    say(f"planners of {zone} now look at {folder} for {pattern}")
     return DONE
 
 
@@ -236,12 +236,13 @@ def ledger(
 @_zone
 @_options
 def retry(zone: str, storage_options: Pairs) -> int:
-    """Put the work items that were set apart back."""
+    """Let workers take the work items that were set apart again."""
     from streaming_sink.ingest.ledger import retry as put_back
     from streaming_sink.ingest.zone import BufferZone
 
     numbers = put_back(BufferZone(zone, storage_options=storage_options))
-    say(f"{len(numbers):,} work items are put back: {', '.join(map(str, numbers)) or 'none was set apart'}")
+    which = ", ".join(map(str, numbers)) or "none was set apart"
+    say(f"{len(numbers):,} work items are free again: {which}")
     return DONE
 
 

@@ -106,7 +106,7 @@ class Consolidation:
             delete_files(self._destination.store, written.every)
             raise CommitConflictError(
                 f"the files of work item {item.number} hold {expected:,} rows by their footers, and"
-                f" {written.rows:,} were written: a file changed meanwhile; nothing of the item is live"
+                f" {written.rows:,} were written: a file has changed; nothing of the item is live"
             )
         if target is None:
             return _nothing_landed(item, work)
@@ -207,7 +207,7 @@ class Consolidation:
             merged_files=sum(len(merge.inputs) for merge in written.merges),
             partitions=len({file.partition for file in written.new}),
             oldest_ms=min(file.arrived_ms for file in item.files),
-            rejected=work.told,
+            rejected=work.reasons,
         )
         committed = table.commit(
             changes,
@@ -256,7 +256,7 @@ def _since(started: float) -> int:
 
 def _nothing_landed(item: PlannedItem, work: Work) -> Landed:
     """No file can be read, and there is no table that could remember the item: it stays open."""
-    first = next(iter(work.told.items()))
+    first = next(iter(work.reasons.items()))
     raise SchemaMismatchError(
         f"no file of work item {item.number} can be read, and there is no table yet that could remember that;"
         f" it is tried again: {first[0]}: {first[1]}"

@@ -2,7 +2,7 @@
 
 Any number of processes may run it. A plan is an entry of the zone's plan log, created before any worker sees
 its items: of two planners that plan at once, the second finds the entry taken, applies it, and plans again.
-So a file is in one work item at most, in whatever order announcements are read.
+So a file is in one work item at most, in any order in which announcements are read.
 """
 
 from __future__ import annotations

@@ -99,18 +99,18 @@ def landed_in(head: Head, app_id: str, number: int) -> Landed:
     """Return what the head knows of an item that it holds: much while its snapshot is there, little after."""
     wanted = f"{app_id}/{number}"
     for snapshot in reversed(head.metadata.snapshots):
-        told: Mapping[str, Any] = {} if snapshot.summary is None else snapshot.summary.additional_properties
-        if told.get(ITEM) == wanted:
+        counts: Mapping[str, Any] = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        if counts.get(ITEM) == wanted:
             return Landed(
                 number,
                 published_before=True,
-                version=int(told.get("streaming-sink.version", head.number)),
+                version=int(counts.get("streaming-sink.version", head.number)),
                 snapshot_id=snapshot.snapshot_id,
-                files_in=int(told.get(_FILES_IN, 0)),
-                bytes_in=int(told.get(_BYTES_IN, 0)),
-                rows=int(told.get("added-records", 0)),
-                files_out=int(told.get("added-data-files", 0)),
-                bytes_out=int(told.get("added-files-size", 0)),
+                files_in=int(counts.get(_FILES_IN, 0)),
+                bytes_in=int(counts.get(_BYTES_IN, 0)),
+                rows=int(counts.get("added-records", 0)),
+                files_out=int(counts.get("added-data-files", 0)),
+                bytes_out=int(counts.get("added-files-size", 0)),
                 landed_ms=snapshot.timestamp_ms,
             )
     return Landed(number, published_before=True, version=head.number)

@@ -44,7 +44,9 @@ class NumberedLog:
         return self._last
 
     def read(self, number: int) -> bytes | None:
-        """Return an entry, None where there is none yet. StoreUnavailableError where nobody knows."""
+        """Return an entry, None where there is none yet. StoreUnavailableError where the store does not
+        answer.
+        """
         try:
             return self._store.read(self.path(number)).data
         except FileNotFoundError:
@@ -76,7 +78,7 @@ class NumberedLog:
 
     def append(self, data: bytes) -> int:
         """Append an entry after all others, and return its number. May leave it twice where the store gave no
-        clean answer and this call is made again.
+        clean answer and the caller tries again.
         """
         number = self.last() + 1
         while not self.create(number, data):

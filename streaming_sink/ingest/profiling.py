@@ -56,7 +56,7 @@ class Work:
             self.rejected[each.number] = each.reason
 
     @property
-    def told(self) -> dict[str, str]:
+    def reasons(self) -> dict[str, str]:
         return {self.item.files[number].path: reason for number, reason in sorted(self.rejected.items())}
 
 
@@ -137,8 +137,8 @@ class Profiling:
         return ProfileJob(self._sources, tuple(files), schema, partition_by, fast_workers.is_enabled())
 
     def _evolve(self, target: Target, kinds: Mapping[bytes, spark.StructType | str]) -> Target | None:
-        """Return the target after the table's schema has grown as the contract allows, None where it need not
-        grow.
+        """Return the target after the table's schema has grown as the contract allows; None where it fits
+        already.
         """
         assert target.table is not None
         grown = False

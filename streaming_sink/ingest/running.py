@@ -1,4 +1,4 @@
-"""Runs a zone in one process: Flux in a thread, and a worker; until told to stop, or nothing is left."""
+"""Runs a zone in one process: Flux in a thread, and a worker; until it is stopped, or nothing is left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ POLL_SECONDS = 1.0
 SETTLE_SECONDS = 1.0
 """Between two looks at a watched folder, where a single run decides whether its files are whole."""
 _MOST_FAILURES = 10
-"""Failures in a row after which a worker that is to end gives up: a store that is away, not one item."""
+"""Failures in a row after which a worker that is to end ends with an error: a store that is away, not one
+item.
+"""
 
 
 def run(

@@ -1,8 +1,8 @@
 """Siphon Stream: a function for foreachBatch that stages a stream's batches in a buffer zone, each once.
 
 The commit of a batch is one file, created if absent, that names the staged files of the batch. A batch that
-is tried again after a crash finds it, and announces those files: what the second try would have staged, or
-has, nobody names.
+is tried again after a crash finds it, and announces those files. What the second try has staged is in no
+commit.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Siphon:
                 location=store.location,
             )
         if files != mine:
-            store.delete(mine)  # a twin of this query was first; nobody names these
+            store.delete(mine)  # a twin of this query was first: no commit names these
         return files
 
     def _committed(self, run: Run, batch_id: int) -> list[str] | None:

@@ -2,7 +2,7 @@
 
 Claims are advice (R11): two workers of one item cost work only, since the table takes an item once. A worker
 that dies leaves a claim without heartbeats, and the next one takes over; an item that has failed three
-workers is set apart, so that the others go on, until somebody retries it.
+workers is set apart, so that the others go on, until an operator retries it.
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ class Worker:
 
     def _set_apart(self, claim_id: str, item: PlannedItem, reason: str) -> None:
         _LOG.error(
-            "work item %d has failed %d workers and is set apart; `streaming-sink ingest retry` puts it back:"
-            " %s",
+            "work item %d has failed %d workers and is set apart; `streaming-sink ingest retry` frees it: %s",
             item.number,
             MOST_TRIES,
             reason,
@@ -117,8 +116,8 @@ class Worker:
             claim.release()
             raise
         except Exception as failure:
-            told = f"{type(failure).__name__}: {' '.join(str(failure).split())[:500]}"
-            note = json.dumps({"failed": told}).encode()
+            reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:500]}"
+            note = json.dumps({"failed": reason}).encode()
             store.overwrite(names.inflight_path(claim.plan_id, claim.number), note)
             raise
         landed = replace(landed, planned_ms=names.ulid_time_ms(plan.id))

@@ -201,7 +201,7 @@ class BufferZone:
 
         Durable once this returns. Announcing a file again changes nothing; a file that was replaced since is
         announced as another one. Files of which there is none are named in the answer. ValueError for a file
-        outside the zone's sources, or of a format that its name does not tell: then nothing is announced.
+        outside the zone's sources, or whose name does not end in a format: then nothing is announced.
         StoreUnavailableError where the store does not answer: push again.
         """
         if not paths or not all(isinstance(path, str) for path in paths):
@@ -215,8 +215,8 @@ class BufferZone:
         return self.announce(files, missing)
 
     def watch(self, folder: str, pattern: str = "*") -> None:
-        """From now on, announce the files below a folder that fills, whose names fit the pattern: whoever
-        plans for the zone (`ingest.run`, `streaming-sink ingest flux`) looks at it again and again.
+        """From now on, announce the files below a folder that fills, whose names fit the pattern:
+        planners (`ingest.run`, `streaming-sink ingest flux`) look at it again and again.
 
         Stored in the zone. On a disk a file is announced once it has not changed between two looks.
         ValueError for a folder outside the zone's sources.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
@@ -25,7 +26,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import DELETES, KeyJob
-from streaming_sink.tasks.keys import change_writer, finding, scanning, ties
+from streaming_sink.tasks.keys import change_writer, finding, live_positions, scanning, ties
 from streaming_sink.tasks.keys import tombstones as tombstone_files
 from streaming_sink.tasks.keys.change_writer import ChangeWriter
 from streaming_sink.tasks.keys.hashing import hash_keys
@@ -229,7 +230,10 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
             (ties, "open_data_file", open_data_file),
             (scanning, "hash_keys", hashed),
             (change_writer, "hash_keys", hashed),
-            (finding, "read_position_deletes", read_position_deletes),
+            (finding, "are_live", partial(live_positions.are_live, known=live_positions.DeletedPositions())),
+            (live_positions, "read_position_deletes", read_position_deletes),
+            (live_positions, "ThreadPoolExecutor", _OneAfterTheOther),
+            (scanning, "ThreadPoolExecutor", _OneAfterTheOther),
             (key_resolution, "read_position_deletes", read_position_deletes),
             (row_deletes, "write_position_deletes", write_position_deletes),
             (tombstones, "write_tombstones", write_tombstones),
@@ -262,5 +266,5 @@ class _OneAfterTheOther:
     def __exit__(self, *failure: object) -> None:
         pass
 
-    def map(self, do: Callable[[Any], Any], these: Iterable[Any]) -> Iterable[Any]:
-        return [do(each) for each in these]
+    def map(self, do: Callable[..., Any], *these: Iterable[Any]) -> Iterable[Any]:
+        return [do(*each) for each in zip(*these, strict=False)]

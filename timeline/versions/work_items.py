@@ -103,7 +103,7 @@ class WorkItem:
 def published_items(properties: Mapping[str, str], app_id: str) -> NumberSet:
     """Return the numbers of the work items of an application that a table holds.
 
-    CorruptTableError where that cannot be read: then nobody may publish one.
+    CorruptTableError where that cannot be read: then no worker may publish one.
     """
     text = properties.get(WORK_ITEMS_PREFIX + app_id, "")
     try:

@@ -122,7 +122,7 @@ def _serialized(schema: pa.Schema) -> bytes:
 
 def _edges(footer: pq.ParquetFile, fields: Sequence[PartitionSource]) -> pa.Table | None:
     """Return the least and the greatest value of the partition's source columns, as two rows; None where the
-    footer does not tell them, or rows between them may be of another partition.
+    footer does not have them, or rows between them may be of another partition.
     """
     places = {footer.schema.column(place).path: place for place in range(len(footer.schema))}
     columns: dict[str, pa.Array] = {}

@@ -33,13 +33,13 @@ def unreadable() -> Iterator[None]:
     except RowsDoNotFitError as unfit:
         raise SourceFileError(str(unfit)) from unfit
     except Exception as failure:
-        told = " ".join(str(failure).split())[:300]
-        raise SourceFileError(f"{type(failure).__name__}: {told}") from failure
+        message = " ".join(str(failure).split())[:300]
+        raise SourceFileError(f"{type(failure).__name__}: {message}") from failure
 
 
 def open_bytes(sources: Sources, file: BufferedFile) -> pa.NativeFile | pa.PythonFile:
-    """Open a source file for reading. SourceFileError where it is gone, empty, or holds other bytes than when
-    it was announced; StoreUnavailableError where the store does not answer.
+    """Open a source file for reading. SourceFileError where it is deleted, empty, or holds other bytes than
+    when it was announced; StoreUnavailableError where the store does not answer.
     """
     folder, name = folder_of(file.path)
     try:

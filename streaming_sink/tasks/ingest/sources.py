@@ -42,8 +42,8 @@ class Sources:
     """Where source files may lie, and how they are read."""
 
     roots: tuple[str, ...]
-    """Absolute folders. A file that lies in none of them is refused: whoever may announce files cannot have
-    others read by the workers.
+    """Absolute folders. A file that is below none of them is refused, so that a right to announce files is no
+    right to read any file that the workers may read.
     """
     storage_options: StorageOptions | None = None
     _stores: dict[str, Store] = field(default_factory=dict, compare=False, repr=False)
@@ -71,7 +71,7 @@ class Sources:
     def find(self, paths: Iterable[str], now_ms: int) -> tuple[list[BufferedFile], list[str]]:
         """Return the files of these names, and the names of which there is none. One LIST a folder.
 
-        ValueError for a file outside the roots, or of a format that its name does not tell.
+        ValueError for a file outside the roots, or whose name does not end in a format.
         """
         wanted: dict[str, dict[str, str]] = {}
         for path in paths:

@@ -50,7 +50,7 @@ class StageTask:
 
 def stage(job: StageJob, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
     """Write the rows to files of their own names, and return these. A task that fails leaves files that
-    nobody names.
+    no commit names.
     """
     staged: list[StagedFile] = []
     held: list[pa.RecordBatch] = []

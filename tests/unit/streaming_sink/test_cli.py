@@ -12,6 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
@@ -143,8 +144,17 @@ def test_an_unknown_partition_field_or_application_is_answered_with_the_nearest(
 
 def test_every_command_takes_json_and_storage_options() -> None:
     for name, command in cli._commands.commands.items():
+        if isinstance(command, click.Group):
+            continue
         options = {option for parameter in command.params for option in parameter.opts}
         assert {"location", "--json", "--option"} <= options, name
+
+
+def test_every_command_of_a_zone_takes_storage_options() -> None:
+    group = cli._commands.commands["ingest"]
+    assert isinstance(group, click.Group)
+    for name, command in group.commands.items():
+        assert {"zone", "--option"} <= {option for each in command.params for option in each.opts}, name
 
 
 def test_the_package_installs_it_as_streaming_sink() -> None:
