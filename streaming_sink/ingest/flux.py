@@ -8,13 +8,12 @@ So a file is in one work item at most, in any order in which announcements are r
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable
 from hashlib import blake2b
 
 from planners.buffering import Buffer, BufferedFile, FileKey, PlannedItem
 from streaming_sink.ingest.records import Plan, encode_plan
-from streaming_sink.ingest.zone import BufferZone, new_id
+from streaming_sink.ingest.zone import BufferZone
 
 _LOG = logging.getLogger("streaming_sink")
 
@@ -47,7 +46,7 @@ class Flux:
         for number, files in self._zone.announced_after(self._log_read):
             self._receive(number, files)
 
-    def plan(self, now_ms: int | None = None, *, flush: bool = False) -> Plan | None:
+    def plan(self, *, flush: bool = False) -> Plan | None:
         """Record the work items that are due, and return the plan; None where none is. `flush`: all that
         waits is due.
 
@@ -56,11 +55,11 @@ class Flux:
         """
         while True:
             self.catch_up()
-            now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+            now = self._zone.environment.now_ms()
             items = self._buffer.due(now, self._next_item, flush=flush)
             if not items:
                 return None
-            plan = Plan(new_id(), str(self._position_after(items)), items)
+            plan = Plan(self._zone.new_id(), str(self._position_after(items)), items)
             number = self._plans_read + 1
             if self._zone.plans.create(number, encode_plan(plan)):
                 self._apply(number, plan)

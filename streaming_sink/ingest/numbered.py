@@ -7,9 +7,9 @@ writer that got no answer asks the slot, and not the exception (R2), and nothing
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 
+from timeline.clock import SYSTEM, Environment
 from timeline.errors import StoreUnavailableError
 from timeline.stores.base import Created, Store
 
@@ -23,8 +23,9 @@ class NumberedLog:
     of processes may append.
     """
 
-    def __init__(self, store: Store, folder: str, suffix: str) -> None:
+    def __init__(self, store: Store, folder: str, suffix: str, environment: Environment = SYSTEM) -> None:
         self._store, self._folder, self._suffix = store, folder, suffix
+        self._sleep = environment.sleep
         self._name = re.compile(rf"^([0-9]{{{_DIGITS}}})\.{re.escape(suffix)}$")
         self._last: int | None = None
 
@@ -70,7 +71,7 @@ class NumberedLog:
                 return True
             if (held := self.read(number)) is not None:
                 return held == data
-            time.sleep(_WAIT_SECONDS)
+            self._sleep(_WAIT_SECONDS)
         raise StoreUnavailableError(
             f"whether an entry was written is not known; try again: {self._store.uri(self.path(number))}",
             location=self._store.location,

@@ -20,9 +20,8 @@ from planners.buffering import PlannedItem
 from streaming_sink.ingest.consolidation import Consolidation, NotWantedError
 from streaming_sink.ingest.landed import Landed, landed_in, read_note, write_note
 from streaming_sink.ingest.records import KIND, Plan
-from streaming_sink.ingest.zone import BufferZone, new_id
+from streaming_sink.ingest.zone import BufferZone
 from timeline import names
-from timeline.clock import SYSTEM
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
 from timeline.plans.claims import Claim, Watch, all_instants, take_claim
 from timeline.versions.work_items import published_items
@@ -39,7 +38,7 @@ class Worker:
     def __init__(self, zone: BufferZone, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._zone = zone
         self._consolidation = Consolidation(zone.sink_options, zone.app_id, zone.sources)
-        self._watch = Watch(SYSTEM, patience_seconds)
+        self._watch = Watch(zone.environment, patience_seconds)
         self._patience = patience_seconds
         self._open: dict[int, tuple[Plan, PlannedItem]] = {}
         self._plans_read: int | None = None
@@ -95,7 +94,7 @@ class Worker:
                 self._set_apart(claim_id, item, failed or "its workers died without a word")
                 return None
             _LOG.warning("work item %d is taken over after %d tries", item.number, held)
-        return take_claim(self._zone.store, claim_id, {}, held + 1, new_id())
+        return take_claim(self._zone.store, claim_id, {}, held + 1, self._zone.new_id())
 
     def _set_apart(self, claim_id: str, item: PlannedItem, reason: str) -> None:
         _LOG.error(

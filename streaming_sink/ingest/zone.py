@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from streaming_sink.ingest.records import Plan, decode_announcement, decode_plan
 from streaming_sink.options import SinkOptions, sink_options
 from streaming_sink.table.contract import SchemaContract
 from streaming_sink.tasks.ingest.sources import Sources
+from timeline.clock import SYSTEM
 from timeline.errors import CorruptTableError
 from timeline.names import ulid
 from timeline.stores import StorageOptions, open_store
@@ -107,6 +107,7 @@ class BufferZone:
             options["table_properties"] = dict(table_properties)
         self._options = options
         self._known: Definition | None = None
+        self.environment = SYSTEM
         self.log = NumberedLog(self.store, "log", "avro")
         self.plans = NumberedLog(self.store, "plans", "avro")
 
@@ -132,7 +133,7 @@ class BufferZone:
             if "table" not in self._given:
                 raise ValueError(f"there is no buffer zone here; say table=, and it is made: {where}")
             made = Definition(
-                new_id(), self._given["table"], self._default_sources(), DEFAULT_RULES, self._options
+                self.new_id(), self._given["table"], self._default_sources(), DEFAULT_RULES, self._options
             )
             made = self._with_given(made)
             if isinstance(self.store.create(_DEFINITION, made.to_json()), Created):
@@ -178,6 +179,10 @@ class BufferZone:
     def app_id(self) -> str:
         """The application under which the table remembers the zone's work items."""
         return f"ingest-{self.definition.id}"
+
+    def new_id(self) -> str:
+        """Return a fresh ULID of this machine's clock."""
+        return ulid(self.environment.now_ms(), self.environment.random.getrandbits(80))
 
     @property
     def rules(self) -> Rules:
@@ -241,18 +246,18 @@ class BufferZone:
 
     def find(self, paths: Iterable[str]) -> tuple[list[BufferedFile], list[str]]:
         """Return the files of these names as they are now, and the names of which there is none."""
-        return self.sources.find(paths, time.time_ns() // 1_000_000)
+        return self.sources.find(paths, self.environment.now_ms())
 
     def below(self, folder: str, pattern: str = "*") -> Iterator[BufferedFile]:
         """Yield the files below a folder whose names fit a pattern, as they are now."""
-        return self.sources.below(folder, pattern, time.time_ns() // 1_000_000)
+        return self.sources.below(folder, pattern, self.environment.now_ms())
 
     def announce(self, files: Iterable[BufferedFile], missing: Sequence[str] = ()) -> Pushed:
         """Append announcements of files to the zone's log, a message for every 10,000."""
         every = list(files)
         self.definition  # noqa: B018 - makes the zone where there is none
         for start in range(0, len(every), _FILES_A_MESSAGE):
-            self.log.append(encode_announcement(new_id(), every[start : start + _FILES_A_MESSAGE]))
+            self.log.append(encode_announcement(self.new_id(), every[start : start + _FILES_A_MESSAGE]))
         return Pushed(len(every), sum(file.bytes for file in every), tuple(missing))
 
     def announced_after(self, number: int) -> Iterator[tuple[int, list[BufferedFile]]]:
@@ -271,8 +276,3 @@ class BufferZone:
         while (plan := self.plan(number + 1)) is not None:
             number += 1
             yield number, plan
-
-
-def new_id() -> str:
-    """Return a fresh ULID of this machine's clock."""
-    return ulid(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big"))

@@ -19,6 +19,9 @@ from unittest import mock
 from planners import fills as fills_planner
 from streaming_sink.batch import by_key, fills, key_resolution, row_deletes
 from streaming_sink.batch import tombstones as batch_tombstones
+from streaming_sink.ingest.flux import Flux
+from streaming_sink.ingest.numbered import NumberedLog
+from streaming_sink.ingest.worker import Worker
 from streaming_sink.tasks.keys import tombstones as key_tombstones
 from streaming_sink.tasks.keys.change_writer import ChangeWriter
 from timeline import outbox
@@ -44,6 +47,7 @@ from timeline.versions import evolution, partitioning, pending, transactions
 from timeline.versions.deletes import DeleteIndex
 from timeline.versions.head import Head
 from timeline.versions.listing import VersionFiles
+from timeline.versions.work_items import WorkItem
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class Switch:
     """Only an outbox shows it: run schedules of two tables."""
     keyed: bool = False
     """Only changes by key show it: run schedules of a table with a key."""
+    buffered: bool = False
+    """Only buffered ingestion shows it: run schedules of a buffer zone."""
     rare: bool = False
     """It takes more schedules than CI has time for."""
 
@@ -406,6 +412,30 @@ SWITCHES = (
            "        referred.add_locations(locations_in_outboxes(main))\n    if orphans:",
            two_tables=True),
     # --------------------------------------------------------------------------------------------- keys
+    Switch("R26", "an entry of another planner passes for one's own", NumberedLog, "create",
+           "return held == data", "return True", buffered=True),
+    Switch("R26", "a create without an answer passes for a success", NumberedLog, "create",
+           "if isinstance(self._store.create(self.path(number), data), Created):",
+           "if type(self._store.create(self.path(number), data)).__name__ != 'Exists':", buffered=True),
+    Switch("R26", "files of another planner's plan still wait", Flux, "_apply",
+           "self._forget(file.key for file in files)", "pass", buffered=True),
+    Switch("R26", "a planner forgets what was planned", Flux, "_apply",
+           "self._planned.add(_digest(file.key))", "pass", buffered=True),
+    Switch("R26", "a plan states a position behind files that wait", Flux, "_position_after",
+           "min(waiting) - 1 if waiting else self._log_read", "self._log_read", buffered=True),
+    Switch("R26", "items are numbered anew by each planner", Flux, "_apply",
+           "self._next_item = plan.items[-1].number + 1", "pass", buffered=True),
+    Switch("R26", "the table is not asked whether it has the item", WorkItem, "check",
+           "None if self.number in published_items(properties, self.app_id) else 1", "1", buffered=True),
+    Switch("R26", "the item is not recorded with its rows", WorkItem, "record",
+           "properties[self.key] =", "_ =", buffered=True),
+    Switch("R26", "the table remembers the last item alone", WorkItem, "record",
+           "published_items(properties, self.app_id).with_number(self.number).to_text()",
+           "str(self.number)", buffered=True),
+    Switch("R26", "a worker begins after a plan that has landed in part", Worker, "_first_open",
+           "plan.items[-1].number < all_below", "plan.items[0].number < all_below", buffered=True),
+    Switch("R26", "an item is not tried again after its worker has died", Worker, "_claim",
+           "return take_claim(", "return None if held else take_claim(", buffered=True),
     Switch("R25", "files that were added since are not looked at", KeysResolved, "find_conflict",
            "if added:", "if False:", keyed=True),
     Switch("R25", "a second look passes over files that a replace has added", key_resolution,

@@ -10,6 +10,7 @@ from tests.simulation import (
     clusterers,
     deltas,
     fillers,
+    ingesters,
     key_files,
     keyed,
     others,
@@ -55,6 +56,10 @@ KEYS = 2_000_000
 """From this seed on schedules are of one table with a key, whose rows are changed by it."""
 
 
+INGESTION = 3_000_000
+"""From this seed on schedules are of a buffer zone, whose files land in one table."""
+
+
 def run(seed: int, traced: bool = False) -> Report:
     """Run the schedule of a seed to its end, or to the first violation."""
     with small_constants():
@@ -63,6 +68,9 @@ def run(seed: int, traced: bool = False) -> Report:
             return sim.run(_arrange, _finish)
         if seed < KEYS:
             return sim.run(*_two_tables())
+        if seed >= INGESTION:
+            with ingesters.without_threads():
+                return sim.run(*_ingestion())
         world = keyed.Keyed(sim)
         with key_files.read_and_written(sim, world.judge.changes.__getitem__):
             return sim.run(lambda sim: _arrange_keyed(sim, world), _finish)
@@ -79,6 +87,39 @@ def _two_tables() -> tuple[Callable[[Simulation], None], Callable[[Simulation], 
         outbox.create({properties.MAX_SNAPSHOT_AGE_MS: random.choice(["1000", "86400000"])})
         sim.weather = _storm(random) if sim.seed % STORMY == 0 else _weather(random)
         outboxes.arrange(sim, outbox, _starter(sim), random.choice([1.0, 5.0, 60.0]))
+
+    def finish(sim: Simulation) -> None:
+        _finish(sim)
+        made[0].finish()
+
+    return arrange, finish
+
+
+def _ingestion() -> tuple[Callable[[Simulation], None], Callable[[Simulation], None]]:
+    made: list[ingesters.Ingestion] = []
+
+    def arrange(sim: Simulation) -> None:
+        random, stormy = sim.random, sim.seed % STORMY == 0
+        sim.skewed = random.random() < 0.5
+        store, environment = sim.unfailing()
+        given = {"environment": environment, "store_is_checked": True}
+        Table.create(store, SCHEMA, BY_P, table_properties=_table_properties(random), **given)
+        sim.weather = _storm(random) if stormy else _weather(random)
+        world = ingesters.Ingestion(sim)
+        made.append(world)
+        start, deadline = _starter(sim), random.choice([1.0, 5.0, 60.0])
+        for number in range(random.choice([1, 2])):
+            start(f"producer{number}", world.produce(random.randrange(2, 6)))
+        for number in range(random.choice([1, 2, 2])):
+            start(f"planner{number}", world.plan(random.randrange(4, 12)))
+        for number in range(random.choice([1, 2, 3])):
+            start(f"worker{number}", world.work(random.randrange(4, 12), deadline))
+        if random.random() < 0.4:
+            start("appender", writers.append_at_times(sim, "plain", random.randrange(2, 6), True, deadline))
+        if random.random() < 0.4:
+            start("expirer", cleaners.expire(sim, random.randrange(2, 6)))
+        if random.random() < 0.3:
+            start("cleaner", cleaners.remove_orphans(sim, random.randrange(1, 4)))
 
     def finish(sim: Simulation) -> None:
         _finish(sim)

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from tests.simulation.mutations import SWITCHES
-from tests.simulation.schedule import KEYS, OUTBOXES, run
+from tests.simulation.schedule import INGESTION, KEYS, OUTBOXES, run
 from tests.simulation.score import Scored, known_seeds, markdown, score
 from tests.simulation.simulation import Report
 
@@ -21,6 +21,7 @@ SEEDS_TO_CATCH = 300
 """Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
 SCHEDULES_OF_TWO_TABLES = SCHEDULES // 10
 SCHEDULES_OF_KEYS = SCHEDULES // 5
+SCHEDULES_OF_INGESTION = SCHEDULES // 5
 _MUST_BE_MET = (
     "acknowledged", "another had changed the partitioning", "another run took over", "batch skipped",
     "crash", "create conflict", "create duplicate", "create exists_own", "create late",
@@ -52,6 +53,13 @@ _MUST_BE_MET_BY_KEYS = (
 )  # fmt: skip
 
 
+_MUST_BE_MET_BY_INGESTION = (
+    "acknowledged", "an announcement is tried again", "announced twice", "create conflict", "crash",
+    "fork below the head", "item landed", "item set apart", "item was published before", "items planned",
+    "orphan deleted", "planning is tried again", "unknown",
+)  # fmt: skip
+
+
 @cache
 def _reports() -> list[Report]:
     return _run(range(SCHEDULES))
@@ -67,6 +75,11 @@ def _reports_of_keys() -> list[Report]:
     return _run(range(KEYS, KEYS + SCHEDULES_OF_KEYS))
 
 
+@cache
+def _reports_of_ingestion() -> list[Report]:
+    return _run(range(INGESTION, INGESTION + SCHEDULES_OF_INGESTION))
+
+
 def _run(seeds: range) -> list[Report]:
     with ProcessPoolExecutor(2, initializer=sys.settrace, initargs=(None,)) as pool:  # see score
         return list(pool.map(run, seeds, chunksize=10))
@@ -74,7 +87,7 @@ def _run(seeds: range) -> list[Report]:
 
 @pytest.mark.slow
 def test_no_schedule_breaks_a_rule() -> None:
-    reports = [*_reports(), *_reports_of_two_tables(), *_reports_of_keys()]
+    reports = [*_reports(), *_reports_of_two_tables(), *_reports_of_keys(), *_reports_of_ingestion()]
     broken = {report.seed: report.violation for report in reports if report.violation}
     assert not broken, f"replay with: python -m tests.simulation {min(broken)}"
 
@@ -86,6 +99,7 @@ def test_the_schedules_meet_what_they_are_for() -> None:
         (_reports(), _MUST_BE_MET),
         (_reports_of_two_tables(), _MUST_BE_MET_BY_TWO_TABLES),
         (_reports_of_keys(), _MUST_BE_MET_BY_KEYS),
+        (_reports_of_ingestion(), _MUST_BE_MET_BY_INGESTION),
     ):
         met: Counter[str] = Counter()
         for report in reports:
