@@ -56,10 +56,11 @@ def processor_seconds() -> float:
             process = int(stat.parent.name)
             parents[process] = int(fields[1])
             ticks[process] = sum(map(int, fields[11:15]))  # user, system, and both of its ended children
-    return sum(ticks[each] for each in ticks if _is_below(each, parents)) / os.sysconf("SC_CLK_TCK")
+    return sum(ticks[each] for each in ticks if is_below(each, parents)) / os.sysconf("SC_CLK_TCK")
 
 
-def _is_below(process: int, parents: Mapping[int, int]) -> bool:
+def is_below(process: int, parents: Mapping[int, int]) -> bool:
+    """Return whether a process is this one or has it among its ancestors."""
     while process > 1 and process != os.getpid():
         process = parents.get(process, 0)
     return process == os.getpid()

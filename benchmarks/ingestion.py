@@ -1,0 +1,218 @@
+"""Many small files into one table: by a buffer zone, and by Spark's file source with a plain sink beside it.
+
+    python -m benchmarks.ingestion --quick
+    python -m benchmarks.ingestion --files 200000 --check --json
+
+Files have 200 rows of ten columns (8 to 20 KB) in 50 partitions; the large ones have 40,000 rows (about 2.5
+MB). `processor` is the time of this process and all below it, the JVM and its workers, from the announcement
+to the commit. Spark is started, and its workers are, before the clock starts. The peer reads the same files
+by `spark.read.parquet` (openCostInBytes 0, its best) and writes with `operation="bulk_insert"`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.aims import Aim, benchmark_parser, conclude
+from benchmarks.measure import TableShape, is_below, processor_seconds, shape_of
+from benchmarks.sessions import local_session
+from planners import FileSizing
+from streaming_sink import IcebergSink, ingest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+FILES = 200_000
+PARTITIONS = 50
+SIZING = FileSizing(max_file_bytes="12MiB", small_file_bytes="10MiB")
+_ROWS, _LARGE_ROWS = 200, 40_000
+_LARGE_FILES = 100
+_PEER_FILES = 20_000
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One way to land the files."""
+
+    way: str
+    files: int
+    bytes: int
+    seconds: float
+    processor_seconds: float
+    worker_megabytes: float
+    table: TableShape
+
+    @property
+    def milliseconds_a_file(self) -> float:
+        return 1000 * self.processor_seconds / self.files
+
+
+def write_files(folder: Path, count: int, rows: int) -> None:
+    """Write files of ten columns, each of one of the partitions."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(1)
+    names = np.array([f"user-{number:05}" for number in range(10_000)])
+    for number in range(count):
+        table = pa.table(
+            {
+                "id": pa.array(np.arange(rows) + number * rows),
+                "day": pa.array(np.full(rows, number % PARTITIONS, np.int32)),
+                "name": pa.array(names[random.integers(0, len(names), rows)]),
+                **{f"d{place}": random.random(rows) for place in range(4)},
+                **{f"n{place}": random.integers(0, 1 << 40, rows) for place in range(3)},
+            }
+        )
+        pq.write_table(table, folder / f"{number:06}.parquet")
+
+
+@contextmanager
+def _watched_workers(peaks: list[float]) -> Iterator[None]:
+    """Note the most memory that a Python worker had, in megabytes."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.2):
+            parents, memory = {}, {}
+            for status in Path("/proc").glob("[0-9]*/status"):
+                with suppress(OSError, KeyError):
+                    told = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
+                    process = int(status.parent.name)
+                    parents[process] = int(told["PPid"])
+                    if b"pyspark.daemon" in (status.parent / "cmdline").read_bytes():
+                        memory[process] = int(told["VmHWM"].split()[0]) / 1024
+            peaks.extend(size for process, size in memory.items() if is_below(process, parents))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def land_by_zone(session: SparkSession, drop: Path, lake: Path, way: str = "buffer zone") -> Figures:
+    """Announce all files of a folder, and land them."""
+    rules = ingest.Rules(max_files=1_000_000, max_bytes="1TiB")
+    zone = ingest.BufferZone(
+        str(lake / "zone"), table=str(lake / "table"), rules=rules, partition_by=["day"], sizing=SIZING
+    )
+    peaks: list[float] = [0.0]
+    with _watched_workers(peaks):
+        started, before = time.perf_counter(), processor_seconds()
+        pushed = zone.push(f"{drop}/")
+        landed = ingest.run(session, zone, available_now=True)
+        seconds, spent = time.perf_counter() - started, processor_seconds() - before
+    for each in landed:
+        print(each.line(), file=sys.stderr)
+    shape = shape_of(lake / "table", SIZING.small_file_bytes)
+    return Figures(way, pushed.files, pushed.bytes, seconds, spent, max(peaks), shape)
+
+
+def land_by_spark(session: SparkSession, drop: Path, lake: Path) -> Figures:
+    """Read the files with Spark, and write them with a sink that does not touch them."""
+    sink = IcebergSink(
+        str(lake / "table"), app_id="bulk", operation="bulk_insert", partition_by=["day"], sizing=SIZING
+    )
+    peaks: list[float] = [0.0]
+    files = list(drop.iterdir())
+    with _watched_workers(peaks):
+        started, before = time.perf_counter(), processor_seconds()
+        sink(session.read.parquet(str(drop)), 0)
+        seconds, spent = time.perf_counter() - started, processor_seconds() - before
+    shape = shape_of(lake / "table", SIZING.small_file_bytes)
+    size = sum(file.stat().st_size for file in files)
+    return Figures("spark.read + bulk_insert", len(files), size, seconds, spent, max(peaks), shape)
+
+
+def _warm_up(session: SparkSession, work: Path) -> None:
+    write_files(work / "warm", 100, _ROWS)
+    land_by_zone(session, work / "warm", work / "warm-lake")
+
+
+def _aims(zone: Figures, spark: Figures | None, large: Figures) -> list[Aim]:
+    tails = zone.table.files - zone.table.files_at_size
+    return [
+        Aim(
+            what=f"seconds for {FILES:,} files",
+            bound=120,
+            measured=zone.seconds if zone.files == FILES else None,
+        ),
+        Aim(what="processor ms a file", bound=0.8, measured=zone.milliseconds_a_file),
+        Aim(what="megabytes of a worker", bound=450, measured=zone.worker_megabytes),
+        Aim(what="share of bytes at size", bound=0.9, measured=zone.table.share_at_size, at_least=True),
+        Aim(what="remainders a partition", bound=1, measured=tails / PARTITIONS),
+        Aim(
+            what="processor time of spark.read + bulk_insert, a file, over ours",
+            bound=4,
+            measured=None if spark is None else spark.milliseconds_a_file / zone.milliseconds_a_file,
+            at_least=True,
+        ),
+        Aim(
+            what="MB a second of files of 2.5 MB",
+            bound=80,
+            measured=large.bytes / large.seconds / 1e6,
+            at_least=True,
+        ),
+    ]
+
+
+def _table(figures: Sequence[Figures]) -> str:
+    lines = [
+        "| way | files | MB | seconds | processor s | ms a file | files out | at size | worker MB |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {it.way} | {it.files:,} | {it.bytes / 1e6:,.0f} | {it.seconds:.1f} | {it.processor_seconds:.1f} |"
+        f" {it.milliseconds_a_file:.2f} | {it.table.files:,} | {it.table.share_at_size:.0%} |"
+        f" {it.worker_megabytes:.0f} |"
+        for it in figures
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark, report, and return the exit code."""
+    parser = benchmark_parser("benchmarks.ingestion", __doc__, "2,000 files")
+    parser.add_argument("--files", type=int, default=FILES)
+    parser.add_argument("--peer-files", type=int, default=_PEER_FILES, help="0: no peer")
+    options = parser.parse_args(arguments)
+    files = 2_000 if options.quick else options.files
+    peer = min(files, options.peer_files)
+    work = Path(tempfile.mkdtemp(dir=options.work))
+    try:
+        session = local_session("ingestion", {"spark.sql.files.openCostInBytes": "0"})
+        _warm_up(session, work)
+        write_files(work / "drop", files, _ROWS)
+        write_files(work / "large", 10 if options.quick else _LARGE_FILES, _LARGE_ROWS)
+        zone = land_by_zone(session, work / "drop", work / "zone")
+        large = land_by_zone(session, work / "large", work / "large-lake", "buffer zone, large files")
+        spark = None
+        if peer:
+            write_files(work / "peer", peer, _ROWS)
+            spark = land_by_spark(session, work / "peer", work / "spark")
+        session.stop()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    found = [zone, large, *([] if spark is None else [spark])]
+    introduction = f"{PARTITIONS} partitions, files of at most {SIZING.max_file_bytes:,} bytes."
+    figures = {"ways": [{**asdict(it), "milliseconds_a_file": it.milliseconds_a_file} for it in found]}
+    return conclude(options, introduction, [_table(found)], figures, _aims(zone, spark, large))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
