@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from benchmarks.peers import Contents
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-SMALL_FILE_BYTES = 24 * 1024 * 1024
+SMALL_FILE_BYTES = 6 * 1024 * 1024
 """Those of the base, of a million rows each, are larger: nothing but what the stream brings is merged."""
 SESSION = {
     "spark.sql.join.preferSortMergeJoin": "false",

@@ -40,11 +40,17 @@ class Maintenance:
         self._clusterer = Clusterer(options)
         self._filler = Filler(options)
 
-    def catch_up(self, table: Table) -> None:
-        """Refresh a table of which a fill beside the stream has made a version since the last call: cheaper
-        than to lose a race to it.
+    def has_published(self) -> bool:
+        """Return whether a fill beside the stream has made a version since the last call, which the caller's
+        table does not know.
         """
-        if self._filler.has_published():
+        return self._filler.has_published()
+
+    def catch_up(self, table: Table) -> None:
+        """Refresh a table of which a fill beside the stream has made a version: cheaper than to lose a race
+        to it.
+        """
+        if self.has_published():
             table.refresh()
 
     def after_commit(

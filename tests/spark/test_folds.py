@@ -122,4 +122,15 @@ def test_a_sorted_file_is_folded_in_its_order(spark, location):
     assert {path for group in plan.groups for path in group.inputs}.isdisjoint(it.location for it in folded)
 
 
+def test_a_batch_by_key_finds_its_rows_where_its_own_sink_has_moved_them(spark, location, monkeypatch):
+    """It would find them at last, but look for them twice."""
+    monkeypatch.setattr("streaming_sink.batch.by_key.resolve_again", lambda *_: pytest.fail("a second look"))
+    sink = IcebergSink(location, operation="upsert", key=["id"], sizing=SIZING, app_id="app")
+    for number, ids in enumerate((range(100), range(50), range(50, 100))):
+        sink(spark.range(ids.start, ids.stop).selectExpr("id", f"{number} AS batch"), number)
+        folded = sink.finish(120)
+        assert ("folded" in folded) == (number > 0), folded
+    assert {number for _, number in _rows(location)} == {1, 2}
+
+
 _SIZES = {"target_file_bytes": "64KiB", "small_file_bytes": "8KiB", "max_group_bytes": "1MiB"}

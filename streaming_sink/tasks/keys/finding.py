@@ -11,7 +11,8 @@ from streaming_sink.tasks.job import SearchedFile
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.live_positions import are_live
 from streaming_sink.tasks.keys.probing import KeyProbe
-from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyColumns, KeyedFile, KeyMatches, find_in_files
+from streaming_sink.tasks.keys.scanned_keys import SCANNED_KEYS
+from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyColumns, KeyedFile, KeyMatches
 from streaming_sink.tasks.keys.scopes import salted
 from timeline.stores.base import Store
 
@@ -56,7 +57,7 @@ def find_rows(
     else:
         searched = [number for number, file in enumerate(files) if salts is None or file.salt in salts]
         probes = {salt: KeyProbe(salted(hashes, salt)) for salt in {files[it].salt for it in searched}}
-        found = find_in_files(
+        found = SCANNED_KEYS.find(
             store, [keyed[it] for it in searched], columns, [probes[files[it].salt] for it in searched]
         )
         none = KeyMatches.none(columns.sequence is not None)

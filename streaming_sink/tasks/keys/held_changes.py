@@ -94,7 +94,7 @@ class HeldChanges:
         hashes = np.concatenate(self._hashes)
         sequences, places = np.concatenate(self._sequences), np.concatenate(self._places)
         deletes = places == _DELETE
-        order = np.lexsort((deletes, sequences, hashes[:, 1], hashes[:, 0]))
+        order = _ordered(hashes, sequences, deletes)
         hashes, sequences, places, deletes = hashes[order], sequences[order], places[order], deletes[order]
         same_key = (hashes[1:] == hashes[:-1]).all(axis=1)
         if same_key.any() and not has_sequence:
@@ -181,3 +181,17 @@ class HeldChanges:
         self._rows = []
         if self._spill is not None:
             self._spill.close()
+
+
+def _ordered(hashes: np.ndarray, sequences: np.ndarray, deletes: np.ndarray) -> np.ndarray:
+    """Return the order by hash, sequence and whether it deletes; equal changes stay as they came."""
+    order = np.argsort(hashes[:, 0])
+    # The first words of different keys differ, so the rest is compared only where a key has several changes.
+    first = hashes[order, 0]
+    equal = first[1:] == first[:-1]
+    several = np.zeros(len(order), bool)
+    several[1:] |= equal
+    several[:-1] |= equal
+    rows = np.sort(order[several])
+    order[several] = rows[np.lexsort((deletes[rows], sequences[rows], hashes[rows, 1], hashes[rows, 0]))]
+    return order

@@ -28,7 +28,8 @@ from streaming_sink.tasks.errors import KeyIndexError
 from streaming_sink.tasks.keys.open_runs import OpenRuns
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.runs import RunFooter
-from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, KeyMatches, find_in_files
+from streaming_sink.tasks.keys.scanned_keys import SCANNED_KEYS, ScannedKeys
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, KeyMatches
 from timeline.names import key_run_folder, key_run_id
 from timeline.stores.base import Store
 
@@ -48,7 +49,7 @@ class KeyLookup:
     """The index of each row's data file, among the files that were asked for."""
     rows: KeyMatches
     scanned: tuple[KeyedFile, ...]
-    """The files that no run covers, so that all their keys were read."""
+    """The files that no run covers, so that all their keys were compared."""
     damaged: tuple[str, ...]
     """The paths of runs whose entries are damaged; upkeep replaces them."""
 
@@ -62,11 +63,17 @@ class KeyIndex:
     cipher: Cipher | None = None
     """Decrypts data files."""
 
-    def lookup(self, files: Sequence[KeyedFile], probe: KeyProbe, runs: OpenRuns = OPEN_RUNS) -> KeyLookup:
+    def lookup(
+        self,
+        files: Sequence[KeyedFile],
+        probe: KeyProbe,
+        runs: OpenRuns = OPEN_RUNS,
+        known: ScannedKeys = SCANNED_KEYS,
+    ) -> KeyLookup:
         """Return the rows of `files`, each there once, that have a key of the probe.
 
-        One LIST, and a read of each run that this process has not seen. DataFileError where a file that no
-        run covers is missing or damaged; StoreUnavailableError.
+        One LIST, and a read of each run, and of each file that no run covers, which this process has not
+        seen. DataFileError where such a file is missing or damaged; StoreUnavailableError.
         """
         left = {file: number for number, file in enumerate(files)}
         files_of: list[np.ndarray] = [np.empty(0, np.int64)]
@@ -90,7 +97,7 @@ class KeyIndex:
             found.append(rows.take(live))
             for file in footer.files:
                 left.pop(file, None)
-        scanned = find_in_files(self.store, list(left), self.columns, [probe] * len(left), self.cipher)
+        scanned = known.find(self.store, list(left), self.columns, [probe] * len(left), self.cipher)
         found += scanned
         files_of += [
             np.full(len(each.indexes), number) for number, each in zip(left.values(), scanned, strict=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
 
 SCAN_ROWS = 256 * 1024
 """Rows of a batch: about 60 bytes each, beside their values."""
-FILES_AT_ONCE = 2
-"""Files that a task scans at once: while one waits for a request or for a page of the disk, the other works.
-More would take the cores of other tasks.
-"""
 NO_SEQUENCE = -(2**63)
 """The sequence of a row whose sequence column is null: it is older than any row that has one."""
 
@@ -140,29 +135,16 @@ def find_in_file(
     """Return the rows of a data file that have a key of the probe, deleted rows too, by ascending position.
     DataFileError as for `scan_keys`.
     """
+    return find_in_entries(scan_keys(store, file, columns, cipher), columns, probe)
+
+
+def find_in_entries(entries: Iterable[KeyEntries], columns: KeyColumns, probe: KeyProbe) -> KeyMatches:
+    """Return those of the rows that have a key of the probe, in the same order."""
     found = [KeyMatches.none(columns.sequence is not None)]
-    for hashes, positions, sequences in scan_keys(store, file, columns, cipher):
+    for hashes, positions, sequences in entries:
         indexes, rows = probe.match_rows(hashes)
         found.append(KeyMatches(indexes, positions[rows], None if sequences is None else sequences[rows]))
     return KeyMatches.concatenate(found)
-
-
-def find_in_files(
-    store: Store,
-    files: Sequence[KeyedFile],
-    columns: KeyColumns,
-    probes: Sequence[KeyProbe],
-    cipher: Cipher | None = None,
-) -> list[KeyMatches]:
-    """Return for each of the files what `find_in_file` finds with the probe in its place."""
-
-    def find(file: KeyedFile, probe: KeyProbe) -> KeyMatches:
-        return find_in_file(store, file, columns, probe, cipher)
-
-    if len(files) < 2:
-        return list(map(find, files, probes))
-    with ThreadPoolExecutor(min(FILES_AT_ONCE, len(files)), thread_name_prefix="keys") as pool:
-        return list(pool.map(find, files, probes))
 
 
 def _entries(rows: pa.RecordBatch, keys: int, seed: bytes, start: int) -> KeyEntries:

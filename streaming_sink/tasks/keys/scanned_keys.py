@@ -1,0 +1,110 @@
+"""Looks keys up in data files that no index covers: a worker keeps the hashes of those it has scanned."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streaming_sink.tasks.keys.probing import KeyEntries, KeyProbe
+from streaming_sink.tasks.keys.scanning import (
+    KeyColumns,
+    KeyedFile,
+    KeyMatches,
+    find_in_entries,
+    find_in_file,
+    scan_keys,
+)
+from timeline.stores.base import Store
+
+if TYPE_CHECKING:
+    from streaming_sink.tasks.encryption import Cipher
+
+KEPT_BYTES = 64 * 1024 * 1024
+"""Of hashes, positions and sequences that a process keeps: two million rows. Files that no run of an index
+covers have one million before runs are built of them.
+"""
+FILES_AT_ONCE = 2
+"""Files that a task scans at once: while one waits for a request or for a page of the disk, the other works.
+More would take the cores of other tasks.
+"""
+
+_ROW_BYTES = 32
+"""A hash, a position and a sequence."""
+
+_Name = tuple[str, KeyedFile]
+"""The key, by the digest of its columns, and the file. A data file never changes."""
+
+
+class ScannedKeys:
+    """The keys of data files, as far as they fit. Those that were asked for last stay: of a table that is
+    larger than the bound a part is kept, and the rest is scanned each time.
+    """
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._bytes = 0
+        self._known: OrderedDict[_Name, list[KeyEntries]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(
+        self,
+        store: Store,
+        files: Sequence[KeyedFile],
+        columns: KeyColumns,
+        probes: Sequence[KeyProbe],
+        cipher: Cipher | None = None,
+    ) -> list[KeyMatches]:
+        """Return for each of the files its rows that have a key of the probe in its place, deleted rows too,
+        by ascending position. DataFileError as for `scan_keys`, for a file that this process does not know.
+        """
+        names = [(columns.digest, file) for file in files]
+        with self._lock:
+            for name in names:
+                if name in self._known:
+                    self._known.move_to_end(name)
+        asked = frozenset(names)
+
+        def find_in(name: _Name, probe: KeyProbe) -> KeyMatches:
+            with self._lock:
+                known = self._known.get(name)
+            if known is None:
+                if not self._make_room(name[1].rows * _ROW_BYTES, asked):
+                    return find_in_file(store, name[1], columns, probe, cipher)
+                known = list(scan_keys(store, name[1], columns, cipher))
+                self._keep(name, known, asked)
+            return find_in_entries(known, columns, probe)
+
+        if len(files) < 2:
+            return list(map(find_in, names, probes))
+        with ThreadPoolExecutor(min(FILES_AT_ONCE, len(files)), thread_name_prefix="keys") as pool:
+            return list(pool.map(find_in, names, probes))
+
+    def _make_room(self, size: int, asked: Collection[_Name]) -> bool:
+        """Return whether so many bytes fit, once those of files have left that were not asked for."""
+        with self._lock:
+            while self._bytes + size > self._kept_bytes and self._known:
+                oldest = next(iter(self._known))
+                if oldest in asked:
+                    return False
+                self._bytes -= _bytes_of(self._known.pop(oldest))
+            return size <= self._kept_bytes
+
+    def _keep(self, name: _Name, entries: list[KeyEntries], asked: Collection[_Name]) -> None:
+        size = _bytes_of(entries)
+        if self._make_room(size, asked):  # another thread may have taken it
+            with self._lock:
+                self._known[name] = entries
+                self._bytes += size
+
+
+SCANNED_KEYS = ScannedKeys()
+"""Those of this process."""
+
+
+def _bytes_of(entries: Sequence[KeyEntries]) -> int:
+    return sum(array.nbytes for part in entries for array in part if isinstance(array, np.ndarray))
