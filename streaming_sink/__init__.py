@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
     from streaming_sink.parsing.rows import ParsedJson, parse_json
     from streaming_sink.purging.gone import check_gone
+    from streaming_sink.purging.purge import purge
     from streaming_sink.replaying.replay import replay
     from streaming_sink.sink import IcebergSink
     from streaming_sink.table.cleaning import expire_snapshots, remove_orphan_files
@@ -41,6 +42,7 @@ _WHERE = {
     "expire_snapshots": "streaming_sink.table.cleaning",
     "history": "streaming_sink.batch.report",
     "parse_json": "streaming_sink.parsing.rows",
+    "purge": "streaming_sink.purging.purge",
     "remove_orphan_files": "streaming_sink.table.cleaning",
     "replay": "streaming_sink.replaying.replay",
 }
@@ -59,6 +61,7 @@ __all__ = [
     "expire_snapshots",
     "history",
     "parse_json",
+    "purge",
     "remove_orphan_files",
     "replay",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import fastavro
@@ -19,10 +19,11 @@ _TRUNCATED = 12
 
 
 def bounds_of_missing_files(
-    store: Store, paths: Iterable[str], is_missing: Callable[[str], bool], matcher: RowMatcher
+    store: Store, paths: Iterable[str], there: Collection[str], matcher: RowMatcher
 ) -> Iterator[tuple[str, int]]:
     """Yield the manifests among these files in which a bound of a file that is missing is a wanted key, and
-    how many such files each names. (Bounds of a file that is there are as the file itself.)
+    how many such files each names. (Bounds of a file that is there are as the file itself: `there` are those
+    that a listing showed.)
 
     A bound is compared where every column of the key has one; a text that was truncated by what is left.
     """
@@ -33,13 +34,23 @@ def bounds_of_missing_files(
             data = store.read(path).data
             records: list[Any] = list(fastavro.reader(io.BytesIO(data)))
             files = [record["data_file"] for record in records]
-            lost = [file for file in files if is_missing(store.relative(file["file_path"]))]
+            lost = [file for file in files if store.relative(file["file_path"]) not in there]
         except FileNotFoundError:
             continue
         except _UNREADABLE:
             continue  # the doctor reports it where a snapshot needs it
-        if count := sum(_names_a_key(file, matcher) for file in lost):
+        named = [store.relative(file["file_path"]) for file in lost if _names_a_key(file, matcher)]
+        if count := sum(_is_missing(store, each) for each in named):
             yield path, count
+
+
+def _is_missing(store: Store, path: str) -> bool:
+    """Return whether a file is missing that was not in a listing: it may have been written since."""
+    try:
+        store.open_input(path).close()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _names_a_key(file: dict[str, Any], matcher: RowMatcher) -> bool:
@@ -49,9 +60,10 @@ def _names_a_key(file: dict[str, Any], matcher: RowMatcher) -> bool:
         for key in matcher.bounds:
             if all(number in bounds and _is_same(bounds[number], value) for number, value in key):
                 return True
-        texts = (bounds.get(field_id(field)) for field in matcher.texts)
-        if any(text is not None and matcher.text.may_hold(text.decode(errors="replace")) for text in texts):
-            return True
+        for field in (matcher.rows_as_text, matcher.rescued):
+            text = None if field is None else bounds.get(field_id(field))
+            if text is not None and matcher.text.may_hold(text.decode(errors="replace")):
+                return True
     return False
 
 

@@ -48,6 +48,8 @@ class HeldFiles:
     by: dict[str, frozenset[Holder]] = field(default_factory=dict)
     known: dict[str, LiveFile] = field(default_factory=dict)
     """What a manifest says of each."""
+    newest: dict[str, int] = field(default_factory=dict)
+    """The sequence number of the newest snapshot in the metadata that has each, and each manifest."""
 
     def of(self, location: str, how: How) -> list[str]:
         """Return what keeps a file in one way, for people."""
@@ -60,8 +62,10 @@ def read_holders(table: Table) -> HeldFiles:
     """
     files = table.log.manifest_files
     lists: dict[str, set[Holder]] = defaultdict(set)
+    numbers: dict[str, int] = defaultdict(int)
     for snapshot, holders in _holders(table.head):
         lists[snapshot.manifest_list] |= holders
+        numbers[snapshot.manifest_list] = snapshot.sequence_number or 0
     for pending in pending_notes(table.store):
         note = read_note(table.store, pending)
         for record in () if note is None else (*note.expired, *note.unpinned):
@@ -70,17 +74,22 @@ def read_holders(table: Table) -> HeldFiles:
             )
     manifests: dict[str, ManifestFile] = {}
     of_manifest: dict[str, set[Holder]] = defaultdict(set)
+    found = HeldFiles()
+    newest = defaultdict[str, int](int)
     for location, holders in lists.items():
         for manifest in files.find_list(location) or ():
-            manifests[manifest.manifest_path] = manifest
-            of_manifest[manifest.manifest_path] |= holders
-    found = HeldFiles()
+            path = manifest.manifest_path
+            manifests[path] = manifest
+            of_manifest[path] |= holders
+            newest[path] = max(newest[path], numbers[location])
     for path, manifest in manifests.items():
         contents = files.find_contents(manifest)
         holders_of = frozenset(of_manifest[path])
         for file in () if contents is None else contents.files.values():
             found.by[file.location] = found.by.get(file.location, frozenset()) | holders_of
             found.known[file.location] = file
+            newest[file.location] = max(newest[file.location], newest[path])
+    found.newest.update(newest)
     files.keep_only(table.head.manifests)
     return found
 

@@ -70,6 +70,8 @@ class Leftover:
     """Rows, or hashes."""
     holders: tuple[str, ...] = ()
     """What keeps the file, for people; why it was not checked."""
+    newest: int = 0
+    """The sequence number of the newest snapshot in the metadata that has the file; 0 for none."""
 
 
 @dataclass
@@ -82,6 +84,9 @@ class Leftovers:
     found: list[Leftover] = field(default_factory=list)
     live: dict[str, np.ndarray] = field(default_factory=dict)
     """Location of a live data file → the positions of its live rows of the keys."""
+    with_rows: set[str] = field(default_factory=set)
+    """Locations of all files that have such rows."""
+    held: HeldFiles = field(default_factory=HeldFiles)
     files: int = 0
     """Files with rows that were read."""
 
@@ -95,22 +100,31 @@ def find_leftovers(
     matcher: RowMatcher,
     own_key: KeyColumns | None,
     undelivered: Collection[str] = (),
+    known: dict[str, np.ndarray] | None = None,
 ) -> Leftovers:
     """Look into every file below a table's location for wanted keys.
 
     `own_key` are the columns of the table's key, where the wanted keys are of it: only then its index and its
     files of deleted keys can be looked up. `undelivered`: locations that an outbox names. Each file with rows
-    is read: its columns of the key. Raises StoreUnavailableError.
+    is read: its columns of the key; once, where calls share `known`. Raises StoreUnavailableError.
     """
     held = read_holders(table)
     # Listed after the metadata was read, so that no file which it names was written later.
     paths = sorted(listed.path for listed in table.store.list_below(""))
-    found = Leftovers(table, role)
+    found = Leftovers(table, role, held=held)
+    known = {} if known is None else known
     rows = [path for path in paths if path.endswith(_PARQUET) and not path.endswith(_TOMBSTONES)]
     found.files = len(rows)
 
     def look(path: str) -> list[Leftover]:
-        return _in_file(table, matcher, held, path, undelivered, found.live)
+        try:
+            if path not in known:
+                known[path] = matcher.find(table.store, path)
+            return _in_file(found, path, known[path], undelivered)
+        except FileNotFoundError:
+            return []  # deleted since; the doctor's other checks report it where a snapshot needs it
+        except DataFileError as unreadable:
+            return [Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(str(unreadable),))]
 
     with ThreadPoolExecutor(READERS, thread_name_prefix="gone") as pool:
         for leftovers in pool.map(look, rows):
@@ -118,9 +132,10 @@ def find_leftovers(
     if own_key is not None:
         found.found += _in_tombstones(table, [path for path in paths if path.endswith(_TOMBSTONES)], matcher)
         found.found += _in_index(table, [path for path in paths if names.key_run_id(path)], matcher, own_key)
-    missing = set(paths)
-    for path, count in bounds_of_missing_files(table.store, paths, lambda it: it not in missing, matcher):
-        found.found.append(Leftover(kind=Kind.BOUNDS, path=path, rows=count))
+    there = set(paths)
+    for path, count in bounds_of_missing_files(table.store, paths, there, matcher):
+        newest = held.newest.get(table.store.uri(path), 0)
+        found.found.append(Leftover(kind=Kind.BOUNDS, path=path, rows=count, newest=newest))
     for path in paths:
         if is_unfinished(path) and names.DATA_FOLDER in path:
             why = "a create that was cut off, or is in progress"
@@ -129,37 +144,31 @@ def find_leftovers(
 
 
 def _in_file(
-    table: Table,
-    matcher: RowMatcher,
-    held: HeldFiles,
-    path: str,
-    undelivered: Collection[str],
-    live: dict[str, np.ndarray],
+    left: Leftovers, path: str, positions: np.ndarray, undelivered: Collection[str]
 ) -> list[Leftover]:
-    location = table.store.uri(path)
-    try:
-        positions = matcher.find(table.store, path)
-        if not len(positions):
-            return []
-        known = held.known.get(location)
-        if known is not None and known.content != DataFileContent.DATA:
-            return [Leftover(kind=Kind.DELETE_FILE, path=path, rows=len(positions))]
-        found = []
-        if held.of(location, How.CURRENT) and known is not None:
-            deletes = [each.location for each in table.head.deletes_of(known)]
-            gone = np.isin(positions, read_position_deletes(table.store, deletes, location))
-            if not gone.all():
-                live[location] = positions[~gone]
-                found.append(Leftover(kind=Kind.LIVE, path=path, rows=int((~gone).sum())))
-            if gone.any():
-                found.append(Leftover(kind=Kind.DELETED, path=path, rows=int(gone.sum())))
-    except DataFileError as unreadable:
-        return [Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(str(unreadable),))]
+    if not len(positions):
+        return []
+    table, held, location = left.table, left.held, left.table.store.uri(path)
+    left.with_rows.add(location)
+    known, newest = held.known.get(location), held.newest.get(location, 0)
+    if known is not None and known.content != DataFileContent.DATA:
+        return [Leftover(kind=Kind.DELETE_FILE, path=path, rows=len(positions))]
+    found = []
+    if held.of(location, How.CURRENT) and known is not None:
+        deletes = [each.location for each in table.head.deletes_of(known)]
+        gone = np.isin(positions, read_position_deletes(table.store, deletes, location))
+        if not gone.all():
+            left.live[location] = positions[~gone]
+            found.append(Leftover(kind=Kind.LIVE, path=path, rows=int((~gone).sum())))
+        if gone.any():
+            found.append(Leftover(kind=Kind.DELETED, path=path, rows=int(gone.sum())))
     for how, kind in _BY_HOLDER.items():
         if names_of := held.of(location, how):
             if how in (How.HISTORY, How.EXPIRED) and found:
                 break  # an older snapshot of a file that is live, or is kept otherwise
-            found.append(Leftover(kind=kind, path=path, rows=len(positions), holders=tuple(names_of)))
+            found.append(
+                Leftover(kind=kind, path=path, rows=len(positions), holders=tuple(names_of), newest=newest)
+            )
     if found:
         return found
     if location in undelivered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -43,9 +44,11 @@ class RowMatcher:
     seed: bytes
     bounds: tuple[tuple[tuple[int, bytes], ...], ...]
     """Of each key the field ids and values of its columns, as the bounds of a file spell them."""
-    texts: tuple[pa.Field, ...]
-    """Columns of JSON text that may hold a key."""
     text: TextMatcher
+    rows_as_text: pa.Field | None = None
+    """The column that holds whole rows as JSON."""
+    rescued: pa.Field | None = None
+    """The column of what did not fit, as JSON, which may be a key."""
     of_table: tuple[pa.Field, str] | None = None
     """Where the rows of several tables are in one: the column that names the table, and the wanted one."""
 
@@ -57,8 +60,8 @@ class RowMatcher:
         """Return the positions of the rows of a Parquet file that have a wanted key, ascending. A row is also
         one of a file of deletes, where that holds values of rows.
 
-        Columns are found by field id, in a file without ids by name. DataFileError where the file is missing,
-        damaged or encrypted, or its values are not of the table's types.
+        Columns are found by field id, in a file without ids by name. FileNotFoundError; DataFileError where
+        the file is damaged or encrypted, or its values are not of the table's types.
         """
         found, start = [np.empty(0, np.int64)], 0
         try:
@@ -70,8 +73,8 @@ class RowMatcher:
                 for batch in file.iter_batches(SCAN_ROWS, columns=sorted(columns)):
                     found.append(start + np.flatnonzero(self._matches(batch)))
                     start += batch.num_rows
-        except FileNotFoundError as missing:
-            raise DataFileError(f"a file is missing: {path}") from missing
+        except FileNotFoundError:
+            raise
         except (pa.ArrowException, OSError, ValueError, TypeError) as damage:
             raise DataFileError(
                 f"a file cannot be read: {path}: {' '.join(str(damage).split())[:200]}"
@@ -79,7 +82,8 @@ class RowMatcher:
         return np.concatenate(found)
 
     def _wanted(self) -> list[pa.Field]:
-        return [*self.keys, *self.texts, *([] if self.of_table is None else self.of_table[:1])]
+        of_table = None if self.of_table is None else self.of_table[0]
+        return [*self.keys, *(it for it in (self.rows_as_text, self.rescued, of_table) if it is not None)]
 
     def _columns_in(self, schema: pa.Schema) -> set[str]:
         """Return the columns of a file that are to be read."""
@@ -103,15 +107,27 @@ class RowMatcher:
                 whole &= column.is_valid().to_numpy(zero_copy_only=False)
             hashes = hash_keys(keys.filter(pa.array(whole)).columns, self.seed)
             matched[np.flatnonzero(whole)[np.unique(self._probe.match_rows(hashes)[1])]] = True
-        for field in self.texts:
-            texts = conform(batch, pa.schema([field.with_nullable(True)]), match).column(0)
-            for place in np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)):
-                matched[place] |= self.text.holds(texts[int(place)].as_py())
+            for place, rescued in _texts(batch, self.rescued, match, ~whole):
+                row = keys.slice(place, 1).to_pylist()[0]
+                known = {name: value for name, value in row.items() if value is not None}
+                matched[place] = self.text.is_rescued(known, rescued)
+        mine = np.ones(batch.num_rows, bool)
         if self.of_table is not None:
-            field, uuid = self.of_table
-            tables = conform(batch, pa.schema([field.with_nullable(True)]), match).column(0)
-            matched &= pc.fill_null(pc.equal(tables, uuid), False).to_numpy(zero_copy_only=False)
+            tables = conform(batch, pa.schema([self.of_table[0].with_nullable(True)]), match).column(0)
+            mine = pc.fill_null(pc.equal(tables, self.of_table[1]), False).to_numpy(zero_copy_only=False)
+        for place, row_as_text in _texts(batch, self.rows_as_text, match, mine):
+            matched[place] |= self.text.holds(row_as_text)
         return matched
+
+
+def _texts(
+    batch: pa.RecordBatch, field: pa.Field | None, match: Any, of: np.ndarray
+) -> Iterator[tuple[int, str]]:
+    """Yield the texts of a column in some rows, with their places."""
+    if field is not None:
+        texts = conform(batch, pa.schema([field.with_nullable(True)]), match).column(0)
+        for place in np.flatnonzero(of & texts.is_valid().to_numpy(zero_copy_only=False)):
+            yield int(place), texts[int(place)].as_py()
 
 
 def _match(schema: pa.Schema) -> Any:
@@ -130,7 +146,7 @@ def matcher_of(wanted: WantedKeys, head: Head) -> RowMatcher:
     arrays = dict(zip(wanted.names, wanted.arrays(head.schema), strict=True))
     columns = key_columns(wanted, head)
     hashes = hash_keys([arrays[field.name] for field in columns.keys], columns.seed)
-    texts = (schema.field(RESCUED),) if RESCUED in schema.names else ()
+    rescued = schema.field(RESCUED) if RESCUED in schema.names else None
     kinds = [field for name in wanted.names for field in head.schema.fields if field.name == name]
     bounds = tuple(
         tuple(
@@ -140,7 +156,7 @@ def matcher_of(wanted: WantedKeys, head: Head) -> RowMatcher:
         for key in zip(*wanted.values(head.schema), strict=True)
     )
     text = TextMatcher(wanted, head.schema)
-    return RowMatcher(columns.keys, hashes, columns.seed, bounds, texts, text)
+    return RowMatcher(columns.keys, hashes, columns.seed, bounds, text, rescued=rescued)
 
 
 def quarantine_matcher(wanted: WantedKeys, main: Head, quarantine: Schema) -> RowMatcher:
@@ -148,7 +164,8 @@ def quarantine_matcher(wanted: WantedKeys, main: Head, quarantine: Schema) -> Ro
     columns, nothing = arrow_schema(quarantine), np.empty((0, 2), np.uint64)
     of_table = columns.field("table_uuid"), str(main.metadata.table_uuid)
     text = TextMatcher(wanted, main.schema)
-    return RowMatcher(pa.schema([]), nothing, b"", (), (columns.field("row"),), text, of_table)
+    rows = columns.field("row")
+    return RowMatcher(pa.schema([]), nothing, b"", (), text, rows_as_text=rows, of_table=of_table)
 
 
 def key_columns(wanted: WantedKeys, head: Head) -> KeyColumns:

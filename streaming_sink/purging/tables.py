@@ -11,7 +11,7 @@ from streaming_sink.purging.wanted import WantedKeys
 from streaming_sink.table.quarantine import QUARANTINE_SCHEMA
 from streaming_sink.table.quarantine_options import default_quarantine
 from timeline.errors import TableNotFoundError
-from timeline.outbox import delivery_app
+from timeline.outbox import OpenTable, delivery_app
 from timeline.stores import StorageOptions
 from timeline.table import Table, open_table
 from timeline.versions.outbox import Delivery, outbox_apps, second_tables_of
@@ -28,10 +28,14 @@ def find_everywhere(
     TableNotFoundError where the table or one of `also` is missing; SchemaMismatchError or ValueError where
     the keys do not fit its columns.
     """
-    main = open_table(location, storage_options)
+
+    def open_at(place: str) -> Table:
+        return open_table(place, storage_options)
+
+    main = open_at(location)
     columns = key_columns(wanted, main.head) if is_own_key(wanted, main.head) else None
     found = [find_leftovers(main, MAIN, matcher_of(wanted, main.head), columns)]
-    for second in open_seconds(main, location, also, storage_options):
+    for second in open_seconds(main, location, also, open_at):
         if role_of(second) == QUARANTINE:
             matcher = quarantine_matcher(wanted, main.head, second.head.schema)
         else:
@@ -40,16 +44,14 @@ def find_everywhere(
     return found
 
 
-def open_seconds(
-    main: Table, location: str, also: Sequence[str], storage_options: StorageOptions | None
-) -> Iterator[Table]:
+def open_seconds(main: Table, location: str, also: Sequence[str], open_at: OpenTable) -> Iterator[Table]:
     """Open the second tables of a table, each once. TableNotFoundError where one of `also` is missing."""
     named = [file.location for app in outbox_apps(main.head.properties) for file in _deliveries(main, app)]
     known = {str(main.head.metadata.table_uuid)}
     for place in (*also, default_quarantine(location), *second_tables_of(main.head.properties), *named):
         table = None
         with suppress(TableNotFoundError):
-            table = open_table(place, storage_options)
+            table = open_at(place)
         if table is None:
             if place in also:
                 raise TableNotFoundError(f"there is no table of this sink at {place}", location=place)

@@ -6,7 +6,8 @@ import binascii
 import json
 import re
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pyiceberg.schema import Schema
@@ -18,9 +19,10 @@ _BEGINS_JSON_IN_BASE64 = ("e", "W")
 
 
 class TextMatcher:
-    """Finds wanted keys in JSON: in an object at any depth that has all columns of a key with its values, in
-    JSON that is a text inside of JSON, also in base 64; and, in text that begins as JSON and ends too early,
-    all values of a key as words.
+    """Finds wanted keys in JSON: by the outermost object that has all columns of a key, at any depth, also in
+    JSON that is a text inside of JSON, plain or in base 64. What is inside of that object is not looked at: a
+    row that mentions another key is not a row of that key. In text that begins as JSON and ends too early,
+    all values of a key are looked for as words.
     """
 
     def __init__(self, wanted: WantedKeys, schema: Schema) -> None:
@@ -31,7 +33,7 @@ class TextMatcher:
         self._words = [[re.compile(rf"(?<!\w){re.escape(it)}(?!\w)") for it in row] for row in wanted.rows]
 
     def holds(self, text: str) -> bool:
-        """Return whether a text holds a wanted key."""
+        """Return whether a text holds a row of a wanted key."""
         try:
             return self._is_in(json.loads(text))
         except ValueError:
@@ -41,43 +43,47 @@ class TextMatcher:
         """Return whether a text, maybe a cut one, holds all values of a key."""
         return any(all(word.search(text) for word in words) for words in self._words)
 
-    def _is_in(self, value: Any) -> bool:
-        return any(
-            self._is_key(each) if isinstance(each, dict) else self.holds(each) for each in _parts(value)
-        )
+    def is_rescued(self, row: Mapping[str, Any], rescued: str) -> bool:
+        """Return whether a row, of which a column of the key is null, had that value of a wanted key rescued.
+        `row` has the values of its other columns of the key.
+        """
+        try:
+            found = json.loads(rescued)
+        except ValueError:
+            return False
+        return isinstance(found, dict) and self._is_key({**found, **row})
 
-    def _is_key(self, found: dict[str, Any]) -> bool:
+    def _is_in(self, value: Any) -> bool:
+        if isinstance(value, dict):
+            named = {name.lower() for name in value}
+            if all(lower in named for lower, _, _ in self._kinds):
+                return self._is_key(value)
+            return any(self._is_in(each) for each in value.values())
+        if isinstance(value, list):
+            return any(self._is_in(each) for each in value)
+        return isinstance(value, str) and (text := _json_in(value)) is not None and self.holds(text)
+
+    def _is_key(self, found: Mapping[str, Any]) -> bool:
         named = {name.lower(): value for name, value in found.items()}
         values = []
         for lower, kind, name in self._kinds:
             given = named.get(lower)
             if given is None or isinstance(given, dict | list):
                 return False
+            text = str(given).lower() if isinstance(given, bool) else str(given)
             try:
-                values.append(
-                    typed(str(given).lower() if isinstance(given, bool) else str(given), kind, name)
-                )
+                values.append(typed(text, kind, name))
             except ValueError:
                 return False
         return tuple(values) in self._values
 
 
-def _parts(value: Any) -> Iterator[dict[str, Any] | str]:
-    """Yield the objects of a JSON value, and the texts in it that begin as JSON does."""
-    if isinstance(value, dict):
-        yield value
-        for each in value.values():
-            yield from _parts(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _parts(each)
-    elif isinstance(value, str):
-        if value.lstrip().startswith(_BEGINS_JSON):
-            yield value
-        elif value.startswith(_BEGINS_JSON_IN_BASE64):
-            try:
-                inner = b64decode(value, validate=True).decode()
-            except (binascii.Error, ValueError):
-                return
-            if inner.lstrip().startswith(_BEGINS_JSON):
-                yield inner
+def _json_in(text: str) -> str | None:
+    """Return the JSON that a text is, plain or in base 64; None where it begins otherwise."""
+    if text.lstrip().startswith(_BEGINS_JSON):
+        return text
+    if text.startswith(_BEGINS_JSON_IN_BASE64):
+        with suppress(binascii.Error, ValueError):
+            inner = b64decode(text, validate=True).decode()
+            return inner if inner.lstrip().startswith(_BEGINS_JSON) else None
+    return None

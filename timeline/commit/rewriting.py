@@ -99,6 +99,8 @@ class Rewrite:
     removed: AbstractSet[str]
     added: Sequence[DataFile]
     open_below_bytes: int
+    apart: bool = False
+    """Whether removed files are named in manifests of their own, which no later version carries."""
 
     def add_snapshot(self) -> None:
         """Write the new manifests, and add the snapshot that lists them in place of the old ones."""
@@ -159,7 +161,10 @@ class Rewrite:
         """
         draft, spec = self.draft, self.draft.head.metadata.specs()[spec_id]
         packed = pack(live, self._is_open, lambda entry: repr(partition_of(entry.data_file))) or [[]]
-        packed[0] = packed[0] + gone
+        if self.apart and live and gone:
+            packed = [*packed, gone]
+        else:
+            packed[0] = packed[0] + gone
         written = []
         for entries in packed:
             path = names.manifest_path(draft.new_id())

@@ -18,6 +18,7 @@ from timeline.clock import Environment
 from timeline.commit import conflicts, succession
 from timeline.commit.changes import Change, Intent
 from timeline.commit.draft import Draft
+from timeline.commit.purge_changes import AppendNothing, RewriteManifests
 from timeline.commit.rewriting import Rewrite, choose_manifests
 from timeline.versions.entries import added_entry
 from timeline.versions.head import Head
@@ -79,6 +80,9 @@ class AppendWriter:
         appended = [file for change in kept for file in change.appended_files]
         deletes = [file for change in kept for file in change.delete_files]
         if not appended and not deletes:
+            if any(isinstance(change, AppendNothing) for change in kept):
+                snapshot_id, carried = succession.new_snapshot_id(self.environment), draft.carried_manifests()
+                draft.add_snapshot(Operation.APPEND, snapshot_id, (), carried, (), ())
             return
         cutoff = draft.head.properties.get(properties.GC_CUTOFF, "")
         if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._manifests):
@@ -116,10 +120,13 @@ class ReplaceWriter:
         self._attempts += 1
         added = [file for change in kept for file in change.rewritten_files]
         removed = {location for change in kept for location in change.inputs}
-        if not removed and not self.intent.appended_files and not self.intent.delete_files:
+        purges = [change for change in kept if isinstance(change, RewriteManifests)]
+        stale = {location for change in purges for location in change.manifests}
+        if not removed and not stale and not self.intent.appended_files and not self.intent.delete_files:
             return  # a commit that touches no file merges no manifests, and so reads none
         open_below = self.intent.open_below_bytes
-        manifests = choose_manifests(draft, removed, open_below, is_retry=self._attempts > 1)
+        chosen = choose_manifests(draft, removed, open_below, is_retry=self._attempts > 1)
+        manifests = [each for each in draft.manifests if each in chosen or each.manifest_path in stale]
         if not removed and not manifests:
             return
-        Rewrite(draft, manifests, removed, added, open_below).add_snapshot()
+        Rewrite(draft, manifests, removed, added, open_below, apart=bool(purges)).add_snapshot()

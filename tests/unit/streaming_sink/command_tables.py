@@ -1,5 +1,5 @@
 """Tables in memory that the commands are shown, each the same in every run: empty, partitioned,
-repartitioned, clustered.
+repartitioned, clustered, quarantined; and one of real files, to purge.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform
@@ -106,6 +107,19 @@ def clustered() -> Lake:
     instants.claim(lake.table, inflight)
     instants.cancel(lake.table, cancelled)
     lake.store.delete([f"_timeline/clustering/{lost}-requested.avro"])
+    return lake
+
+
+def people() -> Lake:
+    """Two batches of real files."""
+    lake = Lake()
+    schema = arrow_schema(lake.table.head.schema)
+    for batch, ids in enumerate(([1, 2], [3])):
+        file = lake.file(ids, p=0)
+        rows = pa.table({"id": ids, "p": [0] * len(ids)}, schema=schema)
+        with lake.store.open_output(lake.store.relative(file.file_path)) as output:
+            pq.write_table(rows, output)
+        land(lake, "events", batch, file)
     return lake
 
 

@@ -45,6 +45,7 @@ TABLES: dict[str, tuple[Callable[[], Lake], list[str]]] = {
         command_tables.quarantined,
         ["quarantine --no-deliver --samples 0", "quarantine --samples 2"],
     ),
+    "people": (command_tables.people, ["purge --key id=2 --dry-run", "purge --key id=2"]),
 }
 
 
@@ -97,5 +98,5 @@ def test_the_page_shows_these_outputs() -> None:
     shown = [block.split("```")[0] for block in page.split("```console\n")[1:]]
     blocks = [block for block in shown if "| jq" not in block]
     known = "".join(path.read_text() for path in OUTPUTS.glob("*-text.txt"))
-    assert len(blocks) == len(LOOKING) + 1
+    assert len(blocks) == len(LOOKING) + 2
     assert [block for block in blocks if block not in known] == []

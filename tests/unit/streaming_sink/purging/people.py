@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
+from pyiceberg.table import StaticTable
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -30,12 +31,12 @@ from streaming_sink.tasks.write_task import TaskWriter
 from tests.unit.streaming_sink.small_tables import delete_rows
 from tests.unit.timeline.world import Clock, change_metadata
 from timeline import names
-from timeline.commit.changes import Append
+from timeline.commit.changes import Append, SetProperties
 from timeline.commit.key_changes import DeclareKey, KeysResolved, PutTombstones
 from timeline.commit.outbox_changes import PutOutbox
 from timeline.commit.succession import commit_time
 from timeline.outbox import deliver_all, register_main
-from timeline.stores import LocalStore
+from timeline.stores import open_store
 from timeline.table import Table
 from timeline.versions.keys import TableKey
 from timeline.versions.outbox import Delivery
@@ -63,7 +64,7 @@ class People:
         self.place = f"{folder}__quarantine" if place is None else str(place)
         self.clock = Clock()
         self.table = Table.create(
-            LocalStore(self.location),
+            open_store(self.location),
             SCHEMA,
             table_properties=properties,
             environment=self.clock.environment(next(_seeds)),
@@ -116,7 +117,7 @@ class People:
         """Quarantine a row as a batch does, and return its file's location."""
         if self.quarantine is None:
             self.quarantine = Table.create(
-                LocalStore(self.place),
+                open_store(self.place),
                 QUARANTINE_SCHEMA,
                 environment=self.clock.environment(next(_seeds)),
                 store_is_checked=True,
@@ -148,13 +149,30 @@ class People:
     def new_id(self) -> str:
         return names.ulid(commit_time(self.clock.environment(), self.table.head), next(_seeds))
 
-    def rows(self) -> list[int | None]:
-        """The people that readers see."""
-        from pyiceberg.table import StaticTable
-
-        version = f"{self.location}/metadata/v{self.table.refresh().number}.metadata.json"
-        found = StaticTable.from_metadata(version).scan().to_arrow()["user_id"].to_pylist()
+    def rows(self, table: Table | None = None, column: str = "user_id") -> list[Any]:
+        """The people that readers see, as pyiceberg reads the table; in memory, of files without deletes."""
+        table = table or self.table
+        head = table.refresh()
+        if not self.location.startswith("memory:"):
+            version = f"{table.store.location}/metadata/v{head.number}.metadata.json"
+            return sorted(StaticTable.from_metadata(version).scan().to_arrow()[column].to_pylist(), key=str)
+        assert list(head.delete_files()) == []
+        found: list[Any] = []
+        for file in head.live_files():
+            with table.store.open_input(table.store.relative(file.location)) as source:
+                found += pq.read_table(source)[column].to_pylist()
         return sorted(found, key=str)
+
+    def holds(self, path: str) -> bool:
+        """Whether a file is there."""
+        return self.store.relative(path) in {each.path for each in self.store.list_below("")}
+
+    def pass_versions(self, count: int = 101, minutes: int = 1) -> None:
+        """Let other writers commit so many versions to each table."""
+        for _ in range(count):
+            self.clock.now_ms += minutes * 60_000
+            for table in filter(None, (self.table, self.quarantine)):
+                table.commit([SetProperties({"a": "b"})])
 
 
 def write_rows(table: Table, rows: list[dict[str, Any]]) -> list[Any]:

@@ -251,6 +251,7 @@ def test_every_leftover_has_its_section_in_the_docs() -> None:
         ('{"value":"{\\"user_id\\": 42, \\"name"}', True),
         (f'{{"value":"{b64encode(json.dumps({"user_id": 42}).encode()).decode()}"}}', True),
         ('{"user_id":421}', False),
+        ('{"user_id":7,"friend":{"user_id":42}}', False),
         ('{"user_id":null,"other":42}', False),
         ('{"value":"{\\"user_id\\": 142, \\"name"}', False),
         ('{"user_id":"4x"}', False),

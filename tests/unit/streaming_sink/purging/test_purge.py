@@ -1,0 +1,329 @@
+"""`purge`: her rows leave the bytes, nobody else's row is touched, and nothing is deleted before its time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from io import BytesIO
+from itertools import count
+from pathlib import Path
+
+import fastavro
+import numpy as np
+import pytest
+
+from streaming_sink import check_gone
+from streaming_sink.commands.cli import main
+from streaming_sink.purging.leftovers import Kind
+from streaming_sink.purging.matching import matcher_of
+from streaming_sink.purging.purge import Purge
+from streaming_sink.purging.wanted import WantedKeys
+from streaming_sink.tasks.keys.tombstones import deleted_until
+from tests.unit.streaming_sink.purging.people import ALICE, KEY, WANTED, People, staged
+from timeline.clock import Environment
+from timeline.commit.changes import Append, Change
+from timeline.commit.key_changes import KeysResolved
+from timeline.errors import StoreUnavailableError
+from timeline.stores import MemoryStore
+from timeline.table import Table
+from timeline.versions.tombstones import tombstones_of
+
+PLAIN = {
+    "write.parquet.compression-codec": "uncompressed",
+    "streaming-sink.history.deletion-grace-ms": "1200000",
+}
+GONE = [{"user_id": ALICE}]
+_numbers = count(1)
+
+
+@pytest.fixture(params=["memory"])
+def people(request: pytest.FixtureRequest, tmp_path: Path) -> People:
+    """A table of other people, whose files can be searched for text."""
+    place = tmp_path / "people" if request.param == "disk" else f"memory://people-{next(_numbers)}"
+    people = People(place, **PLAIN)
+    people.append(1, 2, 3)
+    return people
+
+
+on_disk = pytest.mark.parametrize("people", ["disk"], indirect=True)
+"""Where pyiceberg is to read the table."""
+
+
+def start(people: People) -> Purge:
+    return Purge.open(people.location, WANTED, environment=ticking(people))
+
+
+def ticking(people: People) -> Environment:
+    """The lake's clock, which a sleep moves too."""
+    clock = people.clock
+
+    def sleep(seconds: float) -> None:
+        clock.now_ms += int(seconds * 1000)
+        clock.sleep(seconds)
+
+    return replace(clock.environment(1000 + next(_numbers)), sleep=sleep)
+
+
+def files_that_say(people: People, text: str) -> list[str]:
+    """Every file of the table and its quarantine whose bytes, or Avro records, hold a text."""
+    found = []
+    for table in filter(None, (people.table, people.quarantine)):
+        for path in sorted(each.path for each in table.store.list_below("")):
+            said = table.store.read(path).data
+            if path.endswith(".avro"):
+                said += repr(list(fastavro.reader(BytesIO(said)))).encode()
+            if text.encode() in said:
+                found.append(path)
+    return found
+
+
+@on_disk
+def test_a_live_row_is_deleted_and_its_file_rewritten_in_one_version(people: People) -> None:
+    people.append(5, ALICE, 6)
+    before = people.table.head.number
+    job = start(people)
+    job.run()
+    assert people.rows() == [1, 2, 3, 5, 6]
+    assert list(people.table.head.delete_files()) == []
+    (table,) = job.report().tables
+    assert (table.deleted_rows, table.rewritten_files, table.delete_files) == (1, 1, 1)
+    assert table.versions == (before + 1,)
+    assert table.found == {"row-live": 1}
+    operations = [it.summary.operation.value for it in people.table.head.metadata.snapshots if it.summary]
+    assert operations[-3:] == ["delete", "replace", "append"]
+
+
+def test_a_purge_of_what_is_purged_deletes_nothing_more(people: People) -> None:
+    people.append(5, ALICE)
+    start(people).run()
+    number = people.table.refresh().number
+    job = start(people)
+    job.run()
+    assert people.table.refresh().number == number
+    assert job.report().tables[0].deleted_rows == 0
+
+
+@on_disk
+def test_a_row_that_was_deleted_before_leaves_the_bytes_of_its_file(people: People) -> None:
+    where = people.append(5, ALICE, 6)
+    people.delete(where, 1)
+    start(people).run()
+    assert people.rows() == [1, 2, 3, 5, 6]
+    assert people.table.head.find_live(where) is None
+    assert list(people.table.head.delete_files()) == []
+
+
+def test_an_older_change_that_comes_late_brings_no_row_back(people: People) -> None:
+    people.append(5, ALICE)  # her sequence is 1
+    start(people).run()
+    head = people.table.refresh()
+    hashes = matcher_of(WANTED, head).hashes
+    until = deleted_until(people.store, [it.location for it in tombstones_of(head.properties)], hashes)
+    assert until.covers(np.array([0, 0]), np.array([1, 2])).tolist() == [True, False]
+
+
+def test_all_bytes_are_gone_once_versions_and_time_have_passed(people: People) -> None:
+    where = people.append(5, ALICE, 6)
+    people.delete(where, 0)
+    people.append(ALICE)
+    people.append(7)
+    people.index()
+    people.quarantine_row(f'{{"user_id":{ALICE},"name":"name of {ALICE}"}}')
+    people.quarantine_row('{"user_id":7,"name":"Bob"}', deliver=False)
+    assert len(files_that_say(people, f"name of {ALICE}")) > 3
+    start(people).run()
+    assert people.rows() == [1, 2, 3, 6, 7]
+    for _ in range(2):
+        people.pass_versions()
+        start(people).run()
+    assert files_that_say(people, f"name of {ALICE}") == []
+    assert [it.kind for it in check_gone(people.location, GONE).findings] == ["gone-key-in-tombstones"]
+    assert people.rows() == [1, 2, 3, 6, 7]
+    assert people.rows(people.quarantine, "row") == ['{"user_id":7,"name":"Bob"}']
+    assert files_that_say(people, "name of 6") != []
+
+
+def test_it_waits_until_all_is_gone_and_makes_the_versions_itself(people: People) -> None:
+    people.append(5, ALICE, 6)
+    people.quarantine_row(f'{{"user_id":{ALICE},"name":"name of {ALICE}"}}')
+    job = start(people)
+    job.run()
+    assert not job.report().is_gone
+    job.wait(timedelta(hours=3).total_seconds())
+    assert job.report().is_gone
+    assert files_that_say(people, f"name of {ALICE}") == []
+    assert people.rows() == [1, 2, 3, 5, 6]
+    assert people.clock.seconds < timedelta(hours=3).total_seconds()
+
+
+def test_nothing_is_deleted_before_a_hundred_versions_and_the_grace_period(people: People) -> None:
+    where = people.append(ALICE)
+    start(people).run()
+    people.pass_versions(90, minutes=100)
+    start(people).run()
+    assert len(people.table.refresh().metadata.snapshots) > 3
+    people.pass_versions(12)
+    start(people).run()
+    people.pass_versions(90)
+    start(people).run()
+    assert people.holds(where)
+    people.pass_versions(12)
+    start(people).run()
+    assert not people.holds(where)
+
+
+def test_an_orphan_goes_a_day_later_behind_the_fence(people: People) -> None:
+    (file,) = people.write(ALICE)
+    job = start(people)
+    job.run()
+    assert "a writer may still commit it" in job.report().tables[0].left[0].until
+    assert people.holds(file.file_path)
+    people.pass_versions(1, minutes=24 * 60 + 1)
+    start(people).run()
+    assert not people.holds(file.file_path)
+    with pytest.raises(Exception, match="garbage cutoff"):
+        people.table.commit([Append((file,)), KeysResolved(*_resolved(people))])
+
+
+def _resolved(people: People) -> tuple[object, ...]:
+    head = people.table.refresh()
+    known = frozenset(it.location for it in tombstones_of(head.properties))
+    return KEY, head.metadata.last_sequence_number, known
+
+
+@pytest.mark.parametrize(("pin", "name"), [(People.tag, "tag 'audit'"), (staged, "staged snapshot")])
+def test_what_another_engine_keeps_is_named_and_nothing_changes(
+    people: People, pin: Callable[[People], None], name: str
+) -> None:
+    people.append(ALICE)
+    pin(people)
+    number = people.table.refresh().number
+    with pytest.raises(ValueError, match=f"kept by {name}.*, and nothing was changed"):
+        start(people).run()
+    assert people.table.refresh().number == number
+
+
+def test_a_row_whose_key_was_rescued_goes_and_one_that_mentions_her_stays(people: People) -> None:
+    people.append(None, rescued=f'{{"user_id":"{ALICE}"}}')
+    people.append(8, rescued=f'{{"friend":{{"user_id":{ALICE}}}}}')
+    start(people).run()
+    assert people.rows() == [1, 2, 3, 8]
+
+
+class Competitor:
+    """Lets another writer act before the first commit of a purge that rewrites files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+        self.acts, commit = [act], Table.commit
+
+        def contested(table: Table, changes: list[Change], **how: object) -> object:
+            if self.acts and any(type(it).__name__ == "RewriteManifests" for it in changes):
+                self.acts.pop()()
+            return commit(table, changes, **how)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Table, "commit", contested)
+
+
+def test_another_writers_delete_in_the_same_file_is_kept(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = people.append(5, ALICE, 6)
+    Competitor(monkeypatch, lambda: people.delete(where, 0))
+    start(people).run()
+    assert people.rows() == [1, 2, 3, 6]
+    assert list(people.table.head.delete_files()) == []
+
+
+def test_a_newer_row_of_hers_that_lands_at_the_same_time_is_found_too(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people.append(5, ALICE, 6)
+    Competitor(monkeypatch, lambda: people.append(ALICE, 9))
+    start(people).run()
+    assert people.rows() == [1, 2, 3, 5, 6, 9]
+
+
+def test_a_purge_that_is_killed_at_any_request_is_completed_by_the_next(tmp_path: Path) -> None:
+    at = 0
+    while True:
+        at += 1
+        name = f"killed-{at}"
+        people = People(f"memory://{name}")
+        people.append(5, ALICE, 6)
+        people.delete(people.append(7, ALICE), 1)
+        people.index()
+        kept = people.store  # a store in memory ends with its last user
+        left = [at]
+
+        def before(verb: str, path: str, left: list[int] = left) -> None:
+            if verb in ("create", "overwrite", "delete"):
+                left[0] -= 1
+                if left[0] == 0:
+                    raise StoreUnavailableError(f"killed before {verb} {path}")
+
+        table = Table.open(MemoryStore(name, before=before), people.clock.environment(5000 + at))
+        job = start(people)
+        job._tables[0].table = table
+        with suppress(StoreUnavailableError):
+            job.run()
+        again = start(people)
+        again.run()
+        assert people.rows() == [5, 6, 7], at
+        report = again.report().tables[0]
+        assert {it.kind for it in report.left} <= {Kind.HISTORY, Kind.ORPHAN, Kind.TOMBSTONE}, at
+        assert kept is people.store
+        if left[0] > 0:
+            break
+    assert at > 10
+
+
+def test_keys_are_named_by_the_columns_of_the_tables_key(people: People) -> None:
+    with pytest.raises(ValueError, match=r"the table has the key \(user_id\).*: name keys by its columns"):
+        Purge.open(people.location, WantedKeys.of([{"name": "x"}]))
+
+
+@on_disk
+def test_the_command_says_what_there_is_what_it_did_and_what_is_left(
+    people: People, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    people.append(5, ALICE, 6)
+    number = people.table.head.number
+    assert main(["purge", people.location, "--key", f"user_id={ALICE}", "--dry-run"]) == 1
+    out = capsys.readouterr().out
+    assert "found      1 row-live" in out
+    assert "time travel of the table to versions 3 to 4 would end" in out
+    assert people.table.refresh().number == number
+    keys = tmp_path / "keys.jsonl"
+    keys.write_text(f'{{"user_id": {ALICE}}}\n\n{{"user_id": 77}}\n')
+    assert main(["purge", people.location, "--keys-file", str(keys)]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("time travel of the table to versions 3 to 4 is about to end")
+    assert "1 row deleted, 1 file rewritten without 1 delete file in version 5" in out
+    assert "row-in-history" in out
+    assert "its snapshots expire at version 105 or later (now 6)" in out
+    assert main(["purge", people.location, "--key", f"user_id={ALICE}", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["is_gone"] is False
+    assert said["report"]["tables"][0]["left"][0]["kind"] == "row-in-history"
+    assert main(["purge", people.location, "--key", "user_id=77"]) == 0
+    assert "no row of 1 key is left in these tables" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name the keys, by --key COLUMN=VALUE or by --keys-file FILE"),
+        (["--key", "user_id"], "a key is COLUMN=VALUE"),
+        (["--key", "user_id=x"], "column user_id is of type long and cannot hold 'x'"),
+        (["--key", "user_id=1", "--key", "at=1"], "all keys must have the columns user_id, not at"),
+        (["--key", "user_id=1", "--wait", "5"], "--wait must be a number of seconds, minutes, hours or days"),
+    ],
+)
+def test_arguments_that_cannot_be_exit_2(
+    people: People, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["purge", people.location, *arguments]) == 2
+    assert message in capsys.readouterr().err
