@@ -9,10 +9,10 @@ from typing import Any
 from planners import FOLD_ABOVE, FileSizing, FillPolicy
 from planners.suggestions import nearest_name
 from streaming_sink.clustering.inline import InlineClustering
+from streaming_sink.table import quarantine_options
 from streaming_sink.table.contract import STRICT, SchemaContract
 from streaming_sink.table.key_options import DELETE, KEY_OPTIONS, UPSERT, KeyOptions, key_options
 from streaming_sink.table.parquet_properties import parquet_settings
-from streaming_sink.table.quarantine_options import check_expectations, check_quarantine, default_quarantine
 from streaming_sink.table.retention import Retention
 from streaming_sink.tasks.failures import QUARANTINE
 from timeline.properties import check_properties
@@ -85,7 +85,7 @@ class SinkOptions:
 
     @property
     def quarantine_location(self) -> str:
-        return self.quarantine or default_quarantine(self.location)
+        return self.quarantine or quarantine_options.default_quarantine(self.location)
 
     @property
     def bulk(self) -> bool:
@@ -163,6 +163,7 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
     values["keys"] = key_options(operation, values)
     if evolves and values["keys"] is not None and values["keys"].scope == PARTITION_SCOPE:
         raise ValueError('key_scope="partition" needs one partitioning: leave out evolve_partitioning=True')
+    quarantine_options.check_is_apart("changelog_table", location, values.get("changelog_table"))
     values = {name: value for name, value in values.items() if name not in KEY_OPTIONS}
     if not isinstance(values.setdefault("allow_duplicates", False), bool):
         raise TypeError(f"allow_duplicates must be True or False, not {values['allow_duplicates']!r}")
@@ -206,9 +207,10 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
         raise TypeError(
             f"schema must be a SchemaContract, such as SchemaContract.evolving(), not {contract!r}"
         )
-    values["expectations"] = dict(check_expectations(values.get("expectations")))
+    values["expectations"] = dict(quarantine_options.check_expectations(values.get("expectations")))
     quarantines = QUARANTINE in values["expectations"].values() or contract.quarantines
-    check_quarantine(location, values.get("quarantine"), values.get("max_quarantined"), quarantines)
+    limit = values.get("max_quarantined")
+    quarantine_options.check_quarantine(location, values.get("quarantine"), limit, quarantines)
     storage_options = values.get("storage_options")
     if (
         storage_options is not None

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from planners import TablePartition
 from streaming_sink.batch import outcomes
 from streaming_sink.batch.by_key import ChangesByKey, KeyedWrite
+from streaming_sink.batch.change_log import ChangeLog
 from streaming_sink.batch.checking import (
     RulesOfBatches,
     check_as_counted,
@@ -64,6 +65,7 @@ class Landing:
         self._destination = Destination(options)
         self._rules = RulesOfBatches(options)
         self._quarantine = Quarantine(options)
+        self._change_log = ChangeLog(options)
         self._keys = ChangesByKey(options)
         self._runs = RunStates()
 
@@ -74,7 +76,7 @@ class Landing:
 
     def finish(self, timeout_seconds: float | None) -> str:
         """Wait for the passes beside the stream, as `Maintenance.finish`."""
-        every = (self.maintenance, self._quarantine.maintenance, self._keys)
+        every = (self.maintenance, self._quarantine.maintenance, self._change_log.maintenance, self._keys)
         return "; ".join(filter(None, (each.finish(timeout_seconds) for each in every)))
 
     def known_schema(self) -> Schema | None:
@@ -138,6 +140,8 @@ class Landing:
                 with steps("head"):
                     rules = self._rules.of(batch, target.schema, target.misfits)
                     target = self._ready(target, rules, batch, transaction)
+                if target.table is not None:
+                    self._change_log.open(session, target.table, steps)
                 preparing = prepared(
                     apply_rules(self._keys.changes(batch, target), rules),
                     target,
@@ -192,6 +196,7 @@ class Landing:
         if result.rows:
             state.experience.add(result, planned, target.spec.spec_id, steps.seconds("write"), cores)
         self._quarantine.after_commit(session, table, transaction.app_id, steps)
+        self._change_log.follow(session, table, steps)
         touched = {TablePartition(target.spec.spec_id, file.partition) for file in result.new} | set(left)
         maintained = self.maintenance.after_commit(
             session, table, self._destination.reservations, touched, steps
@@ -253,6 +258,7 @@ class Landing:
             summary[QUERY_ID] = transaction.query_id
         counted: list[Change] = [] if self.options.clustering is None else [CountCommit()]
         named = self._quarantine.change(table, transaction.app_id, result)
+        counted += self._change_log.changes()
         beside = [*fills, named, *counted, *self._retention_change(table, transaction)]
 
         def publish(changes: Sequence[Change]) -> Committed | AlreadyCommitted:
@@ -282,6 +288,7 @@ class Landing:
         with steps("commit"):
             table.tidy()
         self._quarantine.after_commit(session, table, transaction.app_id, steps)
+        self._change_log.open(session, table, steps)
         maintained = self.maintenance.after_commit(session, table, self._destination.reservations, (), steps)
         return outcomes.skipped(transaction, table, maintained, steps)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
-from streaming_sink.changefeed.pieces import changed_pieces
+from streaming_sink.changefeed.pieces import Piece, changed_pieces
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import map_in_arrow
 from streaming_sink.table.arrow_types import arrow_schema
@@ -14,7 +16,7 @@ from streaming_sink.table.conversions import spark_type
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.change_task import ChangedRows, ChangeTask
 from timeline.stores import StorageOptions
-from timeline.table import open_table
+from timeline.table import Table, open_table
 from timeline.versions.keys import key_of
 
 CHANGE_TYPE = "_change_type"
@@ -53,9 +55,15 @@ def changes(
             f"versions go from 1 to {head.number}, and the first asked for is not after the last:"
             f" from_version={from_version}, to_version={to_version}"
         )
+    return changes_of(session, table, changed_pieces(head, from_version, last))
+
+
+def changes_of(session: SparkSession, table: Table, changed: Sequence[Piece]) -> DataFrame:
+    """Return the rows of what versions of a table have changed. As `changes`; no row is read twice."""
+    head = table.head
     pieces = [
         ChangedRows(it.location, it.deletes, it.added, it.version, it.snapshot_id, it.committed_ms * 1000)
-        for it in changed_pieces(head, from_version, last)
+        for it in changed
     ]
     fields = [spark.StructField(field.name, spark_type(field.field_type)) for field in head.schema.fields]
     numbers = session.range(0, len(pieces), 1, max(1, min(len(pieces), 4 * parallelism(session))))

@@ -14,6 +14,8 @@ from timeline.versions.entries import LiveFile, live_file
 from timeline.versions.head import Head
 
 _CHANGES = (Operation.APPEND, Operation.OVERWRITE, Operation.DELETE)
+PURGE = "streaming-sink.purge"
+"""In the summary of a snapshot whose deletes are for the law: no copy of their rows may be made."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,13 @@ class Piece:
     """
     deletes: tuple[str, ...]
     """Position-delete files of the snapshot."""
+    rows: int
+    """How many rows these are."""
 
 
-def changed_pieces(head: Head, first: int, last: int) -> list[Piece]:
+def changed_pieces(head: Head, first: int, last: int, *, purges: bool = True) -> list[Piece]:
     """Return what the versions from `first` to `last` have changed, in their order. A replace changes no row.
+    `purges`: also what was deleted for the law.
 
     ValueError where a version in between is no longer in the history, or removed whole data files, which no
     commit of this protocol does.
@@ -47,8 +52,12 @@ def changed_pieces(head: Head, first: int, last: int) -> list[Piece]:
             f" there, or keep snapshots for longer (retention): the first version asked for is {first}:"
             f" {head.metadata.location}"
         )
-    wanted = (it for it in main if first <= snapshot_version(it) <= last)
+    wanted = (it for it in main if first <= snapshot_version(it) <= last and (purges or not _is_purge(it)))
     return [piece for snapshot in wanted for piece in _pieces(head, snapshot)]
+
+
+def _is_purge(snapshot: Snapshot) -> bool:
+    return snapshot.summary is not None and PURGE in snapshot.summary.additional_properties
 
 
 def _pieces(head: Head, snapshot: Snapshot) -> Iterator[Piece]:
@@ -56,9 +65,10 @@ def _pieces(head: Head, snapshot: Snapshot) -> Iterator[Piece]:
         return
     version = snapshot_version(snapshot)
 
-    def piece(location: str, added: bool, deletes: list[LiveFile]) -> Piece:
+    def piece(location: str, added: int, deletes: list[LiveFile]) -> Piece:
         names = tuple(sorted(delete.location for delete in deletes))
-        return Piece(version, snapshot.snapshot_id, snapshot.timestamp_ms, location, added, names)
+        rows = abs(added - sum(delete.rows for delete in deletes))
+        return Piece(version, snapshot.snapshot_id, snapshot.timestamp_ms, location, added > 0, names, rows)
 
     added, deletes = [], defaultdict[str, list[LiveFile]](list)
     for entry in _entries_of(head, snapshot):
@@ -75,9 +85,9 @@ def _pieces(head: Head, snapshot: Snapshot) -> Iterator[Piece]:
         else:
             deletes[file.refers_to or ""].append(file)
     for file in added:
-        yield piece(file.location, True, deletes.pop(file.location, []))
+        yield piece(file.location, file.rows, deletes.pop(file.location, []))
     for location in sorted(deletes):
-        yield piece(location, False, deletes[location])
+        yield piece(location, 0, deletes[location])
 
 
 def _entries_of(head: Head, snapshot: Snapshot) -> Iterator[ManifestEntry]:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streaming_sink.durations import Duration, duration
+from streaming_sink.purging.following import check_has_followed, skip_purges
 from streaming_sink.purging.leftovers import Kind
 from streaming_sink.purging.matching import is_own_key, key_columns, matcher_of, quarantine_matcher
 from streaming_sink.purging.report import PurgeReport
 from streaming_sink.purging.table_purge import WAITS, TablePurge
-from streaming_sink.purging.tables import MAIN, QUARANTINE, open_seconds, role_of, undelivered
+from streaming_sink.purging.tables import CHANGE_LOG, MAIN, QUARANTINE, open_seconds, role_of, undelivered
 from streaming_sink.purging.wanted import WantedKeys
 from timeline.clock import SYSTEM, Environment
 from timeline.commit.outbox_changes import PutOutbox
@@ -125,9 +126,14 @@ class Purge:
         """Do all that can be done now. ValueError where rows are pinned; nothing was changed then."""
         for each in self._tables:
             each.check_nothing_pins(each.look())
+        logs = [each.table for each in self._tables[1:] if each.role == CHANGE_LOG]
+        for log in logs:
+            check_has_followed(log, self._main)
         self._deliver()
         for each in self._tables:
             each.clean(each.rewrite())
+        for log in logs:
+            skip_purges(log, self._main)
 
     def wait(self, seconds: float) -> None:
         """Go on until nothing is left that leaves by itself, for so many seconds at most."""

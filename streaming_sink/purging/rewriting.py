@@ -14,6 +14,7 @@ from pyiceberg.typedef import Record
 
 from planners import FileSizing
 from planners.model import PositionDeletes
+from streaming_sink.changefeed.pieces import PURGE
 from streaming_sink.clustering.sort_orders import recorded_sort_order
 from streaming_sink.purging.leftovers import Kind, Leftovers
 from streaming_sink.purging.matching import RowMatcher
@@ -141,6 +142,7 @@ def rewrite(
         done = table.commit(
             [*changes, RewriteManifests(stale)],
             schema_id=head.schema.schema_id,
+            summary={PURGE: "keys"},
             open_below_bytes=FileSizing().small_file_bytes,
         )
     except CommitConflictError:

@@ -17,6 +17,7 @@ KEY_OPTIONS = (
     "except_columns",
     "key_index",
     "partial_update",
+    "changelog_table",
 )
 """The options of changes by key, by their names."""
 UPSERT = "upsert"
@@ -42,6 +43,8 @@ class KeyOptions:
     """
     index: str = "auto"
     """One of `INDEXES`."""
+    changelog_table: str | None = None
+    """The location of the second table that gets the changes of each version."""
 
 
 def key_options(operation: str, given: Mapping[str, Any]) -> KeyOptions | None:
@@ -114,6 +117,7 @@ def key_options(operation: str, given: Mapping[str, Any]) -> KeyOptions | None:
         except_columns=excepted,
         deletes_only=operation == DELETE,
         index=index,
+        changelog_table=given.get("changelog_table"),
     )
 
 

@@ -1,4 +1,6 @@
-"""The options of a sink that say what becomes of failing rows, checked at construction."""
+"""The options of a sink that say what becomes of failing rows, and where second tables are, checked at
+construction.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +47,22 @@ def _folder(location: str) -> str:
     return (LocalStore(location).location if local else location.rstrip("/")) + "/"
 
 
+def check_is_apart(option: str, location: str, second: Any) -> None:
+    """Raise TypeError or ValueError for the location of a second table that is none, or not apart from the
+    sink's table.
+    """
+    if second is None:
+        return
+    if not isinstance(second, str) or not second.strip():
+        raise TypeError(f"{option} must be the location of a table of its own, not {second!r}")
+    one, other = (_folder(each) for each in (location, second))
+    if one.startswith(other) or other.startswith(one):
+        raise ValueError(
+            f"{option} must be the location of a table of its own, not the sink's table, and neither folder"
+            f" inside of the other: location={location!r}, {option}={second!r}"
+        )
+
+
 def check_quarantine(location: str, quarantine: Any, max_quarantined: Any, quarantines: bool) -> None:
     """Raise TypeError or ValueError for options that quarantine nowhere, or nothing."""
     for name, value in (("quarantine", quarantine), ("max_quarantined", max_quarantined)):
@@ -54,15 +72,7 @@ def check_quarantine(location: str, quarantine: Any, max_quarantined: Any, quara
                 f' quarantines any; leave it out, or give one, as expectations={{"price >= 0": "quarantine"}}'
                 f' or SchemaContract(mismatch="quarantine"): {name}={value!r}'
             )
-    if quarantine is not None:
-        if not isinstance(quarantine, str) or not quarantine.strip():
-            raise TypeError(f"quarantine must be the location of a table of its own, not {quarantine!r}")
-        one, other = (_folder(each) for each in (location, quarantine))
-        if one.startswith(other) or other.startswith(one):
-            raise ValueError(
-                "quarantine must be the location of a table of its own, not the sink's table, and neither"
-                f" folder inside of the other: location={location!r}, quarantine={quarantine!r}"
-            )
+    check_is_apart("quarantine", location, quarantine)
     if max_quarantined is None:
         return
     if type(max_quarantined) not in (int, float):

@@ -57,6 +57,20 @@ def stream(
     return batches
 
 
+def changelog_view(jar: str, warehouse: str, table: str, key: list[str]) -> pa.Table:
+    """Return what Iceberg's own `create_changelog_view` says of all snapshots of a table below a folder."""
+    spark = session(jar)
+    spark.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+    for name, value in {"type": "hadoop", "warehouse": warehouse, "cache-enabled": "false"}.items():
+        spark.conf.set(f"spark.sql.catalog.lake.{name}", value)
+    columns = ", ".join(f"'{name}'" for name in key)
+    spark.sql(
+        f"CALL lake.system.create_changelog_view(table => '{table}', changelog_view => 'changed',"
+        f" compute_updates => true, identifier_columns => array({columns}))"
+    )
+    return spark.table("changed").toArrow()
+
+
 def count(jar: str, folder: str, condition: str) -> int:
     """Return how many rows of a table meet the condition."""
     return session(jar).read.format("iceberg").load(folder).where(condition).count()

@@ -158,6 +158,21 @@ def test_a_value_that_cannot_be_is_refused_with_what_to_write(options, error, sa
         IcebergSink("/lake/events", **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"changelog_table": "/lake/log"}, ValueError, 'needs operation="upsert" or operation="delete"'),
+        ({"changelog_table": "/lake/t/log"}, ValueError, "neither folder inside of the other"),
+        ({"changelog_table": "/lake/t"}, ValueError, "a table of its own, not the sink's table"),
+        ({"changelog_table": 5}, TypeError, "changelog_table must be the location of a table"),
+    ],
+)
+def test_a_change_log_that_cannot_be_is_refused(options, error, said):
+    keyed = {} if said.startswith("needs") else {"operation": "upsert", "key": ["id"]}
+    with pytest.raises(error, match=said):
+        IcebergSink("/lake/t", **keyed, **options)
+
+
 def test_properties_that_say_what_the_sink_does_anyway_are_taken():
     said = {"write.format.default": "PARQUET", "write.object-storage.enabled": "false"}
     given = {**said, "format-version": "2"}

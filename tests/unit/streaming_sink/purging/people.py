@@ -88,11 +88,15 @@ class People:
     def append(self, *ids: int | None, rescued: str | None = None) -> str:
         """Commit a file of these people, and return its location."""
         files = self.write(*ids, rescued=rescued)
+        self.commit(*files)
+        return str(files[0].file_path)
+
+    def commit(self, *files: Any) -> None:
+        """Append files that were written, as of keys that were looked for."""
         head = self.table.head
         known = frozenset(it.location for it in tombstones_of(head.properties))
         resolved = KeysResolved(KEY, head.metadata.last_sequence_number, known)
-        self.table.commit([Append(tuple(files)), resolved])
-        return str(files[0].file_path)
+        self.table.commit([Append(files), resolved])
 
     def delete(self, location: str, *positions: int) -> str:
         """Delete rows by their positions, and return the location of the delete file."""

@@ -24,7 +24,7 @@ from streaming_sink.purging.wanted import WantedKeys
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from tests.unit.streaming_sink.purging.people import ALICE, KEY, WANTED, People, staged
 from timeline.clock import Environment
-from timeline.commit.changes import Append, Change
+from timeline.commit.changes import Append, Change, Replace
 from timeline.commit.key_changes import KeysResolved
 from timeline.errors import StoreUnavailableError
 from timeline.stores import MemoryStore
@@ -144,6 +144,20 @@ def test_all_bytes_are_gone_once_versions_and_time_have_passed(people: People) -
     assert people.rows() == [1, 2, 3, 6, 7]
     assert people.rows(people.quarantine, "row") == ['{"user_id":7,"name":"Bob"}']
     assert files_that_say(people, "name of 6") != []
+
+
+def test_what_an_earlier_fold_has_left_in_a_manifest_leaves_it(people: People) -> None:
+    """The manifest names a live file too, so that later versions carry it."""
+    hers, other = people.write(ALICE), people.write(8)
+    people.commit(*hers, *other)
+    delete = people.delete(hers[0].file_path, 0)
+    people.table.commit([Replace(frozenset({hers[0].file_path}), (), frozenset({delete}), 1)])
+    start(people).run()
+    for _ in range(2):
+        people.pass_versions()
+        start(people).run()
+    assert files_that_say(people, f"name of {ALICE}") == []
+    assert people.rows() == [1, 2, 3, 8]
 
 
 def test_it_waits_until_all_is_gone_and_makes_the_versions_itself(people: People) -> None:

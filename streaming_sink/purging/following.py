@@ -1,0 +1,47 @@
+"""A purge and the change log of its table: the log has all changes before, and gets none of the purge's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streaming_sink.changefeed.pieces import Piece, changed_pieces
+from timeline.commit.follow_changes import Follow, followed, following
+from timeline.errors import CheckpointRegressionError, CommitConflictError
+from timeline.table import Table
+
+
+def check_has_followed(log: Table, main: Table) -> None:
+    """Raise ValueError where versions of the main table are not in its change log yet: the purge would expire
+    them. Nothing where the log is of another table.
+    """
+    after = followed(log.refresh(), _uuid(main))
+    if after is not None and (missing := _missing(main, after)):
+        raise ValueError(
+            f"version {missing[0].version} of the table is not in its change log yet, and this purge would"
+            " expire it; nothing was changed. Start the stream, whose next batch appends it, and purge again:"
+            f" {log.store.location}"
+        )
+
+
+def skip_purges(log: Table, main: Table) -> None:
+    """Have the log go on after the versions of a purge, which may expire before the stream comes to them."""
+    after = followed(log.refresh(), _uuid(main))
+    number = main.refresh().number
+    if after is None or after >= number or _missing(main, after):
+        return  # a stream has committed since, and its next batch goes over all of them
+    try:
+        log.commit(
+            [Follow((), _uuid(main), after)],
+            transaction=following(_uuid(main), number),
+        )
+    except (CommitConflictError, CheckpointRegressionError):
+        return  # a stream has followed further
+
+
+def _missing(main: Table, after: int) -> Sequence[Piece]:
+    head = main.refresh()
+    return changed_pieces(head, after + 1, head.number, purges=False) if after < head.number else ()
+
+
+def _uuid(main: Table) -> str:
+    return str(main.head.metadata.table_uuid)
