@@ -135,7 +135,7 @@ class Landing:
         session = batch.sparkSession
         cores = parallelism(session)
         for tries in count(1):
-            planned_on = _head_number(target)
+            planned_on = target.version
             try:
                 with steps("head"):
                     rules = self._rules.of(batch, target.schema, target.misfits)
@@ -183,7 +183,7 @@ class Landing:
                 self._destination.refresh()
                 came = self._keys.written_schema(came_schema(batch))
                 known = self._destination.target(came, fresh=False)
-                if isinstance(conflict, UnreadableFileError) and _head_number(known) == planned_on:
+                if isinstance(conflict, UnreadableFileError) and known.version == planned_on:
                     raise  # else this writer slept until files of the head that it knew were deleted
                 target = self._destination.fit(known, came, transaction)
                 self._keys.check(target)
@@ -296,7 +296,3 @@ class Landing:
         """Raise ValueError at a run's first batch for a sort column that the table does not have."""
         if self.options.clustering is not None and state.last_landed is None:
             self.options.clustering.settings.check_columns(arrow_schema(target.schema))
-
-
-def _head_number(target: Target) -> int:
-    return 0 if target.head is None else target.head.number

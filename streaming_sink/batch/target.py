@@ -54,6 +54,10 @@ class Target:
         """The newest head that this process has seen, or None while there is no table."""
         return None if self.table is None else self.table.head
 
+    @property
+    def version(self) -> int:
+        return 0 if self.head is None else self.head.number
+
 
 class Destination:
     """Opens or creates the table at the options' location. Holds the one open `Table` of this sink."""

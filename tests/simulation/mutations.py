@@ -412,7 +412,7 @@ SWITCHES = (
            "        referred.add_locations(locations_in_outboxes(main))\n    if orphans:",
            two_tables=True),
     # --------------------------------------------------------------------------------------------- keys
-    Switch("R26", "an entry of another planner passes for one's own", NumberedLog, "create",
+    Switch("R26", "an entry of another planner passes for its own", NumberedLog, "create",
            "return held == data", "return True", buffered=True),
     Switch("R26", "a create without an answer passes for a success", NumberedLog, "create",
            "if isinstance(self._store.create(self.path(number), data), Created):",
