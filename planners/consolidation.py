@@ -92,7 +92,7 @@ def _pieces(
     own: list[int] = []
     waiting = list(reversed(sources))
     taken: list[SourceRows] = []
-    planned = have = 0
+    planned = have = cut_at = 0  # rows of the partition: differences do not add up over its pieces
     for place, bucket in buckets:
         own.append(place)
         planned += bucket.rows
@@ -100,9 +100,9 @@ def _pieces(
             taken.append(waiting.pop())
             have += taken[-1].rows
         fits = abs(have - planned) <= bucket.rows // SLACK
-        if planned >= most and fits and waiting:
+        if planned - cut_at >= most and fits and waiting:
             pieces.append(TaskShare(tuple(taken), tuple(own)))
-            taken, own, planned, have = [], [], 0, 0
+            taken, own, cut_at = [], [], planned
     taken += reversed(waiting)
     if taken or own:
         pieces.append(TaskShare(tuple(taken), tuple(own)))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from planners import TablePartition, bytes_per_row, comparable
+from planners import CommitSize, TablePartition, bytes_per_row, comparable
 from planners.buffering import PlannedItem
 from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_files, plan_consolidation
 from planners.model import InsertPlan
@@ -131,7 +131,7 @@ class Consolidation:
             sources,
             tuple(small_files(head, partitions, options.sizing.small_file_bytes, reserved)),
             options.sizing,
-            bytes_per_row=bytes_per_row(commit_sizes(head), max_file_bytes=options.sizing.max_file_bytes),
+            bytes_per_row=_width(commit_sizes(head), profiles, options.sizing.max_file_bytes),
             policy=options.fill_policy,
             parallelism=parallelism(session),
         )
@@ -248,6 +248,14 @@ class _Written:
     @property
     def every(self) -> list[WrittenFile]:
         return [*self.new, *(merge.merged for merge in self.merges)]
+
+
+def _width(history: Sequence[CommitSize], profiles: Sequence[SourceProfile], max_file_bytes: int) -> int:
+    """Return the bytes of a row: those of the last commits; in a new table, those of the source files."""
+    rows = sum(profile.rows for profile in profiles)
+    if history or not rows:
+        return bytes_per_row(history, max_file_bytes=max_file_bytes)
+    return max(1, sum(profile.data_bytes for profile in profiles) // rows)
 
 
 def _since(started: float) -> int:

@@ -85,6 +85,7 @@ LOSS_OF_FRESH = Fault("loss-of-fresh", "kill", partition_by=("p",), fresh_values
 FRESH_IN_BULK = Fault("fresh-in-bulk", "kill", operation="bulk_insert", fresh_values=True, shuffles=1)
 FRESH_TO_ONE_TASK = Fault("fresh-to-one-task", "kill-before", fresh_values=True, shuffles=2, one_task=True)
 FRESH_AND_COUNTED = Fault("fresh-and-counted", "kill-counted", fresh_values=True, shuffles=1, counted=True)
+LOSS_OF_CHANGES = Fault("loss-of-changes", "kill", operation="upsert")
 FRESH_UPSTREAM = (FRESH_IN_BULK, FRESH_TO_ONE_TASK, FRESH_AND_COUNTED)
 FAILURE = Fault("failure", "fail", operation="bulk_insert", max_file_bytes="16KiB")
 SPECULATION = Fault("speculation", "stall")
@@ -208,13 +209,17 @@ def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
         sf.when(sf.col("id") % 10 > 0, "hot").otherwise("cold").alias("p"),
         sf.sha2(sf.col("id").cast("string"), 256).alias("text"),
     )
-    sink = IcebergSink(
+    make_sink = partial(
+        IcebergSink,
         str(base / fault.name / "table"),
         partition_by=fault.partition_by,
         operation=fault.operation,
         sizing=FileSizing(max_file_bytes=fault.max_file_bytes, small_file_bytes="8KiB"),
         app_id="app",
+        key=["id"] if fault.operation == "upsert" else None,
     )
+    if fault.operation == "upsert":  # the batch replaces every row of an older one
+        make_sink()(rows.withColumn("text", sf.lit("old")), 0)
     rows = rows.mapInArrow(Upstream(str(marks), fault.fresh_values), rows.schema)
     if fault.shuffles:
         rows = rows.repartition(2 * SLICES, "text")
@@ -238,7 +243,7 @@ def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
         if fault.kind == "kill-counted":
             replace(prepare, "count_rows", partial(_count_and_kill, marks))
         try:
-            sink(rows, 0)
+            make_sink()(rows, int(fault.operation == "upsert"))
         except Py4JJavaError as refused:
             if not fault.fresh_values:
                 raise
@@ -290,7 +295,9 @@ def _cluster_of_two_hosts(folder: Path) -> str:
 def main(base: Path) -> None:
     """Land a batch for each fault below `base`."""
     with _session("local-cluster[2,1,1024]") as spark:
-        for fault in (LOSS, LOSS_COALESCED, LOSS_BY_POSITION, LOSS_OF_FRESH, FAILURE, *FRESH_UPSTREAM):
+        for fault in (
+            LOSS, LOSS_COALESCED, LOSS_BY_POSITION, LOSS_OF_FRESH, LOSS_OF_CHANGES, FAILURE, *FRESH_UPSTREAM
+        ):  # fmt: skip
             _land(spark, fault, base)
     hosts = _cluster_of_two_hosts(base / "work")
     with _session(hosts, **{"spark.speculation": "true", "spark.speculation.quantile": "0.5"}) as spark:
@@ -363,6 +370,17 @@ def test_routing_by_position_would_double_and_drop_rows(landed):
     assert _computed_again(landed, LOSS_BY_POSITION)
     assert ONCE - ids, "no row was lost"
     assert ids - ONCE, "no row was doubled"
+
+
+def test_an_executor_that_is_lost_among_changes_by_key_leaves_each_key_once_and_changed(landed):
+    found = StaticTable.from_metadata(metadata_file(str(landed / LOSS_OF_CHANGES.name / "table"))).scan()
+    texts = found.to_arrow().to_pydict()
+    assert Counter(texts["id"]) == ONCE
+    assert "old" not in texts["text"]
+    assert _computed_again(landed, LOSS_OF_CHANGES) or len(_marks(landed, LOSS_OF_CHANGES, "wrote")) > 1
+    written, live = _files_of_the_struck(landed, LOSS_OF_CHANGES)
+    assert written
+    assert not live
 
 
 @pytest.mark.parametrize("fault", [LOSS_OF_FRESH, FRESH_IN_BULK], ids=lambda fault: fault.name)

@@ -51,6 +51,8 @@ class SourceProfile:
     rows: int
     parts: tuple[tuple[PartitionKey, int], ...]
     """Its rows by partition of the table."""
+    data_bytes: int
+    """Its size without the footer, which says what its rows take in a larger file: rather less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +90,33 @@ def profile(job: ProfileJob) -> list[SourceProfile | SourceColumns | SourceRejec
     found: list[SourceProfile | SourceColumns | SourceRejected] = []
     for number, file in job.files:
         try:
-            columns, rows, parts = _profile_one(job, file)
+            columns, rows, parts, data_bytes = _profile_one(job, file)
         except SourceFileError as failure:
             found.append(SourceRejected(number, str(failure)))
             continue
-        found.append(SourceProfile(number, known.setdefault(columns, len(known)), rows, parts))
+        place = known.setdefault(columns, len(known))
+        found.append(SourceProfile(number, place, rows, parts, data_bytes))
     return [*found, *(SourceColumns(number, schema) for schema, number in known.items())]
 
 
-def _profile_one(job: ProfileJob, file: BufferedFile) -> tuple[bytes, int, _Parts]:
+def _profile_one(job: ProfileJob, file: BufferedFile) -> tuple[bytes, int, _Parts, int]:
     with open_bytes(job.sources, file) as data:
         if file.format != "parquet":
             rows = read_rows(file, data, job.schema)
-            return _serialized(rows.schema), rows.num_rows, _parts(job, rows)
+            return _serialized(rows.schema), rows.num_rows, _parts(job, rows), file.bytes
         footer = open_parquet(data)
         with unreadable():
             count = footer.metadata.num_rows
             columns = _serialized(footer.schema_arrow)
+            size = max(1, file.bytes - footer.metadata.serialized_size)
             if not job.partition_by or job.schema is None or not count:
-                return columns, count, (((), count),) if count else ()
+                return columns, count, (((), count),) if count else (), size
             edges = _edges(footer, job.partition_by)
             keys = [] if edges is None else [key for key, _ in _split(job, edges)]
             if len(keys) == 1:
-                return columns, count, ((keys[0], count),)
+                return columns, count, ((keys[0], count),), size
             wanted = [".".join(field.source) for field in job.partition_by]
-            return columns, count, _parts(job, footer.read(columns=wanted))
+            return columns, count, _parts(job, footer.read(columns=wanted)), size
 
 
 def _serialized(schema: pa.Schema) -> bytes:

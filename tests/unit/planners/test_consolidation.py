@@ -1,0 +1,92 @@
+"""Which task reads which source files: each row once, right-sized files, one remainder a partition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planners.consolidation import SourceRows, partitions_of_shared_files, plan_consolidation
+from planners.inserts import SLACK
+from planners.model import TableFile
+from planners.sizing import FileSizing
+from planners.small_files import FillPolicy
+
+SIZING = FileSizing(max_file_bytes=1000, small_file_bytes=800)
+
+
+def plan(sources: list[SourceRows], files: list[TableFile] | None = None, parallelism: int = 2):
+    return plan_consolidation(
+        sources, files or [], SIZING, bytes_per_row=1, policy=FillPolicy.AMORTIZED, parallelism=parallelism
+    )
+
+
+def test_fifteen_files_of_four_partitions_become_four_by_one_task() -> None:
+    sources = [SourceRows(file, (f"p{file % 4}",), 10) for file in range(15)]
+    made = plan(sources, parallelism=1)
+    assert [bucket.rows for bucket in made.plan.buckets] == [40, 40, 40, 30]
+    assert len(made.tasks) == 1
+    assert partitions_of_shared_files(made.tasks[0], made.tasks) == {}
+
+
+def test_a_large_partition_is_divided_where_files_end() -> None:
+    made = plan([SourceRows(file, (), 10) for file in range(500)], parallelism=4)
+    assert [share.rows for share in made.tasks] == [2000, 2000, 1000]
+    assert [len(share.buckets) for share in made.tasks] == [2, 2, 1]
+
+
+def test_a_source_file_that_ends_nowhere_near_a_file_divides_nothing() -> None:
+    made = plan([SourceRows(file, (), 1700) for file in range(4)], parallelism=4)
+    assert sum(share.rows for share in made.tasks) == 6800
+    assert all(_fits(made, share) for share in made.tasks)
+
+
+def test_small_files_of_the_table_are_filled_by_one_share() -> None:
+    small = [TableFile(f"f{number}", (), 300, 300) for number in range(2)]
+    made = plan([SourceRows(file, (), 10) for file in range(40)], small)
+    (bucket,) = made.plan.buckets
+    assert {each.path for each in bucket.inputs} == {"f0", "f1"}
+    assert [share.buckets for share in made.tasks] == [(0,)]
+
+
+def test_a_file_that_two_tasks_read_is_shared_by_partition() -> None:
+    sources = [SourceRows(file, (part,), 700) for file in range(2) for part in "ab"]
+    made = plan(sources)
+    assert len(made.tasks) == 2
+    kept = [partitions_of_shared_files(share, made.tasks) for share in made.tasks]
+    assert kept == [{0: frozenset([("a",)]), 1: frozenset([("a",)])}, {0: {("b",)}, 1: {("b",)}}]
+
+
+@given(st.integers(0, 2**32))
+def test_each_row_is_in_one_share_and_each_file_is_written_by_one_task(seed: int) -> None:
+    random = Random(seed)
+    most = random.choice([5, 50, 3000])
+    sources = [
+        SourceRows(file, (random.choice("abc"[: random.randrange(1, 4)]),), random.randrange(1, most))
+        for file in range(random.randrange(1, 120))
+    ]
+    made = plan(sources, parallelism=random.randrange(1, 9))
+    assert Counter(each for share in made.tasks for each in share.sources) == Counter(sources)
+    written = sorted(place for share in made.tasks for place in share.buckets)
+    assert written == list(range(len(made.plan.buckets)))
+    assert all(_fits(made, share) for share in made.tasks)
+    for partition in {each.partition for each in sources}:
+        sizes = [bucket.rows for bucket in made.plan.buckets if bucket.partition == partition]
+        assert sum(size < SIZING.small_file_bytes for size in sizes) <= 1
+
+
+def _fits(made, share) -> bool:
+    """Whether the rows of a share are those that its files are planned for, within the slack of a file."""
+    planned: Counter[object] = Counter()
+    largest: Counter[object] = Counter()
+    for place in share.buckets:
+        bucket = made.plan.buckets[place]
+        planned[bucket.partition] += bucket.rows
+        largest[bucket.partition] = max(largest[bucket.partition], bucket.rows)
+    came: Counter[object] = Counter()
+    for each in share.sources:
+        came[each.partition] += each.rows
+    # What one share has too many, the next one of the partition has too few.
+    return all(abs(came[key] - planned[key]) <= 2 * (largest[key] // SLACK + 1) for key in planned | came)

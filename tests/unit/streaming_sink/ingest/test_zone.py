@@ -1,0 +1,213 @@
+"""A buffer zone without Spark: what it stores, what it refuses, and how planners agree over its logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from planners import FileSizing
+from streaming_sink import SchemaContract, ingest
+from streaming_sink.ingest.flux import Flux
+from streaming_sink.ingest.ledger import Ledger, retry
+from streaming_sink.ingest.numbered import NumberedLog
+from streaming_sink.ingest.status import status
+from timeline.errors import CorruptTableError, StoreUnavailableError
+from timeline.stores import Created, CreateOutcome, MemoryStore, Unknown
+from timeline.stores.base import Exists
+
+
+def zone_at(folder: Path, **given: object) -> ingest.BufferZone:
+    return ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), **given)  # type: ignore[arg-type]
+
+
+def source(folder: Path, name: str) -> str:
+    path = folder / "drop" / f"{name}.parquet"
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"id": [1]}), path)
+    return str(path)
+
+
+# ------------------------------------------------------------------------------- what a zone stores
+
+
+def test_a_zone_remembers_its_options_and_takes_new_ones(tmp_path: Path) -> None:
+    sizing, contract = FileSizing(max_file_bytes="16MiB", small_file_bytes="8MiB"), SchemaContract.evolving()
+    made = zone_at(
+        tmp_path,
+        rules=ingest.Rules(max_files=7),
+        partition_by=["day"],
+        sizing=sizing,
+        schema=contract,
+        table_properties={"owner": "us"},
+    )
+    assert made.rules.max_files == 7
+    again = ingest.BufferZone(str(tmp_path / "zone"))
+    options = again.sink_options
+    assert (list(options.partition_by), options.sizing, options.schema) == (["day"], sizing, contract)
+    assert again.app_id == made.app_id
+    assert ingest.BufferZone(str(tmp_path / "zone"), rules=ingest.Rules(max_files=9)).rules.max_files == 9
+    assert ingest.BufferZone(str(tmp_path / "zone")).rules.max_files == 9
+
+
+def test_a_zone_stays_with_its_table(tmp_path: Path) -> None:
+    zone_at(tmp_path).definition  # noqa: B018
+    other = ingest.BufferZone(str(tmp_path / "zone"), table=str(tmp_path / "other"))
+    with pytest.raises(ValueError, match="a zone stays with its table, so give this one another location"):
+        other.push("x.parquet")
+
+
+def test_a_zone_that_is_not_there_needs_a_table(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no buffer zone here; say table="):
+        ingest.BufferZone(str(tmp_path / "zone")).push("x.parquet")
+
+
+def test_a_damaged_definition_is_told(tmp_path: Path) -> None:
+    zone_at(tmp_path).definition  # noqa: B018
+    (tmp_path / "zone" / "zone.json").write_text("{")
+    with pytest.raises(CorruptTableError, match="the buffer zone's definition cannot be read"):
+        ingest.BufferZone(str(tmp_path / "zone")).definition  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max_bytes": "many"}, "not a size in bytes"),
+        ({"max_files": 0}, "max_files must be a whole number of 1 or more"),
+        ({"max_age": "soon"}, "max_age must be a number of seconds, minutes"),
+        ({"max_age": "0 seconds"}, "max_age must be above 0"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        ingest.Rules(**given)  # type: ignore[arg-type]
+
+
+# --------------------------------------------------------------------------------- announcements
+
+
+def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
+    pushed = zone_at(tmp_path).push(source(tmp_path, "a"), f"{tmp_path}/drop/b.parquet")
+    assert (pushed.files, pushed.missing) == (1, (f"{tmp_path}/drop/b.parquet",))
+
+
+def test_files_outside_of_the_sources_are_refused(tmp_path: Path) -> None:
+    zone = zone_at(tmp_path, sources=[str(tmp_path / "drop")])
+    zone.push(source(tmp_path, "a"))
+    for path in (
+        "/etc/passwd.parquet",
+        f"{tmp_path}/drop/../secret.parquet",
+        f"{tmp_path}/dropped/a.parquet",
+    ):
+        with pytest.raises(ValueError, match=r"the buffer zone takes files from .*drop, .*zone alone"):
+            zone.push(path)
+
+
+def test_a_file_of_no_known_format_is_refused(tmp_path: Path) -> None:
+    source(tmp_path, "a")
+    (tmp_path / "drop" / "a.xml").touch()
+    with pytest.raises(ValueError, match=r"the name of a source file ends in \.parquet"):
+        zone_at(tmp_path).push(f"{tmp_path}/drop/a.xml")
+
+
+# ----------------------------------------------------------------------------------------- plans
+
+
+def test_two_planners_agree_and_a_restart_knows_what_waits(tmp_path: Path) -> None:
+    zone = zone_at(tmp_path, rules=ingest.Rules(max_files=2))
+    first, second = Flux(zone), Flux(zone_at(tmp_path))
+    zone.push(source(tmp_path, "a"), source(tmp_path, "b"))
+    zone.push(source(tmp_path, "c"))
+    planned = first.plan()
+    assert planned is not None
+    assert [len(item.files) for item in planned.items] == [3]
+    assert second.plan(flush=True) is None
+    zone.push(source(tmp_path, "d"))
+    late = Flux(zone_at(tmp_path))
+    late.catch_up()
+    assert late.buffer.waiting[""][0] == 1
+    assert [entry.state for entry in Ledger(zone).entries()] == ["planned"] * 3
+
+
+def test_a_planner_that_finds_its_number_taken_plans_again(tmp_path: Path) -> None:
+    zone = zone_at(tmp_path, rules=ingest.Rules(max_files=1))
+    slow, quick = Flux(zone), Flux(zone)
+    zone.push(source(tmp_path, "a"))
+    slow.catch_up()
+    slow.catch_up = lambda: None  # type: ignore[method-assign] # it plans on what it knew
+    assert quick.plan() is not None
+    slow.catch_up = lambda: Flux.catch_up(slow)  # type: ignore[method-assign]
+    assert slow.plan() is None
+    assert zone.plans.last() == 1
+
+
+def test_a_damaged_plan_stops_planners(tmp_path: Path) -> None:
+    zone = zone_at(tmp_path)
+    zone.push(source(tmp_path, "a"))
+    Flux(zone).plan(flush=True)
+    (tmp_path / "zone" / zone.plans.path(1)).write_bytes(b"no")
+    with pytest.raises(CorruptTableError, match="an entry of the buffer zone cannot be read"):
+        Flux(zone)
+
+
+def test_the_status_shows_what_waits_and_what_is_planned(tmp_path: Path) -> None:
+    zone = zone_at(tmp_path)
+    zone.push(source(tmp_path, "a"))
+    assert [group.files for group in status(zone).waiting] == [1]
+    Flux(zone).plan(flush=True)
+    found = status(zone)
+    assert ([item.state for item in found.open_items], list(found.waiting)) == (["planned"], [])
+    assert retry(zone) == []
+
+
+# ----------------------------------------------------------------------------------------- the log
+
+
+class _Doubtful(MemoryStore):
+    """A store whose creates end as they are told to."""
+
+    def __init__(self, name: str, *outcomes: str) -> None:
+        super().__init__(name)
+        self.outcomes = list(outcomes)
+
+    def create(self, path: str, data: bytes) -> CreateOutcome:
+        outcome = self.outcomes.pop(0) if self.outcomes else "created"
+        if outcome in ("created", "applied"):
+            done = super().create(path, data)
+            return done if outcome == "created" else Unknown("the reply was lost")
+        if outcome == "exists":
+            return Exists()
+        return Unknown("the request was lost")
+
+
+def log_of(store: MemoryStore) -> NumberedLog:
+    made = NumberedLog(store, "log", "avro")
+    made._sleep = lambda seconds: None
+    return made
+
+
+@pytest.mark.parametrize("outcome", ["created", "applied", "lost", "exists"])
+def test_the_slot_decides_what_a_create_did(outcome: str) -> None:
+    store = _Doubtful(f"slot-{outcome}", outcome)
+    log = log_of(store)
+    assert log.create(1, b"mine") is True
+    assert log.read(1) == b"mine"
+    assert log.create(1, b"other") is False
+
+
+def test_a_slot_that_stays_silent_is_unknown() -> None:
+    log = log_of(_Doubtful("silent", *["lost"] * 20))
+    with pytest.raises(StoreUnavailableError, match="whether an entry was written is not known"):
+        log.create(1, b"mine")
+
+
+def test_entries_are_appended_after_those_of_others() -> None:
+    store = MemoryStore("appended")
+    mine, theirs = log_of(store), log_of(store)
+    assert [mine.append(b"1"), theirs.append(b"2"), mine.append(b"3")] == [1, 2, 3]
+    assert [data for _, data in theirs.read_after(1)] == [b"2", b"3"]
+    assert log_of(store).last() == 3
+    assert isinstance(store.create("log/other.txt", b""), Created)
+    assert log_of(store).last() == 3
