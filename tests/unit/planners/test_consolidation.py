@@ -80,13 +80,12 @@ def test_each_row_is_in_one_share_and_each_file_is_written_by_one_task(seed: int
 def _fits(made, share) -> bool:
     """Whether the rows of a share are those that its files are planned for, within the slack of a file."""
     planned: Counter[object] = Counter()
-    largest: Counter[object] = Counter()
     for place in share.buckets:
         bucket = made.plan.buckets[place]
         planned[bucket.partition] += bucket.rows
-        largest[bucket.partition] = max(largest[bucket.partition], bucket.rows)
     came: Counter[object] = Counter()
     for each in share.sources:
         came[each.partition] += each.rows
-    # What one share has too many, the next one of the partition has too few.
-    return all(abs(came[key] - planned[key]) <= 2 * (largest[key] // SLACK + 1) for key in planned | came)
+    # What one share has too many, the next one of the partition has too few: at either end.
+    slack = made.plan.rows_per_new_file // SLACK
+    return all(abs(came[key] - planned[key]) <= 2 * slack for key in planned | came)
