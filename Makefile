@@ -23,11 +23,15 @@ export PYSPARK_DRIVER_PYTHON := $(abspath $(BIN)/python)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: java $(VENV)/.installed-demo ## stream real flights through Iceberg's sink and ours, side by side (2 min)
 	@$(BIN)/python -m demo
+
+.PHONY: demo-ingest
+demo-ingest: java $(VENV)/.installed-demo ## push 2,000 small files into a buffer zone, and land them as few (1 min)
+	@$(BIN)/python -m demo.ingest
 
 .PHONY: check
 check: lint unit ## the fast lane: linters, types, walls and the tests without Spark (3 min)

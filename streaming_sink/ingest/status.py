@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.landed import Landed
@@ -88,4 +89,4 @@ def status(zone: BufferZone) -> ZoneStatus:
 
 
 def _at(sorted_values: Sequence[int], share: float) -> int:
-    return sorted_values[min(len(sorted_values) - 1, int(share * len(sorted_values)))]
+    return sorted_values[max(0, ceil(share * len(sorted_values)) - 1)]

@@ -212,3 +212,18 @@ def _figures(text: str, row: str, figure: str = r"([\d,]+)") -> tuple[float, ...
     return tuple(
         float(each.replace(",", "")) if "." in each else int(each.replace(",", "")) for each in found
     )
+
+
+def test_two_hundred_files_land_as_few(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "demo.ingest", "--files", "200", "--output", str(tmp_path / "out")],
+        cwd=ROOT,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "DuckDB 336,776 rows" in run.stdout
+    assert "200 of 200 files landed" in run.stdout
+    assert run.stdout.count("→") >= 2
