@@ -246,6 +246,20 @@ def retry(zone: str, storage_options: Pairs) -> int:
     return DONE
 
 
+@ingest.command()
+@_zone
+@_options
+@click.option("--grace", default="1 hour", show_default=True, metavar="TIME", help="How long files stay.")
+def clean(zone: str, storage_options: Pairs, grace: str) -> int:
+    """Delete staged files whose rows have been in the table for a while."""
+    from streaming_sink.ingest.cleaning import clean as delete_staged
+    from streaming_sink.ingest.zone import BufferZone
+
+    cleaned = delete_staged(BufferZone(zone, storage_options=storage_options), grace)
+    say(f"{cleaned.files:,} staged files of {cleaned.items:,} work items are deleted")
+    return DONE
+
+
 def _session() -> SparkSession:
     from pyspark.sql import SparkSession  # the other commands work without it
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
+from streaming_sink.ingest.cleaning import clean
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.landed import Landed
 from streaming_sink.ingest.watching import FolderWatch
@@ -20,6 +21,8 @@ _LOG = logging.getLogger("streaming_sink")
 POLL_SECONDS = 1.0
 SETTLE_SECONDS = 1.0
 """Between two looks at a watched folder, where a single run decides whether its files are whole."""
+_CLEANS_EVERY = 100
+"""Work items, between which a worker deletes staged files."""
 _MOST_FAILURES = 10
 """Failures in a row after which a worker that is to end ends with an error: a store that is away, not one
 item.
@@ -123,7 +126,7 @@ def work(
     """
     worker = Worker(zone, patience_seconds)
     ended = threading.Event() if stop is None else stop
-    failures = 0
+    failures = landed = 0
     while not ended.is_set():
         try:
             result = worker.land_next(session)
@@ -137,8 +140,12 @@ def work(
         failures = 0
         if result is not None:
             on_landed(result)
+            landed += 1
+            if landed % _CLEANS_EVERY == 0:
+                clean(zone)
         elif until_idle:
             break
         else:
             ended.wait(poll_seconds)
     worker.complete_notes()
+    clean(zone)

@@ -6,7 +6,8 @@ path below the zone         what it is
 zone.json                   which table the zone is for, and how its files land
 log/<n>.avro                announcements of source files
 plans/<n>.avro              work items, planned from the announcements; the record of what lands together
-staged/<app>/<batch>/…      files that a stream has staged
+staged/<app>/<batch>/…      files that a stream has staged, until a while after they have landed
+cleaned.json                up to which plan staged files were deleted
 _timeline/consolidation/…   claims of workers on work items, and how these ended
 ==========================  ============================================================================
 """

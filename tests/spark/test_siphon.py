@@ -10,6 +10,7 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.ingest import running
+from streaming_sink.ingest.cleaning import Cleaned, clean
 from tests.spark.source_files import rows_from, rows_in, write_parquet
 from timeline.errors import CheckpointRegressionError
 
@@ -61,6 +62,31 @@ def test_a_batch_that_is_tried_again_is_staged_once(spark: SparkSession, tmp_pat
     zone.siphon("clicks")(batch, 0)
     assert ingest.run(spark, zone, available_now=True) == []
     assert rows_in(str(tmp_path / "table")) == rows_from(0, 40)
+
+
+def test_staged_files_go_after_the_grace_period_and_rejected_ones_stay(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    zone = zone_at(tmp_path)
+    batches = [spark.createDataFrame(rows_from(at, 10), "id bigint, day string") for at in (0, 10)]
+    zone.siphon("clicks")(batches[0], 0)
+    write_parquet(tmp_path / "drop" / "other.parquet", rows_from(50, 1))
+    zone.push(f"{tmp_path}/drop/")
+    ingest.run(spark, zone, available_now=True)
+    zone.siphon("clicks")(batches[1].withColumn("extra", batches[1]["id"]), 1)
+    ingest.run(spark, zone, available_now=True)
+    staged = tmp_path / "zone" / "staged" / "clicks"
+    assert clean(zone, "1 hour") == Cleaned(0, 0)
+    assert len(list(staged.rglob("*.parquet"))) > 1
+    cleaned = clean(zone, "0 seconds")
+    assert cleaned.items == 2
+    left = {path.parent.name for path in staged.rglob("*.parquet")}
+    assert left == {"000000000001"}  # it has a column that the contract refuses
+    assert (tmp_path / "drop" / "other.parquet").exists()
+    assert clean(zone, "0 seconds") == Cleaned(0, 0)
+    zone.siphon("clicks")(batches[0], 0)  # a replay of what has landed and was deleted
+    ingest.run(spark, zone, available_now=True)
+    assert rows_in(str(tmp_path / "table")) == [*rows_from(0, 10), *rows_from(50, 1)]
 
 
 def test_a_fresh_checkpoint_under_a_used_name_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""Deletes staged files of a buffer zone whose rows are in the table, after a grace period."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+
+from streaming_sink.durations import Duration, duration
+from streaming_sink.ingest.landed import read_note
+from streaming_sink.ingest.ledger import Ledger
+from streaming_sink.ingest.zone import BufferZone
+
+_LOG = logging.getLogger("streaming_sink")
+_PROGRESS = "cleaned.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What a cleaning deleted."""
+
+    items: int
+    """Work items whose staged files are no longer needed."""
+    files: int
+
+
+def clean(zone: BufferZone, grace: Duration = "1 hour") -> Cleaned:
+    """Delete the files that streams have staged in the zone, once their work item has been in the table for
+    the grace period. Files that were rejected stay, and so do all files that lie elsewhere: they are their
+    producers'.
+
+    Work items are taken in the order of their plans, up to the first plan that is not wholly that old; the
+    next call goes on there. Safe beside workers: an item that has landed lands in no other try (R26).
+    TypeError or ValueError for a grace period that is none.
+    """
+    grace_ms = duration("grace", grace).total_seconds() * 1000
+    ledger, now_ms = Ledger(zone), zone.environment.now_ms()
+    staged = f"{zone.store.location}/staged/"
+    items = files = 0
+    done = _progress(zone)
+    for number, plan in zone.plans_after(done):
+        doomed = []
+        for item in plan.items:
+            note = read_note(zone.store, item.number)
+            if item.number not in ledger.published or note is None or now_ms - note.landed_ms < grace_ms:
+                _LOG.info("cleaning ends before plan %d, which is not %s old", number, grace)
+                return Cleaned(items, files)
+            doomed += [
+                zone.store.relative(file.path)
+                for file in item.files
+                if file.path.startswith(staged) and file.path not in note.rejected
+            ]
+        zone.store.delete(doomed)
+        zone.store.overwrite(_PROGRESS, json.dumps({"plan": number}).encode())
+        items, files = items + len(plan.items), files + len(doomed)
+    return Cleaned(items, files)
+
+
+def _progress(zone: BufferZone) -> int:
+    """Return the newest plan that was cleaned; 0 where that is not known: deleting again harms nothing."""
+    try:
+        return int(json.loads(zone.store.read(_PROGRESS).data)["plan"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return 0
