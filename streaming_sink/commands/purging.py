@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from typing import TYPE_CHECKING, TextIO
 
@@ -69,6 +70,7 @@ def purge(
                     say(_ends(table, "is about to end"))
         job.run()
         if most is not None:
+            sys.stderr.write(f"waiting until all has left, {most} at most\n")
             job.wait(most.total_seconds())
     report = before if dry_run else job.report()
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import fastavro
@@ -19,29 +19,33 @@ _TRUNCATED = 12
 
 
 def bounds_of_missing_files(
-    store: Store, paths: Iterable[str], there: Collection[str], matcher: RowMatcher
+    store: Store, paths: Collection[str], matcher: RowMatcher, known: dict[str, list[str]]
 ) -> Iterator[tuple[str, int]]:
-    """Yield the manifests among these files in which a bound of a file that is missing is a wanted key, and
-    how many such files each names. (Bounds of a file that is there are as the file itself: `there` are those
-    that a listing showed.)
+    """Yield the manifests among these files, which a listing showed, in which a bound of a file that is
+    missing is a wanted key, and how many such files each names. (Bounds of a file that is there are as the
+    file itself.) A manifest is read once, where calls share `known`.
 
     A bound is compared where every column of the key has one; a text that was truncated by what is left.
     """
     for path in paths:
         if not path.startswith(f"{names.MANIFEST_FOLDER}/") or names.is_manifest_list(path):
             continue
-        try:
-            data = store.read(path).data
-            records: list[Any] = list(fastavro.reader(io.BytesIO(data)))
-            files = [record["data_file"] for record in records]
-            lost = [file for file in files if store.relative(file["file_path"]) not in there]
-        except FileNotFoundError:
-            continue
-        except _UNREADABLE:
-            continue  # the doctor reports it where a snapshot needs it
-        named = [store.relative(file["file_path"]) for file in lost if _names_a_key(file, matcher)]
-        if count := sum(_is_missing(store, each) for each in named):
+        if path not in known:
+            known[path] = _files_that_name_a_key(store, path, matcher)
+        if count := sum(each not in paths and _is_missing(store, each) for each in known[path]):
             yield path, count
+
+
+def _files_that_name_a_key(store: Store, manifest: str, matcher: RowMatcher) -> list[str]:
+    """Return the files of which a manifest states a wanted key as a bound."""
+    try:
+        records: list[Any] = list(fastavro.reader(io.BytesIO(store.read(manifest).data)))
+        files = [record["data_file"] for record in records]
+        return [store.relative(file["file_path"]) for file in files if _names_a_key(file, matcher)]
+    except FileNotFoundError:
+        return []
+    except _UNREADABLE:
+        return []  # the doctor reports it where a snapshot needs it
 
 
 def _is_missing(store: Store, path: str) -> bool:

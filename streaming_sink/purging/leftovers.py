@@ -75,6 +75,17 @@ class Leftover:
 
 
 @dataclass
+class Seen:
+    """What files hold of the keys, by path: none of them ever changes."""
+
+    positions: dict[str, np.ndarray] = field(default_factory=dict)
+    hashes: dict[str, int] = field(default_factory=dict)
+    """Runs of the key index → hashes of the keys."""
+    bounds: dict[str, list[str]] = field(default_factory=dict)
+    """Manifests → the files of which they state a key as a bound."""
+
+
+@dataclass
 class Leftovers:
     """What is left of the keys below one table's location."""
 
@@ -100,27 +111,27 @@ def find_leftovers(
     matcher: RowMatcher,
     own_key: KeyColumns | None,
     undelivered: Collection[str] = (),
-    known: dict[str, np.ndarray] | None = None,
+    seen: Seen | None = None,
 ) -> Leftovers:
     """Look into every file below a table's location for wanted keys.
 
     `own_key` are the columns of the table's key, where the wanted keys are of it: only then its index and its
     files of deleted keys can be looked up. `undelivered`: locations that an outbox names. Each file with rows
-    is read: its columns of the key; once, where calls share `known`. Raises StoreUnavailableError.
+    is read: its columns of the key; once, where calls share `seen`. Raises StoreUnavailableError.
     """
     held = read_holders(table)
     # Listed after the metadata was read, so that no file which it names was written later.
-    paths = sorted(listed.path for listed in table.store.list_below(""))
+    paths = dict.fromkeys(sorted(listed.path for listed in table.store.list_below("")))
     found = Leftovers(table, role, held=held)
-    known = {} if known is None else known
+    seen = Seen() if seen is None else seen
     rows = [path for path in paths if path.endswith(_PARQUET) and not path.endswith(_TOMBSTONES)]
     found.files = len(rows)
 
     def look(path: str) -> list[Leftover]:
         try:
-            if path not in known:
-                known[path] = matcher.find(table.store, path)
-            return _in_file(found, path, known[path], undelivered)
+            if path not in seen.positions:
+                seen.positions[path] = matcher.find(table.store, path)
+            return _in_file(found, path, seen.positions[path], undelivered)
         except FileNotFoundError:
             return []  # deleted since; the doctor's other checks report it where a snapshot needs it
         except DataFileError as unreadable:
@@ -131,9 +142,9 @@ def find_leftovers(
             found.found += leftovers
     if own_key is not None:
         found.found += _in_tombstones(table, [path for path in paths if path.endswith(_TOMBSTONES)], matcher)
-        found.found += _in_index(table, [path for path in paths if names.key_run_id(path)], matcher, own_key)
-    there = set(paths)
-    for path, count in bounds_of_missing_files(table.store, paths, there, matcher):
+        runs = [path for path in paths if names.key_run_id(path)]
+        found.found += _in_index(table, runs, matcher, own_key, seen.hashes)
+    for path, count in bounds_of_missing_files(table.store, paths, matcher, seen.bounds):
         newest = held.newest.get(table.store.uri(path), 0)
         found.found.append(Leftover(kind=Kind.BOUNDS, path=path, rows=count, newest=newest))
     for path in paths:
@@ -190,7 +201,9 @@ def _in_tombstones(table: Table, paths: list[str], matcher: RowMatcher) -> Itera
             yield Leftover(kind=Kind.TOMBSTONE, path=path, rows=found)
 
 
-def _in_index(table: Table, paths: list[str], matcher: RowMatcher, columns: KeyColumns) -> Iterator[Leftover]:
+def _in_index(
+    table: Table, paths: list[str], matcher: RowMatcher, columns: KeyColumns, seen: dict[str, int]
+) -> Iterator[Leftover]:
     probe = KeyProbe(matcher.hashes)
     folder = names.key_run_folder(columns.digest)
     # Copies of runs that an object store sends are removed with the folder, and not left on this machine.
@@ -200,12 +213,14 @@ def _in_index(table: Table, paths: list[str], matcher: RowMatcher, columns: KeyC
             try:
                 if not path.startswith(f"{folder}/"):
                     raise KeyIndexError("it is of another key")
-                _, rows = runs.open(table.store, path, columns.digest).find(probe)
+                if path not in seen:
+                    _, rows = runs.open(table.store, path, columns.digest).find(probe)
+                    seen[path] = len(rows.indexes)
+                    runs.discard(table.store, path)
             except FileNotFoundError:
                 continue  # deleted since
             except KeyIndexError as unreadable:
                 yield Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(str(unreadable),))
                 continue
-            if len(rows.indexes):
-                yield Leftover(kind=Kind.INDEX, path=path, rows=len(rows.indexes))
-            runs.discard(table.store, path)
+            if seen[path]:
+                yield Leftover(kind=Kind.INDEX, path=path, rows=seen[path])

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
 from pyiceberg.typedef import Record
 
 from planners import FileSizing
-from planners.model import PositionDeletes
+from planners.model import InputFile, PositionDeletes
 from streaming_sink.changefeed.pieces import PURGE
 from streaming_sink.clustering.sort_orders import recorded_sort_order
 from streaming_sink.purging.leftovers import Kind, Leftovers
@@ -21,9 +21,9 @@ from streaming_sink.purging.matching import RowMatcher
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
-from streaming_sink.table.planned_files import has_shared_deletes, planned_file
+from streaming_sink.table.planned_files import has_shared_deletes
 from streaming_sink.table.spec import partition_sources
-from streaming_sink.tasks.delete_files import write_position_deletes
+from streaming_sink.tasks.delete_files import read_position_deletes, write_position_deletes
 from streaming_sink.tasks.fill_task import Fill, FillSkipped, carry_out
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from streaming_sink.tasks.keys.probing import KeyProbe
@@ -43,6 +43,7 @@ from timeline.versions.head import Head
 from timeline.versions.keys import PARTITION_SCOPE, key_of
 
 _APP_ID = "purge"
+_NO_ROWS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -100,13 +101,20 @@ def rewrite(
     deletes: list[DeleteFile] = []
     replaces: list[Replace] = []
     problems: dict[str, str] = {}
+    shared: set[str] = set()
     for number, location in enumerate(locations):
         file = head.find_live(location)
-        if file is None or has_shared_deletes(head, file):
-            problems[location] = "deletes apply to it that are not of it alone, or it is not live any more"
+        if file is None:
+            continue  # another commit has replaced it: the next look finds its rows
+        applied = head.deletes_of(file)
+        if any(each.content == DataFileContent.EQUALITY_DELETES for each in applied):
+            problems[location] = "another engine has deleted rows of it by values; have it rewrite the file"
             continue
-        given = planned_file(head, file).input
-        own = _delete(job, number, file, left.live.get(location))
+        if has_shared_deletes(head, file):
+            shared.add(location)
+        given = _input(table, file, applied)
+        gone = read_position_deletes(table.store, [each.location for each in applied], location)
+        own = _delete(job, number, file, np.setdiff1d(left.live.get(location, _NO_ROWS), gone))
         if own is not None:
             stated = PositionDeletes(own.file_path, own.record_count)
             given = replace(given, deletes=(*given.deletes, stated))
@@ -123,7 +131,7 @@ def rewrite(
             Replace(
                 frozenset({location}),
                 tuple(data_file(it, spec, file.sort_order_id) for it in folded.files),
-                frozenset(each.path for each in given.deletes),
+                frozenset([*(it.location for it in applied), *([] if own is None else [own.file_path])]),
                 folded.deleted_rows,
             )
         )
@@ -145,11 +153,13 @@ def rewrite(
             summary={PURGE: "keys"},
             open_below_bytes=FileSizing().small_file_bytes,
         )
-    except CommitConflictError:
+    except CommitConflictError as conflict:
         _discard(table, [*(it.file_path for it in deletes), *_added(replaces)])
-        return Rewritten(problems=problems)
+        return Rewritten(problems=problems | dict.fromkeys(shared, str(conflict)))
     assert isinstance(done, Committed)  # it has no transaction
     dropped = [it.change for it in done.dropped if isinstance(it.change, Replace)]
+    for each in done.dropped:
+        problems |= dict.fromkeys(each.change.inputs & shared, each.reason)
     _discard(table, _added(dropped))
     kept = [it for it in replaces if it not in dropped]
     return Rewritten(
@@ -161,9 +171,23 @@ def rewrite(
     )
 
 
-def _delete(job: WorkerJob, number: int, file: LiveFile, positions: np.ndarray | None) -> DeleteFile | None:
-    """Write a delete file of live rows of a data file."""
-    if positions is None:
+def _input(table: Table, file: LiveFile, applied: Sequence[LiveFile]) -> InputFile:
+    """Return a live file as a task reads it, with how many of its rows each of its delete files deletes."""
+    deletes = tuple(
+        PositionDeletes(
+            each.location,
+            each.rows
+            if each.refers_to is not None
+            else len(read_position_deletes(table.store, [each.location], file.location)),
+        )
+        for each in applied
+    )
+    return InputFile(file.location, file.rows, deletes)
+
+
+def _delete(job: WorkerJob, number: int, file: LiveFile, positions: np.ndarray) -> DeleteFile | None:
+    """Write a delete file of live rows of a data file; None where there are none."""
+    if not len(positions):
         return None
     folder = job.store.relative(file.location).rpartition("/")[0]
     path = f"{folder}/{names.delete_file_name(_new_id(job.ids), _APP_ID, 0, number, 0)}"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
-import numpy as np
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from streaming_sink.purging.leftovers import Kind, Leftover, Leftovers, find_leftovers
+from streaming_sink.purging.leftovers import Kind, Leftover, Leftovers, Seen, find_leftovers
 from streaming_sink.purging.matching import RowMatcher
 from streaming_sink.purging.report import PurgedTable, StillThere
 from streaming_sink.purging.rewriting import files_to_rewrite, rewrite, stale_manifests
@@ -49,7 +48,7 @@ class TablePurge:
     open_table: OpenTable
     undelivered: Callable[[], Collection[str]]
     """The locations of files that an outbox names for this table."""
-    _known: dict[str, np.ndarray] = field(default_factory=dict)
+    _seen: Seen = field(default_factory=Seen)
     _found: Counter[Kind] | None = None
     _deleted_rows: int = 0
     _rewritten: int = 0
@@ -64,7 +63,7 @@ class TablePurge:
         """Return what is left at the newest head."""
         self.table.refresh()
         left = find_leftovers(
-            self.table, self.role, self.matcher, self.own_key, self.undelivered(), self._known
+            self.table, self.role, self.matcher, self.own_key, self.undelivered(), self._seen
         )
         if self._found is None:
             self._found = _counted(left)
@@ -89,26 +88,36 @@ class TablePurge:
 
         Raises ValueError as `check_nothing_pins`, and as `Table.commit`.
         """
-        for _ in range(_TRIES):
+        lost = 0
+        while lost < _TRIES:
             left = self.look()
             self.check_nothing_pins(left)
-            files = [it for it in files_to_rewrite(left) if it not in self._problems][:_FILES_A_VERSION]
+            files = [it for it in files_to_rewrite(left) if it not in self._problems]
             if not files and not stale_manifests(left):
                 break
-            done = rewrite(left, files, self.matcher, self.own_key)
-            self._problems |= done.problems or {}
-            self._deleted_rows += done.deleted_rows
-            self._rewritten += done.files
-            self._delete_files += done.delete_files
-            if done.version is not None:
-                self._versions.append(done.version)
+            starts = range(0, max(len(files), 1), _FILES_A_VERSION)
+            made = [self._rewrite(left, files[start : start + _FILES_A_VERSION]) for start in starts]
+            if any(made):
                 self.table.commit([AppendNothing()])
+            else:
+                lost += 1
         left = self.look()
         newest = _newest_change(self.table)
         if newest and any(each.newest >= newest for each in left.of(*_OLDER)):
             self.table.commit([AppendNothing()])
             left = self.look()
         return left
+
+    def _rewrite(self, left: Leftovers, files: Sequence[str]) -> bool:
+        """Rewrite some files as one version; False where other writers were first, so that none was made."""
+        done = rewrite(left, files, self.matcher, self.own_key)
+        self._problems |= done.problems or {}
+        self._deleted_rows += done.deleted_rows
+        self._rewritten += done.files
+        self._delete_files += done.delete_files
+        if done.version is not None:
+            self._versions.append(done.version)
+        return done.version is not None or bool(done.problems)
 
     def clean(self, left: Leftovers) -> None:
         """Expire the snapshots that have files with rows of the keys, and delete what may leave now: files of

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
 from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import InsertPlan
@@ -29,15 +30,17 @@ from streaming_sink.tasks.keys.upkeep import build
 from streaming_sink.tasks.results import WrittenFile
 from streaming_sink.tasks.write_task import TaskWriter
 from tests.unit.streaming_sink.small_tables import delete_rows
-from tests.unit.timeline.world import Clock, change_metadata
+from tests.unit.timeline.world import Clock, bound_paths, change_metadata
 from timeline import names
 from timeline.commit.changes import Append, SetProperties
 from timeline.commit.key_changes import DeclareKey, KeysResolved, PutTombstones
 from timeline.commit.outbox_changes import PutOutbox
+from timeline.commit.row_deltas import RowDelta
 from timeline.commit.succession import commit_time
 from timeline.outbox import deliver_all, register_main
 from timeline.stores import open_store
 from timeline.table import Table
+from timeline.versions.entries import DeleteFile, position_deletes
 from timeline.versions.keys import TableKey
 from timeline.versions.outbox import Delivery
 from timeline.versions.tombstones import tombstones_of
@@ -54,6 +57,16 @@ ALICE = 42
 """The one who is to be gone."""
 WANTED = WantedKeys.of([{"user_id": ALICE}])
 _seeds = count(1)
+
+
+class Foreign(RowDelta):
+    """Deletes that this sink does not write."""
+
+    def check(self) -> None:
+        """Any are fine."""
+
+    def find_conflict(self, *_: object) -> None:  # type: ignore[override]
+        """None is looked for."""
 
 
 class People:
@@ -101,6 +114,21 @@ class People:
     def delete(self, location: str, *positions: int) -> str:
         """Delete rows by their positions, and return the location of the delete file."""
         return str(delete_rows(self.table, {location: list(positions)})[0])
+
+    def delete_of_many(self, positions: dict[str, list[int]]) -> None:
+        """Delete rows of several files in one delete file, whose bounds are a range."""
+        where = sorted(positions)
+        rows = [{"file_path": path, "pos": at} for path in where for at in positions[path]]
+        path = f"data/{names.delete_file_name(self.new_id(), 'many', 0, 0, 0)}"
+        with self.store.open_output(path) as output:
+            pq.write_table(pa.Table.from_pylist(rows), output)
+        of_one = position_deletes(
+            self.store.uri(path), where[0], rows=len(rows), size=1, spec_id=0, partition=Record()
+        )
+        delete = DeleteFile(*of_one._data[:-1], None)
+        delete.spec_id = 0
+        bound_paths(delete, where[0], where[-1])
+        self.table.commit([Foreign((), (delete,))])
 
     def index(self) -> str:
         """Build a key run of all live files, and return its path."""

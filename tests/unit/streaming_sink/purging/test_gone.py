@@ -16,10 +16,9 @@ from pyiceberg.manifest import DataFileContent
 from streaming_sink import check_gone
 from streaming_sink.commands.cli import main
 from streaming_sink.tasks.delete_files import read_position_deletes
-from tests.unit.streaming_sink.purging.people import ALICE, People, put_parquet, staged
+from tests.unit.streaming_sink.purging.people import ALICE, Foreign, People, put_parquet, staged
 from timeline.commit.changes import Replace, SetProperties
 from timeline.commit.outbox_changes import PutOutbox
-from timeline.commit.row_deltas import RowDelta
 from timeline.errors import SchemaMismatchError, TableNotFoundError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.versions.entries import DeleteFile
@@ -49,16 +48,6 @@ def test_nothing_of_a_key_that_never_was_is_found(people: People) -> None:
     found = check_gone(people.location, GONE)
     assert found.findings == ()
     assert found.healthy
-
-
-class Foreign(RowDelta):
-    """Deletes that this sink does not write."""
-
-    def check(self) -> None:
-        """Any are fine."""
-
-    def find_conflict(self, *_: object) -> None:  # type: ignore[override]
-        """None is looked for."""
 
 
 def live(people: People) -> str:

@@ -21,6 +21,7 @@ from streaming_sink.purging.leftovers import Kind
 from streaming_sink.purging.matching import matcher_of
 from streaming_sink.purging.purge import Purge
 from streaming_sink.purging.wanted import WantedKeys
+from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from tests.unit.streaming_sink.purging.people import ALICE, KEY, WANTED, People, staged
 from timeline.clock import Environment
@@ -225,6 +226,34 @@ def test_a_row_whose_key_was_rescued_goes_and_one_that_mentions_her_stays(people
     people.append(8, rescued=f'{{"friend":{{"user_id":{ALICE}}}}}')
     start(people).run()
     assert people.rows() == [1, 2, 3, 8]
+
+
+def test_many_files_are_rewritten_in_a_few_versions(people: People) -> None:
+    for number in range(40):
+        people.append(100 + number, ALICE)
+    job = start(people)
+    job.run()
+    assert people.rows() == [1, *range(100, 140), 2, 3]
+    (table,) = job.report().tables
+    assert (table.deleted_rows, table.rewritten_files, len(table.versions)) == (40, 40, 3)
+
+
+def test_a_file_with_deletes_of_many_files_is_rewritten_or_named(people: People) -> None:
+    """Other writers may delete rows of several data files in one delete file."""
+    one, other = people.append(5, ALICE), people.append(6, 7)
+    people.delete_of_many({one: [1], other: [0]})
+    job = start(people)
+    job.run()
+    (table,) = job.report().tables
+    rewritten = people.table.refresh().find_live(one) is None
+    assert rewritten != bool(table.problems)
+    assert {it.kind for it in table.left} & {Kind.LIVE, Kind.DELETED} == (
+        set() if rewritten else {Kind.DELETED}
+    )
+    deletes = [each.location for each in people.table.head.delete_files()]
+    assert deletes  # of the other file
+    live = next(it for it in people.table.head.live_files() if it.location == other)
+    assert read_position_deletes(people.store, deletes, live.location).tolist() == [0]
 
 
 class Competitor:
