@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planners.buffering import Rules
 from planners.sizing import FileSizing
 from streaming_sink.durations import Duration, duration
+from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.options import SinkOptions, sink_options
 from streaming_sink.table.contract import SchemaContract
 from timeline.errors import CorruptTableError
 from timeline.stores import StorageOptions
+from timeline.stores.base import Store
+
+if TYPE_CHECKING:
+    from streaming_sink.ingest.kafka_log import KafkaLog
 
 DEFAULT_RULES = {"max_bytes": 1 << 30, "max_files": 10_000, "max_age_ms": 300_000, "per_partition": False}
 
@@ -53,6 +58,8 @@ class Definition:
     table_options: Mapping[str, Any]
     watched: tuple[tuple[str, str], ...] = ()
     """Folders that fill, each with the pattern of its files' names."""
+    announcements: str = ""
+    """The Kafka topic that has the announcements, as a URL; "" for files in the zone."""
 
     def to_json(self) -> bytes:
         return json.dumps({"format": 1, **asdict(self)}, indent=1, sort_keys=True).encode()
@@ -68,6 +75,7 @@ class Definition:
                 stored["rules"],
                 stored["table_options"],
                 tuple((folder, pattern) for folder, pattern in stored.get("watched", [])),
+                stored.get("announcements", ""),
             )
         except (ValueError, KeyError, TypeError) as failure:
             raise CorruptTableError(
@@ -84,6 +92,27 @@ class Definition:
         if "schema" in stored:
             stored["schema"] = _contract(stored["schema"])
         return sink_options(self.table, {**stored, "storage_options": remote(self.table, storage_options)})
+
+
+def checked_topic(url: str) -> str:
+    """Return the URL of a topic. ValueError for another text; ImportError where Kafka's client is missing."""
+    try:
+        from streaming_sink.ingest.kafka_log import parse_kafka
+    except ImportError as missing:
+        raise ImportError(f"pip install 'streaming-sink[kafka]' for announcements in {url}") from missing
+    parse_kafka(url)
+    return url
+
+
+def open_log(
+    definition: Definition, store: Store, kafka_options: Mapping[str, str] | None
+) -> NumberedLog | KafkaLog:
+    """Return the log of a zone's announcements: a topic, where it has one, or files of the zone."""
+    if not definition.announcements:
+        return NumberedLog(store, "log", "avro")
+    from streaming_sink.ingest.kafka_log import KafkaLog
+
+    return KafkaLog(checked_topic(definition.announcements), definition.id, kafka_options)
 
 
 def remote(location: str, storage_options: StorageOptions | None) -> StorageOptions | None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from planners.buffering import BufferedFile, Rules
 from planners.sizing import FileSizing
-from streaming_sink.ingest.definition import DEFAULT_RULES, Definition, remote
+from streaming_sink.ingest.definition import DEFAULT_RULES, Definition, checked_topic, open_log, remote
 from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.ingest.records import Plan, decode_announcement, decode_plan, encode_announcement
 from streaming_sink.options import SinkOptions, sink_options
@@ -37,9 +37,11 @@ from timeline.stores.base import Created
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from streaming_sink.ingest.kafka_log import KafkaLog
+
 _LOG = logging.getLogger("streaming_sink")
 _DEFINITION = "zone.json"
-_FILES_A_MESSAGE = 10_000
+_FILES_A_MESSAGE = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,12 @@ class BufferZone:
     in; by default any of the kind of the zone's location (on the same machine's disk, or in the same kind of
     object store). `partition_by`, `sizing`, `schema` and `table_properties` are those of `IcebergSink`.
 
-    The first use stores all of this, but for `storage_options`, which may hold secrets, in the zone itself; a
-    later `BufferZone(location)` needs nothing else, and what it gives anew replaces what was stored. A zone
-    stays with its table: another `table` is a ValueError.
+    `announcements="kafka://host:9092/topic"` keeps announcements in a topic, and not in the zone;
+    `kafka_options` are settings of its clients, such as `security.protocol`.
+
+    The first use stores all of this, but for `storage_options` and `kafka_options`, which may hold secrets,
+    in the zone itself; a later `BufferZone(location)` needs nothing else, and what it gives anew replaces
+    what was stored. A zone stays with its table: another `table` is a ValueError.
     """
 
     def __init__(
@@ -76,6 +81,8 @@ class BufferZone:
         sizing: FileSizing | None = None,
         schema: SchemaContract | None = None,
         table_properties: Mapping[str, str] | None = None,
+        announcements: str | None = None,
+        kafka_options: Mapping[str, str] | None = None,
         storage_options: StorageOptions | None = None,
     ) -> None:
         self.store = open_store(location, storage_options)
@@ -109,13 +116,14 @@ class BufferZone:
         self._options = options
         self._known: Definition | None = None
         self.environment = SYSTEM
-        self.log = NumberedLog(self.store, "log", "avro")
+        if announcements is not None:
+            self._given["announcements"] = checked_topic(announcements)
+        self._kafka_options = kafka_options
+        self._log: NumberedLog | KafkaLog | None = None
         self.plans = NumberedLog(self.store, "plans", "avro")
 
     def __repr__(self) -> str:
         return f"BufferZone({self.store.location!r})"
-
-    # ------------------------------------------------------------------------------- what the zone is
 
     @property
     def definition(self) -> Definition:
@@ -163,6 +171,7 @@ class BufferZone:
             self._given.get("rules", stored.rules),
             {**stored.table_options, **self._options},
             stored.watched,
+            self._given.get("announcements", stored.announcements),
         )
 
     def _read_definition(self) -> Definition | None:
@@ -175,6 +184,13 @@ class BufferZone:
     def _default_sources(self) -> tuple[str, ...]:
         scheme, separator, _ = self.store.location.partition("://")
         return (f"{scheme}://" if separator else "/",)
+
+    @property
+    def log(self) -> NumberedLog | KafkaLog:
+        """Where announcements are: files of the zone, or a topic."""
+        if self._log is None:
+            self._log = open_log(self.definition, self.store, self._kafka_options)
+        return self._log
 
     @property
     def app_id(self) -> str:
@@ -198,8 +214,6 @@ class BufferZone:
     def sink_options(self) -> SinkOptions:
         """The options under which the zone's work items land."""
         return self.definition.sink_options(self.storage_options)
-
-    # ---------------------------------------------------------------------------------- announcements
 
     def push(self, *paths: str) -> Pushed:
         """Announce files that exist: each lands in the table once, when a rule is met. A name that ends in
@@ -254,7 +268,7 @@ class BufferZone:
         return self.sources.below(folder, pattern, self.environment.now_ms())
 
     def announce(self, files: Iterable[BufferedFile], missing: Sequence[str] = ()) -> Pushed:
-        """Append announcements of files to the zone's log, a message for every 10,000."""
+        """Append announcements of files to the zone's log, a message for every 5,000."""
         every = list(files)
         self.definition  # noqa: B018 - makes the zone where there is none
         for start in range(0, len(every), _FILES_A_MESSAGE):
@@ -264,9 +278,12 @@ class BufferZone:
     def announced_after(self, number: int) -> Iterator[tuple[int, list[BufferedFile]]]:
         """Yield the announcements after a number of the log, with their numbers."""
         for found, data in self.log.read_after(number):
-            yield found, decode_announcement(data, self.store.uri(self.log.path(found)))
-
-    # ------------------------------------------------------------------------------------------ plans
+            try:
+                yield found, decode_announcement(data, self.log.path(found))
+            except CorruptTableError as damage:
+                if not self.definition.announcements:
+                    raise
+                _LOG.error("a message is no announcement, and is passed over: %s", damage)
 
     def plan(self, number: int) -> Plan | None:
         """Return an entry of the plan log, None where there is none yet."""

@@ -12,6 +12,7 @@ from unittest import mock
 
 from planners.buffering import BufferedFile, PlannedItem, Rules
 from streaming_sink.ingest import worker as worker_module
+from streaming_sink.ingest.definition import Definition
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.landed import Landed, landed_in, summary_of
 from streaming_sink.ingest.ledger import retry
@@ -23,11 +24,13 @@ from tests.simulation.oracle import Work
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import Process, Simulation, first_id_time
+from tests.simulation.store import LOCATION
 from timeline.errors import CommitConflictError, StoreUnavailableError, TableNotFoundError, TimelineError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.work_items import WorkItem
 
 APP = "ingest-simulated"
+_DEFINITION = Definition("simulated", LOCATION, (), {}, {})
 
 
 class Ingestion:
@@ -165,11 +168,11 @@ class _Zone(BufferZone):
         self.store = process.store
         self.environment = process.environment
         self._fixed = rules
-        self.log = NumberedLog(process.store, "zone/log", "avro", process.environment)
+        self._log = NumberedLog(process.store, "zone/log", "avro", process.environment)
         self.plans = NumberedLog(process.store, "zone/plans", "avro", process.environment)
         self.storage_options = None
 
-    definition = property(lambda self: None)  # type: ignore[assignment]
+    definition = property(lambda self: _DEFINITION)  # type: ignore[assignment]
     app_id = property(lambda self: APP)  # type: ignore[assignment]
     rules = property(lambda self: self._fixed)  # type: ignore[assignment]
     sources = property(lambda self: None)  # type: ignore[assignment]
