@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from planners.partitions import comparable, partition_of
     from planners.routing import SLOTS, HotRoute, Routing, route_shuffled, route_single
+    from planners.shared_deletes import PlannedRunMerge, own_from, share_delete_files
     from planners.sizing import (
         DEFAULT_BYTES_PER_ROW,
         HISTORY_COMMITS,
@@ -84,6 +85,7 @@ _WHERE = {
     "PositionDeletes": "planners.model",
     "PlannedFill": "planners.fills",
     "PlannedMerge": "planners.folds",
+    "PlannedRunMerge": "planners.shared_deletes",
     "RecentPartitions": "planners.clustering.selection",
     "Routing": "planners.routing",
     "SelectedPartitions": "planners.clustering.selection",
@@ -96,6 +98,7 @@ _WHERE = {
     "comparable": "planners.partitions",
     "forecast_error": "planners.forecast",
     "has_room": "planners.coalesced",
+    "own_from": "planners.shared_deletes",
     "parse_bytes": "planners.sizing",
     "partition_of": "planners.partitions",
     "plan_clustering": "planners.clustering.planner",
@@ -105,6 +108,7 @@ _WHERE = {
     "plan_strategy": "planners.clustering.selection",
     "route_shuffled": "planners.routing",
     "route_single": "planners.routing",
+    "share_delete_files": "planners.shared_deletes",
     "tasks_that_fit": "planners.coalesced",
 }
 
@@ -138,6 +142,7 @@ __all__ = [
     "PlanStrategy",
     "PlannedFill",
     "PlannedMerge",
+    "PlannedRunMerge",
     "PositionDeletes",
     "RecentPartitions",
     "Routing",
@@ -151,6 +156,7 @@ __all__ = [
     "comparable",
     "forecast_error",
     "has_room",
+    "own_from",
     "parse_bytes",
     "partition_of",
     "plan_clustering",
@@ -160,6 +166,7 @@ __all__ = [
     "plan_strategy",
     "route_shuffled",
     "route_single",
+    "share_delete_files",
     "tasks_that_fit",
 ]
 

@@ -29,8 +29,8 @@ What that bounds, for files that come out as estimated, if T <= 15/16 M:
 Sizes are live bytes. A worn file (`planners/folds.py`) is folded under both policies: where it is small, by
 one of the merges above, else with the other small ones that are worn; where it is full or sorted, alone.
 
-Of other files that have too many delete files, some of these are merged. Under **never** nothing is merged or
-folded.
+Of other files that have too many delete files, some of these are merged, and so are shared delete files
+(`planners/shared_deletes.py`). Under **never** nothing is merged or folded.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from planners.folds import (
 from planners.model import TableFile, TablePartition
 from planners.partitions import partition_of, sort_key
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
+from planners.shared_deletes import PlannedRunMerge, merges_of_runs
 from planners.sizing import FileSizing
 from planners.small_files import (
     SMALL_FILES_AT_MOST,
@@ -105,10 +106,11 @@ class FillPlan:
     delete_merges: tuple[PlannedMerge, ...] = ()
     most_delete_files: int = 0
     """The delete files of the data file with most of them, before the pass."""
+    run_merges: tuple[PlannedRunMerge, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        return not self.fills and not self.delete_merges
+        return not self.fills and not self.delete_merges and not self.run_merges
 
     def explain(self) -> str:
         """Return the plan as aligned lines, a merge each with its reason."""
@@ -132,6 +134,10 @@ class FillPlan:
                 f"delete files: {len(it.deletes)} -> 1, {it.reason}: {it.file.path}"
                 for it in self.delete_merges[:EXPLAINED_LINES]
             ]
+            + [
+                f"shared delete files: {len(it.deletes)} merged, {it.reason}: {joined(it.partition.values)}"
+                for it in self.run_merges[:EXPLAINED_LINES]
+            ]
         )
 
 
@@ -144,8 +150,8 @@ def plan_fills(
     """Return which of these live files are merged or folded, each at most once, where the new files end, and
     which delete files of the others are merged.
 
-    Files that are reserved, encrypted, with deletes that are not of them alone, or neither small nor worn,
-    are left alone; sorted ones are not merged, nor files of two partition specs. No new file is planned above
+    Files that are reserved, encrypted, with deletes by value, or neither small nor worn, are left alone;
+    sorted ones are not merged, nor files of two partition specs. No new file is planned above
     `max_file_bytes` but by one part in 32, or where it was above it before. The same files in any order give
     the same plan.
     """
@@ -172,6 +178,7 @@ def plan_fills(
         max((len(small) for small in free.values()), default=0),
         tuple(merges_of_deletes(files, taken)),
         max((len(file.deletes) for file in files if has_open_deletes(file)), default=0),
+        tuple(merges_of_runs(files)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Folds: which files are rewritten because many of their rows are deleted, and whose delete files are merged.
+"""Folds: which files are rewritten because many of their rows are deleted, and which delete files are merged.
 
 A file is *worn* once more than the share f of its rows is deleted (`fold_above`), or all of them. The next
 pass of fills rewrites it without these rows, and its delete files leave the table with it. A worn file that
@@ -12,7 +12,8 @@ row a batch of a file of 120 MiB would write 13 MiB a row.
 
 What that bounds, for rows of equal width within a file:
 
-* Delete files of a data file, once a pass that considers it is executed: eight.
+* Delete files of a data file, once a pass that considers it is executed: eight. Where shared ones
+  (`planners/shared_deletes.py`) may apply to it, four of its own, and four shared.
 * Bytes written by folds per byte deleted: below 1/f - 1. A worn file of which d bytes are deleted has at most
   (1/f - 1) d live ones, and a deleted row is folded once.
 * Positions written by merges per deleted row, its own included: 1 + log2(n / x) * (n / x) ** (1/8), where n
@@ -32,7 +33,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from planners.model import FileContent, PositionDeletes, TableFile
+from planners.model import FileContent, PositionDeletes, TableFile, TablePartition
+from planners.shared_deletes import SHARED_RUNS_AT_MOST
 from planners.small_files import best_repaid
 
 FOLD_ABOVE = 0.2
@@ -40,6 +42,8 @@ FOLD_ABOVE = 0.2
 
 DELETE_FILES_AT_MOST = 8
 """The bound on the delete files of a data file, once a pass has ended."""
+_BESIDE_SHARED = DELETE_FILES_AT_MOST - SHARED_RUNS_AT_MOST - 1
+"""As many as stay its own beside shared ones: a merge of these may add one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,12 @@ class PlannedMerge:
     """Two or more of its delete files, those of the fewest rows."""
 
     @property
+    def partition(self) -> TablePartition:
+        return TablePartition(self.file.spec_id, self.file.partition)
+
+    @property
     def reason(self) -> str:
-        return f"{len(self.file.deletes)} delete files, more than {DELETE_FILES_AT_MOST}"
+        return f"{len(self.file.deletes)} delete files of one data file"
 
 
 def is_worn(file: TableFile, fold_above: float) -> bool:
@@ -72,14 +80,16 @@ def has_open_deletes(file: TableFile) -> bool:
 
 
 def merges_of_deletes(files: Iterable[TableFile], rewritten: Collection[str]) -> Iterator[PlannedMerge]:
-    """Yield the merges of the files that have too many delete files, in the order of their paths, but for
-    those that are rewritten, by their paths.
+    """Yield the merges of the files that have too many delete files of their own, but for those that are
+    rewritten, by their paths; in the order of paths.
     """
     for file in sorted(files, key=lambda it: it.path):
         if has_open_deletes(file) and file.path not in rewritten:
-            deletes = sorted(file.deletes, key=lambda it: (it.rows, it.path))
-            if len(deletes) > DELETE_FILES_AT_MOST:
+            own = (it for it in file.deletes if it.run is None)
+            deletes = sorted(own, key=lambda it: (it.rows, it.path))
+            most = DELETE_FILES_AT_MOST if len(deletes) == len(file.deletes) else _BESIDE_SHARED
+            if len(deletes) > most:
                 rows = [it.rows for it in deletes]
-                count = best_repaid(rows, sum(rows), DELETE_FILES_AT_MOST - 1)
+                count = best_repaid(rows, sum(rows), most - 1)
                 assert count is not None  # there is no limit to one
                 yield PlannedMerge(file, tuple(deletes[:count]))

@@ -50,10 +50,13 @@ class FileContent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PositionDeletes:
-    """A delete file that names one data file alone, and how many of its rows it deletes."""
+    """A delete file that may apply to a data file, and how many rows it deletes."""
 
     path: str
     rows: int
+    run: int | None = None
+    """The commit that added it, where it may name several data files, and delete any number of rows of each;
+    None where it names the one data file alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,10 @@ class InputFile:
 
     @property
     def live_rows(self) -> int:
-        """The least number of its live rows: two delete files of another engine may delete the same row."""
-        return max(0, self.rows - sum(each.rows for each in self.deletes))
+        """The rows that delete files of it alone leave: fewer where others delete some of them, and more
+        where two of another engine delete the same row.
+        """
+        return max(0, self.rows - sum(each.rows for each in self.deletes if each.run is None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,9 @@ class TableFile:
     path: str
     partition: PartitionKey
     bytes: int
-    """Live bytes: the file's size, less the share of the rows that `deletes` delete."""
+    """Live bytes: the file's size, less the share of the rows that delete files of it alone delete."""
     rows: int
-    """Live rows."""
+    """Live rows, but for those that shared delete files delete: how many is not in the metadata."""
     sorted: bool = False
     """It carries a sort order (a clustered file)."""
     deleted_bytes: int = 0
@@ -88,11 +93,9 @@ class TableFile:
     deleted_rows: int = 0
     """The rest of its rows."""
     deletes: tuple[PositionDeletes, ...] = ()
-    """The delete files that name it alone."""
-    has_shared_deletes: bool = False
-    """Deletes by value, or of several files, may apply to it: which of its rows is not in the metadata. All
-    its rows count as live then.
-    """
+    """The delete files that may apply to it."""
+    has_deletes_by_value: bool = False
+    """Equality deletes may apply to it, which are never applied here."""
     spec_id: int = 0
     """The partition spec that it was written under."""
     encryption: str | None = None
@@ -124,7 +127,7 @@ def describe_deletes(file: TableFile) -> str | None:
         return "holds position deletes, not rows"
     if file.content is FileContent.EQUALITY_DELETES:
         return "holds equality deletes, not rows"
-    return "carries deletes that are not of it alone" if file.has_shared_deletes else None
+    return "carries deletes by value" if file.has_deletes_by_value else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from streaming_sink.changefeed.pieces import Piece, changed_pieces
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.table.contract import STRICT
 from streaming_sink.table.data_files import data_file
+from streaming_sink.tasks.delete_files import read_deletes_in
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import delete_files
 from timeline.clock import SYSTEM
@@ -121,7 +123,8 @@ class ChangeLog:
             if after is None or after >= head.number:
                 return
             try:
-                pieces = changed_pieces(head, after + 1, head.number, purges=False)
+                named_in = partial(read_deletes_in, main.store)
+                pieces = changed_pieces(head, after + 1, head.number, named_in, purges=False)
             except ValueError as expired:
                 raise ValueError(
                     f"the change log has the versions up to {after}, and what came next cannot be read any"

@@ -14,11 +14,11 @@ from planners import (
     FillPlan,
     InsertPlan,
     PlannedFill,
-    PlannedMerge,
     TablePartition,
     comparable,
     plan_fills,
 )
+from streaming_sink.batch.fill_portions import divide, sharing_files
 from streaming_sink.batch.planning import files_to_fold, small_files
 from streaming_sink.batch.report import FILL, size_text
 from streaming_sink.batch.writer import WriteJob, worker_job
@@ -27,9 +27,9 @@ from streaming_sink.spark.jobs import described
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_sources
-from streaming_sink.tasks.delete_merging import DeleteMerge, DeletesMerged, MergeOfDeletesSkipped
-from streaming_sink.tasks.fill_task import Fill, Filled, FillSkipped, FillTask
-from streaming_sink.tasks.job import FileIds, PartitionSource, SortedBy
+from streaming_sink.tasks.delete_merging import DeletesMerged, MergeOfDeletesSkipped
+from streaming_sink.tasks.fill_task import Filled, FillSkipped, FillTask
+from streaming_sink.tasks.job import FileIds
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Replace
 from timeline.commit.delete_merges import MergeDeletes
@@ -37,7 +37,7 @@ from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError, StoreUnavailableError
 from timeline.plans.reservations import Reservations
 from timeline.table import Committed, Table
-from timeline.versions.entries import position_deletes
+from timeline.versions.entries import shared_deletes
 from timeline.versions.head import Head
 
 if TYPE_CHECKING:
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
 
 Result = Filled | FillSkipped | DeletesMerged | MergeOfDeletesSkipped
 _APP_ID = "fill"
-_MERGE_COSTS = 256 * 1024
-"""Opening the files of a merge of delete files takes as long as filling so many bytes."""
-_NO_ORDERS: Mapping[str, tuple[SortedBy, ...]] = {}
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class FillReport:
             f"{deletes}, version {self.version}"
         )
         lines = [made] if self.inputs else []
-        if self.deletes_made:
+        if self.deletes_merged:
             lines.append(
                 f"merged beside the stream: {self.deletes_merged} delete files -> {self.deletes_made},"
                 f" version {self.version}"
@@ -114,7 +111,9 @@ def plan_pass(
     partitions = {TablePartition(spec_id, comparable(values)) for spec_id, values in touched}
     asked = head, partitions, options.sizing.small_file_bytes, reserved
     files = (it for it in chain(small_files(*asked), files_to_fold(*asked)) if it.path not in unfit)
-    return plan_fills(files, options.sizing, options.fill_policy, options.fold_above)
+    plan = plan_fills(files, options.sizing, options.fill_policy, options.fold_above)
+    fit = (it for it in plan.run_merges if not any(deletes.path in unfit for deletes in it.deletes))
+    return replace(plan, run_merges=tuple(fit))
 
 
 def carry_out(
@@ -138,6 +137,7 @@ def carry_out(
         tasks,
         {it: partition_sources(head.schema, specs[it]) for it in specs},
         {path: recorded_sort_order(head, order_id) for path, order_id in order_ids.items()},
+        sharing_files(head, plan, options.fold_above),
     )
     with described(session, f"{options.location}: filling {len(plan.fills)} times beside the stream"):
         task = FillTask(worker_job(_job(table, head, options)), portions)
@@ -148,11 +148,7 @@ def carry_out(
         for each in results
         if isinstance(each, Filled)
     ]
-    changes += [
-        _merge_of_deletes(plan.delete_merges[each.number], each)
-        for each in results
-        if isinstance(each, DeletesMerged)
-    ]
+    changes += [_merge_of_deletes(plan, each) for each in results if isinstance(each, DeletesMerged)]
     published = publish(table, changes, head.schema.schema_id, options.sizing.small_file_bytes, reservations)
     delete_lost(table, published)
     replaces = [change for change in published.live if isinstance(change, Replace)]
@@ -165,7 +161,7 @@ def carry_out(
         bytes=sum(file.file_size_in_bytes for file in added),
         applied=sum(len(replace.applied) for replace in replaces),
         deletes_merged=sum(len(merge.removed) for merge in merges),
-        deletes_made=len(merges),
+        deletes_made=sum(len(merge.added) for merge in merges),
         problems=(*(each.reason for each in skipped), *published.problems),
         culprits=frozenset(each.culprit for each in skipped),
     )
@@ -187,7 +183,7 @@ def publish(
     reserved = reservations.files(table.refresh())
     wanted, lost, problems = [], [], []
     for change in changes:
-        files = change.removed if isinstance(change, Replace) else {change.data_file}
+        files = change.removed if isinstance(change, Replace) else change.data_files
         if taken := sorted(files & reserved.keys()):
             lost.append(change)
             problems.append(f"plan {reserved[taken[0]]} has reserved an input since: {taken[0]}")
@@ -235,44 +231,19 @@ def _replace(
     )
 
 
-def _merge_of_deletes(merge: PlannedMerge, merged: DeletesMerged) -> MergeDeletes:
-    file = merge.file
-    added = position_deletes(
-        merged.path,
-        file.path,
-        rows=merged.rows,
-        size=merged.bytes,
-        spec_id=file.spec_id,
-        partition=Record(*file.partition),
+def _merge_of_deletes(plan: FillPlan, merged: DeletesMerged) -> MergeDeletes:
+    merge = (plan.run_merges if merged.of_runs else plan.delete_merges)[merged.number]
+    spec_id, values = merge.partition
+    added = (
+        shared_deletes(new.path, new.rows_of, size=new.bytes, spec_id=spec_id, partition=Record(*values))
+        for new in merged.files
     )
-    return MergeDeletes(frozenset(deletes.path for deletes in merge.deletes), added)
-
-
-def divide(
-    plan: FillPlan,
-    tasks: int,
-    sources: Mapping[int, tuple[PartitionSource, ...]],
-    orders: Mapping[str, tuple[SortedBy, ...]] = _NO_ORDERS,
-) -> list[list[Fill | DeleteMerge]]:
-    """Divide the merges among at most so many tasks, of about equal bytes each. `sources`: the fields of each
-    partition spec by its id; `orders`: those of the files that are folded alone, and keep theirs.
-    """
-    most = min(tasks, len(plan.fills) + len(plan.delete_merges))
-    portions: list[list[Fill | DeleteMerge]] = [[] for _ in range(most)]
-    loads = [0] * most
-    for number, fill in sorted(enumerate(plan.fills), key=lambda it: -it[1].bytes):
-        least = loads.index(min(loads))
-        inputs = tuple(file.input for file in fill.inputs)
-        spec_id, values = fill.partition
-        order = orders.get(inputs[0].path, ())
-        portions[least].append(Fill(number, values, sources[spec_id], inputs, fill.cuts, order))
-        loads[least] += fill.bytes
-    for number, merge in enumerate(plan.delete_merges):
-        least = loads.index(min(loads))
-        file = replace(merge.file.input, deletes=merge.deletes)
-        portions[least].append(DeleteMerge(number, merge.file.partition, sources[merge.file.spec_id], file))
-        loads[least] += _MERGE_COSTS
-    return portions
+    return MergeDeletes(
+        frozenset(deletes.path for deletes in merge.deletes),
+        tuple(added),
+        frozenset(merged.forgotten),
+        sum(merged.forgotten.values()),
+    )
 
 
 def _job(table: Table, head: Head, options: SinkOptions) -> WriteJob:

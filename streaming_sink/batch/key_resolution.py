@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFileContent
 
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.tasks.delete_files import read_position_deletes
+from streaming_sink.tasks.delete_files import read_deletes_of
 from streaming_sink.tasks.job import KeyJob, SearchedFile
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
@@ -166,12 +166,7 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
             " batch is live, write it again",
             files=[file.location for file in added],
         )
-    positions = {
-        location: left
-        for location, old in before.positions.items()
-        if location in now.live
-        and len(left := _still_live(store, before.searched[location], now.searched[location], old))
-    }
+    positions = _still_live(store, before, now)
     found = find_rows(store, added, columns, keys.hashes)
     moved = (old for path, old in before.positions.items() if len(positions.get(path, _NO_ROWS)) < len(old))
     if keys.job.partial and (len(found.change) or next(moved, None) is not None):
@@ -218,19 +213,28 @@ def _are_older(
     return late
 
 
-def _still_live(store: Store, before: SearchedFile, now: SearchedFile, positions: np.ndarray) -> np.ndarray:
-    """Return those of the positions that are not deleted since then. Delete files may have been merged."""
-    fresh, left = _without(now.deletes, before.deletes), _without(before.deletes, now.deletes)
-    if not fresh and not left:
-        return positions
-    deleted = read_position_deletes(store, fresh, now.location)
-    if len(np.setdiff1d(read_position_deletes(store, left, now.location), deleted)):
-        raise RowsChangedError(
-            "rows that were deleted are live again; nothing of the batch is live, write it again:"
-            f" {min(left)}",
-            files=[now.location],
-        )
-    return np.setdiff1d(positions, deleted)
+def _still_live(store: Store, before: Resolution, now: Resolution) -> dict[str, np.ndarray]:
+    """Return those of the positions that are not deleted since then, in the files that are live. Delete files
+    may have been merged.
+    """
+    fresh, left = dict[str, list[str]](), dict[str, list[str]]()
+    positions = {path: these for path, these in before.positions.items() if path in now.live}
+    for path in positions:
+        fresh[path] = _without(now.searched[path].deletes, before.searched[path].deletes)
+        left[path] = _without(before.searched[path].deletes, now.searched[path].deletes)
+    deleted, gone = read_deletes_of(store, fresh), read_deletes_of(store, left)
+    for path, known in gone.items():
+        if len(np.setdiff1d(known, deleted[path])):
+            raise RowsChangedError(
+                "rows that were deleted are live again; nothing of the batch is live, write it again:"
+                f" {left[path][0]}",
+                files=[path],
+            )
+    still = {
+        path: np.setdiff1d(these, deleted[path]) if fresh[path] else these
+        for path, these in positions.items()
+    }
+    return {path: these for path, these in still.items() if len(these)}
 
 
 def _without(these: Iterable[str], others: Iterable[str]) -> list[str]:

@@ -286,8 +286,8 @@ def small_files(
 def files_to_fold(
     head: Head, partitions: Collection[TablePartition], from_bytes: int, reserved: Mapping[str, str]
 ) -> Iterator[TableFile]:
-    """Yield the other data files of these partitions that delete files name alone."""
-    for file in head.files_with_own_deletes():
+    """Yield the other data files of these partitions that delete files may apply to."""
+    for file in head.files_with_deletes():
         if (
             file.bytes >= from_bytes
             and TablePartition(file.spec_id, comparable(file.partition)) in partitions

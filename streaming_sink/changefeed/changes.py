@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
@@ -15,6 +16,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.conversions import spark_type
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.change_task import ChangedRows, ChangeTask
+from streaming_sink.tasks.delete_files import read_deletes_in
 from timeline.stores import StorageOptions
 from timeline.table import Table, open_table
 from timeline.versions.keys import key_of
@@ -55,7 +57,8 @@ def changes(
             f"versions go from 1 to {head.number}, and the first asked for is not after the last:"
             f" from_version={from_version}, to_version={to_version}"
         )
-    return changes_of(session, table, changed_pieces(head, from_version, last))
+    named_in = partial(read_deletes_in, table.store)
+    return changes_of(session, table, changed_pieces(head, from_version, last, named_in))
 
 
 def changes_of(session: SparkSession, table: Table, changed: Sequence[Piece]) -> DataFrame:

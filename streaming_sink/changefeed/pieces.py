@@ -1,9 +1,11 @@
-"""What the snapshots of a table have added and deleted: pieces of data files, from metadata alone."""
+"""What the snapshots of a table have added and deleted: pieces of data files, from metadata, and from the
+delete files that several data files share.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus
@@ -36,9 +38,17 @@ class Piece:
     """How many rows these are."""
 
 
-def changed_pieces(head: Head, first: int, last: int, *, purges: bool = True) -> list[Piece]:
+def changed_pieces(
+    head: Head,
+    first: int,
+    last: int,
+    named_in: Callable[[str], Iterable[str]],
+    *,
+    purges: bool = True,
+) -> list[Piece]:
     """Return what the versions from `first` to `last` have changed, in their order. A replace changes no row.
-    `purges`: also what was deleted for the law.
+    `named_in` returns the data files that a shared delete file names. `purges`: also what was deleted for
+    the law.
 
     ValueError where a version in between is no longer in the history, or removed whole data files, which no
     commit of this protocol does.
@@ -53,14 +63,14 @@ def changed_pieces(head: Head, first: int, last: int, *, purges: bool = True) ->
             f" {head.metadata.location}"
         )
     wanted = (it for it in main if first <= snapshot_version(it) <= last and (purges or not _is_purge(it)))
-    return [piece for snapshot in wanted for piece in _pieces(head, snapshot)]
+    return [piece for snapshot in wanted for piece in _pieces(head, snapshot, named_in)]
 
 
 def _is_purge(snapshot: Snapshot) -> bool:
     return snapshot.summary is not None and PURGE in snapshot.summary.additional_properties
 
 
-def _pieces(head: Head, snapshot: Snapshot) -> Iterator[Piece]:
+def _pieces(head: Head, snapshot: Snapshot, named_in: Callable[[str], Iterable[str]]) -> Iterator[Piece]:
     if snapshot.summary is None or snapshot.summary.operation not in _CHANGES:
         return
     version = snapshot_version(snapshot)
@@ -73,9 +83,7 @@ def _pieces(head: Head, snapshot: Snapshot) -> Iterator[Piece]:
     added, deletes = [], defaultdict[str, list[LiveFile]](list)
     for entry in _entries_of(head, snapshot):
         file = live_file(entry)
-        if entry.status == ManifestEntryStatus.DELETED or (
-            file.content != DataFileContent.DATA and file.refers_to is None
-        ):
+        if entry.status == ManifestEntryStatus.DELETED or (file.content == DataFileContent.EQUALITY_DELETES):
             raise ValueError(
                 f"version {version} deleted rows in a way that names no rows, as another engine may; its"
                 f" changes cannot be shown: {file.location}"
@@ -83,7 +91,8 @@ def _pieces(head: Head, snapshot: Snapshot) -> Iterator[Piece]:
         if file.content == DataFileContent.DATA:
             added.append(file)
         else:
-            deletes[file.refers_to or ""].append(file)
+            for location in named_in(file.location) if file.refers_to is None else [file.refers_to]:
+                deletes[location].append(file)
     for file in added:
         yield piece(file.location, file.rows, deletes.pop(file.location, []))
     for location in sorted(deletes):

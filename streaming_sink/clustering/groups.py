@@ -10,7 +10,7 @@ from planners.clustering.plan import ClusteringGroup, ClusteringPlan
 from planners.clustering.strategies import traits
 from planners.model import TableFile
 from streaming_sink.clustering.report import GroupReport
-from streaming_sink.table.planned_files import has_shared_deletes, planned_file
+from streaming_sink.table.planned_files import has_deletes_by_value, planned_file
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupResult, GroupWritten
 from streaming_sink.tasks.encryption import KeyNames
 from streaming_sink.tasks.results import WrittenFile
@@ -144,8 +144,8 @@ def _why_unfit(head: Head, inputs: Sequence[LiveFile]) -> str:
             return f"the inputs are of several partition specs: {inputs[0].location} and {file.location}"
         if file.partition != inputs[0].partition:
             return f"the inputs are of several partitions: {inputs[0].location} and {file.location}"
-        if has_shared_deletes(head, file):
-            return f"an input has deletes that are not of it alone: {file.location}"
+        if has_deletes_by_value(head.deletes_of(file)):
+            return f"an input has deletes by value: {file.location}"
     return ""
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.data_file_reader import open_data_file
-from streaming_sink.tasks.delete_files import read_position_deletes
+from streaming_sink.tasks.delete_files import read_deletes_of
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
 from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt, salted
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, some
@@ -54,11 +54,14 @@ def check_keys(store: Store, head: Head, key: TableKey) -> KeyCheck:
     rows = sum(file.rows for file in files)
     passes = -(-rows // KEYS_AT_ONCE)
     live = with_key = repeated = 0
+    deleted = read_deletes_of(
+        store, {file.location: [it.location for it in head.deletes_of(file)] for file in files}
+    )
     places: list[tuple[LiveFile, int]] = []
     for number in range(passes):
         hashes, numbers, positions = [], [], []
         for place, file in enumerate(files):
-            for found, where in _live_keys(store, head, file, columns, key.scope):
+            for found, where in _live_keys(store, file, deleted[file.location], columns, key.scope):
                 mine = found[:, 0] % np.uint64(passes) == number
                 hashes.append(found[mine])
                 positions.append(where[mine])
@@ -72,7 +75,7 @@ def check_keys(store: Store, head: Head, key: TableKey) -> KeyCheck:
             (files[np.concatenate(numbers)[at]], int(np.concatenate(positions)[at]))
             for at in order[1:][again][: _EXAMPLES - len(places)]
         ]
-    live = rows - sum(len(_deleted(store, head, file)) for file in files)
+    live = rows - sum(map(len, deleted.values()))
     return KeyCheck(
         key=key.describe(head.schema),
         rows=live,
@@ -108,17 +111,12 @@ def with_key_findings(
 
 
 def _live_keys(
-    store: Store, head: Head, file: LiveFile, columns: KeyColumns, scope: str
+    store: Store, file: LiveFile, gone: np.ndarray, columns: KeyColumns, scope: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    gone = _deleted(store, head, file)
     salt = partition_salt(file.partition) if scope == PARTITION_SCOPE else TABLE_SALT
     for hashes, positions, _ in scan_keys(store, KeyedFile(file.location, file.rows), columns):
         live = ~np.isin(positions, gone)
         yield salted(hashes, salt)[live], positions[live]
-
-
-def _deleted(store: Store, head: Head, file: LiveFile) -> np.ndarray:
-    return read_position_deletes(store, [each.location for each in head.deletes_of(file)], file.location)
 
 
 def _values(store: Store, file: LiveFile, position: int, keys: pa.Schema) -> dict[str, object]:

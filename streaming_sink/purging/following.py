@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from streaming_sink.changefeed.pieces import Piece, changed_pieces
+from streaming_sink.tasks.delete_files import read_deletes_in
 from timeline.commit.follow_changes import Follow, followed, following
 from timeline.errors import CheckpointRegressionError, CommitConflictError
 from timeline.table import Table
@@ -40,7 +42,9 @@ def skip_purges(log: Table, main: Table) -> None:
 
 def _missing(main: Table, after: int) -> Sequence[Piece]:
     head = main.refresh()
-    return changed_pieces(head, after + 1, head.number, purges=False) if after < head.number else ()
+    if after >= head.number:
+        return ()
+    return changed_pieces(head, after + 1, head.number, partial(read_deletes_in, main.store), purges=False)
 
 
 def _uuid(main: Table) -> str:

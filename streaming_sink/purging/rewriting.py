@@ -21,7 +21,6 @@ from streaming_sink.purging.matching import RowMatcher
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
-from streaming_sink.table.planned_files import has_shared_deletes
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.delete_files import read_position_deletes, write_position_deletes
 from streaming_sink.tasks.fill_task import Fill, FillSkipped, carry_out
@@ -110,9 +109,9 @@ def rewrite(
         if any(each.content == DataFileContent.EQUALITY_DELETES for each in applied):
             problems[location] = "another engine has deleted rows of it by values; have it rewrite the file"
             continue
-        if has_shared_deletes(head, file):
+        if any(each.refers_to is None for each in applied):
             shared.add(location)
-        given = _input(table, file, applied)
+        given = _input(file, applied)
         gone = read_position_deletes(table.store, [each.location for each in applied], location)
         own = _delete(job, number, file, np.setdiff1d(left.live.get(location, _NO_ROWS), gone))
         if own is not None:
@@ -171,15 +170,10 @@ def rewrite(
     )
 
 
-def _input(table: Table, file: LiveFile, applied: Sequence[LiveFile]) -> InputFile:
-    """Return a live file as a task reads it, with how many of its rows each of its delete files deletes."""
+def _input(file: LiveFile, applied: Sequence[LiveFile]) -> InputFile:
+    """Return a live file as a task reads it, with the delete files that may apply to it."""
     deletes = tuple(
-        PositionDeletes(
-            each.location,
-            each.rows
-            if each.refers_to is not None
-            else len(read_position_deletes(table.store, [each.location], file.location)),
-        )
+        PositionDeletes(each.location, each.rows, None if each.refers_to else each.sequence_number)
         for each in applied
     )
     return InputFile(file.location, file.rows, deletes)

@@ -1,26 +1,37 @@
-"""The planners' view of one live file of a head, with the delete files that name it alone."""
+"""The planners' view of one live file of a head, with the delete files that may apply to it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from pyiceberg.manifest import DataFileContent
+
 from planners.model import FileContent, PositionDeletes, TableFile
 from timeline.names import clustering_of
+from timeline.versions.deletes import live_bytes, live_rows
 from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
 
 
 def planned_file(head: Head, file: LiveFile, reserved_by: str | None = None) -> TableFile:
     """Return a live file as planners see it; `reserved_by` is the plan that has it."""
-    live_bytes, live_rows = head.live_bytes(file), head.live_rows(file)
+    deletes = head.deletes_of(file)
+    rows = live_rows(file, deletes)
+    size = live_bytes(file, rows)
     return TableFile(
         path=file.location,
         partition=file.partition,
-        bytes=live_bytes,
-        rows=live_rows,
+        bytes=size,
+        rows=rows,
         sorted=file.sort_order_id != 0 or clustering_of(file.location) is not None,
-        deleted_bytes=file.bytes - live_bytes,
-        deleted_rows=file.rows - live_rows,
-        deletes=own_deletes(head, file),
-        has_shared_deletes=has_shared_deletes(head, file),
+        deleted_bytes=file.bytes - size,
+        deleted_rows=file.rows - rows,
+        deletes=tuple(
+            PositionDeletes(each.location, each.rows, None if each.refers_to else each.sequence_number)
+            for each in deletes
+            if each.content == DataFileContent.POSITION_DELETES
+        ),
+        has_deletes_by_value=has_deletes_by_value(deletes),
         spec_id=file.spec_id,
         encryption=file.encryption,
         reserved_by=reserved_by,
@@ -28,17 +39,8 @@ def planned_file(head: Head, file: LiveFile, reserved_by: str | None = None) -> 
     )
 
 
-def own_deletes(head: Head, file: LiveFile) -> tuple[PositionDeletes, ...]:
-    """Return the delete files that name a data file alone."""
-    return tuple(
-        PositionDeletes(each.location, each.rows)
-        for each in head.deletes_of(file)
-        if each.refers_to is not None
-    )
-
-
-def has_shared_deletes(head: Head, file: LiveFile) -> bool:
-    """Return whether deletes may apply to a data file that are not of it alone: which of its rows they delete
-    is not in the metadata.
+def has_deletes_by_value(deletes: Iterable[LiveFile]) -> bool:
+    """Return whether there are equality deletes among the delete files of a data file. They are never applied
+    here.
     """
-    return any(each.refers_to is None for each in head.deletes_of(file))
+    return any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -24,15 +25,32 @@ _SCHEMA = pa.schema(
 def write_position_deletes(
     store: Store, path: str, data_file: str, positions: pa.Array, parquet: ParquetSettings
 ) -> tuple[int, int]:
-    """Write the positions of deleted rows of the data file at the location `data_file`, durably, under a
-    path that no other writer uses. Return how many rows they are, each counted once, and the file's bytes.
-
-    `positions` are 64-bit integers from 0, in any order. ValueError for none, and for a negative one.
+    """Write the positions of deleted rows of the data file at the location `data_file`, as
+    `write_shared_deletes` does. Return how many rows they are, each counted once, and the file's bytes.
     """
-    ordered = pc.unique(positions).sort()
-    if not len(ordered) or ordered[0].as_py() < 0:
-        raise ValueError(f"not the positions of deleted rows: {ordered[:3].to_pylist()} of {data_file}")
-    deletes = pa.table([pa.repeat(pa.scalar(data_file), len(ordered)), ordered], schema=_SCHEMA)
+    rows, size = write_shared_deletes(store, path, {data_file: positions}, parquet)
+    return rows[data_file], size
+
+
+def write_shared_deletes(
+    store: Store, path: str, positions: Mapping[str, pa.Array], parquet: ParquetSettings
+) -> tuple[dict[str, int], int]:
+    """Write the positions of deleted rows of data files, by their locations, durably, under a path that no
+    other writer uses. Return how many rows of each they are, each counted once, and the file's bytes.
+
+    Positions are 64-bit integers from 0, in any order. ValueError for none of a data file, and for a negative
+    one.
+    """
+    ordered = {data_file: pc.unique(positions[data_file]).sort() for data_file in sorted(positions)}
+    for data_file, these in ordered.items():
+        if not len(these) or these[0].as_py() < 0:
+            raise ValueError(f"not the positions of deleted rows: {these[:3].to_pylist()} of {data_file}")
+    rows = {data_file: len(these) for data_file, these in ordered.items()}
+    numbers = np.repeat(np.arange(len(rows), dtype=np.int32), list(rows.values()))
+    paths = pa.DictionaryArray.from_arrays(numbers, pa.array(list(rows), pa.string()))
+    deletes = pa.table(
+        [paths.cast(pa.string()), pa.concat_arrays(ordered.values()).cast(pa.int64())], schema=_SCHEMA
+    )
     written = pa.BufferOutputStream()
     pq.write_table(
         deletes,
@@ -45,7 +63,7 @@ def write_position_deletes(
     data = written.getvalue()
     with store.open_output(path) as output:
         output.write(data)
-    return len(ordered), len(data)
+    return rows, len(data)
 
 
 def read_position_deletes(store: Store, paths: Iterable[str], data_file: str) -> np.ndarray:
@@ -53,19 +71,49 @@ def read_position_deletes(store: Store, paths: Iterable[str], data_file: str) ->
     integers, ascending, each once. Both are spelled as manifests spell them, and a delete file may name
     other data files too. DataFileError if one is missing or damaged.
     """
-    found = [_positions_in(store, path, data_file) for path in paths]
-    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    return read_deletes_of(store, {data_file: paths})[data_file]
 
 
-def _positions_in(store: Store, path: str, data_file: str) -> np.ndarray:
+def read_deletes_of(store: Store, deletes: Mapping[str, Iterable[str]]) -> dict[str, np.ndarray]:
+    """Return the same of several data files, each with the delete files that may apply to it. A delete file
+    is read once.
+    """
+    wanted: dict[str, list[str]] = defaultdict(list)
+    for data_file, paths in deletes.items():
+        for path in paths:
+            wanted[path].append(data_file)
+    parts: dict[str, list[np.ndarray]] = {data_file: [] for data_file in deletes}
+    for path, data_files in wanted.items():
+        found = read_deletes_in(store, path)
+        for data_file in data_files:
+            if data_file in found:
+                parts[data_file].append(found[data_file])
+    return {
+        data_file: np.unique(np.concatenate(arrays)) if arrays else np.empty(0, np.int64)
+        for data_file, arrays in parts.items()
+    }
+
+
+def read_deletes_in(store: Store, path: str) -> dict[str, np.ndarray]:
+    """Return the positions in one delete file by the data files that it names, as they are there.
+    DataFileError as above.
+    """
     try:
         with store.open_input(store.relative(path)) as source:
             # By name: writers of other engines may leave the field ids out.
-            deletes = pq.read_table(pa.PythonFile(source, mode="r"), columns=["file_path", "pos"])
+            deletes = pq.read_table(
+                pa.PythonFile(source, mode="r"),
+                columns=["file_path", "pos"],
+                read_dictionary=["file_path"],
+            )
     except FileNotFoundError as missing:
         raise DataFileError(f"a delete file is missing: {path}") from missing
     except (pa.ArrowException, OSError) as damage:
         raise DataFileError(f"a delete file cannot be read: {path}: {damage}") from damage
-    of_file = deletes.filter(pc.equal(deletes["file_path"], data_file))
-    positions: np.ndarray = of_file["pos"].combine_chunks().to_numpy(zero_copy_only=False)
-    return positions
+    named = deletes.unify_dictionaries()["file_path"].combine_chunks()
+    positions = deletes["pos"].combine_chunks().to_numpy(zero_copy_only=False)
+    numbers = named.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[order], np.arange(len(named.dictionary)), side="right")
+    by_number = np.split(positions[order], ends[:-1]) if len(ends) else []
+    return dict(zip(named.dictionary.to_pylist(), by_number, strict=True))

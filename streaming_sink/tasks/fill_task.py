@@ -13,7 +13,14 @@ import pyarrow as pa
 from planners.model import InputFile, PartitionKey
 from streaming_sink.tasks.data_file_writer import DataFileWriter, GroupedFile
 from streaming_sink.tasks.data_paths import new_data_path
-from streaming_sink.tasks.delete_merging import DeleteMerge, merge_deletes
+from streaming_sink.tasks.delete_merging import (
+    DeleteMerge,
+    DeletesMerged,
+    MergeOfDeletesSkipped,
+    RunMerge,
+    merge_deletes,
+    merge_runs,
+)
 from streaming_sink.tasks.dictionaries import DictionaryChoice
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import PartitionSource, SortedBy, WorkerJob
@@ -67,7 +74,7 @@ class FillTask:
     of portions: the merges of one task, one after the other.
     """
 
-    def __init__(self, job: WorkerJob, portions: Sequence[Sequence[Fill | DeleteMerge]]) -> None:
+    def __init__(self, job: WorkerJob, portions: Sequence[Sequence[Fill | DeleteMerge | RunMerge]]) -> None:
         self._job = job
         self._portions = portions
 
@@ -76,8 +83,16 @@ class FillTask:
         for batch in batches:
             for portion in batch.column(0).to_pylist():
                 for each in self._portions[portion]:
-                    run = merge_deletes if isinstance(each, DeleteMerge) else carry_out
-                    yield encode_results([run(self._job, each, attempt)])
+                    yield encode_results([self._run(each, attempt)])
+
+    def _run(
+        self, each: Fill | DeleteMerge | RunMerge, attempt: int
+    ) -> Filled | FillSkipped | DeletesMerged | MergeOfDeletesSkipped:
+        if isinstance(each, DeleteMerge):
+            return merge_deletes(self._job, each, attempt)
+        if isinstance(each, RunMerge):
+            return merge_runs(self._job, each, attempt)
+        return carry_out(self._job, each, attempt)
 
 
 def carry_out(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:

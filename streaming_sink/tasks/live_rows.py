@@ -26,9 +26,10 @@ def deleted_positions(store: Store, given: InputFile) -> np.ndarray:
     if not given.deletes:
         return np.empty(0, np.int64)
     positions = read_position_deletes(store, [each.path for each in given.deletes], given.path)
-    counts = [each.rows for each in given.deletes]
-    if not max(counts) <= len(positions) <= sum(counts):
-        said = f"{len(positions)} rows, not {max(counts)} to {sum(counts)} as the table says"
+    least = max((each.rows for each in given.deletes if each.run is None), default=0)
+    most = sum(each.rows for each in given.deletes)
+    if not least <= len(positions) <= most:
+        said = f"{len(positions)} rows, not {least} to {most} as the table says"
         raise DataFileError(f"the delete files of a data file delete {said}: {given.path}")
     if len(positions) and not 0 <= positions[0] <= positions[-1] < given.rows:
         said = f"positions {positions[0]} to {positions[-1]} of {given.rows} rows"

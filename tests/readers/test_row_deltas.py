@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.typedef import Record
 
-from streaming_sink.tasks.delete_files import write_position_deletes
+from streaming_sink.tasks.delete_files import write_position_deletes, write_shared_deletes
 from streaming_sink.tasks.job import ParquetSettings
 from tests.readers import judges
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, data_file
@@ -24,7 +24,7 @@ from timeline.commit.row_deltas import RowDelta
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.stores import LocalStore
 from timeline.table import Committed, Table
-from timeline.versions.entries import DeleteFile, position_deletes
+from timeline.versions.entries import DeleteFile, position_deletes, shared_deletes
 
 READERS = ("pyiceberg", "duckdb", "chdb", "polars")
 DAY_MS = 24 * 3600 * 1000
@@ -45,6 +45,7 @@ class Disk:
         self.table = Table.create(self.store, SCHEMA, BY_P, environment=self.clock.environment())
         self.rows: dict[str, list[int]] = {}
         self.positions: dict[str, set[int]] = {}
+        self.shared: dict[str, dict[str, list[int]]] = {}
         self.expected: dict[int, list[tuple[int, int]]] = {}
         self._numbers = itertools.count()
 
@@ -71,8 +72,21 @@ class Disk:
             location, of.file_path, rows=rows, size=size, spec_id=of.spec_id, partition=of.partition
         )
 
+    def share(self, positions: dict[str, list[int]], p: int = 0) -> DeleteFile:
+        path = self._path(p, names.delete_file_name)
+        arrays = {data_file: pa.array(these, pa.int64()) for data_file, these in positions.items()}
+        rows_of, size = write_shared_deletes(self.store, path, arrays, ParquetSettings())
+        location = self.store.uri(path)
+        self.shared[location] = positions
+        return shared_deletes(location, rows_of, size=size, spec_id=0, partition=Record(p))
+
+    def gone(self, file: DataFile, deletes: tuple[DeleteFile, ...]) -> set[int]:
+        own = (self.positions.get(each.file_path, ()) for each in deletes)
+        shared = (self.shared.get(each.file_path, {}).get(file.file_path, ()) for each in deletes)
+        return set[int]().union(*own, *shared)
+
     def fold(self, file: DataFile, *deletes: DeleteFile) -> Replace:
-        gone = set[int]().union(*(self.positions[each.file_path] for each in deletes))
+        gone = self.gone(file, deletes)
         rows = [row for at, row in enumerate(self.rows[file.file_path]) if at not in gone]
         applied = frozenset(each.file_path for each in deletes)
         return Replace(frozenset({file.file_path}), (self.file(rows, file.partition[0]),), applied, len(gone))
@@ -130,7 +144,7 @@ def test_readers_agree_after_every_commit_and_at_every_snapshot(tmp_path: Path, 
     disk.check(reader)
 
     merged = disk.deletes(a, [0, 99, 100, 500, 501, 999])
-    disk.commit(MergeDeletes(frozenset({first.file_path, second.file_path}), merged))
+    disk.commit(MergeDeletes(frozenset({first.file_path, second.file_path}), (merged,)))
     disk.check(reader)
 
     disk.commit(disk.fold(a, merged))  # the deletes of b stay
@@ -146,6 +160,48 @@ def test_readers_agree_after_every_commit_and_at_every_snapshot(tmp_path: Path, 
     assert list(disk.table.head.delete_files()) == []
 
     disk.commit(Append((disk.file([7000], p=2),)), shows={0: left, 1: up_to(range(5401, 5501)), 2: [7000]})
+    disk.check(reader)
+    for snapshot_id in disk.expected:
+        disk.check(reader, snapshot_id)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_readers_agree_where_data_files_share_delete_files(tmp_path: Path, reader: str) -> None:
+    disk = Disk(tmp_path)
+    a, b, c, d = (disk.file(list(range(start, start + 500))) for start in (0, 1000, 2000, 3000))
+    elsewhere = disk.file([9000, 9001], p=1)
+    every = [range(start, start + 500) for start in (0, 1000, 2000, 3000)]
+    disk.commit(Append((a, b, c, d, elsewhere)), shows={0: up_to(*every), 1: [9000, 9001]})
+    names_of = [each.file_path for each in (a, b, c, d)]
+
+    first = disk.share(dict(zip(names_of[:3], ([0, 1], [100, 101, 499], [7]), strict=True)))
+    less = {0, 1, 1100, 1101, 1499, 2007}
+    new = disk.file([5000, 5001])
+    disk.commit(
+        RowDelta((new,), (first,)), shows={0: [*up_to(*every, less=less), 5000, 5001], 1: [9000, 9001]}
+    )
+    disk.check(reader)
+
+    second = disk.share({names_of[1]: [102], names_of[3]: [0, 499], new.file_path: [1]})
+    own = disk.deletes(c, [300])
+    less |= {1102, 3000, 3499, 2300}
+    left = [*up_to(*every, less=less), 5000]
+    disk.commit(RowDelta((), (second, own), frozenset({first.file_path})), shows={0: left, 1: [9000, 9001]})
+    disk.check(reader)
+
+    disk.commit(disk.fold(a, first))  # the others still need it
+    disk.check(reader)
+    assert len(list(disk.table.head.delete_files())) == 3
+
+    of_b = disk.deletes(b, [100, 101, 102, 499])
+    others = disk.share({names_of[2]: [7], names_of[3]: [0, 499], new.file_path: [1]})
+    merged = frozenset({first.file_path, second.file_path})
+    disk.commit(MergeDeletes(merged, (of_b, others), frozenset({a.file_path}), 2))
+    disk.check(reader)
+
+    disk.commit(disk.fold(c, others, own), disk.fold(d, others), disk.fold(b, of_b))
+    disk.commit(disk.fold(new, others))
+    assert list(disk.table.head.delete_files()) == []
     disk.check(reader)
     for snapshot_id in disk.expected:
         disk.check(reader, snapshot_id)
@@ -192,3 +248,16 @@ def test_polars_own_reader_takes_several_delete_files_of_one_data_file(tmp_path:
     where = str(judges.metadata_file(disk.store.location))
     read = pl.scan_iceberg(where, reader_override="native").collect()
     assert sorted(read["id"].to_list()) == up_to(range(300), less={7, 8, 150})
+
+
+def test_polars_own_reader_refuses_delete_files_of_several_data_files(tmp_path: Path) -> None:
+    """It hands the table to pyiceberg, unless it is told not to."""
+    disk = Disk(tmp_path)
+    a, b = disk.file(list(range(300))), disk.file(list(range(300, 600)))
+    disk.commit(Append((a, b)), shows={0: up_to(range(600))})
+    disk.commit(RowDelta((), (disk.share({a.file_path: [7], b.file_path: [8]}),)))
+    where = str(judges.metadata_file(disk.store.location))
+    with pytest.raises(pl.exceptions.ComputeError, match="not limited to"):
+        pl.scan_iceberg(where, reader_override="native").collect()
+    read = pl.scan_iceberg(where).collect()
+    assert sorted(read["id"].to_list()) == up_to(range(600), less={7, 308})

@@ -1,17 +1,21 @@
-"""Fills beside a stream, as writers of their own: planner and commit are real, Spark is left out."""
+"""Fills beside a stream and merges of delete files, as writers of their own: planner and commit are real,
+Spark is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from planners import FileSizing, FillPolicy, TableFile, plan_fills
+from planners import FileSizing, FillPlan, FillPolicy, PlannedRunMerge, TableFile, plan_fills
 from streaming_sink.batch import fills
 from streaming_sink.table.planned_files import planned_file
 from tests.simulation.acting import Body, patiently, patiently_refreshed, read_files, think
+from tests.simulation.deltas import merge_of_deletes
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import OPEN_BELOW, Process, Simulation, first_id_time
 from timeline.commit.changes import Replace
+from timeline.commit.delete_merges import MergeDeletes
 from timeline.errors import CommitConflictError, CommitStateUnknownError, StoreUnavailableError
 from timeline.plans.reservations import Reservations
 from timeline.table import Table
@@ -47,12 +51,12 @@ def fill_beside(sim: Simulation, times: int, deadline: float) -> Body:
 
 def _run_pass(sim: Simulation, process: Process, table: Table) -> None:
     reservations = Reservations(process.store)
-    replaces = table.on_head(lambda head: _merged(sim, process, head, reservations))
-    if not replaces:
+    changes = table.on_head(lambda head: _merged(sim, process, head, reservations))
+    if not changes:
         return
     name = process.actor.name
-    sim.tell(name, f"FILL {len(replaces)} times")
-    done = fills.publish(table, replaces, table.head.schema.schema_id, OPEN_BELOW, reservations)
+    sim.tell(name, f"FILL {len(changes)} times")
+    done = fills.publish(table, changes, table.head.schema.schema_id, OPEN_BELOW, reservations)
     sim.tell(name, f"=> version {done.version}, {len(done.live)} are live {done.problems}")
     if done.lost:
         sim.oracle.failed(
@@ -61,20 +65,25 @@ def _run_pass(sim: Simulation, process: Process, table: Table) -> None:
         fills.delete_lost(table, done)
     if done.version is not None:
         sim.meet("filled beside")
-        live = [file.file_path for replace in done.live for file in replace.added]
-        sim.met["deletes folded beside"] += any(replace.applied for replace in done.live)
+        replaces = [change for change in done.live if isinstance(change, Replace)]
+        live = [file.file_path for replace in replaces for file in replace.added]
+        sim.met["deletes folded beside"] += any(replace.applied for replace in replaces)
+        sim.met["deletes merged beside"] += len(replaces) < len(done.live)
         sim.oracle.acknowledged(None, live, done.version)
 
 
-def _merged(sim: Simulation, process: Process, head: Head, reservations: Reservations) -> list[Replace]:
+def _merged(
+    sim: Simulation, process: Process, head: Head, reservations: Reservations
+) -> list[Replace | MergeDeletes]:
     """Write the merges and folds that the planner wants."""
     reserved = reservations.files(head)
-    known = {file.location: file for file in (*head.files_below(OPEN_BELOW), *head.files_with_own_deletes())}
+    known = {file.location: file for file in (*head.files_below(OPEN_BELOW), *head.files_with_deletes())}
     files = [planned_file(head, known[it], reserved.get(it)) for it in sorted(known)]
     policy = sim.random.choice([FillPolicy.ALWAYS, FillPolicy.ALWAYS, FillPolicy.AMORTIZED])
     time_ms = first_id_time(process, head)
-    replaces = []
-    for fill in plan_fills(files, SIZING, policy).fills:
+    replaces: list[Replace | MergeDeletes] = []
+    plan = plan_fills(files, SIZING, policy)
+    for fill in plan.fills:
         if (read := _read_live(sim, process, fill.inputs)) is not None:
             rows, deleted_rows = read
             spec_id, (p, *_) = fill.partition
@@ -86,7 +95,20 @@ def _merged(sim: Simulation, process: Process, head: Head, reservations: Reserva
             applied = frozenset(each.path for file in fill.inputs for each in file.deletes)
             removed = frozenset(file.path for file in fill.inputs)
             replaces.append(Replace(removed, tuple(added), applied, deleted_rows))
-    return replaces
+    return [*replaces, *_merges_of_deletes(sim, process, head, plan, time_ms)]
+
+
+def _merges_of_deletes(
+    sim: Simulation, process: Process, head: Head, plan: FillPlan, time_ms: int
+) -> Iterator[MergeDeletes]:
+    rewritten = {file.path for fill in plan.fills for file in fill.inputs}
+    for merge in (*plan.delete_merges, *plan.run_merges):
+        removed = [each.path for each in merge.deletes]
+        if all(path in sim.oracle.deletes.positions for path in removed):  # none is of another engine
+            live = sorted(file.location for file in head.live_files())
+            alone = [path for path in live if path not in rewritten and sim.random.random() < 0.3]
+            alone = alone if isinstance(merge, PlannedRunMerge) else [merge.file.path]
+            yield merge_of_deletes(sim, process, merge.partition, removed, live, alone, time_ms)
 
 
 def _read_live(
@@ -99,7 +121,7 @@ def _read_live(
             return None  # of another engine, which has written no such file
         if (rows := read_files(sim, process, [file.path])) is None:
             return None
-        gone = frozenset[int]().union(*(positions[each.path] for each in file.deletes))
+        gone = sim.oracle.deletes.gone(file.path, (each.path for each in file.deletes))
         live += [row for at, row in enumerate(rows) if at not in gone]
         deleted += len(gone)
     return tuple(live), deleted

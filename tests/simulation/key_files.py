@@ -6,10 +6,11 @@ are those of the simulation: their rows, positions and keys were declared when t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
@@ -20,13 +21,14 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
+from planners import share_delete_files
 from streaming_sink.batch import by_key, key_resolution, row_deletes, tombstones
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import DELETES, KeyJob
-from streaming_sink.tasks.keys import change_writer, finding, live_positions, scanning, ties
+from streaming_sink.tasks.keys import change_writer, finding, live_positions, scanned_keys, scanning, ties
 from streaming_sink.tasks.keys import tombstones as tombstone_files
 from streaming_sink.tasks.keys.change_writer import ChangeWriter
 from streaming_sink.tasks.keys.hashing import hash_keys
@@ -191,21 +193,27 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
             raise ViolationError(f"a data file holds other rows than were written: {path}")
         yield _Reader([change_of(row) for row in rows])
 
-    def write_position_deletes(
-        store: Store,
-        path: str,
-        data_file: str,
-        positions: pa.Array,
-        parquet: object,
-    ) -> tuple[int, int]:
-        deletes[store.uri(path)] = frozenset(positions.to_pylist())
-        return len(positions), _write(store, path, f"{data_file} {positions.to_pylist()}")
+    def write_shared_deletes(
+        store: Store, path: str, positions: Mapping[str, pa.Array], parquet: object
+    ) -> tuple[dict[str, int], int]:
+        made = {data_file: frozenset(these.to_pylist()) for data_file, these in positions.items()}
+        deletes[store.uri(path)] = made
+        size = _write(store, path, delete_content(made))
+        return {data_file: len(these) for data_file, these in made.items()}, size
 
-    def read_position_deletes(store: Store, paths: Iterable[str], data_file: str) -> np.ndarray:
-        held = [f"{data_file} {sorted(deletes[path])}" for path in paths if path in deletes]
-        if [read(store, path, "a delete file").decode() for path in paths if path in deletes] != held:
-            raise ViolationError(f"a delete file holds other positions than were written, of {data_file}")
-        return np.array(sorted({each for path in paths for each in deletes.get(path, ())}), np.int64)
+    def read_deletes_of(store: Store, wanted: Mapping[str, Iterable[str]]) -> dict[str, np.ndarray]:
+        for path in sorted({path for paths in wanted.values() for path in paths} & deletes.keys()):
+            if read(store, path, "a delete file").decode() != delete_content(deletes[path]):
+                raise ViolationError(f"a delete file holds other positions than were written: {path}")
+        return {
+            data_file: np.array(sorted(sim.oracle.deletes.gone(data_file, paths)), np.int64)
+            for data_file, paths in wanted.items()
+        }
+
+    def read_deletes_in(store: Store, path: str) -> dict[str, np.ndarray]:
+        named = deletes[path]
+        read_deletes_of(store, {data_file: [path] for data_file in named})
+        return {data_file: np.array(sorted(these), np.int64) for data_file, these in named.items()}
 
     def write_tombstones(store: Store, path: str, tombstones: Tombstones) -> None:
         dead[store.uri(path)] = tombstones
@@ -223,6 +231,7 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
             known[key] = hash_keys(columns, seed)
         return known[key]
 
+    most = Random(f"share {sim.seed}").choice([1, 1, 2, 99])
     drawn = SimpleNamespace(urandom=lambda count: sim.random.getrandbits(8 * count).to_bytes(count, "big"))
     with ExitStack() as stack:
         for module, name, value in (
@@ -231,11 +240,13 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
             (scanning, "hash_keys", hashed),
             (change_writer, "hash_keys", hashed),
             (finding, "are_live", partial(live_positions.are_live, known=live_positions.DeletedPositions())),
-            (live_positions, "read_position_deletes", read_position_deletes),
+            (live_positions, "read_deletes_in", read_deletes_in),
             (live_positions, "ThreadPoolExecutor", _OneAfterTheOther),
-            (scanning, "ThreadPoolExecutor", _OneAfterTheOther),
-            (key_resolution, "read_position_deletes", read_position_deletes),
-            (row_deletes, "write_position_deletes", write_position_deletes),
+            (scanned_keys, "ThreadPoolExecutor", _OneAfterTheOther),
+            (finding, "SCANNED_KEYS", scanned_keys.ScannedKeys()),
+            (key_resolution, "read_deletes_of", read_deletes_of),
+            (row_deletes, "write_shared_deletes", write_shared_deletes),
+            (row_deletes, "share_delete_files", partial(share_delete_files, at_most=most)),
             (tombstones, "write_tombstones", write_tombstones),
             (tombstones, "read_tombstones", read_tombstones),
             (tombstone_files, "read_tombstones", read_tombstones),
@@ -247,6 +258,11 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         yield
+
+
+def delete_content(positions: Mapping[str, frozenset[int]]) -> str:
+    """Return what a delete file holds."""
+    return str(sorted((data_file, sorted(these)) for data_file, these in positions.items()))
 
 
 def _write(store: Store, path: str, text: str) -> int:

@@ -250,7 +250,9 @@ class Keyed:
             deletes = [file.file_path for change in made for file in change.delete_files]
             put = [each for each in made if isinstance(each, PutTombstones)]
             written[len(files) :] = [*deletes, *(each.location for each in put)]
-            own = {file.referenced_data_file for change in made for file in change.delete_files}
+            own = {path for change in made for file in change.delete_files for path in file.rows_of}
+            shared = (file for change in made for file in change.delete_files if len(file.rows_of) > 1)
+            sim.met["a delete file shared"] += any(True for _ in shared)
             sim.met["own rows taken back"] += any(file.file_path in own for file in files)
             sim.met["deleted keys merged"] += any(each.merged for each in put)
             sim.tell(

@@ -43,7 +43,7 @@ from timeline.maintenance import orphans
 from timeline.plans import claims, instants, reservations
 from timeline.retention import garbage, policy
 from timeline.table import Table
-from timeline.versions import evolution, partitioning, pending, transactions
+from timeline.versions import deletes, evolution, partitioning, pending, transactions
 from timeline.versions.deletes import DeleteIndex
 from timeline.versions.head import Head
 from timeline.versions.listing import VersionFiles
@@ -276,20 +276,26 @@ SWITCHES = (
            "check_deletes_are_known(head, files, self.applied)", "pass"),
     Switch("R13", "a fold commits though it has not applied all deletes", Replace, "find_conflict",
            "if sizes.keys() - self.applied:", "if False:"),
-    Switch("R13", "the deletes of a folded file stay", Rewrite, "_leaves",
-           "live_file(entry).refers_to in self.removed", "False"),
-    Switch("R13", "a fold takes the deletes of other files away", Rewrite, "_leaves",
-           "live_file(entry).refers_to in self.removed", "True"),
+    Switch("R13", "the deletes of a folded file stay", deletes, "find_idle",
+           "if each.refers_to is not None and sequences", "if False and sequences"),
+    Switch("R13", "a fold takes the deletes of other files away", deletes, "find_idle",
+           "sequences.get(each.refers_to, math.inf) > each.sequence_number", "True"),
+    Switch("R13", "a shared delete file leaves with the first of its data files", deletes, "_applies_to_any",
+           "if sequence_number <= delete.sequence_number:", "if False:"),
+    Switch("R13", "a shared delete file stays without its data files", deletes, "find_idle",
+           "if not _applies_to_any(each, paths[_where(each)])", "if False"),
     Switch("R13", "a merge of delete files commits though its data file has left", MergeDeletes,
-           "find_conflict", 'return f"another commit has replaced the data file: {self.data_file}"',
-           "return None"),
+           "find_conflict", 'return f"another commit has replaced the data file: {location}"', "continue"),
     Switch("R13", "a merge of delete files commits though one of them has left", MergeDeletes,
-           "find_conflict", "if gone := self.removed - rows.keys():", "if gone := frozenset():"),
+           "find_conflict", "if gone := self.removed - known.keys():", "if gone := frozenset():"),
     Switch("R13", "a fold and a merge of its delete files go into one version", MergeDeletes,
-           "find_conflict", "if {self.data_file, *self.removed} & beside.taken:", "if False:"),
-    Switch("R13", "delete files that were merged stay", Rewrite, "_leaves",
+           "find_conflict", "if taken := (alone | self.removed) & beside.taken:",
+           "if taken := frozenset():"),
+    Switch("R13", "delete files that were merged stay", Rewrite, "_sort_entries",
            "if entry.data_file.file_path in self.removed:",
            "if entry.data_file.content.value == 0 and entry.data_file.file_path in self.removed:"),
+    Switch("R13", "deletes that may be of several data files are ignored", DeleteIndex, "__init__",
+           "wide[_where(delete)].append(delete)", "pass"),
     Switch("R13", "deletes that name their data file are ignored", DeleteIndex, "__init__",
            "self._by_file[location].append(delete)", "pass"),
     Switch("R13", "a fill beside the stream passes for lost though its commit kept it", fills, "publish",
@@ -461,8 +467,8 @@ SWITCHES = (
     Switch("R25", "a row that was late at the second look is back at the third", key_resolution,
            "resolve_again", "before.positions.get(path, _NO_ROWS)", "_NO_ROWS", keyed=True),
     Switch("R25", "a delete file that the next try needs is deleted", row_deletes.RowDeletes, "write",
-           "for path, held in self._written.items() if path not in kept",
-           "for path, held in self._written.items()", keyed=True),
+           "for group, held in self._written.items() if group not in kept",
+           "for group, held in self._written.items()", keyed=True),
     Switch("R25", "a merge forgets the keys of its inputs", batch_tombstones, "remember_deletes",
            "[*older, own]", "[own]", keyed=True),
     Switch("R25", "a merge keeps the smaller sequence", key_tombstones, "merge_tombstones",

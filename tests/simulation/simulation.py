@@ -20,6 +20,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
+from planners import folds, shared_deletes
 from tests.simulation.memo import remembered
 from tests.simulation.oracle import Oracle, Work
 from tests.simulation.raw import ViolationError
@@ -65,6 +66,9 @@ def small_constants() -> Iterator[None]:
             (table, "MAINTAIN_EVERY", 1),
             (orphans, "LEAST_AGE", timedelta(0)),
             (properties, "RECENT_COMMITS_KEPT", RECENT_COMMITS),
+            (folds, "DELETE_FILES_AT_MOST", 2),
+            (folds, "_BESIDE_SHARED", 1),
+            (shared_deletes, "SHARED_RUNS_AT_MOST", 1),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         # Tidying that fails is told as a warning, and here it fails all the time.

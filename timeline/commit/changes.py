@@ -6,11 +6,11 @@ All are frozen: a retry builds a new draft from (changes, head), and never edits
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent
 
 from timeline import properties
 from timeline.commit.draft import Draft
@@ -120,8 +120,8 @@ class Replace(Change):
     """Locations of the files, as manifests spell them."""
     added: tuple[DataFile, ...]
     applied: frozenset[str] = frozenset()
-    """Locations of the delete files whose rows `added` leaves out, those of the same commit included: each
-    deletes from one of the removed files.
+    """Locations of the delete files whose rows `added` leaves out, those of the same commit included: all
+    that may apply to one of the removed files.
     """
     deleted_rows: int = 0
     """How many rows that is, as the writer has counted them."""
@@ -139,7 +139,7 @@ class Replace(Change):
             raise ValueError("a replace removes nothing; use Append for new rows")
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:
-        rows, deletes = 0, dict[str, list[int]]()
+        rows, deletes = 0, list[tuple[int, int]]()
         unknown = set(self.applied)
         for location in sorted(self.removed):
             if location in beside.taken:
@@ -151,10 +151,11 @@ class Replace(Change):
             if live is None:
                 return f"another commit has replaced an input: {location}"
             found = head.deletes_of(live)
-            if any(each.refers_to is None for each in found):
-                return f"an input has deletes that are not of it alone: {location}"
+            if any(each.content == DataFileContent.EQUALITY_DELETES for each in found):
+                return f"an input has deletes by value: {location}"
             sizes = {each.location: each.rows for each in found}
-            sizes |= {each.file_path: each.record_count for each in beside.deletes.get(location, ())}
+            added = {each.file_path: each.rows_of[location] for each in beside.deletes.get(location, ())}
+            sizes |= added
             if sizes.keys() - self.applied:
                 return f"an input has deletes that the replace has not applied: {location}"
             if sizes.keys() & beside.taken:
@@ -163,20 +164,21 @@ class Replace(Change):
             if lost := find_unread_column(head, live, schema_id):
                 return lost
             rows += live.rows
-            deletes[location] = list(sizes.values())
+            own = added | {each.location: each.rows for each in found if each.refers_to is not None}
+            most = min(live.rows, sum(sizes.values()))
+            deletes.append((min(most, max(own.values(), default=0)), most))
         if unknown:
             return f"rows that the replace leaves out are live again: {min(unknown)}"
-        self._check_keeps_rows(rows, deletes.values())
+        self._check_keeps_rows(rows, deletes)
         return None
 
-    def _check_keeps_rows(self, removed: int, deletes: Iterable[Sequence[int]]) -> None:
+    def _check_keeps_rows(self, removed: int, deletes: Sequence[tuple[int, int]]) -> None:
         """Raise ValueError unless the rows that are added are the live ones of those removed: the planner is
-        at fault. `deletes`: the rows of the delete files of each input. Two of one input may delete the same
-        row where another engine has written them.
+        at fault. `deletes`: how many rows of each input are deleted, at least and at most. Two delete files
+        of another engine may delete one row, and a shared one may delete rows of other data files alone.
         """
         added = sum(file.record_count for file in self.added)
-        least = sum(max(rows, default=0) for rows in deletes)
-        most = sum(sum(rows) for rows in deletes)
+        least, most = sum(few for few, _ in deletes), sum(many for _, many in deletes)
         if removed != added + self.deleted_rows or not least <= self.deleted_rows <= most:
             raise ValueError(
                 f"a replace must keep its live rows: it removes {removed} and adds {added} rows, and leaves"
@@ -276,7 +278,7 @@ def check_changes(changes: Sequence[Change]) -> None:
     deleted_from = [
         location
         for each in changes
-        for location in {file.referenced_data_file or "" for file in each.delete_files}
+        for location in set[str]().union(*(file.rows_of for file in each.delete_files))
     ]
     if len(set(deleted_from)) < len(deleted_from):
         raise ValueError(

@@ -1,7 +1,7 @@
 """Rewriting manifests: the snapshot in which live files are replaced and manifests merged by policy.
 
-The position-delete files of a replaced file leave with it: they apply to no other. So do delete files that
-are replaced themselves.
+Position-delete files leave with the last live file that they may apply to, or where they are replaced
+themselves.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pyiceberg.table.snapshots import Operation
 from timeline import names, properties
 from timeline.commit import succession
 from timeline.commit.draft import Draft
+from timeline.versions.deletes import find_idle
 from timeline.versions.entries import (
     added_entry,
     deleted_entry,
     existing_entry,
-    live_file,
     partition_of,
 )
 from timeline.versions.manifest_policy import ManifestSize, manifests_to_merge, pack
-from timeline.versions.manifests import ManifestContents, is_data
+from timeline.versions.manifests import is_data
 
 _LONG_LIST = 4
 """A list is long that has so many times the manifests of one merge."""
@@ -36,7 +36,7 @@ _Kind = tuple[ManifestContent, int]
 def choose_manifests(
     draft: Draft, removed: AbstractSet[str], open_below_bytes: int, *, is_retry: bool
 ) -> list[ManifestFile]:
-    """Return the manifests that hold a removed file or deletes of one, and those that the policy merges.
+    """Return the manifests that hold a removed file, and those that the policy merges.
 
     Of a list that is not long only cached manifests are considered: those of removed files were read by the
     checks, and manifests that other writers added are merged by them. After a lost race, while others are
@@ -70,7 +70,7 @@ def _choose(
         if contents is None:
             continue
         path = manifest.manifest_path
-        if _holds_any(manifest, contents, removed):
+        if any(location in contents.files for location in removed):
             touched.add(path)
         else:
             live = len(contents.files)
@@ -79,11 +79,16 @@ def _choose(
     return touched | manifests_to_merge(sizes, min_count)
 
 
-def _holds_any(manifest: ManifestFile, contents: ManifestContents, removed: AbstractSet[str]) -> bool:
-    """Return whether a manifest holds one of the removed files, or deletes of one."""
-    if any(location in contents.files for location in removed):
-        return True
-    return not is_data(manifest) and any(file.refers_to in removed for file in contents.files.values())
+def with_idle_deletes(draft: Draft, removed: AbstractSet[str]) -> AbstractSet[str]:
+    """Return files that leave, and with them all position-delete files that then apply to no data file."""
+    files = draft.manifest_files
+    of_deletes = [manifest for manifest in draft.manifests if not is_data(manifest)]
+    if not removed or not of_deletes:
+        return removed
+    deletes = [file for each in of_deletes for file in files.contents(each).files.values()]
+    of_data = (manifest for manifest in draft.manifests if is_data(manifest))
+    data = (file for each in of_data for file in files.contents(each).files.values())
+    return removed | find_idle(deletes, [file for file in data if file.location not in removed])
 
 
 def _content_of(file: DataFile) -> ManifestContent:
@@ -125,28 +130,21 @@ class Rewrite:
     def _sort_entries(
         self, snapshot_id: int
     ) -> tuple[dict[_Kind, list[ManifestEntry]], dict[_Kind, list[ManifestEntry]]]:
-        """Return the live entries, added ones last, and those of removed files and their deletes, by content
-        and partition spec.
+        """Return the live entries, added ones last, and those of removed files, by content and partition
+        spec.
         """
         live: dict[_Kind, list[ManifestEntry]] = defaultdict(list)
         gone: dict[_Kind, list[ManifestEntry]] = defaultdict(list)
         for manifest in self.manifests:
             kind = manifest.content, manifest.partition_spec_id
             for entry in self.draft.manifest_files.entries(manifest):
-                if self._leaves(entry):
+                if entry.data_file.file_path in self.removed:
                     gone[kind].append(deleted_entry(snapshot_id, entry))
                 else:
                     live[kind].append(existing_entry(entry))
         for file in self.added:
             live[_content_of(file), file.spec_id].append(added_entry(snapshot_id, file))
         return live, gone
-
-    def _leaves(self, entry: ManifestEntry) -> bool:
-        if entry.data_file.file_path in self.removed:
-            return True
-        if entry.data_file.content == DataFileContent.DATA:
-            return False
-        return live_file(entry).refers_to in self.removed
 
     def _write(
         self,

@@ -16,8 +16,8 @@ from timeline.versions.head import Head
 
 @dataclass(frozen=True)
 class RowDelta(Change):
-    """Add files of new rows and position-delete files, each of one live data file or of a file that it adds
-    itself, or nothing at all.
+    """Add files of new rows and position-delete files, each of live data files of one partition or of files
+    that it adds itself, or nothing at all.
 
     Rebases over everything that leaves the data files that it deletes from as its writer has read them. Where
     another commit has replaced one or deleted from one, the whole commit is refused, with the locations of
@@ -44,9 +44,12 @@ class RowDelta(Change):
         for delete in self.deletes:
             if not isinstance(delete, DeleteFile):
                 raise TypeError(f"not a delete file, which `position_deletes` makes: {delete!r}")
-            if delete.content != DataFileContent.POSITION_DELETES or not delete.referenced_data_file:
-                raise ValueError(f"a row delta's delete file must refer to one data file: {delete.file_path}")
-            if delete.record_count < 1:
+            if delete.content != DataFileContent.POSITION_DELETES or not delete.rows_of:
+                raise ValueError(
+                    "a row delta's delete file must say which data files it names, as one from"
+                    f" `position_deletes` does: {delete.file_path}"
+                )
+            if min(delete.rows_of.values()) < 1:
                 raise ValueError(f"a delete file without rows; leave it out: {delete.file_path}")
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> None:  # noqa: ARG002 - as the base
@@ -63,10 +66,11 @@ class RowDelta(Change):
 
 
 def by_data_file(deletes: Iterable[DeleteFile]) -> dict[str, list[DeleteFile]]:
-    """Return position-delete files by the location of the data file that they refer to."""
+    """Return position-delete files by the locations of the data files that they name."""
     found: dict[str, list[DeleteFile]] = defaultdict(list)
     for delete in deletes:
-        found[delete.referenced_data_file or ""].append(delete)
+        for location in delete.rows_of:
+            found[location].append(delete)
     return found
 
 
@@ -108,7 +112,7 @@ def check_deletes_are_known(head: Head, files: Sequence[LiveFile], applied: froz
 
 def check_deletes_fit(file: LiveFile, deletes: Sequence[DeleteFile]) -> None:
     """Raise ValueError for deletes that no reader could apply to their data file: the writer is at fault."""
-    rows = sum(delete.record_count for delete in deletes)
+    rows = sum(delete.rows_of[file.location] for delete in deletes)
     if rows > file.rows:
         raise ValueError(f"{rows} rows are deleted of a file of {file.rows}: {file.location}")
     for delete in deletes:

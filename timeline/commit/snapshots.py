@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from timeline.commit import conflicts, succession
 from timeline.commit.changes import Change, Intent
 from timeline.commit.draft import Draft
 from timeline.commit.purge_changes import AppendNothing, RewriteManifests
-from timeline.commit.rewriting import Rewrite, choose_manifests
+from timeline.commit.rewriting import Rewrite, choose_manifests, with_idle_deletes
 from timeline.versions.entries import added_entry
 from timeline.versions.head import Head
 from timeline.versions.manifests import ManifestFiles
@@ -119,12 +120,13 @@ class ReplaceWriter:
     def add_snapshot(self, draft: Draft, kept: Sequence[Change]) -> None:
         self._attempts += 1
         added = [file for change in kept for file in change.rewritten_files]
-        removed = {location for change in kept for location in change.inputs}
+        removed: AbstractSet[str] = {location for change in kept for location in change.inputs}
         purges = [change for change in kept if isinstance(change, RewriteManifests)]
         stale = {location for change in purges for location in change.manifests}
         if not removed and not stale and not self.intent.appended_files and not self.intent.delete_files:
             return  # a commit that touches no file merges no manifests, and so reads none
         open_below = self.intent.open_below_bytes
+        removed = with_idle_deletes(draft, removed)
         chosen = choose_manifests(draft, removed, open_below, is_retry=self._attempts > 1)
         manifests = [each for each in draft.manifests if each in chosen or each.manifest_path in stale]
         if not removed and not manifests:

@@ -5,77 +5,109 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyiceberg.manifest import DataFileContent
 
 from timeline.diagnosis.files import READERS, Reachable
 from timeline.diagnosis.findings import Finding, Severity, count, some
 from timeline.stores.base import Store
+from timeline.versions.deletes import find_idle
 from timeline.versions.entries import LiveFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass
-class _Deleted:
-    """What the delete files of one data file delete of it, by their content."""
+class _Read:
+    """What a delete file deletes, by its content."""
 
-    unreadable: list[str]
-    wrong: list[str]
-    """Delete files that delete other rows than the table says, and how."""
-    twice: int = 0
-    """Rows that more than one of them deletes."""
+    file: LiveFile
+    problem: str = ""
+    """Why it cannot be read."""
+    positions: Mapping[str, pa.Array] = field(default_factory=dict)
+    """By the data files that it names."""
 
 
 def check_deletes(found: Reachable, objects: Mapping[str, int], store: Store) -> Iterator[Finding]:
-    """Yield what is wrong with the delete files that name one data file alone. Reads all of them; those that
-    are missing are reported as such.
+    """Yield what is wrong with the position-delete files. Reads all of them; those that are missing are
+    reported as such.
     """
     gone = set(found.missing(objects, store))
-    by_file: dict[str, list[LiveFile]] = defaultdict(list)
-    for delete in found.delete_files:
-        if delete.refers_to is not None:
-            by_file[delete.refers_to].append(delete)
     data = {file.location: file for file in found.data_files}
-    yield from _check_none_dangles(
-        [each.location for where in by_file.keys() - data.keys() for each in by_file[where]]
-    )
-    files = [data[where] for where in sorted(by_file.keys() & data.keys())]
-
-    def read(file: LiveFile) -> _Deleted:
-        return _read(store, file, [each for each in by_file[file.location] if each.location not in gone])
-
+    deletes = [each for each in found.delete_files if each.content == DataFileContent.POSITION_DELETES]
+    idle = find_idle(deletes, list(data.values()))
+    yield from _check_none_dangles(sorted(idle))
+    wanted = [each for each in deletes if each.location not in gone | idle]
     with ThreadPoolExecutor(READERS, thread_name_prefix="doctor") as pool:
-        deleted = list(pool.map(read, files))
-    yield from _check_all_can_be_read([each for it in deleted for each in it.unreadable])
-    yield from _check_they_delete_what_is_stated([each for it in deleted for each in it.wrong])
-    yield from _check_no_row_is_deleted_twice(
-        {file.location: it.twice for file, it in zip(files, deleted, strict=True) if it.twice}
-    )
+        read = list(pool.map(partial(_read, store), wanted))
+    yield from _check_all_can_be_read([f"{it.file.location}: {it.problem}" for it in read if it.problem])
+    readable = [it for it in read if not it.problem]
+    differ = (_find_difference(it, data) for it in readable)
+    yield from _check_they_delete_what_is_stated([each for each in differ if each])
+    yield from _check_no_row_is_deleted_twice(_count_doubles(readable, data))
 
 
-def _read(store: Store, file: LiveFile, deletes: Sequence[LiveFile]) -> _Deleted:
+def _read(store: Store, file: LiveFile) -> _Read:
     # Here, since nothing else on the timeline needs Arrow.
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    answer, positions = _Deleted([], []), []
-    for delete in deletes:
-        try:
-            with store.open_input(store.relative(delete.location)) as source:
-                rows = pq.read_table(pa.PythonFile(source, mode="r"), columns=["file_path", "pos"])
-        except (pa.ArrowException, OSError) as damage:
-            answer.unreadable.append(f"{delete.location}: {' '.join(str(damage).split())[:200]}")
-            continue
-        mine = rows.filter(pc.equal(rows["file_path"], file.location))["pos"]
-        beyond = pc.sum(pc.or_(pc.less(mine, 0), pc.greater_equal(mine, file.rows))).as_py() or 0
-        if len(mine) != delete.rows or beyond:
-            answer.wrong.append(
-                f"{delete.location} is stated to delete {count(delete.rows, 'row')} of {file.rows:,}, and"
-                f" holds {len(mine):,}, {beyond:,} of them beyond its end"
-            )
-        positions.append(mine)
-    every = pa.chunked_array([chunk for each in positions for chunk in each.chunks], pa.int64())
-    answer.twice = len(every) - len(pc.unique(every))
-    return answer
+    try:
+        with store.open_input(store.relative(file.location)) as source:
+            rows = pq.read_table(pa.PythonFile(source, mode="r"), columns=["file_path", "pos"])
+    except (pa.ArrowException, OSError) as damage:
+        return _Read(file, " ".join(str(damage).split())[:200])
+    paths, positions = rows["file_path"], rows["pos"]
+    return _Read(
+        file,
+        positions={
+            path: positions.filter(pc.equal(paths, path)).combine_chunks()
+            for path in pc.unique(paths).to_pylist()
+        },
+    )
+
+
+def _find_difference(read: _Read, data: Mapping[str, LiveFile]) -> str:
+    """Return how a delete file deletes other rows than the table says; "" if it does not."""
+    import pyarrow.compute as pc
+
+    file, alone = read.file, read.file.refers_to
+    named = {path: it for path, it in read.positions.items() if alone in (None, path)}
+    holds, beyond = sum(map(len, named.values())), 0
+    for path, positions in named.items():
+        if path in data:
+            outside = pc.or_(pc.less(positions, 0), pc.greater_equal(positions, data[path].rows))
+            beyond += pc.sum(outside).as_py() or 0
+    if holds == file.rows and not beyond:
+        return ""
+    of = f" of {data[alone].rows:,}" if alone is not None and alone in data else ""
+    return (
+        f"{file.location} is stated to delete {count(file.rows, 'row')}{of}, and holds {holds:,},"
+        f" {beyond:,} of them beyond its end"
+    )
+
+
+def _count_doubles(read: Sequence[_Read], data: Mapping[str, LiveFile]) -> dict[str, int]:
+    """Return how many rows of which live data files more than one delete file deletes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    by_file: dict[str, list[pa.Array]] = defaultdict(list)
+    for each in read:
+        for path, positions in each.positions.items():
+            if path in data and each.file.sequence_number >= data[path].sequence_number:
+                by_file[path].append(positions)
+    doubles = {}
+    for path, arrays in by_file.items():
+        every = pa.concat_arrays(arrays)
+        if twice := len(every) - len(pc.unique(every)):
+            doubles[path] = twice
+    return doubles
 
 
 def _check_none_dangles(dangling: Sequence[str]) -> Iterator[Finding]:
@@ -87,7 +119,7 @@ def _check_none_dangles(dangling: Sequence[str]) -> Iterator[Finding]:
             f" {some(sorted(dangling))}",
             means="no row is at risk: readers apply them to nothing. This sink takes the delete files of a"
             " data file away with it, so another engine has left them, or has replaced the data files",
-            repair="none needed; the engine that left them may remove them",
+            repair="none needed; the next fill, fold or clustering takes them away",
         )
 
 

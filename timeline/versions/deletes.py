@@ -1,9 +1,13 @@
-"""Which delete files apply to a data file (Iceberg spec, scan planning), and how many rows stay live."""
+"""Which delete files apply to a data file (Iceberg spec, scan planning), how many rows stay live, and which
+delete files apply to none.
+"""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyiceberg.manifest import DataFileContent
 
@@ -22,15 +26,13 @@ class DeleteIndex:
 
     def __init__(self, deletes: Iterable[LiveFile]) -> None:
         self._by_file: dict[str, list[LiveFile]] = defaultdict(list)
-        self._by_partition: dict[tuple[int, tuple[object, ...]], list[LiveFile]] = defaultdict(list)
-        self._everywhere: list[LiveFile] = []
+        wide: dict[_Where, list[LiveFile]] = defaultdict(list)
         for delete in deletes:
             if (location := delete.refers_to) is not None:
                 self._by_file[location].append(delete)
-            elif any(value is not None for value in delete.partition):
-                self._by_partition[delete.spec_id, delete.partition].append(delete)
             else:
-                self._everywhere.append(delete)
+                wide[_where(delete)].append(delete)
+        self._wide = {where: _Ranges(these) for where, these in wide.items()}
 
     def find(self, file: LiveFile) -> list[LiveFile]:
         """Return the delete files that may apply to a data file."""
@@ -38,25 +40,97 @@ class DeleteIndex:
             return []
         return [each for each in self._near(file) if each.sequence_number >= file.sequence_number]
 
-    def live_rows(self, file: LiveFile) -> int:
-        """Return how many rows of a data file are not deleted, where all its deletes name it alone; else all
-        of its rows, since deletes of a range or by value may match none.
-        """
-        deletes = self.find(file)
-        if any(each.refers_to is None for each in deletes):
-            return file.rows
-        return max(0, file.rows - sum(each.rows for each in deletes))
+    @property
+    def all_name_one_file(self) -> bool:
+        """Whether there are no deletes but of one data file alone each."""
+        return not self._wide
 
-    def files_with_own_deletes(self) -> Iterable[str]:
+    def named_files(self) -> Iterable[str]:
         """Return the locations that position-delete files name alone; they may be live or not."""
         return self._by_file.keys()
 
     def _near(self, file: LiveFile) -> Iterator[LiveFile]:
         yield from self._by_file.get(file.location, ())
-        wide = (*self._by_partition.get((file.spec_id, file.partition), ()), *self._everywhere)
-        yield from (delete for delete in wide if _may_name(delete, file.location))
+        for where in (_where(file), None) if _where(file) is not None else (None,):
+            if (ranges := self._wide.get(where)) is not None:
+                yield from ranges.find(file.location.encode())
 
 
-def _may_name(delete: LiveFile, location: str) -> bool:
-    """Return whether a data file is in the range of those that a delete file names."""
-    return delete.applies_to is None or delete.applies_to[0] <= location.encode() <= delete.applies_to[1]
+def live_rows(file: LiveFile, deletes: Iterable[LiveFile]) -> int:
+    """Return how many rows of a data file are not deleted by those of its delete files that name it alone;
+    those of a range or by value may match none.
+    """
+    own = (each.rows for each in deletes if each.refers_to is not None)
+    return max(0, file.rows - sum(own))
+
+
+def live_bytes(file: LiveFile, rows: int) -> int:
+    """Return a file's size, scaled by the share that so many live rows are of all."""
+    return file.bytes if rows == file.rows else file.bytes * rows // file.rows
+
+
+_Where = tuple[int, tuple[object, ...]] | None
+"""A partition spec and a partition of it; None for all of the table."""
+
+
+def _where(file: LiveFile) -> _Where:
+    has_values = any(value is not None for value in file.partition)
+    return (file.spec_id, file.partition) if has_values else None
+
+
+class _Ranges:
+    """Delete files of one partition, each with a range of the paths that it may name."""
+
+    def __init__(self, deletes: Sequence[LiveFile]) -> None:
+        spans = [(*_span(delete), delete) for delete in deletes]
+        self._starts = sorted({start for start, _, _ in spans} | {end for _, end, _ in spans if end})
+        self._found: list[list[LiveFile]] = [[] for _ in self._starts]
+        for start, end, delete in spans:
+            last = bisect_left(self._starts, end) if end else len(self._starts)
+            for place in range(bisect_left(self._starts, start), last):
+                self._found[place].append(delete)
+
+    def find(self, path: bytes) -> Sequence[LiveFile]:
+        place = bisect_right(self._starts, path) - 1
+        return self._found[place] if place >= 0 else ()
+
+
+def _span(delete: LiveFile) -> tuple[bytes, bytes]:
+    """Return the least path that a delete file may name, and the least one behind all of these; b"" for no
+    bound.
+    """
+    if delete.applies_to is None:
+        return b"", b""
+    return delete.applies_to[0], delete.applies_to[1] + b"\0"
+
+
+def find_idle(deletes: Iterable[LiveFile], data_files: Sequence[LiveFile]) -> frozenset[str]:
+    """Return the locations of the position-delete files that may apply to none of these data files."""
+    positions = [each for each in deletes if each.content == DataFileContent.POSITION_DELETES]
+    sequences = {file.location: file.sequence_number for file in data_files} if positions else {}
+    wide = [each for each in positions if each.refers_to is None]
+    paths: dict[_Where, list[tuple[bytes, int]]] = defaultdict(list)
+    for file in data_files if wide else ():
+        for where in {_where(file), None}:
+            paths[where].append((file.location.encode(), file.sequence_number))
+    for near in paths.values():
+        near.sort()
+    idle = {each.location for each in wide if not _applies_to_any(each, paths[_where(each)])}
+    for each in positions:
+        if each.refers_to is not None and sequences.get(each.refers_to, math.inf) > each.sequence_number:
+            idle.add(each.location)
+    return frozenset(idle)
+
+
+def _applies_to_any(delete: LiveFile, paths: Sequence[tuple[bytes, int]]) -> bool:
+    """Return whether a delete file may apply to one of these data files: sorted, each a path and a sequence
+    number.
+    """
+    start, end = _span(delete)
+    for place in range(bisect_left(paths, (start, 0)), len(paths)):
+        path, sequence_number = paths[place]
+        if end and path >= end:
+            return False
+        if sequence_number <= delete.sequence_number:
+            return True
+    return False

@@ -5,7 +5,9 @@ the three kinds of entry that a commit writes.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus
 from pyiceberg.typedef import Record
@@ -57,6 +59,9 @@ class DeleteFile(DataFile):
     version 2, and that Iceberg 1.7 and later write.
     """
 
+    rows_of: Mapping[str, int] = MappingProxyType({})
+    """How many rows it deletes of which data files: known to its writer, and in no manifest."""
+
     @property
     def referenced_data_file(self) -> str | None:
         stated: str | None = self._data[-1]
@@ -71,20 +76,32 @@ def position_deletes(
     It states that data file twice: as the file that it refers to, and as both bounds of its paths, by which
     readers find it that do not know the first. The file's rows are sorted by position, each once.
     """
-    path = {_POSITION_DELETE_PATH: data_file.encode()}
+    return shared_deletes(location, {data_file: rows}, size=size, spec_id=spec_id, partition=partition)
+
+
+def shared_deletes(
+    location: str, rows_of: Mapping[str, int], *, size: int, spec_id: int, partition: Record
+) -> DeleteFile:
+    """Return a Parquet file of so many positions in each of these data files of one partition. Its rows are
+    sorted by path, then position, each once.
+
+    Of several data files it states the range of their paths alone: it may apply to any in between.
+    """
     stated = DataFile.from_args(
         _table_format_version=2,
         content=DataFileContent.POSITION_DELETES,
         file_path=location,
         file_format=FileFormat.PARQUET,
         partition=partition,
-        record_count=rows,
+        record_count=sum(rows_of.values()),
         file_size_in_bytes=size,
-        lower_bounds=path,
-        upper_bounds=dict(path),
+        lower_bounds={_POSITION_DELETE_PATH: min(rows_of).encode()},
+        upper_bounds={_POSITION_DELETE_PATH: max(rows_of).encode()},
     )
-    delete = DeleteFile(*stated._data, data_file)  # noqa: SLF001 - a record of one field more
+    referred = next(iter(rows_of)) if len(rows_of) == 1 else None
+    delete = DeleteFile(*stated._data, referred)  # noqa: SLF001 - a record of one field more
     delete.spec_id = spec_id
+    delete.rows_of = dict(rows_of)
     return delete
 
 

@@ -132,22 +132,14 @@ class Head:
         """Return the delete files that may apply to a data file."""
         return self._deletes.find(file)
 
-    def live_rows(self, file: LiveFile) -> int:
-        """Return how many rows of a data file are not deleted; all, where deletes apply that are not of it
-        alone.
-        """
-        return self._deletes.live_rows(file)
-
-    def live_bytes(self, file: LiveFile) -> int:
-        """Return a file's size, scaled by the share of its rows that are not deleted, where that is known."""
-        live = self._deletes.live_rows(file)
-        return file.bytes if live == file.rows else file.bytes * live // file.rows
-
-    def files_with_own_deletes(self) -> Iterator[LiveFile]:
-        """Yield the live data files that delete files name alone."""
-        for location in self._deletes.files_with_own_deletes():
-            if (file := self.find_live(location)) is not None:
-                yield file
+    def files_with_deletes(self) -> Iterator[LiveFile]:
+        """Yield the live data files that delete files may apply to."""
+        if self._deletes.all_name_one_file:
+            for location in self._deletes.named_files():
+                if (file := self.find_live(location)) is not None:
+                    yield file
+        else:
+            yield from (file for file in self.live_files() if self._deletes.find(file))
 
     @cached_property
     def _deletes(self) -> DeleteIndex:

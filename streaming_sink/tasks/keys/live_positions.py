@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from streaming_sink.tasks.delete_files import read_position_deletes
+from streaming_sink.tasks.delete_files import read_deletes_in
 from streaming_sink.tasks.job import SearchedFile
 from timeline.stores.base import Store
 
@@ -17,6 +17,7 @@ KEPT_BYTES = 64 * 1024 * 1024
 _READERS = 8
 """Delete files that are read at once: each is small, and takes a request or two."""
 
+_NOTHING = np.empty(0, np.int64)
 _Name = tuple[str, str]
 """A delete file, and the data file whose rows it deletes."""
 
@@ -36,17 +37,18 @@ class DeletedPositions:
         asked = [(delete, file.location) for file in files for delete in file.deletes]
         found = {name: self._known[name] for name in asked if name in self._known}
         missing = [name for name in asked if name not in found]
-
-        def read(name: _Name) -> np.ndarray:
-            return read_position_deletes(store, name[:1], name[1])
-
-        if len(missing) < 2:
-            found |= {name: read(name) for name in missing}
-        else:
-            with ThreadPoolExecutor(min(_READERS, len(missing)), thread_name_prefix="deletes") as pool:
-                found |= zip(missing, pool.map(read, missing), strict=True)
+        paths = list(dict.fromkeys(path for path, _ in missing))  # many data files may share one
+        contents = dict(zip(paths, self._read(store, paths), strict=True))
+        for path, data_file in missing:
+            found[path, data_file] = np.unique(contents[path].get(data_file, _NOTHING))
         self._keep(found)
         return found
+
+    def _read(self, store: Store, paths: Sequence[str]) -> Iterable[dict[str, np.ndarray]]:
+        if len(paths) < 2:
+            return [read_deletes_in(store, path) for path in paths]
+        with ThreadPoolExecutor(min(_READERS, len(paths)), thread_name_prefix="deletes") as pool:
+            return list(pool.map(lambda path: read_deletes_in(store, path), paths))
 
     def _keep(self, used: dict[_Name, np.ndarray]) -> None:
         for name, positions in used.items():

@@ -138,7 +138,7 @@ def test_a_group_holds_so_many_files_at_most() -> None:
     ("known", "why"),
     [
         ({"reserved_by": "p7"}, "reserved by plan p7"),
-        ({"has_shared_deletes": True}, "carries deletes that are not of it alone"),
+        ({"has_deletes_by_value": True}, "carries deletes by value"),
     ],
 )
 def test_such_a_file_is_left_alone(known: dict[str, Any], why: str) -> None:
@@ -359,7 +359,7 @@ table_files = st.lists(
         st.text("abc", min_size=1, max_size=6),
         keys,
         partition=st.tuples(values),
-        has_shared_deletes=rarely,
+        has_deletes_by_value=rarely,
         spec_id=st.sampled_from([0, 0, 1]),
         reserved_by=st.sampled_from([None] * 9 + ["x"]),
         clustered_by=st.sampled_from([None, ORDER, "zorder(x)"]),
@@ -395,7 +395,7 @@ def test_any_plan_keeps_its_promises(files: list[TableFile], policy: ClusteringP
     for group in answer.groups:
         inputs = [by_path[path] for path in group.inputs]
         assert len({(it.spec_id, repr(it.partition)) for it in inputs}) == 1
-        assert not any(it.has_shared_deletes or it.reserved_by for it in inputs)
+        assert not any(it.has_deletes_by_value or it.reserved_by for it in inputs)
         assert (group.bytes, group.rows) == (sum(it.bytes for it in inputs), sum(it.rows for it in inputs))
         assert group.bytes <= policy.max_group_bytes
         assert len(inputs) <= policy.max_group_files

@@ -104,7 +104,7 @@ def test_never_merges_nothing() -> None:
         {"reserved_by": "a plan"},
         {"sorted": True},
         {"encryption": "a key"},
-        {"has_shared_deletes": True},
+        {"has_deletes_by_value": True},
     ],
 )
 def test_files_that_no_fill_may_take_are_left_alone_and_are_no_crowd(told: dict[str, object]) -> None:

@@ -95,7 +95,7 @@ def test_a_sorted_file_is_folded_alone_and_joins_no_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [{"reserved_by": "a plan"}, {"encryption": "a key"}, {"has_shared_deletes": True}]
+    "told", [{"reserved_by": "a plan"}, {"encryption": "a key"}, {"has_deletes_by_value": True}]
 )
 def test_files_that_no_fold_may_take_are_left_alone(told: dict[str, object]) -> None:
     plan = plan_fills([file("a", FULL, FULL // 2, **told), file("b", 9, 8, **told)], SIZING)
@@ -122,8 +122,8 @@ def test_of_nine_delete_files_those_are_merged_that_repay_it_best() -> None:
     assert (plan.fills, plan.most_delete_files) == ((), 9)
     [merge] = plan.delete_merges
     assert [it.rows for it in merge.deletes] == [1] * 5, "one of 2 repays less"
-    assert merge.reason == "9 delete files, more than 8"
-    assert plan.explain().splitlines()[-1] == "delete files: 5 -> 1, 9 delete files, more than 8: a"
+    assert merge.reason == "9 delete files of one data file"
+    assert plan.explain().splitlines()[-1] == "delete files: 5 -> 1, 9 delete files of one data file: a"
 
 
 def test_equal_delete_files_are_merged_into_one() -> None:
@@ -143,7 +143,7 @@ def test_the_delete_files_of_a_file_that_is_rewritten_anyway_are_not_merged() ->
     [
         ({"sorted": True}, True),
         ({"encryption": "a key"}, True),
-        ({"has_shared_deletes": True}, True),
+        ({"has_deletes_by_value": True}, True),
         ({"reserved_by": "a plan"}, False),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_file_at_the_limit_is_not_small() -> None:
     ("flags", "reason"),
     [
         ({"sorted": True}, "sort order"),
-        ({"has_shared_deletes": True}, "deletes that are not of it alone"),
+        ({"has_deletes_by_value": True}, "deletes by value"),
         ({"reserved_by": "plan-7"}, "reserved by plan plan-7"),
     ],
 )
@@ -219,7 +219,7 @@ table_files = st.lists(
         bytes=st.integers(1, 130 * MB),
         rows=st.integers(1, 10**6),
         sorted=st.sampled_from([False] * 9 + [True]),
-        has_shared_deletes=st.sampled_from([False] * 9 + [True]),
+        has_deletes_by_value=st.sampled_from([False] * 9 + [True]),
         deleted_bytes=st.sampled_from([0, 0, 0, 99 * MB]),
         reserved_by=st.sampled_from([None] * 9 + ["x"]),
     ),
@@ -268,7 +268,7 @@ def test_any_plan_keeps_its_promises(
         assert tuple(it.input for it in inputs) == bucket.inputs
         assert all(it.partition == bucket.partition for it in inputs)
         assert all(it.bytes + it.deleted_bytes < sizing.small_file_bytes for it in inputs)
-        assert not any(it.sorted or it.has_shared_deletes or it.reserved_by for it in inputs)
+        assert not any(it.sorted or it.has_deletes_by_value or it.reserved_by for it in inputs)
         assert bucket.input_bytes == sum(it.bytes for it in inputs)
         assert bucket.input_rows == sum(it.rows for it in inputs)
         assert bucket.max_rows is not None

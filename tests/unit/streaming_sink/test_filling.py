@@ -17,12 +17,13 @@ from pyiceberg.types import LongType, NestedField, StringType
 from planners import FileSizing
 from streaming_sink import history
 from streaming_sink.batch import filler, fills
+from streaming_sink.batch.fill_portions import divide, sharing_files
 from streaming_sink.batch.filler import DELETE_FILES_WHILE_FILLING, SMALL_FILES_WHILE_FILLING, Filler
-from streaming_sink.batch.fills import FillReport, Published, delete_lost, divide, plan_pass, publish
+from streaming_sink.batch.fills import FillReport, Published, delete_lost, plan_pass, publish
 from streaming_sink.batch.planning import commit_sizes
 from streaming_sink.options import sink_options
 from streaming_sink.table.spec import partition_sources, partition_spec
-from streaming_sink.tasks.delete_merging import DeleteMerge
+from streaming_sink.tasks.delete_merging import DeleteMerge, RunMerge
 from tests.unit.timeline.plans import joined_live
 from timeline.commit.changes import Append, Replace
 from timeline.commit.delete_merges import MergeDeletes
@@ -33,7 +34,7 @@ from timeline.plans.clustering import CLUSTERING
 from timeline.plans.reservations import Reservations
 from timeline.stores import LocalStore
 from timeline.table import Table
-from timeline.versions.entries import position_deletes
+from timeline.versions.entries import position_deletes, shared_deletes
 
 SCHEMA = Schema(NestedField(1, "region", StringType()), NestedField(2, "id", LongType()))
 EU, US = ("eu",), ("us",)
@@ -219,6 +220,49 @@ def test_merges_of_delete_files_are_divided_among_the_tasks_too(table):
     assert {it.path for it in merge.file.deletes} == set(locations)
 
 
+def _share(table, files, runs=5):
+    """Delete a row of each of these files, so many times, in a delete file that they share."""
+    made = []
+    for run in range(runs):
+        location = table.store.uri(f"data/{next(_numbers)}-deletes.parquet")
+        rows_of = {file.file_path: 1 for file in files}
+        deletes = shared_deletes(location, rows_of, size=900 + run, spec_id=0, partition=files[0].partition)
+        known = {
+            each.location
+            for file in files
+            for each in table.refresh().deletes_of(table.head.find_live(file.file_path))
+        }
+        table.commit([RowDelta((), (deletes,), frozenset(known))])
+        made.append(location)
+    return made
+
+
+def test_a_pass_merges_runs_of_shared_delete_files_but_none_that_cannot_be_read(table):
+    files = [_crowded(table, 0)[0] for _ in range(3)]
+    locations = _share(table, files)
+    assert plan_pass(table.head, [(0, US)], _options(table), {}).is_empty
+    [merge] = plan_pass(table.head, [(0, EU)], _options(table), {}).run_merges
+    assert {it.path for it in merge.deletes} == set(locations)
+    assert plan_pass(table.head, [(0, EU)], _options(table), {}, unfit={locations[2]}).is_empty
+    assert plan_pass(table.head, [(0, EU)], _options(table), {files[0].file_path: "a plan"}).is_empty
+
+
+def test_a_file_that_the_pass_rewrites_gets_no_delete_file_of_its_own(table):
+    worn, *others = (_crowded(table, 0)[0] for _ in range(3))
+    _delete(table, worn, 50)
+    _share(table, [worn, *others])
+    elsewhere = _append(table, US, 1)
+    plan = plan_pass(table.head, [(0, EU)], _options(table), {})
+    assert [file.path for fill in plan.fills for file in fill.inputs] == [worn.file_path]
+    sharing = sharing_files(table.head, plan, 0.2)
+    [portion] = divide(plan, 1, SOURCES, sharing=sharing)
+    [runs] = [each for each in portion if isinstance(each, RunMerge)]
+    own_from = {path: file.own_from for path, file in runs.files.items()}
+    assert own_from == {worn.file_path: None, **{file.file_path: 5 for file in others}}
+    assert elsewhere[0].file_path not in runs.files
+    assert (runs.partition, runs.into, len(runs.deletes)) == (EU, 1, 5)
+
+
 def test_what_a_plan_has_reserved_since_keeps_its_delete_files(table):
     """Its executor has read them: its group would be dropped."""
     file, locations = _crowded(table, 2)
@@ -232,7 +276,7 @@ def test_what_a_plan_has_reserved_since_keeps_its_delete_files(table):
         spec_id=0,
         partition=file.partition,
     )
-    merge = MergeDeletes(frozenset(locations), added)
+    merge = MergeDeletes(frozenset(locations), (added,))
     plan_id = instants.schedule(Table.open(table.store), plan, CLUSTERING)
     done = _publish(table, merge)
     assert (done.version, done.lost) == (None, (merge,))

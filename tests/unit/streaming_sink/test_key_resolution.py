@@ -43,7 +43,7 @@ def merge(table: Table, file: LiveFile, deletes: Sequence[str], positions: Seque
         spec_id=file.spec_id,
         partition=Record(*file.partition),
     )
-    table.commit([MergeDeletes(frozenset(deletes), merged)])
+    table.commit([MergeDeletes(frozenset(deletes), (merged,))])
 
 
 def looked(table: Table, positions: Mapping[str, Sequence[int]]) -> tuple[Resolution, BatchKeys]:

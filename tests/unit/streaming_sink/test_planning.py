@@ -337,14 +337,14 @@ def test_the_least_of_the_last_three_batches_counts_since_a_machine_may_be_busy_
 # ------------------------------------------------------------------- files with deletes
 
 
-def test_a_small_file_with_deletes_of_its_own_is_filled_and_one_with_shared_ones_is_not():
+def test_a_small_file_with_position_deletes_is_filled_and_one_with_deletes_by_value_is_not():
     lake = Lake()
     full, small, other = (lake.file(p=1, size=size) for size in (SIZING.small_file_bytes + 1, 1000, 1000))
     elsewhere = lake.file(p=2, size=1000)
     lake.table.commit([Append((full, small, other, elsewhere))])
     for each in (full, small):
         lake.add_delete_file(1, paths=(each.file_path, each.file_path), rows=5)
-    lake.add_delete_file(2)
+    lake.add_delete_file(2, content=DataFileContent.EQUALITY_DELETES)
     plan = _plan(lake.open(), (1, 10_000), (2, 10)).plan
     inputs = {it.path: it for bucket in plan.buckets for it in bucket.inputs}
     assert inputs.keys() == {small.file_path, other.file_path}
@@ -352,7 +352,7 @@ def test_a_small_file_with_deletes_of_its_own_is_filled_and_one_with_shared_ones
         (10, [5])
     ]
     reasons = {it.path: it.reason for it in plan.decisions}
-    assert reasons[elsewhere.file_path] == "carries deletes that are not of it alone"
+    assert reasons[elsewhere.file_path] == "carries deletes by value"
     assert full.file_path not in reasons
 
 
@@ -383,7 +383,7 @@ def test_a_clustering_plan_says_why_files_with_deletes_are_left_out():
     ]
     plan = plan_clustering(known.values(), 1, policy)
     reasons = {it.path: it.reason for it in plan.left_out}
-    assert reasons[files[2].file_path] == "carries deletes that are not of it alone"
+    assert reasons[files[2].file_path] == "carries deletes by value"
     assert reasons[positions] == "holds position deletes, not rows"
     assert reasons[values] == "holds equality deletes, not rows"
     [group] = plan.groups
@@ -391,6 +391,9 @@ def test_a_clustering_plan_says_why_files_with_deletes_are_left_out():
     assert (group.bytes, group.rows) == (1500, 15)
     [matched] = match_groups(lake.open().head, plan, has_keys=False)
     assert (matched.dropped, matched.rows, matched.applied) == ("", 15, {positions})
-    lake.add_delete_file(1)
+    shared = lake.add_delete_file(1)
     [matched] = match_groups(lake.open().head, plan, has_keys=False)
-    assert matched.dropped.startswith("an input has deletes that are not of it alone: ")
+    assert (matched.dropped, matched.rows, matched.applied) == ("", 15, {positions, shared})
+    lake.add_delete_file(1, content=DataFileContent.EQUALITY_DELETES)
+    [matched] = match_groups(lake.open().head, plan, has_keys=False)
+    assert matched.dropped.startswith("an input has deletes by value: ")

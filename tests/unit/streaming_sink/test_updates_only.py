@@ -50,7 +50,7 @@ class Updated(Shore):
         self.objects.overwrite(self.store.relative(made.file_path), b"x" * 10)
         return made
 
-    def gone(self, location: str, among: Iterable[str] | None = None) -> set[int]:
+    def deleted(self, location: str, among: Iterable[str] | None = None) -> set[int]:
         head = self.table.head
         live = head.find_live(location)
         assert live is not None
@@ -58,7 +58,7 @@ class Updated(Shore):
         return {position for name in names for position in self.positions[name]}
 
     def left(self, location: str) -> list[int]:
-        gone = self.gone(location)
+        gone = self.deleted(location)
         return [row for at, row in enumerate(self.rows[location]) if at not in gone]
 
     def update(self, keys: Iterable[int]) -> None:
@@ -67,7 +67,7 @@ class Updated(Shore):
         head, old = self.table.head, {self.expected[key]: key for key in keys}
         found: dict[str, list[int]] = defaultdict(list)
         for file in head.live_files():
-            gone = self.gone(file.location)
+            gone = self.deleted(file.location)
             for at, row in enumerate(self.rows[file.location]):
                 if row in old and at not in gone:
                     found[file.location].append(at)
@@ -102,13 +102,13 @@ class Updated(Shore):
             frozenset(file.path for file in fill.inputs),
             tuple(file for file in files if file.record_count),
             frozenset(deletes.path for file in fill.inputs for deletes in file.deletes),
-            sum(len(self.gone(file.path)) for file in fill.inputs),
+            sum(len(self.deleted(file.path)) for file in fill.inputs),
         )
 
     def _merge(self, merge: PlannedMerge) -> MergeDeletes:
         removed = frozenset(it.path for it in merge.deletes)
-        positions = sorted(self.gone(merge.file.path, removed))
-        return MergeDeletes(removed, self.deletes(self._data_file(merge.file.path), *positions))
+        positions = sorted(self.deleted(merge.file.path, removed))
+        return MergeDeletes(removed, (self.deletes(self._data_file(merge.file.path), *positions),))
 
     def _data_file(self, location: str) -> DataFile:
         for manifest in self.table.head.manifests:

@@ -24,7 +24,7 @@ from timeline.versions.entries import DeleteFile
 
 def merged(lake: Lake, file: DataFile, *deletes: DeleteFile) -> MergeDeletes:
     positions = sorted(frozenset().union(*(lake.positions[each.file_path] for each in deletes)))
-    return MergeDeletes(frozenset(each.file_path for each in deletes), lake.deletes(file, *positions))
+    return MergeDeletes(frozenset(each.file_path for each in deletes), (lake.deletes(file, *positions),))
 
 
 class Merging(Case):
@@ -78,7 +78,7 @@ def test_a_merge_is_a_replace_of_delete_files_alone() -> None:
     merge = case.merge()
     committed(case.mine, Append((case.lake.file(0, p=3),)))
     committed(case.mine, merge)
-    assert (case.lake.live_rows(), delete_files(case.lake)) == (rows, {merge.added.file_path})
+    assert (case.lake.live_rows(), delete_files(case.lake)) == (rows, {merge.added[0].file_path})
     assert files <= case.lake.live()
     told = summary(case.lake)
     assert told["operation"] == Operation.REPLACE.value
@@ -105,7 +105,7 @@ def test_a_merge_rebases_unless_its_data_file_or_a_delete_file_has_left(theirs: 
     assert isinstance(done, Committed)
     assert [each.reason.startswith(reason) for each in done.dropped] == ([True] if reason else [])
     assert case.lake.live_rows() == before + case.lake.rows_of(new)
-    assert (mine.added.file_path in delete_files(case.lake)) is not bool(reason)
+    assert (mine.added[0].file_path in delete_files(case.lake)) is not bool(reason)
     Audit(case.lake.store).check()
 
 
@@ -148,7 +148,7 @@ def test_a_row_delta_and_a_merge_of_one_file_go_into_one_version() -> None:
     delta = RowDelta((), (case.lake.deletes(case.files["a"], 7),), known)
     merge = case.merge()
     committed(case.mine, delta, merge)
-    assert delete_files(case.lake) == {delta.deletes[0].file_path, merge.added.file_path}
+    assert delete_files(case.lake) == {delta.deletes[0].file_path, merge.added[0].file_path}
     assert case.lake.live_rows().total() == 40 - 3
     Audit(case.lake.store).check()
 
@@ -160,7 +160,7 @@ def test_a_merge_keeps_its_rows(positions: tuple[int, ...]) -> None:
     case.mine.refresh()
     first, second, _ = case.deleted
     mine = MergeDeletes(
-        frozenset({first.file_path, second.file_path}), case.lake.deletes(case.files["a"], *positions)
+        frozenset({first.file_path, second.file_path}), (case.lake.deletes(case.files["a"], *positions),)
     )
     if len(positions) == 1:
         committed(case.mine, mine)  # two files of another engine may delete the same row
@@ -174,7 +174,7 @@ def test_a_merge_of_none_or_of_another_partition_is_refused() -> None:
     with pytest.raises(ValueError, match="merges none"):
         case.mine.commit([MergeDeletes(frozenset(), case.merge().added)])
     elsewhere = case.merge()
-    elsewhere.added.partition[0] = 9
+    elsewhere.added[0].partition[0] = 9
     with pytest.raises(ValueError, match="must be of the partition of its data file"):
         case.mine.commit([elsewhere])
 
@@ -182,7 +182,7 @@ def test_a_merge_of_none_or_of_another_partition_is_refused() -> None:
 def test_a_merged_file_below_the_fence_is_refused() -> None:
     case = Merging.begin()
     mine = case.merge()
-    case.lake.open().commit([RaiseFence(mine.added.file_path.rpartition("/")[2][:26] + "Z")])
+    case.lake.open().commit([RaiseFence(mine.added[0].file_path.rpartition("/")[2][:26] + "Z")])
     with pytest.raises(CommitConflictError, match="garbage cutoff"):
         case.mine.commit([mine])
 

@@ -24,7 +24,7 @@ from timeline.commit.changes import Append, Replace
 from timeline.errors import CommitConflictError
 from timeline.table import Committed
 from timeline.versions.avro import AvroFormat
-from timeline.versions.deletes import DeleteIndex
+from timeline.versions.deletes import DeleteIndex, live_bytes, live_rows
 from timeline.versions.entries import LiveFile, added_entry, live_file, position_deletes
 from timeline.versions.manifest_format import OneFile, ReadBytes, decode_live_entries, encode_manifest
 
@@ -140,19 +140,20 @@ def test_live_bytes_are_the_share_of_rows_that_are_not_deleted(lake: Lake) -> No
     lake.add_delete_file(0, paths=(files[0].file_path, files[0].file_path), rows=3)
     head = lake.open().head
     live = [head.find_live(file.file_path) for file in files]
-    assert [head.live_bytes(each) for each in live if each] == [700, 1000]
-    assert [head.live_rows(each) for each in live if each] == [7, 10]
-    assert [each.location for each in head.files_with_own_deletes()] == [files[0].file_path]
+    rows = [live_rows(each, head.deletes_of(each)) for each in live if each]
+    assert rows == [7, 10]
+    assert [live_bytes(each, left) for each, left in zip(live, rows, strict=True) if each] == [700, 1000]
+    assert [each.location for each in head.files_with_deletes()] == [files[0].file_path]
 
 
-def test_live_bytes_are_all_bytes_where_deletes_may_match_no_row(lake: Lake) -> None:
+def test_deletes_that_may_match_no_row_count_for_none(lake: Lake) -> None:
     (file,) = appended(lake, 1, size=1000)
     lake.add_delete_file(0, paths=(file.file_path, file.file_path), rows=3)
     lake.add_delete_file(0)
     head = lake.open().head
     live = head.find_live(file.file_path)
     assert live is not None
-    assert head.live_bytes(live) == 1000
+    assert live_rows(live, head.deletes_of(live)) == 7
 
 
 def test_a_file_of_which_more_rows_are_deleted_than_it_has_is_empty(lake: Lake) -> None:
@@ -162,7 +163,7 @@ def test_a_file_of_which_more_rows_are_deleted_than_it_has_is_empty(lake: Lake) 
     head = lake.open().head
     live = head.find_live(file.file_path)
     assert live is not None
-    assert head.live_bytes(live) == 0
+    assert live_bytes(live, live_rows(live, head.deletes_of(live))) == 0
 
 
 def test_a_delete_manifest_states_the_data_file_twice_and_its_content() -> None:

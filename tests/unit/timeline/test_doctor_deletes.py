@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.timeline.test_doctor import DAMAGE, WARNING, Patient, doctor
-from timeline.commit.changes import Append
+from timeline.commit.changes import Append, Replace
 from timeline.commit.key_changes import PutTombstones
 from timeline.commit.row_deltas import RowDelta
 from timeline.names import HINT_PATH, tombstone_path, ulid
@@ -36,11 +36,24 @@ class Deleted(Patient):
         self.table.commit([RowDelta((), (stated,), frozenset(it.location for it in head.deletes_of(live)))])
         return stated
 
+    def share_deletes(self, stated: dict[int, list[int]], stored: dict[int, list[int]] | None = None) -> None:
+        """Commit a delete file that is stated to delete positions in several files, and has those stored."""
+        paths = {number: self.files[number].file_path for number in range(len(self.files))}
+        shared = self.share({paths[number]: these for number, these in stated.items()})
+        held = {paths[number]: these for number, these in (stored or stated).items()}
+        rows = [(path, position) for path in sorted(held) for position in held[path]]
+        shared._data[5] = self._store(shared.file_path, [path for path, _ in rows], [at for _, at in rows])
+        head = self.table.refresh()
+        live = [file for file in head.live_files() if file.location in shared.rows_of]
+        known = frozenset(it.location for file in live for it in head.deletes_of(file))
+        self.table.commit([RowDelta((), (shared,), known)])
+
     def store_deletes(self, location: str, of: str, positions: list[int]) -> int:
+        return self._store(location, [of] * len(positions), positions)
+
+    def _store(self, location: str, paths: list[str], positions: list[int]) -> int:
         written = pa.BufferOutputStream()
-        pq.write_table(
-            pa.table({"file_path": [of] * len(positions), "pos": pa.array(positions, pa.int64())}), written
-        )
+        pq.write_table(pa.table({"file_path": paths, "pos": pa.array(positions, pa.int64())}), written)
         data = written.getvalue().to_pybytes()
         self.memory.overwrite(self.memory.relative(location), data)
         return len(data)
@@ -86,6 +99,21 @@ DAMAGES: dict[str, tuple[Callable[[Deleted], object], dict[str, object], str]] =
         {"deletes-differ": DAMAGE},
         "is stated to delete 1 row of 10, and holds 2, 0 of them beyond its end",
     ),
+    "a shared delete file deletes a row beyond an end": (
+        lambda p: p.share_deletes({2: [1], 3: [2]}, {2: [10], 3: [2]}),
+        {"deletes-differ": DAMAGE},
+        "is stated to delete 2 rows, and holds 2, 1 of them beyond its end",
+    ),
+    "a shared delete file deletes more than is stated": (
+        lambda p: p.share_deletes({2: [1], 3: [2]}, {2: [1, 5], 3: [2]}),
+        {"deletes-differ": DAMAGE},
+        "is stated to delete 2 rows, and holds 3, 0 of them beyond its end",
+    ),
+    "a shared delete file deletes a row twice": (
+        lambda p: p.share_deletes({0: [7], 3: [2]}),
+        {"row-deleted-twice": WARNING},
+        "1 row that more than one delete file deletes, of 1 data file: ",
+    ),
     "a row is deleted twice": (
         lambda p: p.delete(0, 7),
         {"row-deleted-twice": WARNING},
@@ -99,6 +127,20 @@ def test_a_table_with_deletes_is_healthy_and_says_how_many_there_are() -> None:
     assert diagnosis.findings == ()
     said = dict(diagnosis.facts)["current"]
     assert said == "50 rows in 5 files of 5,000 bytes, less those of 2 delete files"
+
+
+def test_a_shared_delete_file_is_healthy_and_so_is_what_it_names_of_a_file_that_has_left() -> None:
+    patient = Deleted()
+    patient.share_deletes({2: [1], 3: [2, 9], 4: [0]})
+    assert doctor(patient).findings == ()
+    shared = next(it for it in patient.table.head.delete_files() if it.refers_to is None)
+    gone = frozenset(patient.gone(patient.files[3].file_path, shared.location))
+    rows = [row for at, row in enumerate(patient.rows[patient.files[3].file_path]) if at not in gone]
+    replaced = frozenset({patient.files[3].file_path})
+    new = patient.file(rows)
+    patient.memory.overwrite(patient.memory.relative(new.file_path), bytes(1000))
+    patient.table.commit([Replace(replaced, (new,), frozenset({shared.location}), 2)])
+    assert doctor(patient).findings == ()
 
 
 @pytest.mark.parametrize("name", DAMAGES)

@@ -196,14 +196,13 @@ def test_a_position_that_two_delete_files_name_is_left_out_once(lake: Lake) -> N
     assert lake.live_rows().total() == 7
 
 
-def test_deletes_of_several_files_are_not_folded(lake: Lake) -> None:
-    """Which rows they delete of one file is not in the metadata, and they do not leave with it."""
+def test_deletes_by_value_are_not_folded(lake: Lake) -> None:
     (old,) = appended(lake)
-    wide = lake.add_delete_file(0)
-    fold = Replace(frozenset({old.file_path}), (lake.merged(old),), frozenset({wide}))
+    by_value = lake.add_delete_file(0, content=DataFileContent.EQUALITY_DELETES)
+    fold = Replace(frozenset({old.file_path}), (lake.merged(old),), frozenset({by_value}))
     done = lake.open().commit([Append((lake.file(),)), fold])
     assert isinstance(done, Committed)
-    assert "deletes that are not of it alone" in done.dropped[0].reason
+    assert "an input has deletes by value" in done.dropped[0].reason
 
 
 def test_rows_that_a_fold_left_out_and_that_are_live_again_drop_it(lake: Lake) -> None:

@@ -40,7 +40,7 @@ from timeline.stores import Created, CreateOutcome, Exists, Listed, MemoryStore,
 from timeline.table import Table
 from timeline.versions import entries, manifest_format, manifests
 from timeline.versions.avro import AvroFormat
-from timeline.versions.entries import DeleteFile, position_deletes
+from timeline.versions.entries import DeleteFile, position_deletes, shared_deletes
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version, encode_metadata, parse_version
 
@@ -138,8 +138,8 @@ class FaultyStore(MemoryStore):
 
     def count(self) -> Counter[str]:
         """How many requests of each kind were sent since the last count."""
-        kinds = {"create": "PUT", "overwrite": "PUT", "read": "GET", "list": "LIST", "delete": "DELETE"}
-        counted = Counter(kinds[verb] for verb, _ in self.requests)
+        kinds = {"read": "GET", "open": "GET", "list": "LIST", "delete": "DELETE"}
+        counted = Counter(kinds.get(verb, "PUT") for verb, _ in self.requests)
         self.requests.clear()
         return counted
 
@@ -160,7 +160,9 @@ class Lake:
         self.store = FaultyStore(self.name)
         self.rows: dict[str, tuple[int, ...]] = {}
         self.positions: dict[str, frozenset[int]] = {}
-        """Which positions each of the lake's own delete files deletes."""
+        """Which positions each of the lake's own delete files of one data file deletes."""
+        self.shared: dict[str, dict[str, frozenset[int]]] = {}
+        """Which positions of which data files each shared one deletes."""
         self._row = itertools.count(1)
         self._seeds = itertools.count(1 + 1000 * seed)
         self.table = Table.create(
@@ -208,9 +210,21 @@ class Lake:
             partition=file.partition,
         )
 
+    def share(self, positions: Mapping[str, Iterable[int]], *, p: int = 0) -> DeleteFile:
+        """One delete file of positions in these data files of a partition."""
+        file_id = names.ulid(self.clock.now_ms, next(self._seeds))
+        location = self.store.uri(f"data/p={p}/{names.delete_file_name(file_id, 'app', 1, 0, 0)}")
+        self.shared[location] = {path: frozenset(these) for path, these in positions.items()}
+        rows_of = {path: len(these) for path, these in self.shared[location].items()}
+        return shared_deletes(location, rows_of, size=500, spec_id=0, partition=Record(p))
+
+    def gone(self, data_file: str, delete: str) -> frozenset[int]:
+        """The positions that a delete file of the lake's deletes of a data file that it may name."""
+        return self.positions.get(delete) or self.shared.get(delete, {}).get(data_file, frozenset())
+
     def folded(self, file: DataFile, *deletes: DeleteFile) -> Replace:
         """The replace of a file by one of the rows that these deletes leave."""
-        gone = frozenset[int]().union(*(self.positions[each.file_path] for each in deletes))
+        gone = frozenset[int]().union(*(self.gone(file.file_path, each.file_path) for each in deletes))
         kept = [row for at, row in enumerate(self.rows[file.file_path]) if at not in gone]
         added = self.file(kept, p=file.partition[0])
         applied = frozenset(each.file_path for each in deletes)
@@ -222,13 +236,14 @@ class Lake:
         """
         head = self.open().head
         live = Counter[int]()
-        deletes = [(each, self.positions.get(each.location, ())) for each in head.delete_files()]
+        deletes = list(head.delete_files())
         for file in head.live_files():
             gone = {
                 position
-                for delete, positions in deletes
-                if delete.refers_to == file.location and delete.sequence_number >= file.sequence_number
-                for position in positions
+                for delete in deletes
+                if delete.refers_to in (None, file.location)
+                and delete.sequence_number >= file.sequence_number
+                for position in self.gone(file.location, delete.location)
             }
             live.update(row for at, row in enumerate(self.rows[file.location]) if at not in gone)
         return live
@@ -389,6 +404,7 @@ class Audit:
         positions: dict[str, tuple[int, int]] = {}
         added: list[Any] = []
         deleted: list[Any] = []
+        shares = False
         for manifest in files.read_list(snapshot.manifest_list):
             assert names.file_id(manifest.manifest_path) is not None
             entries = self._entries_of(manifest)
@@ -417,10 +433,12 @@ class Audit:
                 assert not {location} & {*live, *positions}, f"live twice: {location}"
                 found = live if file.content == DataFileContent.DATA else positions
                 found[location] = file.record_count, file.file_size_in_bytes
+                shares |= found is positions and _is_shared(file)
                 if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id:
                     assert entry.sequence_number == snapshot.sequence_number
                     added.append(entry)
-        self._check_summary(snapshot, parent, live, positions, added, deleted)
+        shares |= any(_is_shared(entry.data_file) for entry in deleted)
+        self._check_summary(snapshot, parent, live, positions, added, deleted, shares)
         self._snapshots[snapshot.snapshot_id] = live | positions
 
     def _check_summary(
@@ -431,6 +449,7 @@ class Audit:
         positions: dict[str, tuple[int, int]],
         added: list[Any],
         deleted: list[Any],
+        shares: bool,
     ) -> None:
         assert snapshot.summary is not None
         told = snapshot.summary.additional_properties
@@ -449,7 +468,9 @@ class Audit:
         assert {key: int(told.get(key, 0)) for key in counts} == counts
         if snapshot.summary.operation == Operation.REPLACE:
             folded = sum(old_deletes) - sum(new_deletes)
-            assert counts["added-records"] == counts["deleted-records"] - folded
+            added_records, deleted_records = counts["added-records"], counts["deleted-records"]
+            # How many rows a shared delete file deletes of which data file is in no manifest.
+            assert added_records == deleted_records - folded or (shares and added_records <= deleted_records)
         assert int(told["total-data-files"]) == len(live)
         assert int(told["total-delete-files"]) == len(positions)
         assert int(told["total-records"]) == sum(rows for rows, _ in live.values())
@@ -460,6 +481,12 @@ class Audit:
             gone = {entry.data_file.file_path for entry in deleted}
             new = {entry.data_file.file_path for entry in added}
             assert everything.keys() == (known.keys() - gone) | new
+
+
+def _is_shared(file: DataFile) -> bool:
+    """Whether a position-delete file may name several data files."""
+    bounds = [(each or {}).get(2147483546) for each in (file.lower_bounds, file.upper_bounds)]
+    return file.content == DataFileContent.POSITION_DELETES and (bounds[0] is None or bounds[0] != bounds[1])
 
 
 def _by_content(entries: Iterable[Any]) -> tuple[list[int], list[int]]:

@@ -1,0 +1,116 @@
+"""Shared delete files: one for many data files of a partition, where rows leave many data files at once.
+
+A batch that deletes from n data files writes n delete files as long as n <= N = 128. Above that it writes
+N + p at most for the p partitions that rows leave: each of data files that follow one another by path, so
+that the ranges of paths of one batch are apart, and one of them may apply to a data file. These are a *run*.
+
+Once a partition has more than four runs, the smallest are merged into one, size-tiered as the delete files of
+one data file (`planners/folds.py`), so that four are left. A merge leaves out the data files that have left
+the table. A data file of which it has k positions or more gets a delete file of its own, with k = 1,024, or a
+quarter of the share f (`fold_above`) of its rows where that is less: how worn a file is, is known from these
+alone. All others share N files again.
+
+What that bounds:
+
+* Delete files of a batch: N + p.
+* Shared delete files that may apply to a data file, once a pass has ended: four.
+* Rows of a data file that are deleted, and not counted in its wear: those in four runs at most; of a merged
+  one, less than f/4 of its rows.
+* Delete files that merges write: N + p each, and one for k positions, of which each goes to a delete file of
+  one data file once.
+* Positions written by merges per deleted row: 1 + log2(n / x) * (n / x) ** (1/4), where n rows are in runs,
+  and the smallest run has x.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+from planners.model import FileContent, PositionDeletes, TableFile, TablePartition
+from planners.partitions import partition_of, sort_key
+from planners.small_files import best_repaid
+
+DELETE_FILES_A_BATCH = 128
+"""16 are written at once: at 30 ms a request they take a quarter of a second."""
+SHARED_RUNS_AT_MOST = 4
+"""The bound on the runs of a partition, once a pass has ended."""
+OWN_POSITIONS = 1024
+"""So many positions of a data file are worth a delete file: about 2 KiB, as much as its footer."""
+
+_Partition = TypeVar("_Partition")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRunMerge:
+    """Runs of shared delete files of one partition that become one; its data files stay as they are."""
+
+    partition: TablePartition
+    deletes: tuple[PositionDeletes, ...]
+    into: int
+    """The most shared files that they become: as many as the largest of the runs has."""
+    runs: int
+    """The runs of the partition, before."""
+
+    @property
+    def reason(self) -> str:
+        return f"{self.runs} runs of shared delete files, more than {SHARED_RUNS_AT_MOST}"
+
+
+def share_delete_files(
+    data_files: Mapping[str, _Partition], at_most: int = DELETE_FILES_A_BATCH
+) -> list[tuple[str, ...]]:
+    """Return which of these data files, each with its partition, get a delete file together: a group for each
+    of them, or, where these are more, `at_most` and one for each partition at most. A group is of one
+    partition, in the order of paths, and no other is in between.
+    """
+    if len(data_files) <= at_most:
+        return [(path,) for path in sorted(data_files)]
+    by_partition: dict[_Partition, list[str]] = defaultdict(list)
+    for path in sorted(data_files):
+        by_partition[data_files[path]].append(path)
+    groups = []
+    for paths in by_partition.values():
+        count = max(1, at_most * len(paths) // len(data_files))
+        cuts = [len(paths) * number // count for number in range(count + 1)]
+        groups += [tuple(paths[start:end]) for start, end in pairwise(cuts)]
+    return groups
+
+
+def own_from(rows: int, fold_above: float) -> int:
+    """Return how many positions of a data file of so many rows are worth a delete file of its own."""
+    return max(1, min(OWN_POSITIONS, int(rows * fold_above / 4)))
+
+
+def runs_of(files: Iterable[TableFile]) -> dict[TablePartition, dict[int, set[PositionDeletes]]]:
+    """Return the shared delete files that may apply to these data files, by partition and run."""
+    found: dict[TablePartition, dict[int, set[PositionDeletes]]] = defaultdict(lambda: defaultdict(set))
+    for file in files:
+        for deletes in file.deletes:
+            if deletes.run is not None:
+                found[partition_of(file)][deletes.run].add(deletes)
+    return found
+
+
+def merges_of_runs(files: Sequence[TableFile]) -> Iterator[PlannedRunMerge]:
+    """Yield the merges of the partitions that have too many runs, but for those in which a plan has reserved
+    a data file that one may apply to: it has read them. `files`: all that shared delete files may apply to.
+    """
+    shared = [file for file in files if any(it.run is not None for it in file.deletes)]
+    closed = {partition_of(it) for it in shared if it.reserved_by or it.content is not FileContent.DATA}
+    every = runs_of(shared)
+    for partition in sorted(every.keys() - closed, key=lambda it: (it.spec_id, sort_key(it.values))):
+        runs = sorted(every[partition].values(), key=lambda run: (_rows(run), min(it.path for it in run)))
+        if len(runs) > SHARED_RUNS_AT_MOST:
+            rows = [_rows(run) for run in runs]
+            count = best_repaid(rows, sum(rows), SHARED_RUNS_AT_MOST - 1)
+            assert count is not None  # there is no limit to one
+            merged = sorted((each for run in runs[:count] for each in run), key=lambda it: it.path)
+            yield PlannedRunMerge(partition, tuple(merged), max(map(len, runs[:count])), len(runs))
+
+
+def _rows(run: Iterable[PositionDeletes]) -> int:
+    return sum(each.rows for each in run)
