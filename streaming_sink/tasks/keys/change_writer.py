@@ -15,10 +15,11 @@ from streaming_sink.tasks.batches import conform, conform_valid
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.job import DELETES, KeyJob
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
-from streaming_sink.tasks.keys.hashing import hash_keys
+from streaming_sink.tasks.keys.hashing import coarse_words, hash_keys
 from streaming_sink.tasks.keys.held_changes import HeldChanges, Newest
 from streaming_sink.tasks.keys.live_positions import by_number
 from streaming_sink.tasks.keys.partial import merged_rows
+from streaming_sink.tasks.keys.probing import KeyFilter
 from streaming_sink.tasks.keys.scanning import KeyColumns, sequence_values
 from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt, salted
 from streaming_sink.tasks.keys.ties import stored_texts
@@ -46,6 +47,7 @@ class ChangeWriter:
         self._delete_schema = pa.schema([field for field in schema if field.name in wanted])
         self._held = HeldChanges(schema)
         self._salts: set[bytes] = set()
+        self._coarse: list[np.ndarray] = []
         self.rows = 0
 
     @property
@@ -109,6 +111,7 @@ class ChangeWriter:
                 )
         keys = [rows.column(name) for name in self._keys.columns]
         hashes = salted(hash_keys(keys, self._seed), salt)
+        self._coarse.append(coarse_words(keys))
         by = self._keys.sequence_by
         if by is None:
             return hashes, np.zeros(rows.num_rows, np.int64)
@@ -125,7 +128,13 @@ class ChangeWriter:
         store = self._writer.job.store
         salts = self._salts if self._keys.in_partitions else None
         found = find_rows(
-            store, self._keys.files, self._columns, newest.hashes, indexed=self._keys.indexed, salts=salts
+            store,
+            self._keys.files,
+            self._columns,
+            newest.hashes,
+            indexed=self._keys.indexed,
+            salts=salts,
+            wanted=KeyFilter(np.concatenate([np.empty(0, np.uint64), *self._coarse])),
         )
         until = deleted_until(store, self._keys.tombstones, newest.hashes)
         late, unchanged = self._compare(newest, found, until)

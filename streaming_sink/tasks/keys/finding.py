@@ -10,7 +10,7 @@ import numpy as np
 from streaming_sink.tasks.job import SearchedFile
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.live_positions import are_live
-from streaming_sink.tasks.keys.probing import KeyProbe
+from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.scanned_keys import SCANNED_KEYS
 from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyColumns, KeyedFile, KeyMatches
 from streaming_sink.tasks.keys.scopes import salted
@@ -41,10 +41,12 @@ def find_rows(
     *,
     indexed: bool = False,
     salts: Collection[bytes] | None = None,
+    wanted: KeyFilter | None = None,
 ) -> FoundRows:
     """Return the live rows of these files whose keys in their scope have one of the hashes. `indexed`: look
     them up in the table's index, which knows no scope but the table. `salts`: the partitions of the keys,
-    where a key is unique in each; no other is searched.
+    where a key is unique in each; no other is searched. `wanted` has the coarse words of the keys: with
+    it a scan hashes few rows of other keys.
 
     DataFileError for a file that cannot be read: no row of the batch may land then.
     """
@@ -52,13 +54,17 @@ def find_rows(
         files = ()
     keyed = [KeyedFile(file.location, file.rows) for file in files]
     if indexed:
-        lookup = KeyIndex(store, columns).lookup(keyed, KeyProbe(hashes))
+        lookup = KeyIndex(store, columns).lookup(keyed, KeyProbe(hashes), wanted=wanted)
         numbers, rows = lookup.files, lookup.rows
     else:
         searched = [number for number, file in enumerate(files) if salts is None or file.salt in salts]
         probes = {salt: KeyProbe(salted(hashes, salt)) for salt in {files[it].salt for it in searched}}
         found = SCANNED_KEYS.find(
-            store, [keyed[it] for it in searched], columns, [probes[files[it].salt] for it in searched]
+            store,
+            [keyed[it] for it in searched],
+            columns,
+            [probes[files[it].salt] for it in searched],
+            wanted=wanted,
         )
         none = KeyMatches.none(columns.sequence is not None)
         rows = KeyMatches.concatenate([none, *found])

@@ -36,6 +36,8 @@ _PERSON = b"streaming-keys"
 _LENGTH_BYTES = 4
 _WORD_BYTES = 8
 _WIDEST_DECIMAL = 38
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+"""The upper bits of its products depend on all bits of a word."""
 
 
 def key_seed(table_uuid: UUID, field_ids: Sequence[int]) -> bytes:
@@ -73,6 +75,38 @@ def check_key_type(kind: pa.DataType) -> None:
             f"a column of type {kind} cannot be part of a key; booleans, integers, decimals, dates, times,"
             " timestamps in microseconds, strings, binary values and uuids can"
         )
+
+
+def coarse_words(columns: Sequence[pa.Array | pa.ChunkedArray]) -> np.ndarray:
+    """Return a 64-bit word for each key, of columns as `hash_keys` takes them: the same for equal keys, and
+    other ones for most others. It reads numbers, and of text and bytes the first and the last eight, so that
+    it takes a fifth of the time of a hash; most other keys need none then.
+
+    Words are for one process, and may change with any release. Keys whose values differ in the middle alone
+    have one word.
+    """
+    parts = [_coarse(rows) for rows in _slices(columns)]
+    return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+def _coarse(columns: Sequence[pa.Array]) -> np.ndarray:
+    words = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        for part in _ends_of(column) if _is_bytes(column.type) else _whole_words(column):
+            words ^= part
+            words *= _ODD
+    return words
+
+
+def _ends_of(column: pa.Array) -> Iterator[np.ndarray]:
+    """Yield the first bytes of each value as a word, and the last ones."""
+    words, starts, lengths = _bytes_of(column)
+    size = np.minimum(lengths, _WORD_BYTES)
+    for at in (starts, starts + lengths - size):
+        word, shift = at // _WORD_BYTES, (at % _WORD_BYTES * 8).astype(np.uint64)
+        found = words[word] >> shift | words[word + 1] << (np.uint64(64) - shift)
+        unused = ((_WORD_BYTES - size) * 8).astype(np.uint64)
+        yield np.where(size > 0, found << unused, np.uint64(0))
 
 
 def _slices(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Iterator[list[pa.Array]]:

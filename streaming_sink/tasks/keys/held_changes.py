@@ -13,7 +13,7 @@ from streaming_sink.tasks.keys.ties import value_texts
 from streaming_sink.tasks.spill import SpillFile
 
 HELD_BYTES = 128 * 1024 * 1024
-"""Arrow bytes of rows that a task holds before it spills them. Beside them it holds 41 bytes a change."""
+"""Arrow bytes of rows that a task holds before it spills them. Beside them it holds 49 bytes a change."""
 
 _DELETE = -1
 """The place of a change that has no row."""

@@ -26,7 +26,7 @@ import numpy as np
 
 from streaming_sink.tasks.errors import KeyIndexError
 from streaming_sink.tasks.keys.open_runs import OpenRuns
-from streaming_sink.tasks.keys.probing import KeyProbe
+from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.runs import RunFooter
 from streaming_sink.tasks.keys.scanned_keys import SCANNED_KEYS, ScannedKeys
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, KeyMatches
@@ -69,8 +69,10 @@ class KeyIndex:
         probe: KeyProbe,
         runs: OpenRuns = OPEN_RUNS,
         known: ScannedKeys = SCANNED_KEYS,
+        wanted: KeyFilter | None = None,
     ) -> KeyLookup:
-        """Return the rows of `files`, each there once, that have a key of the probe.
+        """Return the rows of `files`, each there once, that have a key of the probe. `wanted` has the coarse
+        words of these keys.
 
         One LIST, and a read of each run, and of each file that no run covers, which this process has not
         seen. DataFileError where such a file is missing or damaged; StoreUnavailableError.
@@ -80,8 +82,8 @@ class KeyIndex:
         found = [KeyMatches.none(self.columns.sequence is not None)]
         damaged = []
         for path, footer in self.readable_runs(runs):
-            wanted = np.array([left.get(file, -1) for file in footer.files], np.int64)
-            if wanted.max(initial=-1) < 0:
+            places = np.array([left.get(file, -1) for file in footer.files], np.int64)
+            if places.max(initial=-1) < 0:
                 continue
             try:
                 numbers, rows = runs.open(self.store, path, self.columns.digest).find(probe)
@@ -92,12 +94,13 @@ class KeyIndex:
                 runs.discard(self.store, path)
                 damaged.append(path)
                 continue
-            live = wanted[numbers] >= 0
-            files_of.append(wanted[numbers[live]])
+            live = places[numbers] >= 0
+            files_of.append(places[numbers[live]])
             found.append(rows.take(live))
             for file in footer.files:
                 left.pop(file, None)
-        scanned = known.find(self.store, list(left), self.columns, [probe] * len(left), self.cipher)
+        probes = [probe] * len(left)
+        scanned = known.find(self.store, list(left), self.columns, probes, self.cipher, wanted)
         found += scanned
         files_of += [
             np.full(len(each.indexes), number) for number, each in zip(left.values(), scanned, strict=True)

@@ -22,6 +22,21 @@ class KeyEntries(NamedTuple):
     """The values of the sequence column as signed 64-bit integers; None if the key has no such column."""
 
 
+class KeyFilter:
+    """Which upper bits the words of a batch's keys have: of words of other keys it lets few through."""
+
+    def __init__(self, words: np.ndarray) -> None:
+        bits = max(1, len(words) * _FILTER_SLOTS_A_KEY - 1).bit_length()
+        self._shift = np.uint64(64 - min(max(bits, _FILTER_BITS.start), _FILTER_BITS.stop - 1))
+        self._slots = np.zeros(1 << (64 - int(self._shift)), np.bool_)
+        self._slots[words >> self._shift] = True
+
+    def may_have(self, words: np.ndarray) -> np.ndarray:
+        """Return which of these words the batch may have; none that it has is missed."""
+        found: np.ndarray = self._slots[words >> self._shift]
+        return found
+
+
 class KeyProbe:
     """The hashes of the keys that a batch looks for, as `hash_keys` returns them. A hash may be there twice.
 
@@ -31,10 +46,7 @@ class KeyProbe:
     def __init__(self, hashes: np.ndarray) -> None:
         self._order = np.argsort(hashes[:, 0])
         self._high, self._low = np.ascontiguousarray(hashes[self._order].T)
-        bits = max(1, len(hashes) * _FILTER_SLOTS_A_KEY - 1).bit_length()
-        self._shift = np.uint64(64 - min(max(bits, _FILTER_BITS.start), _FILTER_BITS.stop - 1))
-        self._filter = np.zeros(1 << (64 - int(self._shift)), np.bool_)
-        self._filter[self._high >> self._shift] = True
+        self._filter = KeyFilter(self._high)
 
     def __len__(self) -> int:
         return len(self._high)
@@ -49,7 +61,7 @@ class KeyProbe:
         of the probe it is, and which row of `hashes`, in ascending order.
         """
         high = hashes[:, 0]
-        rows = np.flatnonzero(self._filter[high >> self._shift])
+        rows = np.flatnonzero(self._filter.may_have(high))
         near, places = _equal_ranges(self._high, high[rows])
         rows = rows[near]
         same = self._low[places] == hashes[rows, 1]

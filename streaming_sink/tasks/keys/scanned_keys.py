@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streaming_sink.tasks.keys.probing import KeyEntries, KeyProbe
+from streaming_sink.tasks.keys.probing import KeyEntries, KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.scanning import (
     KeyColumns,
     KeyedFile,
@@ -58,9 +58,12 @@ class ScannedKeys:
         columns: KeyColumns,
         probes: Sequence[KeyProbe],
         cipher: Cipher | None = None,
+        wanted: KeyFilter | None = None,
     ) -> list[KeyMatches]:
         """Return for each of the files its rows that have a key of the probe in its place, deleted rows too,
-        by ascending position. DataFileError as for `scan_keys`, for a file that this process does not know.
+        by ascending position. `wanted` has the coarse words of all these keys: of files that are not kept,
+        only rows that may have one are hashed. DataFileError as for `scan_keys`, for a file that this process
+        does not know.
         """
         names = [(columns.digest, file) for file in files]
         with self._lock:
@@ -74,7 +77,7 @@ class ScannedKeys:
                 known = self._known.get(name)
             if known is None:
                 if not self._make_room(name[1].rows * _ROW_BYTES, asked):
-                    return find_in_file(store, name[1], columns, probe, cipher)
+                    return find_in_file(store, name[1], columns, probe, cipher, wanted)
                 known = list(scan_keys(store, name[1], columns, cipher))
                 self._keep(name, known, asked)
             return find_in_entries(known, columns, probe)

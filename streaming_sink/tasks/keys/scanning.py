@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from streaming_sink.tasks.data_file_reader import open_data_file
 from streaming_sink.tasks.errors import DataFileError
-from streaming_sink.tasks.keys.hashing import check_key_type, hash_keys, key_seed
-from streaming_sink.tasks.keys.probing import KeyEntries, KeyProbe
+from streaming_sink.tasks.keys.hashing import check_key_type, coarse_words, hash_keys, key_seed
+from streaming_sink.tasks.keys.probing import KeyEntries, KeyFilter, KeyProbe
 from streaming_sink.tasks.leaves import as_integers, field_id
 from timeline.stores.base import Store
 
@@ -109,10 +109,14 @@ def sequence_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 
 def scan_keys(
-    store: Store, file: KeyedFile, columns: KeyColumns, cipher: Cipher | None = None
+    store: Store,
+    file: KeyedFile,
+    columns: KeyColumns,
+    cipher: Cipher | None = None,
+    wanted: KeyFilter | None = None,
 ) -> Iterator[KeyEntries]:
     """Yield the keys of the rows of a data file, by ascending position. A row whose key has a null is left
-    out: it equals no other.
+    out: it equals no other. So are most of those whose coarse words are not `wanted`.
 
     DataFileError if the file is missing or damaged, or does not have the rows that the table says.
     """
@@ -125,17 +129,22 @@ def scan_keys(
                 f"a data file has {reader.rows:,} rows, not {file.rows:,} as the table says: {file.location}"
             )
         for rows in reader.read(pa.schema([*keys, *sequence]), SCAN_ROWS):
-            yield _entries(rows, len(keys), columns.seed, start)
+            yield _entries(rows, len(keys), columns.seed, start, wanted)
             start += rows.num_rows
 
 
 def find_in_file(
-    store: Store, file: KeyedFile, columns: KeyColumns, probe: KeyProbe, cipher: Cipher | None = None
+    store: Store,
+    file: KeyedFile,
+    columns: KeyColumns,
+    probe: KeyProbe,
+    cipher: Cipher | None = None,
+    wanted: KeyFilter | None = None,
 ) -> KeyMatches:
     """Return the rows of a data file that have a key of the probe, deleted rows too, by ascending position.
-    DataFileError as for `scan_keys`.
+    `wanted` has the coarse words of these keys. DataFileError as for `scan_keys`.
     """
-    return find_in_entries(scan_keys(store, file, columns, cipher), columns, probe)
+    return find_in_entries(scan_keys(store, file, columns, cipher, wanted), columns, probe)
 
 
 def find_in_entries(entries: Iterable[KeyEntries], columns: KeyColumns, probe: KeyProbe) -> KeyMatches:
@@ -147,13 +156,18 @@ def find_in_entries(entries: Iterable[KeyEntries], columns: KeyColumns, probe: K
     return KeyMatches.concatenate(found)
 
 
-def _entries(rows: pa.RecordBatch, keys: int, seed: bytes, start: int) -> KeyEntries:
+def _entries(
+    rows: pa.RecordBatch, keys: int, seed: bytes, start: int, wanted: KeyFilter | None
+) -> KeyEntries:
     positions = np.arange(start, start + rows.num_rows)
     if any(column.null_count for column in rows.columns[:keys]):
         whole = rows.columns[0].is_valid()
         for column in rows.columns[1:keys]:
             whole = pc.and_(whole, column.is_valid())
         rows, positions = rows.filter(whole), positions[whole.to_numpy(zero_copy_only=False)]
+    if wanted is not None and rows.num_rows:
+        near = wanted.may_have(coarse_words(rows.columns[:keys]))
+        rows, positions = rows.filter(pa.array(near)), positions[near]
     sequences = sequence_values(rows.columns[keys]) if rows.num_columns > keys else None
     return KeyEntries(hash_keys(rows.columns[:keys], seed), positions, sequences)
 

@@ -8,8 +8,8 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_sink.tasks.keys.hashing import hash_keys
-from streaming_sink.tasks.keys.probing import KeyProbe
+from streaming_sink.tasks.keys.hashing import coarse_words, hash_keys
+from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
 from timeline.stores import Store
 
@@ -39,5 +39,12 @@ def put_rows(store: Store, rows: list[tuple[int, str | None, int | None]], **opt
 
 
 def probe_of(keys: list[tuple[int, str]]) -> KeyProbe:
-    ids, names = pa.array([it[0] for it in keys], pa.int64()), pa.array([it[1] for it in keys], pa.string())
-    return KeyProbe(hash_keys([ids, names], COLUMNS.seed))
+    return KeyProbe(hash_keys(_columns_of(keys), COLUMNS.seed))
+
+
+def filter_of(keys: list[tuple[int, str]]) -> KeyFilter:
+    return KeyFilter(coarse_words(_columns_of(keys)))
+
+
+def _columns_of(keys: list[tuple[int, str]]) -> list[pa.Array]:
+    return [pa.array([it[0] for it in keys], pa.int64()), pa.array([it[1] for it in keys], pa.string())]

@@ -14,7 +14,7 @@ from streaming_sink.tasks.keys.index import KeyIndex, KeyLookup
 from streaming_sink.tasks.keys.open_runs import OpenRuns
 from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyedFile
 from streaming_sink.tasks.keys.upkeep import Upkeep, maintain
-from tests.unit.streaming_sink.keys.data_files import COLUMNS, probe_of, put_rows
+from tests.unit.streaming_sink.keys.data_files import COLUMNS, filter_of, probe_of, put_rows
 from timeline import names
 from timeline.stores import LocalStore, MemoryStore, Store
 
@@ -60,7 +60,7 @@ class Lake:
     def lookup(self) -> KeyLookup:
         """Look up every key, and compare the answer with the dictionary."""
         files = list(self.live)
-        found = self.index.lookup(files, probe_of(KEYS), self.open)
+        found = self.index.lookup(files, probe_of(KEYS), self.open, wanted=filter_of(KEYS))
         assert found.rows.sequences is not None
         answer = zip(found.rows.indexes, found.files, found.rows.positions, found.rows.sequences, strict=True)
         assert sorted(tuple(map(int, each)) for each in answer) == sorted(

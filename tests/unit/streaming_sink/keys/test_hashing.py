@@ -10,16 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_sink.tasks.keys.hashing import hash_keys, key_seed
+from streaming_sink.tasks.keys.hashing import coarse_words, hash_keys, key_seed
+from streaming_sink.tasks.keys.probing import KeyFilter
 from tests.unit.streaming_sink.keys.reference import siphash
 
 TABLE = UUID("0198a4c2-7d5e-7c31-9f0a-5b6c7d8e9f00")
 SEED = key_seed(TABLE, [1])
+_WORD_OF: dict[str, int] = {}
 WORDS = st.one_of(st.text(max_size=30), st.text("ab", max_size=9))
 
 
+@pytest.fixture(autouse=True)
+def _forget_words() -> None:
+    """A number and a text may have one message, and never are of one key."""
+    _WORD_OF.clear()
+
+
 def _hex(*columns: pa.Array) -> list[str]:
-    return [row.tobytes().hex() for row in hash_keys(columns, SEED)]
+    """Return the hashes; and check that equal keys have equal coarse words, in all calls of a test."""
+    hashes = [row.tobytes().hex() for row in hash_keys(columns, SEED)]
+    for key, word in zip(hashes, coarse_words(columns).tolist(), strict=True):
+        assert _WORD_OF.setdefault(key, word) == word
+    return hashes
 
 
 def _digest(message: bytes) -> str:
@@ -170,3 +182,23 @@ def test_another_table_and_another_key_have_other_seeds() -> None:
         key_seed(UUID(int=1), [1]),
     }
     assert len(seeds) == 4
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [f"user-{number:06d}" for number in range(5_000)],
+        [f"{number:06d}@example.org" for number in range(5_000)],
+        list(range(-2_500, 2_500)),
+        [number << 40 for number in range(5_000)],
+        [Decimal(number) for number in range(5_000)],
+    ],
+    ids=["one prefix", "one suffix", "one after the other", "the upper bits alone", "decimal"],
+)
+def test_coarse_words_tell_most_keys_apart(keys: list[object]) -> None:
+    words = coarse_words([pa.array(keys)])
+    assert KeyFilter(words[:50]).may_have(words).sum() < 1_000
+
+
+def test_coarse_words_of_no_rows_are_none() -> None:
+    assert coarse_words([pa.array([], pa.string())]).tolist() == []

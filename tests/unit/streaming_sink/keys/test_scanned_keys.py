@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.scanned_keys import ScannedKeys
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, find_in_file
-from tests.unit.streaming_sink.keys.data_files import COLUMNS, TABLE, probe_of, put_rows
+from tests.unit.streaming_sink.keys.data_files import COLUMNS, TABLE, filter_of, probe_of, put_rows
 from timeline.stores import MemoryStore
 
 ROW_BYTES = 32
@@ -32,7 +32,8 @@ class Lake:
         return put_rows(self.store, [(number, "a", number + 10) for number in ids], path=f"data/{name}")
 
     def find(self, files: list[KeyedFile], known: ScannedKeys, columns: KeyColumns = COLUMNS):
-        found = known.find(self.store, files, columns, [probe_of(KEYS)] * len(files))
+        probes = [probe_of(KEYS)] * len(files)
+        found = known.find(self.store, files, columns, probes, wanted=filter_of(KEYS))
         return [each.positions.tolist() for each in found]
 
     def read_by(self, files: list[KeyedFile], known: ScannedKeys) -> str:
@@ -54,6 +55,15 @@ def test_a_file_is_read_once_by_a_process_and_each_probe_is_answered():
         [19, 11],
     )
     assert sorted(lake.reads) == ["a", "b"]
+
+
+def test_what_is_kept_of_a_file_answers_a_batch_of_other_keys():
+    lake, known = Lake(), ScannedKeys()
+    file = lake.file("a", [1, 9])
+    assert lake.find([file], known) == [[0]]
+    others = [(9, "a")]
+    [found] = known.find(lake.store, [file], COLUMNS, [probe_of(others)], wanted=filter_of(others))
+    assert found.positions.tolist() == [1]
 
 
 def test_a_file_is_read_again_for_a_key_of_other_columns():

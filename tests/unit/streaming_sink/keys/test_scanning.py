@@ -28,6 +28,7 @@ from tests.unit.streaming_sink.keys.data_files import (
     NAME,
     TABLE,
     field,
+    filter_of,
     probe_of,
     put_file,
     put_rows,
@@ -47,6 +48,8 @@ def test_every_row_that_has_a_key_of_the_batch_is_found(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanning, "SCAN_ROWS", 3)
         found = find_in_file(store, file, COLUMNS, probe_of(keys))
+        near = find_in_file(store, file, COLUMNS, probe_of(keys), wanted=filter_of(keys))
+    assert [each.tolist() for each in near] == [each.tolist() for each in found]
     assert found.sequences is not None
     assert sorted(zip(*(each.tolist() for each in found), strict=True)) == [
         (index, position, NO_SEQUENCE if at is None else at)
@@ -98,6 +101,14 @@ def test_a_file_with_other_rows_than_the_table_says_is_damage() -> None:
 def test_a_missing_file_is_no_empty_one() -> None:
     with pytest.raises(DataFileError, match="a data file is missing"):
         find_in_file(MemoryStore("none"), KeyedFile("memory://none/data/x", 1), COLUMNS, probe_of([]))
+
+
+def test_rows_of_most_other_keys_are_not_hashed() -> None:
+    store = MemoryStore()
+    file = put_rows(store, [(number, "a", None) for number in range(10_000)])
+    wanted = [(number, "a") for number in range(0, 10_000, 100)]
+    hashed = list(scan_keys(store, file, COLUMNS, wanted=filter_of(wanted)))
+    assert 100 <= sum(len(each.positions) for each in hashed) < 1_500
 
 
 def test_sequences_keep_the_order_of_times() -> None:
