@@ -211,7 +211,7 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
         }
 
     def read_deletes_in(store: Store, path: str) -> dict[str, np.ndarray]:
-        named = deletes[path]
+        named = deletes.get(path, {})  # another engine's are not declared, and match no row
         read_deletes_of(store, {data_file: [path] for data_file in named})
         return {data_file: np.array(sorted(these), np.int64) for data_file, these in named.items()}
 
