@@ -44,6 +44,25 @@ def test_sparks_stream_reader_follows_the_log_and_stops_at_the_table(
         judges.stream_rows(location)
 
 
+def test_a_stream_over_the_log_goes_on_after_a_purge_if_it_skips_deletes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    location, log, checkpoint = (str(tmp_path / name) for name in ("t", "log", "checkpoint"))
+    sink = IcebergSink(location, app_id="a", sizing=SMALL, changelog_table=log, **KEYED)
+    sink(as_batch(spark, [(key, 1, "a", f"n{key}", "I") for key in range(5)]), 0)
+    assert judges.stream_rows(log, checkpoint=checkpoint).total() == 5
+    streaming_sink.purge(location, [{"user_id": 2}])
+    sink(as_batch(spark, [(3, 2, "a", "later", "U")]), 1)
+    sink.finish()
+    with pytest.raises(ReaderError, match="delete"):
+        judges.stream_rows(log, checkpoint=checkpoint)
+    skips = {"streaming-skip-delete-snapshots": "true"}
+    seen = judges.stream_rows(log, checkpoint=checkpoint, options=skips)
+    assert seen.total() == 2  # the row of 3 before and after
+    assert seen < judges.rows("pyiceberg", log)
+    assert not [row for row in judges.rows("pyiceberg", log) if "n2" in row]
+
+
 def test_icebergs_changelog_view_agrees_on_appends_and_refuses_delete_files(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.quarantine import QUARANTINE_SCHEMA
 from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.scanning import KeyedFile
@@ -40,7 +41,7 @@ from timeline.commit.succession import commit_time
 from timeline.outbox import deliver_all, register_main
 from timeline.stores import open_store
 from timeline.table import Table
-from timeline.versions.entries import DeleteFile, position_deletes
+from timeline.versions.entries import DeleteFile, LiveFile, position_deletes
 from timeline.versions.keys import TableKey
 from timeline.versions.outbox import Delivery
 from timeline.versions.tombstones import tombstones_of
@@ -194,6 +195,18 @@ class People:
             with table.store.open_input(table.store.relative(file.location)) as source:
                 found += pq.read_table(source)[column].to_pylist()
         return sorted(found, key=str)
+
+    def open(self) -> Table:
+        """Open the table as another process does."""
+        return Table.open(open_store(self.location), self.clock.environment(next(_seeds)))
+
+    def live(self, file: LiveFile) -> list[tuple[int, Any]]:
+        """Return the positions and people of a live file that no delete file deletes."""
+        deletes = [each.location for each in self.table.head.deletes_of(file)]
+        gone = set(read_position_deletes(self.store, deletes, file.location).tolist())
+        with self.store.open_input(self.store.relative(file.location)) as source:
+            ids = pq.read_table(source)["user_id"].to_pylist()
+        return [(at, who) for at, who in enumerate(ids) if at not in gone]
 
     def holds(self, path: str) -> bool:
         """Whether a file is there."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -30,6 +32,7 @@ from timeline.commit.key_changes import KeysResolved
 from timeline.errors import StoreUnavailableError
 from timeline.stores import MemoryStore
 from timeline.table import Table
+from timeline.versions.entries import LiveFile
 from timeline.versions.tombstones import tombstones_of
 
 PLAIN = {
@@ -321,6 +324,83 @@ def test_a_purge_that_is_killed_at_any_request_is_completed_by_the_next(tmp_path
         if left[0] > 0:
             break
     assert at > 10
+
+
+class RandomWriters:
+    """Act at random before commits of a purge, and remember which rows the table must have."""
+
+    def __init__(self, people: People, seed: int) -> None:
+        self.people, self.random, self.next = people, random.Random(seed), 1000
+        self.expected = Counter[int](people.rows())
+        self.done = Counter[str]()
+
+    def act(self) -> None:
+        self.people.table = self.people.open()
+        act = self.random.choice([self.append, self.append_hers, self.delete, self.fold, self.idle])
+        act()
+        self.done[act.__name__] += 1
+
+    def idle(self) -> None:
+        """Nothing happens."""
+
+    def append(self) -> None:
+        self.next += 2
+        self.people.append(self.next, self.next + 1)
+        self.expected.update([self.next, self.next + 1])
+
+    def append_hers(self) -> None:
+        self.next += 2
+        self.people.append(self.next, ALICE)
+        self.expected[self.next] += 1
+
+    def delete(self) -> None:
+        """Delete one row of somebody else."""
+        rows = [
+            (it.location, at, who) for it in self._files() for at, who in self.people.live(it) if who != ALICE
+        ]
+        location, at, who = self.random.choice(rows)
+        self.people.delete(location, at)
+        self.expected[who] -= 1
+
+    def fold(self) -> None:
+        """Rewrite a file without its deleted rows, as a fill does."""
+        file = self.random.choice(self._files())
+        ids = [who for _, who in self.people.live(file)]
+        deletes = self.people.table.head.deletes_of(file)
+        gone = file.rows - len(ids)
+        new = tuple(self.people.write(*ids)) if ids else ()
+        applied = frozenset(it.location for it in deletes)
+        self.people.table.commit([Replace(frozenset({file.location}), new, applied, gone)])
+
+    def _files(self) -> list[LiveFile]:
+        return sorted(self.people.table.head.live_files(), key=lambda it: it.location)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_beside_random_writers_her_rows_leave_and_no_other_row_is_lost_or_doubled(
+    people: People, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    for number in range(4):
+        people.append(100 + number, ALICE, 200 + number)
+    people.table.refresh()
+    writers = RandomWriters(people, seed)
+    del writers.expected[ALICE]
+    left, busy, commit = [12], [False], Table.commit
+
+    def contested(table: Table, changes: list[Change], **how: object) -> object:
+        if left[0] and not busy[0]:
+            left[0], busy[0] = left[0] - 1, True
+            writers.act()
+            busy[0] = False
+        return commit(table, changes, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Table, "commit", contested)
+    start(people).run()
+    left[0] = 0
+    start(people).run()
+    people.table = people.open()
+    found = Counter(who for it in people.table.head.live_files() for _, who in people.live(it))
+    assert found == +writers.expected, writers.done
 
 
 def test_keys_are_named_by_the_columns_of_the_tables_key(people: People) -> None:
