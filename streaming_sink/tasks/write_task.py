@@ -76,8 +76,10 @@ class TaskWriter:
         self._add(parts)
 
     def write_some(self, batch: pa.RecordBatch, only: frozenset[PartitionKey] | None) -> None:
-        """As `write`, of the rows of these partitions alone (None: of all), and without their fingerprint."""
-        parts = list(split(conform_valid(batch, self.job.schema), self.job.partition_by))
+        """As `write`, of rows that `conform_valid` returned, of these partitions alone (None: of all), and
+        without their fingerprint.
+        """
+        parts = list(split(batch, self.job.partition_by))
         kept = [(key, rows) for key, rows in parts if only is None or comparable(key) in only]
         self.rows += sum(rows.num_rows for _, rows in kept)
         self._add(kept)

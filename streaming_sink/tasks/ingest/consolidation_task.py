@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from planners.buffering import BufferedFile
 from planners.model import PartitionKey
-from streaming_sink.tasks.batches import conform
+from planners.partitions import comparable
+from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
 from streaming_sink.tasks.ingest.reading import SourceFileError, open_bytes, read_rows, unreadable
 from streaming_sink.tasks.ingest.sources import Sources
@@ -87,7 +88,8 @@ def _batches(
             continue
         only = share.only.get(number)
         if only is not None:
-            yield from ((batch, only) for batch in rows)
+            own = frozenset(comparable(key) for key in only)  # a NaN that was sent here equals no other one
+            yield from ((batch, own) for batch in rows)
             continue
         held += rows
         size += sum(batch.nbytes for batch in rows)
@@ -102,7 +104,7 @@ def _read(job: WorkerJob, sources: Sources, file: BufferedFile) -> list[pa.Recor
     with open_bytes(sources, file) as data:
         table = read_rows(file, data, job.schema)
         with unreadable():
-            return [conform(batch, job.schema) for batch in table.to_batches() if batch.num_rows]
+            return [conform_valid(batch, job.schema) for batch in table.to_batches() if batch.num_rows]
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

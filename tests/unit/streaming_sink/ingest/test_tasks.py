@@ -1,0 +1,80 @@
+"""The tasks of buffered ingestion without Spark: which rows of odd files they write, and what they refuse."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_files
+from planners.model import PartitionKey
+from streaming_sink.tasks.ingest.consolidation_task import Share, consolidate
+from streaming_sink.tasks.ingest.profile_task import ProfileJob, SourceProfile, SourceRejected, profile
+from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
+from streaming_sink.tasks.results import TaskReport
+from timeline.stores import open_store
+
+SOURCES = Sources(("/",))
+
+
+def field(name: str, kind: pa.DataType, number: int) -> pa.Field:
+    return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+
+
+def job(folder: Path, schema: pa.Schema, *partition_by: PartitionSource) -> WorkerJob:
+    return WorkerJob(
+        store=open_store(str(folder / "table")),
+        schema=schema,
+        partition_by=partition_by,
+        parquet=ParquetSettings(),
+        metrics={},
+        ids=FileIds(1_700_000_000_000, "ingest", 0),
+        tasks={},
+        shared=TaskBuckets(),
+        rows_per_new_file=1000,
+        max_file_bytes=1 << 30,
+    )
+
+
+def share(*paths: str, **given: object) -> Share:
+    found, _ = SOURCES.find(paths, 0)
+    return Share(SOURCES, tuple(enumerate(found)), **given)  # type: ignore[arg-type]
+
+
+def rows_written(results: list[object]) -> int:
+    return sum(each.rows for each in results if isinstance(each, TaskReport))
+
+
+def test_rows_of_nan_in_a_file_of_many_tasks_are_written(tmp_path: Path) -> None:
+    """A NaN that is sent to another process equals no NaN there."""
+    path = str(tmp_path / "nan.parquet")
+    pq.write_table(pa.table({"f": [1.0, float("nan"), float("nan"), None]}), path)
+    schema, by_f = pa.schema([field("f", pa.float64(), 1)]), PartitionSource("f", ("f",), "identity")
+    files = share(path).files
+    (profiled,) = (
+        each
+        for each in profile(ProfileJob(SOURCES, files, schema, (by_f,)))
+        if isinstance(each, SourceProfile)
+    )
+    shares = [TaskShare((SourceRows(0, key, rows),), ()) for key, rows in profiled.parts]
+    written = 0
+    for each in shares:
+        only: dict[int, frozenset[PartitionKey]] = dict(partitions_of_shared_files(each, shares))
+        sent = pickle.loads(pickle.dumps(Share(SOURCES, files, only)))
+        written += rows_written(consolidate(job(tmp_path, schema, by_f), sent, len(shares)))
+    assert written == 4
+
+
+def test_text_that_is_not_utf_8_rejects_its_file_alone(tmp_path: Path) -> None:
+    good, bad = str(tmp_path / "good.parquet"), str(tmp_path / "bad.parquet")
+    pq.write_table(pa.table({"s": ["x"]}), good)
+    broken = pa.array([b"\xff\xfe"], pa.binary())
+    text = pa.StringArray.from_buffers(1, broken.buffers()[1], broken.buffers()[2])
+    pq.write_table(pa.table({"s": text}), bad)
+    results = consolidate(job(tmp_path, pa.schema([field("s", pa.string(), 1)])), share(good, bad), 0)
+    (rejected,) = results
+    assert isinstance(rejected, SourceRejected)
+    assert (rejected.number, "UTF-8" in rejected.reason) == (1, True)
