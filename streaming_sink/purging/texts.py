@@ -70,12 +70,18 @@ class TextMatcher:
             given = named.get(lower)
             if given is None or isinstance(given, dict | list):
                 return False
-            text = str(given).lower() if isinstance(given, bool) else str(given)
             try:
-                values.append(typed(text, kind, name))
+                values.append(typed(_spelled(given), kind, name))
             except ValueError:
                 return False
         return tuple(values) in self._values
+
+
+def _spelled(value: Any) -> str:
+    """Return a value of JSON as `typed` takes it: a whole number may be spelled with a fraction of zeros."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _json_in(text: str) -> str | None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 from pyiceberg import types as iceberg
-from pyiceberg.expressions.literals import AboveMax, BelowMin, literal
+from pyiceberg.expressions.literals import literal
 from pyiceberg.schema import Schema
 
 from streaming_sink.table.arrow_types import arrow_schema
 from timeline.errors import SchemaMismatchError
+
+_WHOLE = re.compile("[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 
 
 @dataclass(frozen=True)
@@ -101,12 +105,29 @@ def typed(text: str, kind: iceberg.IcebergType, name: str) -> Any:
     try:
         if isinstance(kind, iceberg.BinaryType | iceberg.FixedType):
             return bytes.fromhex(text.removeprefix("0x"))
-        found = literal(text).to(kind)
+        if isinstance(kind, iceberg.IntegerType | iceberg.LongType):
+            return _whole(text, kind)  # pyiceberg's would cut off a fraction, and another key would go
+        if isinstance(kind, iceberg.DecimalType):
+            return _scaled(text, kind)
+        return literal(text).to(kind).value
     except (ValueError, TypeError, ArithmeticError):
-        found = None
-    if found is None or isinstance(found, AboveMax | BelowMin):
-        raise ValueError(f"column {name} is of type {kind} and cannot hold {text!r}")
-    return found.value
+        raise ValueError(f"column {name} is of type {kind} and cannot hold {text!r}") from None
+
+
+def _whole(text: str, kind: iceberg.IntegerType | iceberg.LongType) -> int:
+    if not _WHOLE.fullmatch(text) or not kind.min <= int(text) <= kind.max:
+        raise ValueError(text)
+    return int(text)
+
+
+def _scaled(text: str, kind: iceberg.DecimalType) -> Decimal:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(text)
+    whole, _, fraction = text.partition(".")
+    unscaled = int(whole + fraction[: kind.scale].ljust(kind.scale, "0"))
+    if fraction[kind.scale :].strip("0") or abs(unscaled) >= 10**kind.precision:
+        raise ValueError(text)
+    return Decimal(unscaled).scaleb(-kind.scale, Context(prec=kind.precision))
 
 
 def _parse(text: str) -> dict[str, str]:
@@ -131,7 +152,9 @@ def _spelled(name: str, value: Any) -> str:
         return value.isoformat()
     if isinstance(value, bytes):
         return value.hex()
-    if isinstance(value, str | int | Decimal | UUID):
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, str | int | UUID):
         return str(value)
     raise ValueError(f"a key has no value of type {type(value).__name__}: {name}={value!r}")
 

@@ -234,7 +234,7 @@ def write_rows(table: Table, rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def _values(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind) and any(isinstance(value, int) for value in values):
         return pa.array(values, pa.int64()).cast(kind)
     return pa.array(values, kind)
 

@@ -234,6 +234,8 @@ def test_every_leftover_has_its_section_in_the_docs() -> None:
     [
         ('{"user_id":42}', True),
         ('{"USER_ID":"42"}', True),
+        ('{"user_id":42.0}', True),
+        ('{"user_id":42.5}', False),
         ('{"value":"{\\"user_id\\": 42}"}', True),
         ('{"payload":{"after":{"user_id":42}}}', True),
         ('{"rows":[{"user_id":1},{"user_id":42}]}', True),
