@@ -21,6 +21,7 @@ from streaming_sink.purging.wanted import WantedKeys
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.quarantine import QUARANTINE_SCHEMA
+from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.job import FileIds
@@ -73,18 +74,27 @@ class Foreign(RowDelta):
 class People:
     """A table of people on a local disk, and the ways in which rows get into it, and out."""
 
-    def __init__(self, folder: Any, place: Any = None, **properties: str) -> None:
+    def __init__(
+        self,
+        folder: Any,
+        place: Any = None,
+        key: TableKey = KEY,
+        by: str | None = None,
+        **properties: str,
+    ) -> None:
         self.location = str(folder)
+        self.key = key
         self.place = f"{folder}__quarantine" if place is None else str(place)
         self.clock = Clock()
         self.table = Table.create(
             open_store(self.location),
             SCHEMA,
+            partition_spec([] if by is None else [by], SCHEMA),
             table_properties=properties,
             environment=self.clock.environment(next(_seeds)),
             store_is_checked=True,
         )
-        self.table.commit([DeclareKey(KEY)])
+        self.table.commit([DeclareKey(key)])
         self.quarantine: Table | None = None
 
     @property
@@ -109,7 +119,7 @@ class People:
         """Append files that were written, as of keys that were looked for."""
         head = self.table.head
         known = frozenset(it.location for it in tombstones_of(head.properties))
-        resolved = KeysResolved(KEY, head.metadata.last_sequence_number, known)
+        resolved = KeysResolved(self.key, head.metadata.last_sequence_number, known)
         self.table.commit([Append(files), resolved])
 
     def delete(self, location: str, *positions: int) -> str:

@@ -24,6 +24,7 @@ from streaming_sink.purging.matching import matcher_of
 from streaming_sink.purging.purge import Purge
 from streaming_sink.purging.wanted import WantedKeys
 from streaming_sink.tasks.delete_files import read_position_deletes
+from streaming_sink.tasks.keys.scopes import partition_salt, salted
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from tests.unit.streaming_sink.purging.people import ALICE, KEY, WANTED, People, staged
 from timeline.clock import Environment
@@ -450,3 +451,16 @@ def test_arguments_that_cannot_be_exit_2(
 ) -> None:
     assert main(["purge", people.location, *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_key_that_is_unique_in_each_partition_is_remembered_in_each() -> None:
+    people = People(f"memory://scoped-{next(_numbers)}", key=replace(KEY, scope="partition"), by="name")
+    people.append(1, ALICE)
+    start(people).run()
+    head = people.table.refresh()
+    files = [it.location for it in tombstones_of(head.properties)]
+    hashes = matcher_of(WANTED, head).hashes
+    own, other = (salted(hashes, partition_salt((name,))) for name in (f"name of {ALICE}", "elsewhere"))
+    assert deleted_until(people.store, files, own).deleted.all()
+    assert not deleted_until(people.store, files, other).deleted.any()
+    assert people.rows() == [1]
