@@ -15,7 +15,6 @@ _timeline/consolidation/…   claims of workers on work items, and how these end
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.ingest.records import Plan, decode_announcement, decode_plan, encode_announcement
 from streaming_sink.options import SinkOptions, sink_options
 from streaming_sink.table.contract import SchemaContract
-from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.tasks.ingest.sources import Sources, overlap, spelled
 from timeline.clock import SYSTEM
 from timeline.errors import CorruptTableError
 from timeline.names import ulid
@@ -149,9 +148,7 @@ class BufferZone:
                 return made
             stored = self._read_definition()
             if stored is None:
-                raise CorruptTableError(
-                    f"the buffer zone could not be made; try again: {where}", location=where
-                )
+                raise CorruptTableError(f"no buffer zone could be made; try again: {where}", location=where)
         if self._given.get("table", stored.table) != stored.table:
             raise ValueError(
                 f"the buffer zone is for the table {stored.table}, and this is {self._given['table']}; a zone"
@@ -220,19 +217,27 @@ class BufferZone:
         "/" is a folder, of which all files below are announced.
 
         Durable once this returns. Announcing a file again changes nothing; a file that was replaced since is
-        announced as another one. Files of which there is none are named in the answer. ValueError for a file
-        outside the zone's sources, or whose name does not end in a format: then nothing is announced.
+        another one. Files of which there is none, and folders of none, are named in the answer. ValueError
+        for a file outside the sources, or whose name does not end in a format: then nothing is announced.
         StoreUnavailableError where the store does not answer: push again.
         """
         if not paths or not all(isinstance(path, str) for path in paths):
             raise TypeError(f"push needs the names of files, not {paths!r}")
-        spelled = [
-            os.path.abspath(path) + "/" * path.endswith("/") if "://" not in path else path for path in paths
-        ]
-        files, missing = self.find([path for path in spelled if not path.endswith("/")])
-        for folder in (path for path in spelled if path.endswith("/")):
-            files += self.below(folder)
+        given = [self._elsewhere(path) for path in paths]
+        files, missing = self.find([path for path in given if not path.endswith("/")])
+        for folder in (path for path in given if path.endswith("/")):
+            below = list(self.below(folder))
+            files += below
+            missing += [] if below else [folder]
         return self.announce(files, missing)
+
+    def _elsewhere(self, path: str) -> str:
+        """Return how a source is spelled. ValueError for files of the table or of the zone."""
+        for own in (self.definition.table, self.store.location):
+            if overlap(path, own):
+                why = "source files lie outside of the table and the zone, whose rows would land again"
+                raise ValueError(f"{why}; give them a folder of their own: {path} and {own}")
+        return spelled(path)
 
     def watch(self, folder: str, pattern: str = "*") -> None:
         """From now on, announce the files below a folder that fills, whose names fit the pattern:
@@ -241,9 +246,8 @@ class BufferZone:
         Stored in the zone. On a disk a file is announced once it has not changed between two looks.
         ValueError for a folder outside the zone's sources.
         """
-        spelled = folder if "://" in folder else os.path.abspath(folder)
-        self.sources.store(spelled.rstrip("/"))
-        entry = (spelled.rstrip("/"), pattern)
+        entry = (self._elsewhere(folder).rstrip("/"), pattern)
+        self.sources.store(entry[0])
         if entry not in self.definition.watched:
             self._known = replace(self.definition, watched=(*self.definition.watched, entry))
             self.store.overwrite(_DEFINITION, self._known.to_json())

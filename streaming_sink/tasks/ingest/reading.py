@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from planners.buffering import BufferedFile
 from streaming_sink.tasks.errors import RowsDoNotFitError
-from streaming_sink.tasks.ingest.sources import Sources, folder_of
+from streaming_sink.tasks.ingest.sources import Sources, folder_of, is_local, local_identity
 from timeline.errors import StoreUnavailableError
 
 WHOLE_BYTES = 32 * 1024 * 1024
@@ -46,15 +46,18 @@ def open_bytes(sources: Sources, file: BufferedFile) -> pa.NativeFile | pa.Pytho
         store = sources.store(folder)
     except ValueError as outside:
         raise SourceFileError(str(outside)) from outside
+    if not sources.allows(file.path):
+        raise SourceFileError("it is a symbolic link out of the zone's sources")
     if file.bytes == 0:
         raise SourceFileError("it is empty; announce it again once it is written")
     try:
         if file.bytes <= WHOLE_BYTES:
             stored = store.read(name)
-            _check_identity(file, stored.identity)
+            identity = local_identity(stored.identity) if is_local(file.path) else stored.identity
+            _check_identity(file, identity)
             return pa.BufferReader(stored.data)
-        listed = next((each for each in store.list_folder("") if each.path == name), None)
-        _check_identity(file, None if listed is None else listed.identity)
+        seen = sources.look(file.path)
+        _check_identity(file, None if seen is None else seen[1])
         return pa.PythonFile(store.open_input(name), mode="r")
     except FileNotFoundError as missing:
         raise SourceFileError("it was deleted after it was announced") from missing

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import fnmatch
+import logging
+import os
+import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from planners.buffering import BufferedFile
 from timeline.stores import StorageOptions, open_store
-from timeline.stores.base import Listed, Store
+from timeline.stores.base import Store
+
+_LOG = logging.getLogger("streaming_sink")
 
 FORMATS = ("parquet", "json", "csv", "avro")
 _ENDINGS = {
@@ -37,6 +43,41 @@ def folder_of(path: str) -> tuple[str, str]:
     return folder or "/", name
 
 
+def is_local(path: str) -> bool:
+    """Return whether a name is of this machine's disk."""
+    return "://" not in path or path.startswith("file:")
+
+
+def spelled(path: str) -> str:
+    """Return the one spelling of a name, so that a file lands once however it is called: on a disk absolute,
+    without symbolic links, and no URL. A "/" at the end stays.
+    """
+    end = "/" if path.endswith("/") else ""
+    if not is_local(path):
+        scheme, _, rest = path.partition("://")
+        return f"{scheme}://{re.sub('/+', '/', rest).rstrip('/')}{end}"
+    if path.startswith("file:"):
+        path = open_store(path).location
+    return f"{_real(path)}{end}"
+
+
+def overlap(one: str, other: str) -> bool:
+    """Return whether one of two places lies in the other, or is it."""
+    first, second = (f"{spelled(each).rstrip('/')}/" for each in (one, other))
+    return first.startswith(second) or second.startswith(first)
+
+
+def local_identity(identity: str) -> str:
+    """Return the identity of a local file without its device, whose number may be another one once the
+    machine has started anew.
+    """
+    return identity.partition("-")[2]
+
+
+def _real(path: str) -> str:
+    return "/" + os.path.realpath(path).lstrip("/")
+
+
 @dataclass(frozen=True)
 class Sources:
     """Where source files may lie, and how they are read."""
@@ -59,14 +100,32 @@ class Sources:
                     f"the buffer zone takes files from {', '.join(self.roots)} alone; add the folder to its"
                     f" sources if its files are meant: {folder}"
                 )
-            local = "://" not in folder or folder.startswith("file://")
-            self._stores[folder] = open_store(folder, None if local else self.storage_options)
+            self._stores[folder] = open_store(folder, None if is_local(folder) else self.storage_options)
         return self._stores[folder]
 
     def allows(self, path: str) -> bool:
-        """Return whether a path lies below one of the roots."""
-        parts = path.split("/")
-        return ".." not in parts and any(path.startswith(f"{root.rstrip('/')}/") for root in self.roots)
+        """Return whether a path lies below one of the roots, also where symbolic links lead."""
+        if ".." in path.split("/"):
+            return False
+        if not is_local(path):
+            return any(path.startswith(f"{root.rstrip('/')}/") for root in self.roots)
+        found = f"{_real(path).rstrip('/')}/"
+        return any(found.startswith(f"{_real(root).rstrip('/')}/") for root in self.roots if is_local(root))
+
+    def look(self, path: str) -> tuple[int, str] | None:
+        """Return the size and the identity of a file now; None where there is none."""
+        folder, name = folder_of(path)
+        store = self.store(folder)
+        if not is_local(path):
+            found = (each for each in store.list_folder("") if each.path == name)
+            return next(((each.size, each.identity) for each in found), None)
+        try:
+            status = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return status.st_size, f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
 
     def find(self, paths: Iterable[str], now_ms: int) -> tuple[list[BufferedFile], list[str]]:
         """Return the files of these names, and the names of which there is none. One LIST a folder.
@@ -79,28 +138,40 @@ class Sources:
             wanted.setdefault(folder, {})[name] = path
         found, missing = [], []
         for folder, by_name in wanted.items():
-            listed = {each.path: each for each in self.store(folder).list_folder("")}
+            store = self.store(folder)
+            listed = {} if is_local(folder) else {each.path: each for each in store.list_folder("")}
             for name, path in by_name.items():
-                if name in listed:
-                    found.append(_file(path, listed[name], now_ms))
-                else:
+                if is_local(folder) and not self.allows(path):
+                    raise ValueError(f"the file is a link out of {', '.join(self.roots)}: {path}")
+                seen = (listed[name].size, listed[name].identity) if name in listed else None
+                seen = self.look(path) if is_local(folder) else seen
+                if seen is None:
                     missing.append(path)
+                else:
+                    found.append(_file(path, *seen, now_ms))
         return found, missing
 
     def below(self, folder: str, pattern: str, now_ms: int) -> Iterator[BufferedFile]:
         """Yield the files below a folder whose names fit a pattern such as "*.parquet" and whose format is
-        known. Names that begin with "_" or "." are left out, as Spark does.
+        known. Names that begin with "_" or "." are left out, as Spark does; so are symbolic links.
         """
         folder = folder.rstrip("/")
+        local = is_local(folder)
         for each in self.store(folder).list_below(""):
-            name = each.path.rpartition("/")[2]
+            name, path = each.path.rpartition("/")[2], f"{folder}/{each.path}"
             hidden = any(part.startswith(("_", ".")) for part in each.path.split("/"))
-            if not hidden and fnmatch.fnmatchcase(name, pattern) and format_of(name) is not None:
-                yield _file(f"{folder}/{each.path}", each, now_ms)
+            if hidden or not fnmatch.fnmatchcase(name, pattern) or format_of(name) is None:
+                continue
+            if local and os.path.islink(path):
+                _LOG.warning("a symbolic link is left out; push the file that it leads to: %s", path)
+                continue
+            seen = self.look(path) if local else (each.size, each.identity)
+            if seen is not None:
+                yield _file(path, *seen, now_ms)
 
 
-def _file(path: str, listed: Listed, now_ms: int) -> BufferedFile:
+def _file(path: str, size: int, identity: str, now_ms: int) -> BufferedFile:
     kind = format_of(path)
     if kind is None:
         raise ValueError(f"the name of a source file ends in {', '.join(_ENDINGS)}, not: {path}")
-    return BufferedFile(path, listed.identity, listed.size, now_ms, kind, partition_of(path))
+    return BufferedFile(path, identity, size, now_ms, kind, partition_of(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,7 +45,7 @@ def share(*paths: str, **given: object) -> Share:
     return Share(SOURCES, tuple(enumerate(found)), **given)  # type: ignore[arg-type]
 
 
-def rows_written(results: list[object]) -> int:
+def rows_written(results: Sequence[object]) -> int:
     return sum(each.rows for each in results if isinstance(each, TaskReport))
 
 

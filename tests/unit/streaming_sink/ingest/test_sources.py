@@ -1,0 +1,108 @@
+"""Which files a zone takes: one entry however a file is called, none from outside, and none of its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_sink import ingest
+from streaming_sink.ingest.flux import Flux
+from streaming_sink.tasks.ingest.reading import SourceFileError, open_bytes
+from streaming_sink.tasks.ingest.sources import Sources, spelled
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "drop" / "a b%.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"id": [1]}), path)
+    return path
+
+
+def zone_at(folder: Path, **given: object) -> ingest.BufferZone:
+    return ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), **given)  # type: ignore[arg-type]
+
+
+def waiting(zone: ingest.BufferZone) -> int:
+    flux = Flux(zone)
+    flux.catch_up()
+    return sum(files for files, _, _ in flux.buffer.waiting.values())
+
+
+def test_a_file_is_one_entry_however_it_is_called(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone = zone_at(tmp_path)
+    (tmp_path / "link").symlink_to(file.parent)
+    (tmp_path / "other.parquet").symlink_to(file)
+    monkeypatch.chdir(tmp_path)
+    zone.push(str(file), f"/{file}", file.as_uri(), f"file:{file.parent}/a%20b%25.parquet")
+    zone.push(
+        "drop/a b%.parquet", "link/a b%.parquet", "other.parquet", f"{tmp_path}/drop/../drop//a b%.parquet"
+    )
+    zone.push("drop/", f"{tmp_path}/link//", f"file://{tmp_path}/drop/")
+    assert waiting(zone) == 1
+
+
+def test_a_name_in_an_object_store_has_one_spelling() -> None:
+    assert spelled("s3://b//drop///a%20b.parquet") == "s3://b/drop/a%20b.parquet"
+    assert spelled("s3://b/drop//") == "s3://b/drop/"
+
+
+def test_a_symbolic_link_leads_to_no_file_outside_of_the_sources(tmp_path: Path, file: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    pq.write_table(pa.table({"id": [7]}), secret / "s.parquet")
+    (file.parent / "s.parquet").symlink_to(secret / "s.parquet")
+    (file.parent / "folder").symlink_to(secret)
+    zone = zone_at(tmp_path, sources=[str(file.parent)])
+    for path in (f"{file.parent}/s.parquet", f"{file.parent}/folder/s.parquet", f"{file.parent}/folder/"):
+        with pytest.raises(ValueError, match="the buffer zone takes files from"):
+            zone.push(path)
+    assert zone.push(f"{file.parent}/").files == 1
+
+
+def test_a_file_that_became_a_link_is_not_read(tmp_path: Path, file: Path) -> None:
+    sources = Sources((str(file.parent),))
+    (found,), _ = sources.find([str(file)], 0)
+    os.rename(file, tmp_path / "away.parquet")
+    file.symlink_to(tmp_path / "away.parquet")  # the same inode, size and time
+    with pytest.raises(SourceFileError, match="a symbolic link out of the zone's sources"):
+        open_bytes(sources, found)
+
+
+def test_the_files_of_the_table_and_of_the_zone_are_refused(tmp_path: Path) -> None:
+    zone = zone_at(tmp_path)
+    for folder in (f"{tmp_path}/table/data/", f"{tmp_path}/zone/staged/", f"{tmp_path}/"):
+        with pytest.raises(ValueError, match="source files lie outside of the table and the zone"):
+            zone.push(folder)
+        with pytest.raises(ValueError, match="source files lie outside of the table and the zone"):
+            zone.watch(folder)
+
+
+def test_a_folder_without_files_is_named(tmp_path: Path) -> None:
+    assert zone_at(tmp_path).push(f"{tmp_path}/nothing/").missing == (f"{tmp_path}/nothing/",)
+
+
+def test_a_file_in_a_folder_that_fills_keeps_its_identity(tmp_path: Path, file: Path) -> None:
+    """A listing tells no identity once its folder has changed."""
+    pq.write_table(pa.table({"id": [2]}), file.parent / "b.parquet")
+    os.utime(file.parent, (1, 1))
+    sources = Sources(("/",))
+    below = sources.below(str(file.parent), "*", 0)
+    found = [next(below)]
+    (file.parent / "c.parquet").touch()
+    found += below
+    assert len(found) == 2
+    for each in found:
+        assert open_bytes(sources, each)
+
+
+def test_the_number_of_a_device_is_no_part_of_an_identity(tmp_path: Path, file: Path) -> None:
+    (found,), _ = Sources(("/",)).find([str(file)], 0)
+    status = file.stat()
+    assert found.identity == f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
