@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from planners.buffering import Rules
@@ -15,11 +16,13 @@ from streaming_sink.options import SinkOptions, sink_options
 from streaming_sink.table.contract import SchemaContract
 from timeline.errors import CorruptTableError
 from timeline.stores import StorageOptions
-from timeline.stores.base import Store
+from timeline.stores.base import Created, Store
 
 if TYPE_CHECKING:
     from streaming_sink.ingest.kafka_log import KafkaLog
 
+_LOG = logging.getLogger("streaming_sink")
+_PATH = "zone.json"
 DEFAULT_RULES = {"max_bytes": 1 << 30, "max_files": 10_000, "max_age_ms": 300_000, "per_partition": False}
 
 
@@ -56,8 +59,6 @@ class Definition:
     sources: tuple[str, ...]
     rules: Mapping[str, Any]
     table_options: Mapping[str, Any]
-    watched: tuple[tuple[str, str], ...] = ()
-    """Folders that fill, each with the pattern of its files' names."""
     announcements: str = ""
     """The Kafka topic that has the announcements, as a URL; "" for files in the zone."""
 
@@ -74,7 +75,6 @@ class Definition:
                 tuple(stored["sources"]),
                 stored["rules"],
                 stored["table_options"],
-                tuple((folder, pattern) for folder, pattern in stored.get("watched", [])),
                 stored.get("announcements", ""),
             )
         except (ValueError, KeyError, TypeError) as failure:
@@ -92,6 +92,68 @@ class Definition:
         if "schema" in stored:
             stored["schema"] = _contract(stored["schema"])
         return sink_options(self.table, {**stored, "storage_options": remote(self.table, storage_options)})
+
+
+def settle_definition(
+    store: Store,
+    plans: NumberedLog,
+    given: Mapping[str, Any],
+    table_options: Mapping[str, Any],
+    new_id: Callable[[], str],
+) -> Definition:
+    """Return what a zone's own file says, made or brought up to date with what was given.
+
+    ValueError where there is no zone and no table was given, or where the zone is another table's or has its
+    announcements elsewhere. CorruptTableError where the file of a zone that has plans is missing.
+    """
+    where = store.uri(_PATH)
+    stored = _read(store)
+    if stored is None and plans.last():
+        stored = _read(store)  # another process may have made it just now
+        if stored is None:
+            raise CorruptTableError(
+                "the zone has plans, and its definition is missing; a new one would land all of their files"
+                f" again. Restore it from a copy, or make a zone at another location: {where}",
+                location=where,
+            )
+    if stored is None:
+        if "table" not in given:
+            raise ValueError(f"there is no buffer zone here; say table=, and it is made: {where}")
+        made = Definition(new_id(), given["table"], _default_sources(store), DEFAULT_RULES, table_options)
+        made = replace(made, **given)
+        if isinstance(store.create(_PATH, made.to_json()), Created):
+            return made
+        stored = _read(store)
+        if stored is None:
+            raise CorruptTableError(f"no buffer zone could be made; try again: {where}", location=where)
+    if given.get("table", stored.table) != stored.table:
+        raise ValueError(
+            f"the buffer zone is for the table {stored.table}, and this is {given['table']}; a zone"
+            f" stays with its table, so give this one another location: {where}"
+        )
+    if given.get("announcements", stored.announcements) != stored.announcements:
+        raise ValueError(
+            "a zone's announcements stay where they are, so give this one another location:"
+            f" {where}: {stored.announcements or 'files of the zone'}"
+        )
+    wanted = replace(stored, **given, table_options={**stored.table_options, **table_options})
+    if wanted != stored:
+        _LOG.info("the buffer zone has new options: %s", where)
+        store.overwrite(_PATH, wanted.to_json())
+    return wanted
+
+
+def _read(store: Store) -> Definition | None:
+    try:
+        data = store.read(_PATH).data
+    except FileNotFoundError:
+        return None
+    return Definition.from_json(data, store.uri(_PATH))
+
+
+def _default_sources(store: Store) -> tuple[str, ...]:
+    scheme, separator, _ = store.location.partition("://")
+    return (f"{scheme}://" if separator else "/",)
 
 
 def checked_topic(url: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from hashlib import blake2b
 
 from planners.buffering import Buffer, BufferedFile, FileKey, PlannedItem
@@ -84,6 +85,9 @@ class Flux:
         self._log_read = max(self._log_read, int(plan.position))
 
     def _receive(self, number: int, files: list[BufferedFile]) -> None:
+        # A producer's clock that is ahead would let its files wait so much longer than the rules say.
+        now_ms = self._zone.environment.now_ms()
+        files = [replace(each, arrived_ms=min(each.arrived_ms, now_ms)) for each in files]
         for file in files:
             if not self._buffer.waits(file.key) and self._is_replaced(file):
                 _LOG.warning("a source file was replaced and lands again, as another one: %s", file.path)

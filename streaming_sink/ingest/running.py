@@ -79,7 +79,7 @@ def plan_waiting(zone: BufferZone, *, flush: bool = False) -> int:
     all that waits is due.
     """
     flux, items = Flux(zone), 0
-    if zone.definition.watched:
+    if zone.watched():
         flux.catch_up()
         watch = FolderWatch(zone, flux.knows)
         watch.look()

@@ -75,7 +75,7 @@ def status(zone: BufferZone) -> ZoneStatus:
         location=zone.store.location,
         table=zone.definition.table,
         rules=dict(rules),
-        watched=zone.definition.watched,
+        watched=zone.watched(),
         waiting=[
             Waiting(name, files, size, max(0, now_ms - oldest))
             for name, (files, size, oldest) in sorted(flux.buffer.waiting.items())

@@ -21,7 +21,7 @@ class FolderWatch:
     def look(self) -> int:
         """Announce the files that are new and whole; return how many. A listing of every watched folder."""
         seen, whole = {}, []
-        for folder, pattern in self._zone.definition.watched:
+        for folder, pattern in self._zone.watched():
             at_once = "://" in folder and not folder.startswith("file://")
             for file in self._zone.below(folder, pattern):
                 if file.key in self._announced or self._is_known(file.key):

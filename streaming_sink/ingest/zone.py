@@ -4,6 +4,7 @@
 path below the zone         what it is
 ==========================  ============================================================================
 zone.json                   which table the zone is for, and how its files land
+watched/<digest>.json       a folder whose files planners announce
 log/<n>.avro                announcements of source files
 plans/<n>.avro              work items, planned from the announcements; the record of what lands together
 staged/<app>/<batch>/…      files that a stream has staged, until a while after they have landed
@@ -16,14 +17,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from planners.buffering import BufferedFile, Rules
 from planners.sizing import FileSizing
-from streaming_sink.ingest.definition import DEFAULT_RULES, Definition, checked_topic, open_log, remote
+from streaming_sink.ingest.definition import Definition, checked_topic, open_log, remote, settle_definition
 from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.ingest.records import Plan, decode_announcement, decode_plan, encode_announcement
+from streaming_sink.ingest.watched import read_watched, write_watched
 from streaming_sink.options import SinkOptions, sink_options
 from streaming_sink.table.contract import SchemaContract
 from streaming_sink.tasks.ingest.sources import Sources, overlap, spelled
@@ -31,7 +33,6 @@ from timeline.clock import SYSTEM
 from timeline.errors import CorruptTableError
 from timeline.names import ulid
 from timeline.stores import StorageOptions, open_store
-from timeline.stores.base import Created
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from streaming_sink.ingest.kafka_log import KafkaLog
 
 _LOG = logging.getLogger("streaming_sink")
-_DEFINITION = "zone.json"
 _FILES_A_MESSAGE = 5_000
 
 
@@ -131,56 +131,8 @@ class BufferZone:
         ValueError where there is no zone and no `table` was given, or where the zone is another table's.
         """
         if self._known is None:
-            self._known = self._settle_definition()
+            self._known = settle_definition(self.store, self.plans, self._given, self._options, self.new_id)
         return self._known
-
-    def _settle_definition(self) -> Definition:
-        where = self.store.uri(_DEFINITION)
-        stored = self._read_definition()
-        if stored is None:
-            if "table" not in self._given:
-                raise ValueError(f"there is no buffer zone here; say table=, and it is made: {where}")
-            made = Definition(
-                self.new_id(), self._given["table"], self._default_sources(), DEFAULT_RULES, self._options
-            )
-            made = self._with_given(made)
-            if isinstance(self.store.create(_DEFINITION, made.to_json()), Created):
-                return made
-            stored = self._read_definition()
-            if stored is None:
-                raise CorruptTableError(f"no buffer zone could be made; try again: {where}", location=where)
-        if self._given.get("table", stored.table) != stored.table:
-            raise ValueError(
-                f"the buffer zone is for the table {stored.table}, and this is {self._given['table']}; a zone"
-                f" stays with its table, so give this one another location: {where}"
-            )
-        wanted = self._with_given(stored)
-        if wanted != stored:
-            _LOG.info("the buffer zone has new options: %s", where)
-            self.store.overwrite(_DEFINITION, wanted.to_json())
-        return wanted
-
-    def _with_given(self, stored: Definition) -> Definition:
-        return Definition(
-            stored.id,
-            stored.table,
-            self._given.get("sources", stored.sources),
-            self._given.get("rules", stored.rules),
-            {**stored.table_options, **self._options},
-            stored.watched,
-            self._given.get("announcements", stored.announcements),
-        )
-
-    def _read_definition(self) -> Definition | None:
-        try:
-            data = self.store.read(_DEFINITION).data
-        except FileNotFoundError:
-            return None
-        return Definition.from_json(data, self.store.uri(_DEFINITION))
-
-    def _default_sources(self) -> tuple[str, ...]:
-        scheme, separator, _ = self.store.location.partition("://")
-        return (f"{scheme}://" if separator else "/",)
 
     @property
     def log(self) -> NumberedLog | KafkaLog:
@@ -248,9 +200,11 @@ class BufferZone:
         """
         entry = (self._elsewhere(folder).rstrip("/"), pattern)
         self.sources.store(entry[0])
-        if entry not in self.definition.watched:
-            self._known = replace(self.definition, watched=(*self.definition.watched, entry))
-            self.store.overwrite(_DEFINITION, self._known.to_json())
+        write_watched(self.store, entry)
+
+    def watched(self) -> list[tuple[str, str]]:
+        """Return the folders that are watched now, each with the pattern of its files' names."""
+        return read_watched(self.store)
 
     def siphon(self, app_id: str | None = None) -> Callable[[DataFrame, int], None]:
         """Return a function for `foreachBatch` that stages the batches of a stream here, each once, as

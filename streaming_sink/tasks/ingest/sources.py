@@ -62,7 +62,7 @@ def spelled(path: str) -> str:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Return whether one of two places is below the other, or is it."""
+    """Return whether one of two places holds the other, or is it."""
     first, second = (f"{spelled(each).rstrip('/')}/" for each in (one, other))
     return first.startswith(second) or second.startswith(first)
 

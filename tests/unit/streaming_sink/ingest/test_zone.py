@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -85,6 +86,35 @@ def test_rules_that_cannot_be_are_refused(given: dict[str, object], message: str
         ingest.Rules(**given)  # type: ignore[arg-type]
 
 
+def test_a_definition_that_is_lost_is_not_made_anew(tmp_path: Path) -> None:
+    """Its id is what the table knows the landed items by."""
+    zone = zone_at(tmp_path)
+    zone.push(source(tmp_path, "a"))
+    Flux(zone).plan(flush=True)
+    (tmp_path / "zone" / "zone.json").unlink()
+    with pytest.raises(CorruptTableError, match="a new one would land all of their files again"):
+        zone_at(tmp_path).definition  # noqa: B018
+
+
+def test_announcements_stay_where_they_are(tmp_path: Path) -> None:
+    """Plans state positions in the log, which mean nothing in another one."""
+    zone_at(tmp_path).push(source(tmp_path, "a"))
+    moved = zone_at(tmp_path)
+    moved._given["announcements"] = "kafka://host:9092/topic"  # the client may not be installed
+    with pytest.raises(ValueError, match="a zone's announcements stay where they are"):
+        moved.definition  # noqa: B018
+
+
+def test_folders_that_several_processes_watch_are_all_watched(tmp_path: Path) -> None:
+    first, second, planner = zone_at(tmp_path), zone_at(tmp_path), zone_at(tmp_path)
+    assert (first.watched(), second.watched(), planner.watched()) == ([], [], [])
+    first.watch(f"{tmp_path}/a/")
+    second.watch(f"{tmp_path}/b", "*.csv")
+    second.watch(f"{tmp_path}/b", "*.csv")
+    zone_at(tmp_path, rules=ingest.Rules(max_files=7)).definition  # noqa: B018
+    assert planner.watched() == [(f"{tmp_path}/a", "*"), (f"{tmp_path}/b", "*.csv")]
+
+
 # --------------------------------------------------------------------------------- announcements
 
 
@@ -160,6 +190,19 @@ def test_the_status_shows_what_waits_and_what_is_planned(tmp_path: Path) -> None
     found = status(zone)
     assert ([item.state for item in found.open_items], list(found.waiting)) == (["planned"], [])
     assert retry(zone) == []
+
+
+@pytest.mark.parametrize("hours", [-24, 0, 24])
+def test_the_clock_of_a_producer_moves_no_deadline_back(tmp_path: Path, hours: int) -> None:
+    zone = zone_at(tmp_path, rules=ingest.Rules(max_age="1 minute"))
+    (file,), _ = zone.find([source(tmp_path, "a")])
+    now_ms = zone.environment.now_ms()
+    zone.announce([replace(file, arrived_ms=now_ms + hours * 3_600_000)])
+    flux = Flux(zone)
+    flux.catch_up()
+    deadline = flux.buffer.deadline_ms()
+    assert deadline is not None
+    assert deadline <= zone.environment.now_ms() + 60_000
 
 
 # ----------------------------------------------------------------------------------------- the log

@@ -1,0 +1,41 @@
+"""The folders that a zone watches: a file for each, so that processes which add some at once lose none."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+
+from timeline.errors import CorruptTableError, StoreUnavailableError
+from timeline.stores.base import Store
+
+_FOLDER = "watched"
+
+
+def write_watched(store: Store, entry: tuple[str, str]) -> None:
+    """Store a folder and the pattern of its files' names. StoreUnavailableError where that is not known."""
+    data = json.dumps(entry).encode()
+    path = f"{_FOLDER}/{blake2b(data, digest_size=16).hexdigest()}.json"
+    outcome = store.create(path, data)
+    try:
+        store.read(path)
+    except FileNotFoundError:
+        raise StoreUnavailableError(
+            f"whether the folder is watched is not known; try again: {entry[0]}: {outcome}",
+            location=store.location,
+        ) from None
+
+
+def read_watched(store: Store) -> list[tuple[str, str]]:
+    """Return the folders, each with its pattern, in order. One LIST, and a GET for each."""
+    return sorted(_decoded(store, each.path) for each in store.list_folder(_FOLDER))
+
+
+def _decoded(store: Store, path: str) -> tuple[str, str]:
+    try:
+        folder, pattern = json.loads(store.read(path).data)
+    except (ValueError, TypeError) as damaged:
+        raise CorruptTableError(
+            f"which folder is watched cannot be read; delete the file, and watch it again: {store.uri(path)}",
+            location=store.location,
+        ) from damaged
+    return str(folder), str(pattern)
