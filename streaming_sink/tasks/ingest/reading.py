@@ -5,16 +5,17 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from planners.buffering import BufferedFile
 from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.ingest.avro import arrow_columns
 from streaming_sink.tasks.ingest.sources import Sources, folder_of, is_local, local_identity
 from timeline.errors import StoreUnavailableError
 
+_MOST_BLOCK = (1 << 31) - 1
 WHOLE_BYTES = 32 * 1024 * 1024
 """A smaller file is read with one request, and its bytes are those that were announced."""
 
@@ -86,34 +87,33 @@ def read_rows(file: BufferedFile, data: pa.NativeFile, schema: pa.Schema | None)
             return _read_json(data, schema)
         if file.format == "csv":
             return _read_csv(data, schema)
-        return _read_avro(data, schema)
+        return _read_avro(data)
 
 
 def _read_json(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
     import pyarrow.json as pj
 
-    return pj.read_json(data, parse_options=pj.ParseOptions(explicit_schema=_plain(schema)))
+    # A block must hold a whole object, however long it is.
+    options = pj.ReadOptions(block_size=max(1 << 20, min(data.size(), _MOST_BLOCK)))
+    return pj.read_json(data, options, pj.ParseOptions(explicit_schema=_plain(schema)))
 
 
 def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
     import pyarrow.csv as pc
 
     kinds = {} if schema is None else {field.name: field.type for field in schema}
+    # Null is what is empty and not quoted. By default "NA" and "null" would be nulls too, in text.
     options = pc.ConvertOptions(
-        column_types=kinds, strings_can_be_null=True, quoted_strings_can_be_null=False
+        column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
-    return pc.read_csv(data, convert_options=options)
+    return pc.read_csv(data, parse_options=pc.ParseOptions(newlines_in_values=True), convert_options=options)
 
 
-def _read_avro(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
+def _read_avro(data: pa.NativeFile) -> pa.Table:
     import fastavro
 
-    rows: list[Any] = list(fastavro.reader(io.BytesIO(data.read())))
-    inferred = pa.Table.from_pylist(rows)
-    if schema is None or not rows:
-        return inferred
-    wanted = {field.name: field for field in schema}
-    return pa.Table.from_pylist(rows, pa.schema([wanted.get(each.name, each) for each in inferred.schema]))
+    reader = fastavro.reader(io.BytesIO(data.read()))
+    return pa.Table.from_pylist(list(reader), arrow_columns(reader.writer_schema))
 
 
 def _plain(schema: pa.Schema | None) -> pa.Schema | None:
