@@ -5,14 +5,14 @@ delete files that several data files share.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from timeline.retention.policy import lineage, snapshot_version
-from timeline.versions.entries import LiveFile, live_file
+from timeline.versions.entries import live_file
 from timeline.versions.head import Head
 
 _CHANGES = (Operation.APPEND, Operation.OVERWRITE, Operation.DELETE)
@@ -42,13 +42,13 @@ def changed_pieces(
     head: Head,
     first: int,
     last: int,
-    named_in: Callable[[str], Iterable[str]],
+    named_in: Callable[[str], Mapping[str, Sized]],
     *,
     purges: bool = True,
 ) -> list[Piece]:
     """Return what the versions from `first` to `last` have changed, in their order. A replace changes no row.
-    `named_in` returns the data files that a shared delete file names. `purges`: also what was deleted for
-    the law.
+    `named_in` returns the positions in a shared delete file, by the data files that it names. `purges`: also
+    what was deleted for the law.
 
     ValueError where a version in between is no longer in the history, or removed whole data files, which no
     commit of this protocol does.
@@ -70,17 +70,19 @@ def _is_purge(snapshot: Snapshot) -> bool:
     return snapshot.summary is not None and PURGE in snapshot.summary.additional_properties
 
 
-def _pieces(head: Head, snapshot: Snapshot, named_in: Callable[[str], Iterable[str]]) -> Iterator[Piece]:
+def _pieces(
+    head: Head, snapshot: Snapshot, named_in: Callable[[str], Mapping[str, Sized]]
+) -> Iterator[Piece]:
     if snapshot.summary is None or snapshot.summary.operation not in _CHANGES:
         return
     version = snapshot_version(snapshot)
 
-    def piece(location: str, added: int, deletes: list[LiveFile]) -> Piece:
-        names = tuple(sorted(delete.location for delete in deletes))
-        rows = abs(added - sum(delete.rows for delete in deletes))
+    def piece(location: str, added: int, deletes: Mapping[str, int]) -> Piece:
+        names = tuple(sorted(deletes))
+        rows = abs(added - sum(deletes.values()))
         return Piece(version, snapshot.snapshot_id, snapshot.timestamp_ms, location, added > 0, names, rows)
 
-    added, deletes = [], defaultdict[str, list[LiveFile]](list)
+    added, deletes = [], defaultdict[str, dict[str, int]](dict)
     for entry in _entries_of(head, snapshot):
         file = live_file(entry)
         if entry.status == ManifestEntryStatus.DELETED or (file.content == DataFileContent.EQUALITY_DELETES):
@@ -90,11 +92,13 @@ def _pieces(head: Head, snapshot: Snapshot, named_in: Callable[[str], Iterable[s
             )
         if file.content == DataFileContent.DATA:
             added.append(file)
+        elif file.refers_to is not None:
+            deletes[file.refers_to][file.location] = file.rows
         else:
-            for location in named_in(file.location) if file.refers_to is None else [file.refers_to]:
-                deletes[location].append(file)
+            for location, positions in named_in(file.location).items():
+                deletes[location][file.location] = len(positions)
     for file in added:
-        yield piece(file.location, file.rows, deletes.pop(file.location, []))
+        yield piece(file.location, file.rows, deletes.pop(file.location, {}))
     for location in sorted(deletes):
         yield piece(location, 0, deletes[location])
 

@@ -23,16 +23,16 @@ SCHEDULES_OF_TWO_TABLES = SCHEDULES // 10
 SCHEDULES_OF_KEYS = SCHEDULES // 5
 SCHEDULES_OF_INGESTION = SCHEDULES // 5
 _MUST_BE_MET = (
-    "acknowledged", "another had changed the partitioning", "another run took over", "batch skipped",
-    "crash", "create conflict", "create duplicate", "create exists_own", "create late",
-    "create lost_reply", "deletes added", "deletes folded", "deletes folded beside",
-    "deletes merged", "expired file deleted",
+    "a delete file shared", "acknowledged", "another had changed the partitioning",
+    "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",
+    "create exists_own", "create late", "create lost_reply", "deletes added", "deletes folded",
+    "deletes folded beside", "deletes merged", "expired file deleted",
     "failed: CheckpointRegressionError", "failed: CommitConflictError", "failed: FencedError",
     "filled beside", "fork below the head", "fork or race lost, then won", "instants spoiled",
     "once pinned, then expired", "orphan deleted", "plan cancelled", "plan claimed", "plan completed",
     "plan taken over", "plan timed out", "repartitioned", "replace dropped", "row delta",
-    "snapshot expired", "table made again", "tagged", "takeover", "unknown", "version deleted",
-    "version read in whole",
+    "shared deletes merged", "snapshot expired", "table made again", "tagged", "takeover", "unknown",
+    "version deleted", "version read in whole",
 )  # fmt: skip
 _MUST_BE_MET_BY_TWO_TABLES = (
     "acknowledged", "another run took over", "batch skipped", "crash", "delivered",
@@ -41,10 +41,10 @@ _MUST_BE_MET_BY_TWO_TABLES = (
     "unknown",
 )  # fmt: skip
 _MUST_BE_MET_BY_KEYS = (
-    "a change came after its delete was forgotten", "acknowledged", "another run took over",
-    "batch skipped", "batch that changes nothing", "before a commit by key: FencedError",
-    "before a commit by key: KeyConflictError", "changes by key", "crash",
-    "delete file of a refused try deleted", "deleted keys forgotten", "deleted keys merged",
+    "a change came after its delete was forgotten", "a delete file shared", "acknowledged",
+    "another run took over", "batch skipped", "batch that changes nothing",
+    "before a commit by key: FencedError", "before a commit by key: KeyConflictError", "changes by key",
+    "crash", "delete file of a refused try deleted", "deleted keys forgotten", "deleted keys merged",
     "deletes folded", "failed: CommitConflictError", "failed: KeyConflictError", "filled beside",
     "fork below the head", "insert refused", "inserted beside keys", "inserted without a key",
     "key came back", "key declared", "key declared over rows that were checked", "key deleted",

@@ -13,7 +13,11 @@ from streaming_sink.tasks.job import SearchedFile
 from timeline.stores.base import Store
 
 KEPT_BYTES = 64 * 1024 * 1024
-"""Of positions that a process keeps: eight million deleted rows."""
+"""Of positions that a process keeps: eight million deleted rows of few files."""
+ENTRY_BYTES = 256
+"""What the names and the array of one entry take, beside its positions: where many data files share a delete
+file, each has a few.
+"""
 _READERS = 8
 """Delete files that are read at once: each is small, and takes a request or two."""
 
@@ -54,11 +58,11 @@ class DeletedPositions:
         for name, positions in used.items():
             if name not in self._known:
                 self._known[name] = positions
-                self._bytes += positions.nbytes
+                self._bytes += positions.nbytes + ENTRY_BYTES
             self._known.move_to_end(name)
         while self._bytes > self._kept_bytes:
             _, positions = self._known.popitem(last=False)
-            self._bytes -= positions.nbytes
+            self._bytes -= positions.nbytes + ENTRY_BYTES
 
 
 DELETED_POSITIONS = DeletedPositions()

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_sink.tasks.delete_files import write_position_deletes
+from streaming_sink.tasks.delete_files import write_position_deletes, write_shared_deletes
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import ParquetSettings, SearchedFile
-from streaming_sink.tasks.keys.live_positions import DeletedPositions, are_live, by_number
+from streaming_sink.tasks.keys.live_positions import ENTRY_BYTES, DeletedPositions, are_live, by_number
 from timeline.stores import MemoryStore
 
 
@@ -54,6 +54,29 @@ def test_a_delete_file_is_read_once_by_a_process():
     assert len(lake.reads) == 3
 
 
+def test_a_delete_file_that_data_files_share_is_read_once_for_all_of_them():
+    lake, known = Lake(), DeletedPositions()
+    arrays = {name: pa.array([at, at + 5], pa.int64()) for at, name in enumerate("abc")}
+    write_shared_deletes(lake.store, "data/shared.parquet", arrays, ParquetSettings())
+    shared = (lake.store.uri("data/shared.parquet"),)
+    files = [SearchedFile(name, 1000, shared) for name in "abcd"]
+    rows = [(number, position) for number in range(4) for position in (0, 1, 6)]
+    expected = [False, True, True, True, False, False, True, True, True, True, True, True]
+    for _ in range(2):
+        assert lake.live(files, rows, known) == expected
+        assert lake.reads == ["data/shared.parquet"]
+
+
+def test_entries_count_that_have_no_positions():
+    """A shared delete file may apply to data files that it does not name."""
+    lake, known = Lake(), DeletedPositions(kept_bytes=16 + 4 * ENTRY_BYTES)
+    write_position_deletes(lake.store, "data/d.parquet", "a", pa.array([1]), ParquetSettings())
+    for number in range(50):
+        file = SearchedFile(f"b{number}", 1000, (lake.store.uri("data/d.parquet"),))
+        assert lake.live([file], [(0, 1)], known) == [True]
+    assert len(known._known) == 4
+
+
 def test_delete_files_of_files_without_a_match_are_not_read():
     lake = Lake()
     lake.live([lake.file("a", [1]), lake.file("b", [3])], [(1, 3)], DeletedPositions())
@@ -61,7 +84,7 @@ def test_delete_files_of_files_without_a_match_are_not_read():
 
 
 def test_what_was_used_least_recently_leaves_where_the_bound_is_passed():
-    lake, known = Lake(), DeletedPositions(kept_bytes=32)  # four positions
+    lake, known = Lake(), DeletedPositions(kept_bytes=32 + 2 * ENTRY_BYTES)  # four positions of two files
     a, b, c = (lake.file(name, [1, 2]) for name in "abc")
     for file, reads in ((a, 1), (b, 2), (a, 2), (c, 3), (a, 3), (c, 3), (b, 4)):
         assert lake.live([file], [(0, 2), (0, 3)], known) == [False, True]

@@ -1,0 +1,26 @@
+"""What a version has changed, from its metadata and from the delete files that several data files share."""
+
+from __future__ import annotations
+
+from streaming_sink.changefeed.pieces import changed_pieces
+from tests.unit.timeline.world import Lake
+from timeline.commit.changes import Append
+from timeline.commit.row_deltas import RowDelta
+
+
+def test_each_data_file_counts_its_own_rows_of_a_shared_delete_file() -> None:
+    lake = Lake()
+    files = [lake.file() for _ in range(3)]
+    lake.table.commit([Append(tuple(files))])
+    own = lake.deletes(files[2], 1, 2, 3, 4)
+    new = lake.file()
+    shared = lake.share({files[0].file_path: [5], files[1].file_path: [6, 7], new.file_path: [0]})
+    lake.table.commit([RowDelta((new,), (own, shared))])
+    head = lake.open().head
+    pieces = changed_pieces(head, head.number, head.number, lake.shared.__getitem__)
+    assert {(it.location, it.added, it.rows, it.deletes) for it in pieces} == {
+        (new.file_path, True, 9, (shared.file_path,)),
+        (files[0].file_path, False, 1, (shared.file_path,)),
+        (files[1].file_path, False, 2, (shared.file_path,)),
+        (files[2].file_path, False, 4, (own.file_path,)),
+    }
