@@ -17,7 +17,7 @@ from planners.model import InsertPlan
 from streaming_sink.batch.planning import commit_sizes, small_files
 from streaming_sink.batch.target import Destination, Target
 from streaming_sink.ingest.jobs import run_tasks
-from streaming_sink.ingest.landed import Landed, landed_in, summary_of
+from streaming_sink.ingest.landed import Landed, keep_rejections, landed_in, summary_of
 from streaming_sink.ingest.profiling import Profiling, Work
 from streaming_sink.options import SinkOptions
 from streaming_sink.spark.jobs import parallelism
@@ -38,23 +38,23 @@ from timeline.clock import SYSTEM
 from timeline.commit.changes import Append, Change, Replace
 from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError, SchemaMismatchError, TimelineError
+from timeline.names import ulid
+from timeline.stores.base import Store
 from timeline.table import AlreadyCommitted, Table
 from timeline.versions.keys import key_of
 from timeline.versions.work_items import WorkItem
 
 _LOG = logging.getLogger("streaming_sink")
 _TRIES = 5
-_PROFILED_TOGETHER = 5_000
-"""Files that one task profiles at most: a task that fails is run again for no more."""
-_FEW = 16
 _Result = TypeVar("_Result")
 
 
 class Consolidation:
     """Lands the work items of one zone, one at a time. Keeps the open table."""
 
-    def __init__(self, options: SinkOptions, app_id: str, sources: Sources) -> None:
+    def __init__(self, options: SinkOptions, app_id: str, sources: Sources, zone: Store) -> None:
         self._options, self._app_id, self._sources = options, app_id, sources
+        self._zone = zone
         self._destination = Destination(options)
         self._profiling = Profiling(options, self._destination, sources)
 
@@ -208,7 +208,10 @@ class Consolidation:
             partitions=len({file.partition for file in written.new}),
             oldest_ms=min(file.arrived_ms for file in item.files),
             rejected=work.reasons,
+            rejected_places=sorted(work.rejected),
         )
+        rejection_id = ulid(SYSTEM.now_ms(), SYSTEM.random.getrandbits(80))
+        landed = keep_rejections(self._zone, landed, rejection_id)
         committed = table.commit(
             changes,
             schema_id=target.schema.schema_id,

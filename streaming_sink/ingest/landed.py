@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from timeline.stores.base import Store
@@ -15,6 +15,8 @@ ITEM = "streaming-sink.ingest.item"
 _FILES_IN = "streaming-sink.ingest.files-in"
 _BYTES_IN = "streaming-sink.ingest.bytes-in"
 _REJECTED = "streaming-sink.ingest.rejected"
+_REJECTED_IN = "streaming-sink.ingest.rejected-in"
+_REJECTIONS = "rejected"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,10 @@ class Landed:
     landed_ms: int = 0
     rejected: Mapping[str, str] = field(default_factory=dict)
     """Path of a source file that did not land → why."""
+    rejected_places: Sequence[int] = ()
+    """Of these files among those of the work item: several versions of a file may be in one."""
+    rejected_in: str = ""
+    """The file of the zone that says so, written before the commit; "" where none was rejected."""
     milliseconds: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -53,6 +59,10 @@ class Landed:
     def lag_ms(self) -> int:
         """From the first announcement to the commit, by the clocks of the producer and of the worker."""
         return max(0, self.landed_ms - self.oldest_ms)
+
+    def reason(self, place: int, path: str) -> str | None:
+        """Return why a file of the item was rejected, by its place among them; None where it landed."""
+        return self.rejected.get(path, "") if place in self.rejected_places else None
 
     def line(self) -> str:
         """Return one line for people."""
@@ -85,9 +95,42 @@ def read_note(store: Store, number: int) -> Landed | None:
         return None
 
 
+def keep_rejections(store: Store, landed: Landed, rejection_id: str) -> Landed:
+    """Write which files of an item do not land, before it is published: a worker that dies after its commit
+    takes no reasons with it.
+    """
+    if not landed.rejected:
+        return landed
+    path = f"{_prefix(landed.number)}{rejection_id}.json"
+    kept = {"rejected": dict(landed.rejected), "rejected_places": list(landed.rejected_places)}
+    store.overwrite(path, json.dumps(kept, sort_keys=True).encode())
+    return replace(landed, rejected_in=path)
+
+
+def with_rejections(store: Store, landed: Landed) -> Landed:
+    """Return what a head knows of an item, with the files that the zone knows to be rejected. Where the item
+    has no snapshot (any more), what its last try found.
+    """
+    path = landed.rejected_in
+    if not path and landed.snapshot_id is None:
+        tries = (each.path for each in store.list_folder(_REJECTIONS))
+        path = max((it for it in tries if it.startswith(_prefix(landed.number))), default="")
+    if landed.rejected or not path:
+        return landed
+    try:
+        return replace(landed, **json.loads(store.read(path).data), rejected_in=path)
+    except (FileNotFoundError, ValueError, TypeError):
+        return landed
+
+
+def _prefix(number: int) -> str:
+    return f"{_REJECTIONS}/{number:012}-"
+
+
 def summary_of(app_id: str, landed: Landed) -> dict[str, str]:
     """Return the entries of the snapshot that publishes the item."""
-    return {
+    where = {_REJECTED_IN: landed.rejected_in} if landed.rejected_in else {}
+    return where | {
         ITEM: f"{app_id}/{landed.number}",
         _FILES_IN: str(landed.files_in),
         _BYTES_IN: str(landed.bytes_in),
@@ -111,6 +154,7 @@ def landed_in(head: Head, app_id: str, number: int) -> Landed:
                 rows=int(counts.get("added-records", 0)),
                 files_out=int(counts.get("added-data-files", 0)),
                 bytes_out=int(counts.get("added-files-size", 0)),
+                rejected_in=str(counts.get(_REJECTED_IN, "")),
                 landed_ms=snapshot.timestamp_ms,
             )
     return Landed(number, published_before=True, version=head.number)

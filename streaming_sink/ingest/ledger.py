@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from planners.buffering import PlannedItem
-from streaming_sink.ingest.landed import Landed, landed_in, note_path, read_note
+from streaming_sink.ingest.landed import Landed, landed_in, note_path, read_note, with_rejections
 from streaming_sink.ingest.records import KIND, Plan
 from streaming_sink.ingest.zone import BufferZone
 from timeline import names
@@ -76,7 +76,10 @@ class Ledger:
             return None
         if number not in self._notes:
             self._notes[number] = read_note(self.zone.store, number)
-        return self._notes[number] or landed_in(self._table.head, self.zone.app_id, number)
+            if self._notes[number] is None:
+                known = landed_in(self._table.head, self.zone.app_id, number)
+                self._notes[number] = with_rejections(self.zone.store, known)
+        return self._notes[number]
 
     def last_landed(self, count: int) -> list[Landed]:
         """Return what became of the items that landed last, newest first. One LIST, and a GET for each."""
@@ -99,8 +102,8 @@ class Ledger:
         state = self.state_of(plan, item)
         landed = self.landed(item.number) if state == "landed" else None
         why = _why_set_apart(self.zone, plan.claim_id(item)) if state == "set apart" else ""
-        for file in item.files:
-            rejected = None if landed is None else landed.rejected.get(file.path)
+        for place, file in enumerate(item.files):
+            rejected = None if landed is None else landed.reason(place, file.path)
             known = file.path, file.identity, file.bytes, file.arrived_ms, item.number
             if rejected is not None:
                 yield LedgerEntry(*known, "rejected", rejected)

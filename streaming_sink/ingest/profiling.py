@@ -78,10 +78,9 @@ class Profiling:
         """
         target = None if self._destination.table is None else target_of(self._destination.table)
         if target is None:
-            columns = self._columns_of_new_table(session, work)
-            if columns is None:
+            target = self._new_target(session, work)
+            if target is None:
                 return None, []
-            target = self._destination.target(columns, fresh=False)
             if target.table is None:
                 target = target_of(self._destination.create(target))
         for _ in range(_TRIES):
@@ -101,9 +100,11 @@ class Profiling:
                 work.rejected[each.number] = reason
         return target, profiles
 
-    def _columns_of_new_table(self, session: SparkSession, work: Work) -> spark.StructType | None:
-        """Return the columns of the first file that can be read; files that cannot are rejected."""
-        files = work.files()
+    def _new_target(self, session: SparkSession, work: Work) -> Target | None:
+        """Return a table with the columns of the first file that a table can have; None, where none is, and
+        all files are rejected then. Else the files before it are judged by that table, as all others.
+        """
+        files, unfit = work.files(), dict[int, str]()
         for start in range(0, len(files), _FEW):
             job = self._profile_job(files[start : start + _FEW], None)
             results = self._run(session, "columns of new files", [ProfileTask(job)])[0]
@@ -112,9 +113,13 @@ class Profiling:
             for each in results:
                 if isinstance(each, SourceProfile):
                     found = _spark_columns(columns[each.columns])
-                    if isinstance(found, spark.StructType):
-                        return found
-                    work.rejected[each.number] = found
+                    try:
+                        if isinstance(found, spark.StructType):
+                            return self._destination.target(found, fresh=False)
+                        unfit[each.number] = found
+                    except SchemaMismatchError as mismatch:
+                        unfit[each.number] = str(mismatch)
+        work.rejected.update(unfit)
         return None
 
     def _run_profiles(self, session: SparkSession, work: Work, target: Target) -> _Profiles:
@@ -167,6 +172,8 @@ class Profiling:
             fit = fit_batch(target.schema, columns, self._options.schema)
         except SchemaMismatchError as mismatch:
             return str(mismatch)
+        if fit.wanted is not None:  # its columns would be left out
+            raise CommitConflictError("the table's schema was changed again and again; try again")
         for path, misfit in fit.misfits.items():
             return f"column {'.'.join(path)} does not fit the table's: {misfit}"
         return None

@@ -43,7 +43,8 @@ def run(
 
     With `available_now` all that was announced when the call began lands, whichever rules it meets, and the
     call returns once no work item is left that this process may take. Else it runs until `stop` is set, looks
-    at the zone every `poll_seconds`, and keeps the rules' deadlines to about that time. Items that other
+    at the zone every `poll_seconds`, and keeps the rules' deadlines to about that time; what ends the planner
+    is raised. Items that other
     workers have are left to them. A failure of an item is logged, and the item is tried again, by any worker.
     """
     landed: list[Landed] = []
@@ -57,7 +58,16 @@ def run(
         work(session, zone, until_idle=True, patience_seconds=patience_seconds, on_landed=keep)
         return landed
     ended = threading.Event() if stop is None else stop
-    planner = threading.Thread(target=plan_until, args=(zone, ended, poll_seconds), name="flux", daemon=True)
+    failed: list[Exception] = []
+
+    def plan() -> None:
+        try:
+            plan_until(zone, ended, poll_seconds)
+        except Exception as failure:  # noqa: BLE001 - raised below: without a planner nothing lands
+            failed.append(failure)
+            ended.set()
+
+    planner = threading.Thread(target=plan, name="flux", daemon=True)
     planner.start()
     try:
         work(
@@ -71,6 +81,8 @@ def run(
     finally:
         ended.set()
         planner.join()
+    if failed:
+        raise failed[0]
     return landed
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from planners.buffering import PlannedItem
 from streaming_sink.ingest.consolidation import Consolidation, NotWantedError
-from streaming_sink.ingest.landed import Landed, landed_in, read_note, write_note
+from streaming_sink.ingest.landed import Landed, landed_in, read_note, with_rejections, write_note
 from streaming_sink.ingest.records import KIND, Plan
 from streaming_sink.ingest.zone import BufferZone
 from timeline import names
@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, zone: BufferZone, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._zone = zone
-        self._consolidation = Consolidation(zone.sink_options, zone.app_id, zone.sources)
+        self._consolidation = Consolidation(zone.sink_options, zone.app_id, zone.sources, zone.store)
         self._watch = Watch(zone.environment, patience_seconds)
         self._patience = patience_seconds
         self._open: dict[int, tuple[Plan, PlannedItem]] = {}
@@ -119,7 +119,7 @@ class Worker:
             note = json.dumps({"failed": reason}).encode()
             store.overwrite(names.inflight_path(claim.plan_id, claim.number), note)
             raise
-        landed = replace(landed, planned_ms=names.ulid_time_ms(plan.id))
+        landed = replace(with_rejections(store, landed), planned_ms=names.ulid_time_ms(plan.id))
         note_landed(self._zone, landed)
         store.delete(names.inflight_path(claim.plan_id, number) for number in range(1, claim.number + 1))
         self._open.pop(item.number, None)
@@ -136,7 +136,8 @@ class Worker:
             for number in range(last, first - 1, -1):
                 if read_note(self._zone.store, number) is not None:
                     break
-                note_landed(self._zone, landed_in(table.head, self._zone.app_id, number))
+                landed = landed_in(table.head, self._zone.app_id, number)
+                note_landed(self._zone, with_rejections(self._zone.store, landed))
                 count += 1
         return count
 

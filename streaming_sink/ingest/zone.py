@@ -9,6 +9,7 @@ log/<n>.avro                announcements of source files
 plans/<n>.avro              work items, planned from the announcements; the record of what lands together
 staged/<app>/<batch>/…      files that a stream has staged, until a while after they have landed
 cleaned.json                up to which plan staged files were deleted
+rejected/<item>-<id>.json   which files of an item cannot land, and why
 _timeline/consolidation/…   claims of workers on work items, and how these ended
 ==========================  ============================================================================
 """

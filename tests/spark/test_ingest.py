@@ -16,6 +16,7 @@ import pytest
 from planners import FileSizing
 from streaming_sink import IcebergSink, SchemaContract, ingest
 from streaming_sink.ingest.flux import Flux
+from streaming_sink.ingest.ledger import Ledger
 from streaming_sink.ingest.worker import Worker
 from tests.spark.source_files import files_in, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of
@@ -232,3 +233,41 @@ def test_two_workers_and_two_planners_land_each_file_once(spark: SparkSession, t
         each.join()
     assert rows_in(str(tmp_path / "table")) == [*rows_from(0, 300), *rows_from(1000, 1)]
     assert sum(each.files_in for each in landed if not each.published_before) == 31
+
+
+def test_a_worker_that_dies_after_its_commit_leaves_the_reasons(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop = tmp_path / "drop"
+    zone = zone_at(tmp_path)
+    path = write_parquet(drop / "0.parquet", rows_from(0, 10))
+    zone.push(path)
+    zone.push(write_parquet(Path(path), rows_from(0, 20)))  # one path, two versions in one item
+    (drop / "1.parquet").touch()
+    zone.push(f"{drop}/1.parquet")
+    with monkeypatch.context() as dying:
+        dying.setattr("streaming_sink.ingest.worker.write_note", _dies)
+        with pytest.raises(KeyboardInterrupt):
+            land(spark, zone)
+    for _ in range(2):
+        states = [(Path(each.path).name, each.state) for each in Ledger(zone).entries()]
+        assert states == [("0.parquet", "rejected"), ("0.parquet", "landed"), ("1.parquet", "rejected")]
+        assert land(spark, zone) == []
+    assert rows_in(str(tmp_path / "table")) == rows_from(0, 20)
+
+
+def _dies(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_first_file_that_no_table_can_have_is_rejected(spark: SparkSession, tmp_path: Path) -> None:
+    drop = tmp_path / "drop"
+    drop.mkdir()
+    pq.write_table(pa.table({"id": pa.array([1], pa.duration("s"))}), drop / "0.parquet")
+    pq.write_table(pa.table({"id": [1], "day": pa.nulls(1)}), drop / "1.parquet")
+    write_parquet(drop / "2.parquet", rows_from(0, 10))
+    zone = zone_at(tmp_path, partition_by=["day"])
+    zone.push(f"{drop}/")
+    (landed,) = land(spark, zone)
+    assert sorted(Path(path).name for path in landed.rejected) == ["0.parquet", "1.parquet"]
+    assert rows_in(str(tmp_path / "table")) == rows_from(0, 10)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_files
 from planners.model import PartitionKey
+from streaming_sink.ingest.landed import Landed, keep_rejections, summary_of, with_rejections
 from streaming_sink.tasks.ingest.consolidation_task import Share, consolidate
 from streaming_sink.tasks.ingest.profile_task import ProfileJob, SourceProfile, SourceRejected, profile
 from streaming_sink.tasks.ingest.sources import Sources
@@ -79,3 +80,15 @@ def test_text_that_is_not_utf_8_rejects_its_file_alone(tmp_path: Path) -> None:
     (rejected,) = results
     assert isinstance(rejected, SourceRejected)
     assert (rejected.number, "UTF-8" in rejected.reason) == (1, True)
+
+
+def test_reasons_outlive_a_worker_that_dies_after_its_commit(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    found = Landed(3, False, 7, rejected={"/a": "it is empty"}, rejected_places=(1,))
+    kept = keep_rejections(store, found, "01")
+    assert kept.rejected_in in summary_of("app", kept).values()
+    expired = with_rejections(store, Landed(3, True, 9))
+    for noted in (with_rejections(store, Landed(3, True, 7, 1, rejected_in=kept.rejected_in)), expired):
+        assert noted.rejected == {"/a": "it is empty"}
+        assert (noted.reason(0, "/a"), noted.reason(1, "/a")) == (None, "it is empty")
+    assert with_rejections(store, Landed(4, True, 9)).rejected == {}

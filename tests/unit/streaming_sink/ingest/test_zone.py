@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,6 +204,18 @@ def test_the_clock_of_a_producer_moves_no_deadline_back(tmp_path: Path, hours: i
     deadline = flux.buffer.deadline_ms()
     assert deadline is not None
     assert deadline <= zone.environment.now_ms() + 60_000
+
+
+def test_a_run_ends_with_what_ended_its_planner(tmp_path: Path) -> None:
+    zone = zone_at(tmp_path)
+    zone.watch(f"{tmp_path}/drop")
+    narrower = zone_at(tmp_path, sources=[f"{tmp_path}/other"])
+    stop = threading.Event()
+    limit = threading.Timer(20, stop.set)
+    limit.start()
+    with pytest.raises(ValueError, match="the buffer zone takes files from"):
+        ingest.run(None, narrower, stop=stop, poll_seconds=0.01)  # type: ignore[arg-type] # nothing is planned
+    limit.cancel()
 
 
 # ----------------------------------------------------------------------------------------- the log
