@@ -139,8 +139,12 @@ def _edges(footer: pq.ParquetFile, fields: Sequence[PartitionSource]) -> pa.Tabl
             found = footer.metadata.row_group(group).column(place).statistics
             if found is None or not found.has_min_max or found.null_count != 0:
                 return None
-            low = found.min if low is None else min(low, found.min)
-            high = found.max if high is None else max(high, found.max)
+            try:
+                least, most = found.min, found.max
+            except (OverflowError, ValueError):  # a date or time that Python does not have
+                return None
+            low = least if low is None else min(low, least)
+            high = most if high is None else max(high, most)
         if low != high and not field.transform.startswith(_MONOTONIC):
             return None
         columns[field.source[0]] = pa.array([low, high], footer.schema_arrow.field(field.source[0]).type)

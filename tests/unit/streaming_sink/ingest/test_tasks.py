@@ -92,3 +92,13 @@ def test_reasons_outlive_a_worker_that_dies_after_its_commit(tmp_path: Path) -> 
         assert noted.rejected == {"/a": "it is empty"}
         assert (noted.reason(0, "/a"), noted.reason(1, "/a")) == (None, "it is empty")
     assert with_rejections(store, Landed(4, True, 9)).rejected == {}
+
+
+def test_dates_that_python_does_not_have_are_profiled(tmp_path: Path) -> None:
+    path = str(tmp_path / "far.parquet")
+    days = pa.array([-3_000_000, 3_000_000], pa.int32()).cast(pa.date32())
+    pq.write_table(pa.table({"d": days}), path)
+    schema, by_year = pa.schema([field("d", pa.date32(), 1)]), PartitionSource("y", ("d",), "year")
+    found = profile(ProfileJob(SOURCES, share(path).files, schema, (by_year,)))
+    (profiled,) = (each for each in found if isinstance(each, SourceProfile))
+    assert sorted(rows for _, rows in profiled.parts) == [1, 1]
