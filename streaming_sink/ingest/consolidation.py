@@ -46,6 +46,7 @@ from timeline.versions.work_items import WorkItem
 
 _LOG = logging.getLogger("streaming_sink")
 _TRIES = 5
+_SHRINKS = 3
 _Result = TypeVar("_Result")
 
 
@@ -258,7 +259,9 @@ def _width(history: Sequence[CommitSize], profiles: Sequence[SourceProfile], max
     rows = sum(profile.rows for profile in profiles)
     if history or not rows:
         return bytes_per_row(history, max_file_bytes=max_file_bytes)
-    return max(1, sum(profile.data_bytes for profile in profiles) // rows)
+    # Small files hold their rows in more bytes than a large one will. A width that is too low is harmless: a
+    # task ends a file at its size; one that is too high makes files that stay small.
+    return max(1, sum(profile.data_bytes for profile in profiles) // rows // _SHRINKS)
 
 
 def _since(started: float) -> int:
