@@ -46,7 +46,9 @@ class BatchTimes:
 
 def processor_seconds() -> float:
     """Return the processor time that this process and all below it (the JVM, its Python workers) have taken
-    so far, those included that have ended and were waited for. Linux only; 0 elsewhere.
+    so far. Those that have ended count where their parents waited for them, which PySpark's daemon does not
+    do for its workers: the figure is too low by what those took that Spark has ended. Linux only; 0
+    elsewhere.
     """
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
@@ -17,7 +14,7 @@ from streaming_sink.clustering.report import ClusterReport
 from timeline import names
 from timeline.commit.plan_changes import Withdraw
 from timeline.plans import instants
-from timeline.plans.claims import PATIENCE_SECONDS, Claim, Watch, all_instants
+from timeline.plans.claims import PATIENCE_SECONDS, Watch, all_instants, heartbeat
 from timeline.plans.clustering import CLUSTERING
 from timeline.plans.plan_file import Plan
 from timeline.table import Table
@@ -50,7 +47,7 @@ def execute_plan(
         return None
     plan, also = ClusteringPlan.from_dict(claim.plan), [Withdraw(plan_id)]
     try:
-        with _heartbeat(claim) as is_ours:
+        with heartbeat(claim, BEAT_SECONDS) as is_ours:
             report = execute(session, table, plan, how, plan_id=plan_id, also=also, is_wanted=is_ours)
     except BaseException:
         claim.release()
@@ -78,25 +75,3 @@ def take_over(session: SparkSession, table: Table, how: Execution, watch: Watch)
         except ValueError as unfit:
             _LOG.warning("clustering plan %s is left to others: %s", plan_id, unfit)
     return [report for report in reports if report is not None]
-
-
-@contextmanager
-def _heartbeat(claim: Claim) -> Iterator[Callable[[], bool]]:
-    """Write heartbeats from a thread during the block. Yields a function that returns whether the claim
-    holds.
-    """
-    ended, lost = threading.Event(), threading.Event()
-
-    def beat() -> None:
-        while not ended.wait(BEAT_SECONDS):
-            if not claim.beat():
-                lost.set()
-                return
-
-    thread = threading.Thread(target=beat, name=f"clustering {claim.plan_id}", daemon=True)
-    thread.start()
-    try:
-        yield lambda: not lost.is_set()
-    finally:
-        ended.set()
-        thread.join()

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 
 from streaming_sink.durations import Duration, duration
-from streaming_sink.ingest.landed import read_note
+from streaming_sink.ingest.landed import Landed, read_note
 from streaming_sink.ingest.ledger import Ledger
 from streaming_sink.ingest.zone import BufferZone
 
@@ -26,8 +26,8 @@ class Cleaned:
 
 def clean(zone: BufferZone, grace: Duration = "1 hour") -> Cleaned:
     """Delete the files that streams have staged in the zone, once their work item has been in the table for
-    the grace period. Files that were rejected stay, and so do all files that lie elsewhere: they are their
-    producers'.
+    the grace period. Files that were rejected, or may have been, stay, and so do all files elsewhere: they
+    are their producers'.
 
     Work items are taken in the order of their plans, up to the first plan that is not wholly that old; the
     next call goes on there. Safe beside workers: an item that has landed lands in no other try (R26).
@@ -45,15 +45,23 @@ def clean(zone: BufferZone, grace: Duration = "1 hour") -> Cleaned:
             if item.number not in ledger.published or note is None or now_ms - note.landed_ms < grace_ms:
                 _LOG.info("cleaning ends before plan %d, which is not %s old", number, grace)
                 return Cleaned(items, files)
-            doomed += [
-                zone.store.relative(file.path)
-                for file in item.files
-                if file.path.startswith(staged) and file.path not in note.rejected
-            ]
+            if _is_known(note):
+                doomed += [
+                    zone.store.relative(file.path)
+                    for file in item.files
+                    if file.path.startswith(staged) and file.path not in note.rejected
+                ]
         zone.store.delete(doomed)
         zone.store.overwrite(_PROGRESS, json.dumps({"plan": number}).encode())
         items, files = items + len(plan.items), files + len(doomed)
     return Cleaned(items, files)
+
+
+def _is_known(note: Landed) -> bool:
+    """Return whether it is known which files of an item were rejected: not where its worker died before its
+    note, and the snapshot or the reasons have been deleted since. A rejected file may be its rows' only copy.
+    """
+    return note.snapshot_id is not None and bool(note.rejected or not note.rejected_in)
 
 
 def _progress(zone: BufferZone) -> int:

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -47,7 +46,8 @@ from timeline.versions.work_items import WorkItem
 _LOG = logging.getLogger("streaming_sink")
 _TRIES = 5
 _SHRINKS = 3
-_Result = TypeVar("_Result")
+"""A row is taken to be so many times narrower in a large file than in small ones: 3.6 GB of these became 2.1.
+"""
 
 
 class Consolidation:

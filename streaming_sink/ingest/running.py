@@ -44,8 +44,8 @@ def run(
     With `available_now` all that was announced when the call began lands, whichever rules it meets, and the
     call returns once no work item is left that this process may take. Else it runs until `stop` is set, looks
     at the zone every `poll_seconds`, and keeps the rules' deadlines to about that time; what ends the planner
-    is raised. Items that other
-    workers have are left to them. A failure of an item is logged, and the item is tried again, by any worker.
+    is raised. Items that other workers have are left to them. A failure of an item is logged, and the item is
+    tried again, by any worker.
     """
     landed: list[Landed] = []
 
@@ -154,10 +154,18 @@ def work(
             on_landed(result)
             landed += 1
             if landed % _CLEANS_EVERY == 0:
-                clean(zone)
+                _tidy(worker, zone)
         elif until_idle:
             break
         else:
             ended.wait(poll_seconds)
-    worker.complete_notes()
-    clean(zone)
+    _tidy(worker, zone)
+
+
+def _tidy(worker: Worker, zone: BufferZone) -> None:
+    """Complete notes and delete staged files, best effort: the next worker goes on where this one ended."""
+    try:
+        worker.complete_notes()
+        clean(zone)
+    except StoreUnavailableError as failure:
+        _LOG.warning("notes and staged files are left to the next worker: %s", failure)

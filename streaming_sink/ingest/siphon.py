@@ -13,7 +13,6 @@ import re
 
 from pyspark.sql import DataFrame
 
-from planners.buffering import BufferedFile
 from streaming_sink.ingest.zone import BufferZone, Pushed
 from streaming_sink.spark.caller import Run, identify, mint_run_id
 from streaming_sink.spark.jobs import described
@@ -82,6 +81,12 @@ class Siphon:
         with safe_shuffle(batch.sparkSession):
             staged: list[StagedFile] = collect_results(batch, StageTask(job))
         mine = [each.path for each in staged]
+        if missing := self._zone.find(store.uri(path) for path in mine)[1]:
+            raise StoreUnavailableError(
+                "a file that was staged just now is not there; keep other programs from deleting files below"
+                f" staged/. Batch {batch_id} of {run.app_id!r} is not staged; try it again: {missing[0]}",
+                location=store.location,
+            )
         outcome = store.create(_commit_path(run, batch_id), json.dumps(mine).encode())
         files = self._committed(run, batch_id)
         if files is None:
@@ -109,16 +114,10 @@ class Siphon:
         return [str(file) for file in files]
 
     def _announce(self, files: list[str]) -> Pushed:
-        uris = [self._zone.store.uri(path) for path in files]
-        found, missing = self._zone.find(uris)
-        # Those that are missing have landed, and were cleaned up.
+        found, missing = self._zone.find(self._zone.store.uri(path) for path in files)
+        # All were there when the batch was committed: those that are missing have landed, and were deleted.
         return self._zone.announce(found, missing) if found else Pushed(0, 0)
 
 
 def _commit_path(run: Run, batch_id: int) -> str:
     return f"staged/{run.app_id}/{batch_id:012}.json"
-
-
-def staged_by(file: BufferedFile, zone: BufferZone) -> bool:
-    """Return whether a source file was staged in the zone itself, so that the zone may delete it."""
-    return file.path.startswith(f"{zone.store.location}/staged/")

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
@@ -23,7 +20,7 @@ from streaming_sink.ingest.records import KIND, Plan
 from streaming_sink.ingest.zone import BufferZone
 from timeline import names
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
-from timeline.plans.claims import Claim, Watch, all_instants, take_claim
+from timeline.plans.claims import Claim, Watch, all_instants, heartbeat, take_claim
 from timeline.versions.work_items import published_items
 
 _LOG = logging.getLogger("streaming_sink")
@@ -109,7 +106,7 @@ class Worker:
     def _land(self, session: SparkSession, plan: Plan, item: PlannedItem, claim: Claim) -> Landed:
         store = self._zone.store
         try:
-            with _heartbeat(claim, self._patience / 5) as is_ours:
+            with heartbeat(claim, self._patience / 5) as is_ours:
                 landed = self._consolidation.land(session, item, is_ours)
         except (StoreUnavailableError, CommitStateUnknownError, NotWantedError, KeyboardInterrupt):
             claim.release()
@@ -151,32 +148,10 @@ def note_landed(zone: BufferZone, landed: Landed) -> None:
 
 
 def _failure(zone: BufferZone, claim_id: str, number: int) -> str | None:
-    """Return why the worker of a claim gave the item up; None where it did not say so."""
+    """Return why the worker of a claim failed; None where it did not say so."""
     try:
         stored = json.loads(zone.store.read(names.inflight_path(claim_id, number)).data)
     except (FileNotFoundError, ValueError):
         return None
     failed = stored.get("failed") if isinstance(stored, dict) else None
     return None if failed is None else str(failed)
-
-
-@contextmanager
-def _heartbeat(claim: Claim, seconds: float) -> Iterator[Callable[[], bool]]:
-    """Write heartbeats from a thread during the block. Yields a function that returns whether the claim is
-    still this worker's.
-    """
-    ended, lost = threading.Event(), threading.Event()
-
-    def beat() -> None:
-        while not ended.wait(seconds):
-            if not claim.beat():
-                lost.set()
-                return
-
-    thread = threading.Thread(target=beat, name=f"claim {claim.plan_id}", daemon=True)
-    thread.start()
-    try:
-        yield lambda: not lost.is_set()
-    finally:
-        ended.set()
-        thread.join()

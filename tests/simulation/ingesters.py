@@ -246,6 +246,6 @@ def without_threads() -> Iterator[None]:
         return None
 
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(worker_module, "_heartbeat", heartbeat))
+        stack.enter_context(mock.patch.object(worker_module, "heartbeat", heartbeat))
         stack.enter_context(mock.patch.object(worker_module, "Consolidation", nothing))
         yield

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from timeline import names
@@ -82,6 +85,28 @@ class Watch:
             self._seen[plan_id] = claim, content, now
             return False
         return now - seen[2] >= self.patience_seconds
+
+
+@contextmanager
+def heartbeat(claim: Claim, seconds: float) -> Iterator[Callable[[], bool]]:
+    """Write a heartbeat every so many seconds from a thread during the block. Yields a function that returns
+    whether the claim holds.
+    """
+    ended, lost = threading.Event(), threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(seconds):
+            if not claim.beat():
+                lost.set()
+                return
+
+    thread = threading.Thread(target=beat, name=f"claim {claim.plan_id}", daemon=True)
+    thread.start()
+    try:
+        yield lambda: not lost.is_set()
+    finally:
+        ended.set()
+        thread.join()
 
 
 def take_claim(store: Store, plan_id: str, plan: Plan, number: int, executor: str) -> Claim | None:
