@@ -42,28 +42,33 @@ _once = click.option("--available-now", is_flag=True, help="Do what there is to 
 @click.option(
     "--source", "sources", multiple=True, metavar="FOLDER", help="Where files may lie; may be repeated."
 )
-@click.option("--max-bytes", default="1GiB", show_default=True, metavar="SIZE")
-@click.option("--max-files", default=10_000, show_default=True, type=click.IntRange(1))
-@click.option("--max-age", default="5 minutes", show_default=True, metavar="TIME")
-@click.option("--per-partition", is_flag=True, help="Wait for each partition apart.")
+@click.option("--max-bytes", metavar="SIZE", help="1GiB, where it is not said.")
+@click.option("--max-files", type=click.IntRange(1), help="10000, where it is not said.")
+@click.option("--max-age", metavar="TIME", help="5 minutes, where it is not said.")
+@click.option("--per-partition/--together", default=None, help="Wait for each partition apart.")
 def create(
     zone: str,
     storage_options: Pairs,
     table: str,
     partition_by: tuple[str, ...],
     sources: tuple[str, ...],
-    max_bytes: str,
-    max_files: int,
-    max_age: str,
-    per_partition: bool,
+    max_bytes: str | None,
+    max_files: int | None,
+    max_age: str | None,
+    per_partition: bool | None,
 ) -> int:
-    """Make a buffer zone, or change the options of one."""
-    from streaming_sink.ingest.definition import ingest_rules
+    """Make a buffer zone, or change the options of one: those that are not said stay."""
+    from streaming_sink.ingest.definition import changed_rules
     from streaming_sink.ingest.zone import BufferZone
+    from timeline.stores import open_store
 
-    rules = ingest_rules(
-        max_bytes=max_bytes, max_files=max_files, max_age=max_age, per_partition=per_partition
-    )
+    said = {
+        "max_bytes": max_bytes,
+        "max_files": max_files,
+        "max_age": max_age,
+        "per_partition": per_partition,
+    }
+    rules = changed_rules(open_store(zone, storage_options), said)
     made = BufferZone(
         zone,
         table=table,
@@ -92,6 +97,9 @@ def push(zone: str, files: tuple[str, ...], storage_options: Pairs, as_json: boo
         say(f"{pushed.files:,} files, {pushed.bytes:,} bytes")
         for name in pushed.missing:
             say(f"there is no such file: {name}")
+        if pushed.left_out:
+            count, first = len(pushed.left_out), pushed.left_out[0]
+            say(f"{count:,} files of no known format are left out, such as {first}")
     return FINDINGS if pushed.missing else DONE
 
 

@@ -96,7 +96,7 @@ class Consolidation:
                 plan, written = None, _Written()
                 break
             plan = self._plan(session, target, profiles)
-            written = self._write(session, target, plan, work)
+            written = self._write(session, target, plan, work, profiles)
             if not written.rejected:
                 break
             work.reject(written.rejected)
@@ -138,7 +138,15 @@ class Consolidation:
         )
         return _Planned(planned.plan, planned.tasks)
 
-    def _write(self, session: SparkSession, target: Target, plan: _Planned, work: Work) -> _Written:
+    def _write(
+        self,
+        session: SparkSession,
+        target: Target,
+        plan: _Planned,
+        work: Work,
+        profiles: Sequence[SourceProfile],
+    ) -> _Written:
+        rows = {profile.number: profile.rows for profile in profiles}
         ids = FileIds(commit_time(SYSTEM, target.head), self._app_id, work.item.number)
         jobs = []
         for share in plan.tasks:
@@ -150,6 +158,7 @@ class Consolidation:
                         self._sources,
                         tuple((number, work.item.files[number]) for number in numbers),
                         partitions_of_shared_files(share, plan.tasks),
+                        {number: rows[number] for number in numbers},
                     ),
                 )
             )

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from planners.buffering import Rules
@@ -92,6 +93,16 @@ class Definition:
         if "schema" in stored:
             stored["schema"] = _contract(stored["schema"])
         return sink_options(self.table, {**stored, "storage_options": remote(self.table, storage_options)})
+
+
+def changed_rules(store: Store, said: Mapping[str, Any]) -> Rules:
+    """Return the rules of the zone in a store, or the usual ones, with those that are said in their place;
+    None says nothing. TypeError or ValueError as `ingest_rules`.
+    """
+    stored = _read(store)
+    rules = dict(DEFAULT_RULES if stored is None else stored.rules)
+    rules["max_age"] = timedelta(milliseconds=rules.pop("max_age_ms"))
+    return ingest_rules(**{**rules, **{name: value for name, value in said.items() if value is not None}})
 
 
 def settle_definition(

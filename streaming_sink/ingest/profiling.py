@@ -19,6 +19,7 @@ from streaming_sink.options import SinkOptions
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import Task
 from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.expectations import absent_columns
 from streaming_sink.table.fitting import fit_batch
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
@@ -85,7 +86,9 @@ class Profiling:
                 target = target_of(self._destination.create(target))
         for _ in range(_TRIES):
             found = self._run_profiles(session, work, target)
-            kinds = {each.schema: _spark_columns(each.schema) for each in found.columns.values()}
+            kinds = {
+                each.schema: _typed(_spark_columns(each.schema), target) for each in found.columns.values()
+            }
             grown = self._evolve(target, kinds)
             if grown is None:
                 break
@@ -184,6 +187,22 @@ class Profiling:
 
 def target_of(table: Table) -> Target:
     return Target(table, table.head.schema, table.head.spec, table.head.properties)
+
+
+def _typed(columns: spark.StructType | str, target: Target) -> spark.StructType | str:
+    """Give columns of which a file has nulls alone, and so no type, that of the table's column; one that the
+    table does not have is left out.
+    """
+    if isinstance(columns, str):
+        return columns
+    known = absent_columns(target.schema, spark.StructType())
+    typed = []
+    for column in columns:
+        if not isinstance(column.dataType, spark.NullType):
+            typed.append(column)
+        elif column.name in known:
+            typed.append(spark.StructField(column.name, known[column.name]))
+    return spark.StructType(typed)
 
 
 def _spark_columns(schema: bytes) -> spark.StructType | str:

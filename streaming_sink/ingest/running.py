@@ -19,6 +19,8 @@ from timeline.errors import StoreUnavailableError
 
 _LOG = logging.getLogger("streaming_sink")
 POLL_SECONDS = 1.0
+RULES_SECONDS = 30.0
+"""Between two looks of a planner at the zone's rules."""
 SETTLE_SECONDS = 1.0
 """Between two looks at a watched folder, where a single run decides whether its files are whole."""
 _CLEANS_EVERY = 100
@@ -103,11 +105,17 @@ def plan_waiting(zone: BufferZone, *, flush: bool = False) -> int:
 
 
 def plan_until(zone: BufferZone, stop: threading.Event, poll_seconds: float = POLL_SECONDS) -> None:
-    """Record work items as they become due, until `stop` is set. A store that is silent is tried again."""
+    """Record work items as they become due, until `stop` is set. A store that is silent is tried again. New
+    rules of the zone hold half a minute later.
+    """
     flux = Flux(zone)
     watch = FolderWatch(zone, flux.knows)
+    refreshed = time.monotonic()
     while not stop.is_set():
         try:
+            if time.monotonic() - refreshed > RULES_SECONDS:
+                zone.refresh()
+                flux.buffer.rules, refreshed = zone.rules, time.monotonic()
             watch.look()
             flux.plan()
             watch.forget_known()

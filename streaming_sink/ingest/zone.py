@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from planners.buffering import BufferedFile, Rules
@@ -52,6 +52,8 @@ class Pushed:
     bytes: int
     missing: tuple[str, ...] = ()
     """Names of which there is no file; nothing was announced of them."""
+    left_out: tuple[str, ...] = ()
+    """Files of a folder whose names end in no format that is known; nothing was announced of them."""
 
 
 class BufferZone:
@@ -133,6 +135,7 @@ class BufferZone:
         """
         if self._known is None:
             self._known = settle_definition(self.store, self.plans, self._given, self._options, self.new_id)
+            self._given, self._options = {}, {}  # a later look changes nothing
         return self._known
 
     @property
@@ -154,6 +157,11 @@ class BufferZone:
     @property
     def rules(self) -> Rules:
         return Rules(**self.definition.rules)
+
+    def refresh(self) -> None:
+        """Look again at the zone's own file, which others may have changed: its rules are new then."""
+        self.definition  # noqa: B018 - stores what was given
+        self._known = settle_definition(self.store, self.plans, {}, {}, self.new_id)
 
     @property
     def sources(self) -> Sources:
@@ -178,11 +186,12 @@ class BufferZone:
             raise TypeError(f"push needs the names of files, not {paths!r}")
         given = [self._elsewhere(path) for path in paths]
         files, missing = self.find([path for path in given if not path.endswith("/")])
+        unknown: list[str] = []
         for folder in (path for path in given if path.endswith("/")):
-            below = list(self.below(folder))
+            below = list(self.sources.below(folder, "*", self.environment.now_ms(), unknown))
             files += below
             missing += [] if below else [folder]
-        return self.announce(files, missing)
+        return replace(self.announce(files, missing), left_out=tuple(unknown))
 
     def _elsewhere(self, path: str) -> str:
         """Return how a source is spelled. ValueError for files of the table or of the zone."""

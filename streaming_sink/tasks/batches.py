@@ -89,12 +89,14 @@ def _require_values(column: pa.Array, target: pa.Field) -> None:
 
 def _conform_array(array: pa.Array, target: pa.Field, match: Match) -> pa.Array:
     wanted = target.type
-    if not len(array):
+    if not len(array) or pa.types.is_null(array.type):
         # Spark sends an empty nested array without the offset that Arrow wants, and reading it would crash.
-        return pa.nulls(0, wanted)
+        return pa.nulls(len(array), wanted)
     if pa.types.is_struct(wanted):
         return _conform_struct(array, wanted, match)
     if pa.types.is_list(wanted):
+        if not pa.types.is_list(array.type):  # of a fixed size, or with long offsets
+            array = array.cast(pa.list_(array.type.value_field))
         values = _conform_array(array.values, wanted.value_field, match)
         return pa.ListArray.from_arrays(_offsets(array), values, type=wanted, mask=_null_mask(array))
     if pa.types.is_map(wanted):

@@ -12,6 +12,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import StaticTable
 
 from planners import FileSizing
 from streaming_sink import IcebergSink, SchemaContract, ingest
@@ -19,7 +20,7 @@ from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.ledger import Ledger
 from streaming_sink.ingest.worker import Worker
 from tests.spark.source_files import files_in, rows_from, rows_in, write_parquet
-from tests.spark.streams import head_of
+from tests.spark.streams import head_of, metadata_file
 from timeline.errors import SchemaMismatchError
 from timeline.versions.work_items import published_items
 
@@ -106,6 +107,41 @@ def test_json_csv_and_avro_land_beside_parquet(spark: SparkSession, tmp_path: Pa
     (landed,) = land(spark, zone)
     assert (landed.rejected, landed.rows) == ({}, 40)
     assert rows_in(str(tmp_path / "table")) == rows
+
+
+def test_files_that_spark_partitioned_keep_the_columns_of_their_folders(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows, drop = rows_from(0, 40), tmp_path / "drop"
+    spark.createDataFrame(rows, "id bigint, day string").write.partitionBy("day").parquet(f"{drop}/old")
+    zone = zone_at(tmp_path, partition_by=["day"])
+    zone.push(f"{drop}/")
+    assert sum(each.rows for each in land(spark, zone)) == 40
+    assert rows_in(str(tmp_path / "table")) == rows
+    more = spark.createDataFrame(rows_from(40, 40), "id bigint, day string")
+    more.write.partitionBy("day").json(f"{drop}/new")
+    zone.push(f"{drop}/")
+    (landed,) = land(spark, zone)
+    assert landed.rejected == {}
+    assert rows_in(str(tmp_path / "table")) == rows_from(0, 80)
+
+
+def test_lists_of_any_kind_and_columns_of_nulls_land(spark: SparkSession, tmp_path: Path) -> None:
+    kinds = [pa.list_(pa.int32()), pa.list_(pa.int32(), 2), pa.large_list(pa.int32())]
+    for number, kind in enumerate(kinds):
+        table = pa.table({"id": [number], "day": ["mon"], "pair": pa.array([[number, 7]], kind)})
+        (tmp_path / "drop").mkdir(exist_ok=True)
+        pq.write_table(table, tmp_path / "drop" / f"{number}.parquet")
+    nulls = pa.table({"id": [3], "day": pa.nulls(1), "pair": pa.nulls(1)})
+    pq.write_table(nulls, tmp_path / "drop" / "3.parquet")
+    zone = zone_at(tmp_path)
+    zone.push(f"{tmp_path}/drop/")
+    (landed,) = land(spark, zone)
+    assert landed.rejected == {}
+    path = metadata_file(str(tmp_path / "table"))
+    assert path is not None
+    read = StaticTable.from_metadata(path).scan().to_arrow().sort_by("id").to_pylist()
+    assert [row["pair"] for row in read] == [[0, 7], [1, 7], [2, 7], None]
 
 
 def test_files_that_cannot_land_are_told_and_the_others_land(spark: SparkSession, tmp_path: Path) -> None:
@@ -269,5 +305,9 @@ def test_a_first_file_that_no_table_can_have_is_rejected(spark: SparkSession, tm
     zone = zone_at(tmp_path, partition_by=["day"])
     zone.push(f"{drop}/")
     (landed,) = land(spark, zone)
-    assert sorted(Path(path).name for path in landed.rejected) == ["0.parquet", "1.parquet"]
-    assert rows_in(str(tmp_path / "table")) == rows_from(0, 10)
+    assert [Path(path).name for path in landed.rejected] == ["0.parquet"]
+    path = metadata_file(str(tmp_path / "table"))
+    assert path is not None
+    read = StaticTable.from_metadata(path).scan().to_arrow().to_pylist()
+    assert {"id": 1, "day": None} in read
+    assert len(read) == 11

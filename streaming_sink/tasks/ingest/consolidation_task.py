@@ -12,8 +12,16 @@ from planners.buffering import BufferedFile
 from planners.model import PartitionKey
 from planners.partitions import comparable
 from streaming_sink.tasks.batches import conform_valid
+from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
-from streaming_sink.tasks.ingest.reading import SourceFileError, open_bytes, read_rows, unreadable
+from streaming_sink.tasks.ingest.reading import (
+    WHOLE_BYTES,
+    SourceFileError,
+    check_unchanged,
+    open_bytes,
+    read_rows,
+    unreadable,
+)
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.results import TaskReport, TaskResult, encode_results
@@ -36,6 +44,8 @@ class Share:
     """With the number of each in its work item."""
     only: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
     """Of a file that several tasks read, by its number: the partitions whose rows this task writes."""
+    rows: Mapping[int, int] = field(default_factory=dict)
+    """How many rows a file states to have, by its number."""
 
 
 class ConsolidationTask:
@@ -82,7 +92,7 @@ def _batches(
     size = 0
     for number, file in share.files:
         try:
-            rows = _read(job, share.sources, file)
+            rows = _read(job, share.sources, file, share.rows.get(number))
         except SourceFileError as failure:
             rejected.append(SourceRejected(number, str(failure)))
             continue
@@ -100,9 +110,14 @@ def _batches(
         yield _joined(held), None
 
 
-def _read(job: WorkerJob, sources: Sources, file: BufferedFile) -> list[pa.RecordBatch]:
+def _read(job: WorkerJob, sources: Sources, file: BufferedFile, rows: int | None) -> list[pa.RecordBatch]:
     with open_bytes(sources, file) as data:
         table = read_rows(file, data, job.schema)
+        table = with_columns(table, path_columns(file.path, table.column_names, job.schema))
+        if file.bytes > WHOLE_BYTES:
+            check_unchanged(sources, file)  # its pages were read one after another
+        if rows is not None and table.num_rows != rows:
+            raise SourceFileError(f"it states {rows:,} rows, and holds {table.num_rows:,}; write it anew")
         with unreadable():
             return [conform_valid(batch, job.schema) for batch in table.to_batches() if batch.num_rows]
 

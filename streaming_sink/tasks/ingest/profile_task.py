@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from planners.buffering import BufferedFile
 from planners.model import PartitionKey
 from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns, with_fields
 from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
     open_bytes,
@@ -103,20 +104,22 @@ def _profile_one(job: ProfileJob, file: BufferedFile) -> tuple[bytes, int, _Part
     with open_bytes(job.sources, file) as data:
         if file.format != "parquet":
             rows = read_rows(file, data, job.schema)
+            rows = with_columns(rows, path_columns(file.path, rows.column_names, job.schema))
             return _serialized(rows.schema), rows.num_rows, _parts(job, rows), file.bytes
         footer = open_parquet(data)
         with unreadable():
             count = footer.metadata.num_rows
-            columns = _serialized(footer.schema_arrow)
+            stated = path_columns(file.path, footer.schema_arrow.names, job.schema)
+            columns = _serialized(with_fields(footer.schema_arrow, stated))
             size = max(1, file.bytes - footer.metadata.serialized_size)
             if not job.partition_by or job.schema is None or not count:
                 return columns, count, (((), count),) if count else (), size
-            edges = _edges(footer, job.partition_by)
+            edges = _edges(footer, job.partition_by, stated)
             keys = [] if edges is None else [key for key, _ in _split(job, edges)]
             if len(keys) == 1:
                 return columns, count, ((keys[0], count),), size
             wanted = [".".join(field.source) for field in job.partition_by]
-            return columns, count, _parts(job, footer.read(columns=wanted)), size
+            return columns, count, _parts(job, with_columns(footer.read(columns=wanted), stated)), size
 
 
 def _serialized(schema: pa.Schema) -> bytes:
@@ -124,13 +127,19 @@ def _serialized(schema: pa.Schema) -> bytes:
     return bytes(plain.serialize().to_pybytes())
 
 
-def _edges(footer: pq.ParquetFile, fields: Sequence[PartitionSource]) -> pa.Table | None:
+def _edges(
+    footer: pq.ParquetFile, fields: Sequence[PartitionSource], stated: Mapping[str, pa.Scalar]
+) -> pa.Table | None:
     """Return the least and the greatest value of the partition's source columns, as two rows; None where the
-    footer does not have them, or rows between them may be of another partition.
+    footer does not have them, or rows between them may be of another partition. `stated`: the columns that
+    the file's path states, which have one value.
     """
     places = {footer.schema.column(place).path: place for place in range(len(footer.schema))}
     columns: dict[str, pa.Array] = {}
     for field in fields:
+        if field.source[0] in stated:
+            columns[field.source[0]] = pa.repeat(stated[field.source[0]], 2)
+            continue
         place = places.get(".".join(field.source))
         if place is None or len(field.source) > 1:
             return None

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import json
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.compute import match_substring_regex
 
 from planners.buffering import BufferedFile
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.ingest.avro import arrow_columns
-from streaming_sink.tasks.ingest.sources import Sources, folder_of, is_local, local_identity
+from streaming_sink.tasks.ingest.sources import Sources, folder_of, folder_values, is_local, local_identity
 from timeline.errors import StoreUnavailableError
 
 _MOST_BLOCK = (1 << 31) - 1
+_WIDE = r"^[+-]?[0-9]{19,}$"
 WHOLE_BYTES = 32 * 1024 * 1024
 """A smaller file is read with one request, and its bytes are those that were announced."""
 
@@ -57,11 +60,16 @@ def open_bytes(sources: Sources, file: BufferedFile) -> pa.NativeFile | pa.Pytho
             identity = local_identity(stored.identity) if is_local(file.path) else stored.identity
             _check_identity(file, identity)
             return pa.BufferReader(stored.data)
-        seen = sources.look(file.path)
-        _check_identity(file, None if seen is None else seen[1])
+        check_unchanged(sources, file)
         return pa.PythonFile(store.open_input(name), mode="r")
     except FileNotFoundError as missing:
         raise SourceFileError("it was deleted after it was announced") from missing
+
+
+def check_unchanged(sources: Sources, file: BufferedFile) -> None:
+    """Raise SourceFileError where a file has other bytes now than when it was announced."""
+    seen = sources.look(file.path)
+    _check_identity(file, None if seen is None else seen[1])
 
 
 def _check_identity(file: BufferedFile, identity: str | None) -> None:
@@ -84,18 +92,46 @@ def read_rows(file: BufferedFile, data: pa.NativeFile, schema: pa.Schema | None)
         if file.format == "parquet":
             return open_parquet(data).read()
         if file.format == "json":
-            return _read_json(data, schema)
+            return _read_json(data, schema, folder_values(file.path))
         if file.format == "csv":
             return _read_csv(data, schema)
         return _read_avro(data)
 
 
-def _read_json(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
+def _read_json(data: pa.NativeFile, schema: pa.Schema | None, stated: Container[str]) -> pa.Table:
+    """Return the rows of JSON lines. `stated`: columns that it may lack."""
     import pyarrow.json as pj
 
     # A block must hold a whole object, however long it is.
     options = pj.ReadOptions(block_size=max(1 << 20, min(data.size(), _MOST_BLOCK)))
-    return pj.read_json(data, options, pj.ParseOptions(explicit_schema=_plain(schema)))
+    rows = pj.read_json(data, options, pj.ParseOptions(explicit_schema=_plain(schema, stated)))
+    if any(_has_double(field.type) for field in _inferred(rows.schema, schema)):
+        data.seek(0)
+        decoder = json.JSONDecoder(parse_int=_checked_number)
+        for line in data.read().decode().splitlines():
+            decoder.decode(line or "0")
+    return rows
+
+
+def _inferred(found: pa.Schema, schema: pa.Schema | None) -> list[pa.Field]:
+    """Return the columns whose types the text alone has decided."""
+    return [field for field in found if schema is None or field.name not in schema.names]
+
+
+def _has_double(kind: pa.DataType) -> bool:
+    inner = (kind.field(place).type for place in range(kind.num_fields))
+    return pa.types.is_float64(kind) or any(map(_has_double, inner))
+
+
+def _checked_number(text: str) -> int:
+    """Return a whole number. Arrow takes one above 64 bits as a double, and rounds it without a word."""
+    number = int(text)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise SourceFileError(
+            "it holds a whole number above 64 bits, which a double would round; create the table with a"
+            f" decimal column first: {text[:50]}"
+        )
+    return number
 
 
 def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
@@ -106,7 +142,17 @@ def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
     options = pc.ConvertOptions(
         column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
-    return pc.read_csv(data, parse_options=pc.ParseOptions(newlines_in_values=True), convert_options=options)
+    parsing = pc.ParseOptions(newlines_in_values=True)
+    rows = pc.read_csv(data, parse_options=parsing, convert_options=options)
+    doubles = [field.name for field in _inferred(rows.schema, schema) if pa.types.is_float64(field.type)]
+    if doubles:
+        data.seek(0)
+        options.include_columns = doubles
+        options.column_types = dict.fromkeys(doubles, pa.string())
+        for column in pc.read_csv(data, parse_options=parsing, convert_options=options):
+            for text in column.drop_null().filter(match_substring_regex(column.drop_null(), _WIDE)):
+                _checked_number(text.as_py())
+    return rows
 
 
 def _read_avro(data: pa.NativeFile) -> pa.Table:
@@ -116,6 +162,8 @@ def _read_avro(data: pa.NativeFile) -> pa.Table:
     return pa.Table.from_pylist(list(reader), arrow_columns(reader.writer_schema))
 
 
-def _plain(schema: pa.Schema | None) -> pa.Schema | None:
+def _plain(schema: pa.Schema | None, without: Container[str]) -> pa.Schema | None:
     """Return a schema without field ids and requirements, which a parser of text does not know."""
-    return None if schema is None else pa.schema([pa.field(field.name, field.type) for field in schema])
+    if schema is None:
+        return None
+    return pa.schema([pa.field(field.name, field.type) for field in schema if field.name not in without])

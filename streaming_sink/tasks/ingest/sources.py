@@ -9,6 +9,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from planners.buffering import BufferedFile
 from timeline.stores import StorageOptions, open_store
@@ -35,6 +36,12 @@ def format_of(path: str) -> str | None:
 def partition_of(path: str) -> str:
     """Return the Hive-style folders of a path, such as "day=2026-11-23/region=eu"; "" where it has none."""
     return "/".join(part for part in path.split("/")[:-1] if "=" in part)
+
+
+def folder_values(path: str) -> dict[str, str]:
+    """Return what the Hive-style folders of a path say, by the name of the column, unescaped."""
+    parts = (part.partition("=") for part in path.split("/")[:-1])
+    return {unquote(name): unquote(text) for name, separator, text in parts if name and separator}
 
 
 def folder_of(path: str) -> tuple[str, str]:
@@ -151,16 +158,23 @@ class Sources:
                     found.append(_file(path, *seen, now_ms))
         return found, missing
 
-    def below(self, folder: str, pattern: str, now_ms: int) -> Iterator[BufferedFile]:
+    def below(
+        self, folder: str, pattern: str, now_ms: int, unknown: list[str] | None = None
+    ) -> Iterator[BufferedFile]:
         """Yield the files below a folder whose names fit a pattern such as "*.parquet" and whose format is
-        known. Names that begin with "_" or "." are left out, as Spark does; so are symbolic links.
+        known. Names that begin with "_" or "." are left out, as Spark does; so are symbolic links. Names of
+        no known format are added to `unknown`.
         """
         folder = folder.rstrip("/")
         local = is_local(folder)
         for each in self.store(folder).list_below(""):
             name, path = each.path.rpartition("/")[2], f"{folder}/{each.path}"
             hidden = any(part.startswith(("_", ".")) for part in each.path.split("/"))
-            if hidden or not fnmatch.fnmatchcase(name, pattern) or format_of(name) is None:
+            if hidden or not fnmatch.fnmatchcase(name, pattern):
+                continue
+            if format_of(name) is None:
+                if unknown is not None:
+                    unknown.append(path)
                 continue
             if local and os.path.islink(path):
                 _LOG.warning("a symbolic link is left out; push the file that it leads to: %s", path)

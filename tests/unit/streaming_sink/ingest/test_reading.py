@@ -73,3 +73,24 @@ def test_the_types_of_avro_are_those_of_its_schema(
 def test_a_union_of_several_types_is_refused() -> None:
     with pytest.raises(SourceFileError, match="a union of several types is no column"):
         read("avro", avro(["long", "string"], [1, "x"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("csv", b"a,b\n1.5,9223372036854775808\n2,1\n"),
+        ("csv", b"a\n-9223372036854775809\n"),
+        ("json", b'{"a": {"b": [99999999999999999999]}}\n\n{"a": null}\n'),
+    ],
+)
+def test_a_whole_number_of_an_inferred_type_that_no_long_holds_is_refused(kind: str, data: bytes) -> None:
+    with pytest.raises(SourceFileError, match="a whole number above 64 bits, which a double would round"):
+        read(kind, data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [("csv", b"a\n9223372036854775807\n1.5\n"), ("json", b'{"a": "99999999999999999999", "c": 1.5}\n')],
+)
+def test_other_numbers_are_read(kind: str, data: bytes) -> None:
+    assert read(kind, data).num_rows

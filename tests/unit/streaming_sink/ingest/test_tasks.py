@@ -5,15 +5,19 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_files
 from planners.model import PartitionKey
 from streaming_sink.ingest.landed import Landed, keep_rejections, summary_of, with_rejections
+from streaming_sink.tasks.ingest import consolidation_task, reading
 from streaming_sink.tasks.ingest.consolidation_task import Share, consolidate
 from streaming_sink.tasks.ingest.profile_task import ProfileJob, SourceProfile, SourceRejected, profile
+from streaming_sink.tasks.ingest.reading import read_rows
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import TaskReport
@@ -80,6 +84,33 @@ def test_text_that_is_not_utf_8_rejects_its_file_alone(tmp_path: Path) -> None:
     (rejected,) = results
     assert isinstance(rejected, SourceRejected)
     assert (rejected.number, "UTF-8" in rejected.reason) == (1, True)
+
+
+def test_a_file_with_other_rows_than_its_footer_states_is_rejected(tmp_path: Path) -> None:
+    path, schema = str(tmp_path / "a.parquet"), pa.schema([field("id", pa.int64(), 1)])
+    pq.write_table(pa.table({"id": [1, 2]}), path)
+    (rejected,) = consolidate(job(tmp_path, schema), share(path, rows={0: 3}), 0)
+    assert isinstance(rejected, SourceRejected)
+    assert rejected.reason == "it states 3 rows, and holds 2; write it anew"
+
+
+def test_a_large_file_that_is_replaced_while_it_is_read_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, schema = tmp_path / "a.parquet", pa.schema([field("id", pa.int64(), 1)])
+    pq.write_table(pa.table({"id": [1, 2]}), path)
+    monkeypatch.setattr(reading, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(consolidation_task, "WHOLE_BYTES", 0)
+
+    def read_and_replace(*given: Any) -> pa.Table:
+        rows = read_rows(*given)
+        pq.write_table(pa.table({"id": [3]}), path)
+        return rows
+
+    monkeypatch.setattr(consolidation_task, "read_rows", read_and_replace)
+    (rejected,) = consolidate(job(tmp_path, schema), share(str(path)), 0)
+    assert isinstance(rejected, SourceRejected)
+    assert "it was replaced by other bytes" in rejected.reason
 
 
 def test_reasons_outlive_a_worker_that_dies_after_its_commit(tmp_path: Path) -> None:

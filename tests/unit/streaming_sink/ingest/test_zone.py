@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from planners import FileSizing
+from planners.buffering import Rules
 from streaming_sink import SchemaContract, ingest
+from streaming_sink.commands.ingest import ingest as commands
+from streaming_sink.ingest import running
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.ledger import Ledger, retry
 from streaming_sink.ingest.numbered import NumberedLog
@@ -52,6 +57,45 @@ def test_a_zone_remembers_its_options_and_takes_new_ones(tmp_path: Path) -> None
     assert again.app_id == made.app_id
     assert ingest.BufferZone(str(tmp_path / "zone"), rules=ingest.Rules(max_files=9)).rules.max_files == 9
     assert ingest.BufferZone(str(tmp_path / "zone")).rules.max_files == 9
+
+
+def test_rules_that_are_said_replace_those_alone(tmp_path: Path) -> None:
+    where = str(tmp_path / "zone")
+    first = ["create", where, "--table", str(tmp_path / "table"), "--max-files", "7", "--per-partition"]
+    assert CliRunner().invoke(commands, first).exit_code == 0
+    again = ["create", where, "--table", str(tmp_path / "table"), "--max-age", "1 minute"]
+    assert CliRunner().invoke(commands, again).exit_code == 0
+    assert ingest.BufferZone(where).rules == Rules(max_files=7, max_age_ms=60_000, per_partition=True)
+
+
+def test_a_planner_takes_rules_that_are_changed_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "RULES_SECONDS", 0)
+    zone = zone_at(tmp_path, rules=ingest.Rules(max_files=2, max_age="1 hour"))
+    zone.push(source(tmp_path, "a.parquet"))
+    stop = threading.Event()
+    planner = threading.Thread(target=running.plan_until, args=(zone, stop, 0.01))
+    planner.start()
+    try:
+        ingest.BufferZone(zone.store.location, rules=ingest.Rules(max_files=1)).definition  # noqa: B018
+        for _ in range(1000):
+            if (plan := zone.plan(1)) is not None:
+                break
+            time.sleep(0.01)
+    finally:
+        stop.set()
+        planner.join()
+    assert plan is not None
+    assert plan.items[0].why == "1 files wait, and 1 are enough"
+
+
+def test_files_of_a_folder_that_no_format_fits_are_named(tmp_path: Path) -> None:
+    source(tmp_path, "a.parquet")
+    (tmp_path / "drop" / "b.orc").write_text("")
+    (tmp_path / "drop" / "_SUCCESS").write_text("")
+    pushed = zone_at(tmp_path).push(f"{tmp_path}/drop/")
+    assert (pushed.files, pushed.left_out) == (1, (f"{tmp_path}/drop/b.orc",))
 
 
 def test_a_zone_stays_with_its_table(tmp_path: Path) -> None:
