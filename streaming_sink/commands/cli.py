@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from streaming_sink import __version__
-from streaming_sink.commands import clustering, ingest, inspecting, keys, purging, quarantine
+from streaming_sink.commands import clustering, ingest_workers, inspecting, keys, purging, quarantine
 from streaming_sink.commands.arguments import Pairs, also, of_a_table
 from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_json
 
@@ -195,7 +195,7 @@ for _each in (
     *clustering.COMMANDS,
     *quarantine.COMMANDS,
     *keys.COMMANDS,
-    ingest.ingest,
+    ingest_workers.ingest,
     *purging.COMMANDS,
 ):
     _commands.add_command(_each)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
 import click
 
 from streaming_sink.commands.arguments import Pairs, key_values
 from streaming_sink.commands.terminal import DONE, FINDINGS, Id, say, say_json, say_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @click.group()
@@ -19,8 +13,8 @@ def ingest() -> None:
     """Let files wait in a buffer zone, and land them in a table as few large ones."""
 
 
-_zone = click.argument("zone", metavar="ZONE")
-_options = click.option(
+zone_argument = click.argument("zone", metavar="ZONE")
+options = click.option(
     "--option",
     "storage_options",
     multiple=True,
@@ -28,13 +22,12 @@ _options = click.option(
     callback=key_values,
     help="One of the sink's storage_options; may be repeated. Leave secrets in the environment.",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value, for programs.")
-_once = click.option("--available-now", is_flag=True, help="Do what there is to do, and end.")
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value, for programs.")
 
 
 @ingest.command()
-@_zone
-@_options
+@zone_argument
+@options
 @click.option("--table", required=True, metavar="LOCATION", help="The table that the zone is for.")
 @click.option(
     "--partition-by", multiple=True, metavar="TERM", help="Such as day(event_time); may be repeated."
@@ -82,10 +75,10 @@ def create(
 
 
 @ingest.command()
-@_zone
+@zone_argument
 @click.argument("files", nargs=-1, required=True)
-@_options
-@_json
+@options
+@as_json_option
 def push(zone: str, files: tuple[str, ...], storage_options: Pairs, as_json: bool) -> int:
     """Announce FILES that exist; a name that ends in / is a folder, of which all files are announced."""
     from streaming_sink.ingest.zone import BufferZone
@@ -104,9 +97,9 @@ def push(zone: str, files: tuple[str, ...], storage_options: Pairs, as_json: boo
 
 
 @ingest.command()
-@_zone
+@zone_argument
 @click.argument("folder")
-@_options
+@options
 @click.option("--pattern", default="*", show_default=True, help="Of the names of the files.")
 def watch(zone: str, folder: str, storage_options: Pairs, pattern: str) -> int:
     """From now on, have every file below FOLDER announced once it is whole."""
@@ -118,57 +111,9 @@ def watch(zone: str, folder: str, storage_options: Pairs, pattern: str) -> int:
 
 
 @ingest.command()
-@_zone
-@_options
-@_once
-@click.option("--flush", is_flag=True, help="With --available-now: all that waits is due.")
-def flux(zone: str, storage_options: Pairs, available_now: bool, flush: bool) -> int:
-    """Decide which files become work items, and record the plans. Needs no Spark."""
-    import threading
-
-    from streaming_sink.ingest.running import plan_until, plan_waiting
-    from streaming_sink.ingest.zone import BufferZone
-
-    opened = BufferZone(zone, storage_options=storage_options)
-    if available_now:
-        say(f"{plan_waiting(opened, flush=flush):,} work items planned")
-    else:
-        plan_until(opened, threading.Event())
-    return DONE
-
-
-@ingest.command()
-@_zone
-@_options
-@_once
-def work(zone: str, storage_options: Pairs, available_now: bool) -> int:
-    """Land work items that are planned, in a Spark session of this process."""
-    from streaming_sink.ingest import running
-    from streaming_sink.ingest.zone import BufferZone
-
-    opened = BufferZone(zone, storage_options=storage_options)
-    running.work(_session(), opened, until_idle=available_now, on_landed=lambda it: say(it.line()))
-    return DONE
-
-
-@ingest.command()
-@_zone
-@_options
-@_once
-def run(zone: str, storage_options: Pairs, available_now: bool) -> int:
-    """Plan and land, in one process."""
-    from streaming_sink.ingest import running
-    from streaming_sink.ingest.zone import BufferZone
-
-    opened = BufferZone(zone, storage_options=storage_options)
-    running.run(_session(), opened, available_now=available_now, on_landed=lambda it: say(it.line()))
-    return DONE
-
-
-@ingest.command()
-@_zone
-@_options
-@_json
+@zone_argument
+@options
+@as_json_option
 def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
     """Show what waits, what is planned, and what landed last. Exit code 1 where an item is set apart."""
     from streaming_sink.ingest.status import status as status_of
@@ -203,9 +148,9 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
 
 
 @ingest.command()
-@_zone
-@_options
-@_json
+@zone_argument
+@options
+@as_json_option
 @click.option("--file", "path", metavar="PATH", help="Only this file, in all its versions.")
 @click.option("--snapshot", type=int, metavar="ID", help="Only the files of this snapshot.")
 @click.option("--state", metavar="STATE", help="Only landed, rejected, claimed, planned, or set apart.")
@@ -241,8 +186,8 @@ def ledger(
 
 
 @ingest.command()
-@_zone
-@_options
+@zone_argument
+@options
 def retry(zone: str, storage_options: Pairs) -> int:
     """Let workers take the work items that were set apart again."""
     from streaming_sink.ingest.ledger import retry as put_back
@@ -255,8 +200,8 @@ def retry(zone: str, storage_options: Pairs) -> int:
 
 
 @ingest.command()
-@_zone
-@_options
+@zone_argument
+@options
 @click.option("--grace", default="1 hour", show_default=True, metavar="TIME", help="How long files stay.")
 def clean(zone: str, storage_options: Pairs, grace: str) -> int:
     """Delete staged files whose rows have been in the table for a while."""
@@ -266,10 +211,3 @@ def clean(zone: str, storage_options: Pairs, grace: str) -> int:
     cleaned = delete_staged(BufferZone(zone, storage_options=storage_options), grace)
     say(f"{cleaned.files:,} staged files of {cleaned.items:,} work items are deleted")
     return DONE
-
-
-def _session() -> SparkSession:
-    from pyspark.sql import SparkSession  # the other commands work without it
-
-    sys.stderr.write("starting Spark\n")
-    return SparkSession.builder.appName("streaming-sink ingest").getOrCreate()

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streaming_sink.ingest.compute import dispatch
     from streaming_sink.ingest.definition import ingest_rules as Rules  # noqa: N812
     from streaming_sink.ingest.landed import Landed
     from streaming_sink.ingest.running import run
@@ -23,9 +24,10 @@ _WHERE = {
     "Landed": ("streaming_sink.ingest.landed", "Landed"),
     "Pushed": ("streaming_sink.ingest.zone", "Pushed"),
     "Rules": ("streaming_sink.ingest.definition", "ingest_rules"),
+    "dispatch": ("streaming_sink.ingest.compute", "dispatch"),
     "run": ("streaming_sink.ingest.running", "run"),
 }
-__all__ = ["BufferZone", "Landed", "Pushed", "Rules", "run"]
+__all__ = ["BufferZone", "Landed", "Pushed", "Rules", "dispatch", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -139,12 +139,14 @@ def work(
     stop: threading.Event | None = None,
     poll_seconds: float = POLL_SECONDS,
     patience_seconds: float = PATIENCE_SECONDS,
+    name: str | None = None,
     on_landed: Callable[[Landed], None] = lambda _: None,
 ) -> None:
     """Land work items as they are planned: `until_idle`, as long as there are any that this worker may take;
-    else until `stop` is set. A failure of an item is logged, and the item is tried again.
+    else until `stop` is set. A failure of an item is logged, and the item is tried again. `name` is the
+    worker's in its claims, by which `dispatch` knows those of a worker that has ended.
     """
-    worker = Worker(zone, patience_seconds)
+    worker = Worker(zone, patience_seconds, name)
     ended = threading.Event() if stop is None else stop
     failures = landed = 0
     while not ended.is_set():

@@ -20,7 +20,7 @@ from streaming_sink.ingest.records import KIND, Plan
 from streaming_sink.ingest.zone import BufferZone
 from timeline import names
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
-from timeline.plans.claims import Claim, Watch, all_instants, heartbeat, take_claim
+from timeline.plans.claims import Claim, Watch, all_instants, heartbeat, holder_of, take_claim
 from timeline.versions.work_items import published_items
 
 _LOG = logging.getLogger("streaming_sink")
@@ -32,8 +32,11 @@ MOST_TRIES = 3
 class Worker:
     """Lands the work items of a zone, one at a time. Any number of workers may run, anywhere."""
 
-    def __init__(self, zone: BufferZone, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, zone: BufferZone, patience_seconds: float = PATIENCE_SECONDS, name: str | None = None
+    ) -> None:
         self._zone = zone
+        self._name = name or zone.new_id()
         self._consolidation = Consolidation(zone.sink_options, zone.app_id, zone.sources, zone.store)
         self._watch = Watch(zone.environment, patience_seconds)
         self._patience = patience_seconds
@@ -68,6 +71,31 @@ class Worker:
                 return self._land(session, plan, item, claim)
         return None
 
+    def free_and_claimed(self) -> tuple[int, int]:
+        """Return how many open items a worker may take, and how many a worker that lives has claimed. Those
+        that are set apart are neither.
+        """
+        items = self.open_items()
+        instants = all_instants(self._zone.store, KIND) if items else {}
+        free = claimed = 0
+        for plan, item in items.values():
+            states = instants.get(plan.claim_id(item), {})
+            if "cancelled" in states:
+                continue
+            held = states.get("inflight", 0)
+            if held and not self._is_over(plan.claim_id(item), held):
+                claimed += 1
+            else:
+                free += 1
+        return free, claimed
+
+    def _is_over(self, claim_id: str, held: int) -> bool:
+        """Return whether the worker of a claim has failed, or is taken to be dead."""
+        store = self._zone.store
+        return _failure(self._zone, claim_id, held) is not None or self._watch.is_abandoned(
+            store, claim_id, held
+        )
+
     def _first_open(self, published: tuple[tuple[int, int], ...]) -> int:
         """Return the number of the newest plan that has landed whole, with every plan before it."""
         all_below = published[0][1] + 1 if published and published[0][0] == 0 else 0
@@ -91,7 +119,7 @@ class Worker:
                 self._set_apart(claim_id, item, failed or "its workers died without a word")
                 return None
             _LOG.warning("work item %d is taken over after %d tries", item.number, held)
-        return take_claim(self._zone.store, claim_id, {}, held + 1, self._zone.new_id())
+        return take_claim(self._zone.store, claim_id, {}, held + 1, self._name)
 
     def _set_apart(self, claim_id: str, item: PlannedItem, reason: str) -> None:
         _LOG.error(
@@ -145,6 +173,19 @@ def note_landed(zone: BufferZone, landed: Landed) -> None:
         write_note(zone.store, landed)
     except StoreUnavailableError as failure:
         _LOG.warning("work item %d has landed; its note failed: %s", landed.number, failure)
+
+
+def fail_claims(zone: BufferZone, name: str, reason: str) -> int:
+    """Note on the claims of a worker that has ended that it failed, and return how many there were. Others
+    take its items over at once.
+    """
+    count = 0
+    for claim_id, states in all_instants(zone.store, KIND).items():
+        if (held := states.get("inflight", 0)) and holder_of(zone.store, claim_id, held) == name:
+            note = json.dumps({"failed": reason}).encode()
+            zone.store.overwrite(names.inflight_path(claim_id, held), note)
+            count += 1
+    return count
 
 
 def _failure(zone: BufferZone, claim_id: str, number: int) -> str | None:

@@ -28,11 +28,23 @@ _CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 _PRODUCER_SECONDS = 120
 
 
-@dataclass(frozen=True)
+@dataclass
 class Broker:
     """A running broker. A topic that is written to is created, with three partitions."""
 
     address: str
+    _command: list[str]
+    _folder: Path
+    _life: contextlib.ExitStack
+
+    def start(self) -> None:
+        """Run the broker, and wait until it listens."""
+        self._life.enter_context(launch.running(self._command, self._folder, {}, f"tcp://{self.address}"))
+
+    def restart(self) -> None:
+        """End the broker, and run it again on its data."""
+        self._life.close()
+        self.start()
 
     @contextlib.contextmanager
     def producer(self, topic: str, folder: Path) -> Iterator[Producer]:
@@ -78,8 +90,10 @@ def broker(folder: Path) -> Iterator[Broker]:
     format_disk = [*_java("128m"), "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(settings)]
     subprocess.run(format_disk, check=True, capture_output=True)
     address = f"127.0.0.1:{port}"
-    with launch.running([*_java("256m"), "kafka.Kafka", str(settings)], folder, {}, f"tcp://{address}"):
-        yield Broker(address)
+    with contextlib.ExitStack() as life:
+        made = Broker(address, [*_java("256m"), "kafka.Kafka", str(settings)], folder, life)
+        made.start()
+        yield made
 
 
 def _java(heap: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""kill -9 of planners and workers of a zone: each file lands once, whatever was cut off."""
+"""kill -9 of the parts of a zone, each a process of its own: each file lands once, whatever was cut off.
+
+STREAMING_SINK_INGEST_FILES=2000 STREAMING_SINK_INGEST_KILLS=30 is the long version.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,18 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from streaming_sink import ingest
 from streaming_sink.ingest.ledger import Ledger
+from tests import jars
+from tests.servers import kafka
 from tests.spark.source_files import rows_from, rows_in, write_parquet
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -21,69 +29,104 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 FILES = int(os.environ.get("STREAMING_SINK_INGEST_FILES", "200"))
 KILLS = int(os.environ.get("STREAMING_SINK_INGEST_KILLS", "5"))
-
-_CHILD = """
-import sys, threading, time
-from pyspark.sql import SparkSession
-from streaming_sink import ingest
-from streaming_sink.ingest.ledger import Ledger
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
-zone, files, stop = ingest.BufferZone(sys.argv[1]), int(sys.argv[2]), threading.Event()
-def watch():
-    while sum(entry.state == "landed" for entry in Ledger(zone).entries()) < files:
-        time.sleep(0.3)
-    stop.set()
-threading.Thread(target=watch, daemon=True).start()
-ingest.run(spark, zone, stop=stop, poll_seconds=0.1, patience_seconds=2.0)
-"""
+_SECONDS = 300
+_PATIENT = ("--patience", "2 seconds")
+PARTS = {"flux": (), "work": _PATIENT, "dispatch": _PATIENT}
+_SPARK = (
+    "--master local[1] --driver-memory 512m --conf spark.ui.enabled=false"
+    " --conf spark.driver.bindAddress=127.0.0.1 --conf spark.driver.host=127.0.0.1 pyspark-shell"
+)
 
 
-def _start(zone: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", _CHILD, zone, str(FILES)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+class Parts:
+    """The parts of a zone that run, each the leader of a group of processes."""
+
+    def __init__(self, zone: str, log: Path) -> None:
+        self._zone, self._log = zone, log
+        self._groups: list[int] = []
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, part: str) -> None:
+        with self._log.open("ab") as log:
+            self._running[part] = subprocess.Popen(
+                [sys.executable, "-m", "streaming_sink", "ingest", part, self._zone, *PARTS[part]],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": _SPARK},
+                start_new_session=True,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._groups.append(self._running[part].pid)
+
+    def kill(self, part: str, *, whole_group: bool) -> None:
+        """End a part, with the workers that it has started or without them."""
+        ended = self._running[part]
+        assert ended.poll() is None, f"{part} has ended by itself: {self._log.read_text()[-2000:]}"
+        (os.killpg if whole_group else os.kill)(ended.pid, signal.SIGKILL)
+        ended.wait()
+
+    def end(self) -> None:
+        for group in self._groups:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        for process in self._running.values():
+            process.wait()
 
 
-def test_processes_that_are_killed_land_each_file_once(tmp_path: Path) -> None:
-    rng = random.Random(5)
-    where = str(tmp_path / "zone")
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+def broker_in(folder: Path, stack: ExitStack) -> kafka.Broker:
+    folder.mkdir()
+    try:
+        return stack.enter_context(kafka.broker(folder))
+    except jars.JarUnavailableError as unavailable:
+        pytest.skip(str(unavailable))
+
+
+@pytest.mark.parametrize("announced_in", ["files", pytest.param("kafka", marks=pytest.mark.jar)])
+def test_parts_that_are_killed_land_each_file_once(
+    announced_in: str, tmp_path: Path, stack: ExitStack
+) -> None:
+    rng, kills = random.Random(5), KILLS
+    where, topic = str(tmp_path / "zone"), None
+    if announced_in == "kafka":
+        broker = broker_in(tmp_path / "kafka", stack)
+        topic, kills = f"kafka://{broker.address}/announced", max(1, KILLS // 3)
     zone = ingest.BufferZone(
         where,
         table=str(tmp_path / "table"),
         partition_by=["day"],
         rules=ingest.Rules(max_files=10, max_age="1 second"),
+        announcements=topic,
     )
     names = [
         write_parquet(tmp_path / "drop" / f"{number:04}.parquet", rows_from(number * 10, 10))
         for number in range(FILES)
     ]
     zone.push(names[0])  # makes the zone, which the processes open by its location alone
-    running = [_start(where) for _ in range(2)]
-    share = -(-FILES // (KILLS + 1))
-    for kill in range(KILLS + 1):
+    parts = Parts(where, tmp_path / "log")
+    stack.callback(parts.end)
+    for part in PARTS:
+        parts.start(part)
+    share = -(-FILES // (kills + 1))
+    for kill in range(kills + 1):
         zone.push(*names[kill * share : (kill + 1) * share])
-        if kill == KILLS:
+        if kill == kills:
             break
-        which = rng.randrange(2)
-        try:
-            running[which].wait(rng.uniform(3, 12))
-        except subprocess.TimeoutExpired:
-            os.killpg(running[which].pid, signal.SIGKILL)
-            running[which].communicate()
-            running[which] = _start(where)
-    for process in running:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors[-2000:]
+        time.sleep(rng.uniform(3, 12))
+        if topic is not None and kill == kills // 2:
+            broker.restart()
+        part = rng.choice(list(PARTS))
+        parts.kill(part, whole_group=rng.random() < 0.5)
+        parts.start(part)
+    give_up_at = time.monotonic() + _SECONDS
+    while (states := Counter(entry.state for entry in Ledger(zone).entries()))["landed"] < FILES:
+        assert time.monotonic() < give_up_at, (states, (tmp_path / "log").read_text()[-3000:])
+        time.sleep(0.5)
+    assert states == {"landed": FILES}
+    assert sorted(entry.path for entry in Ledger(zone).entries()) == names
     assert rows_in(str(tmp_path / "table")) == rows_from(0, FILES * 10)
-    entries = list(Ledger(zone).entries())
-    assert Counter(entry.state for entry in entries) == {"landed": FILES}
-    assert sorted(entry.path for entry in entries) == names

@@ -138,6 +138,11 @@ def all_instants(store: Store, kind: str) -> dict[str, dict[str, int]]:
     return plans
 
 
+def holder_of(store: Store, plan_id: str, claim: int) -> str | None:
+    """Return which executor has a claim; None where it was deleted, has failed, or cannot be read."""
+    return _executor(_content(store, names.inflight_path(plan_id, claim)))
+
+
 def claim_bytes(executor: str, beats: int) -> bytes:
     return json.dumps({"executor": executor, "beats": beats}).encode()
 

@@ -1,0 +1,151 @@
+"""The commands that plan and land: `streaming-sink ingest flux|work|dispatch|run ZONE`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from streaming_sink.commands.arguments import Pairs
+from streaming_sink.commands.ingest import ingest, options, zone_argument
+from streaming_sink.commands.terminal import DONE, FINDINGS, say
+from streaming_sink.durations import duration
+
+__all__ = ["ingest"]
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_once = click.option("--available-now", is_flag=True, help="Do what there is to do, and end.")
+
+
+def _seconds(_context: click.Context, parameter: click.Parameter, value: str) -> float:
+    try:
+        return duration(str(parameter.name), value).total_seconds()
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param=parameter) from wrong
+
+
+_patience = click.option(
+    "--patience",
+    "patience_seconds",
+    default="1 minute",
+    show_default=True,
+    metavar="TIME",
+    callback=_seconds,
+    help="Without a heartbeat, before a worker is taken to be dead.",
+)
+
+
+@ingest.command()
+@zone_argument
+@options
+@_once
+@click.option("--flush", is_flag=True, help="With --available-now: all that waits is due.")
+def flux(zone: str, storage_options: Pairs, available_now: bool, flush: bool) -> int:
+    """Decide which files become work items, and record the plans. Needs no Spark."""
+    import threading
+
+    from streaming_sink.ingest.running import plan_until, plan_waiting
+    from streaming_sink.ingest.zone import BufferZone
+
+    opened = BufferZone(zone, storage_options=storage_options)
+    if available_now:
+        say(f"{plan_waiting(opened, flush=flush):,} work items planned")
+    else:
+        plan_until(opened, threading.Event())
+    return DONE
+
+
+@ingest.command()
+@zone_argument
+@options
+@_once
+@_patience
+@click.option("--name", metavar="NAME", help="Of this worker, in its claims; dispatch gives it.")
+def work(
+    zone: str, storage_options: Pairs, available_now: bool, patience_seconds: float, name: str | None
+) -> int:
+    """Land work items that are planned, in a Spark session of this process."""
+    from streaming_sink.ingest import running
+    from streaming_sink.ingest.zone import BufferZone
+
+    opened = BufferZone(zone, storage_options=storage_options)
+    running.work(
+        _session(),
+        opened,
+        until_idle=available_now,
+        patience_seconds=patience_seconds,
+        name=name,
+        on_landed=lambda it: say(it.line()),
+    )
+    return DONE
+
+
+@ingest.command()
+@click.argument("zones", nargs=-1, required=True, metavar="ZONE...")
+@options
+@_once
+@_patience
+@click.option(
+    "--command",
+    metavar="COMMAND",
+    help="Of a worker, with {zone} and {worker} in it, such as spark-submit; by default a process here.",
+)
+@click.option("--most-each", default=1, show_default=True, type=click.IntRange(1), help="Workers of a zone.")
+@click.option("--most", default=2, show_default=True, type=click.IntRange(1), help="Workers of all zones.")
+def dispatch(
+    zones: tuple[str, ...],
+    storage_options: Pairs,
+    available_now: bool,
+    patience_seconds: float,
+    command: str | None,
+    most_each: int,
+    most: int,
+) -> int:
+    """Start a short-lived worker wherever a work item has none. Exit code 1 where workers have failed."""
+    from streaming_sink.ingest.compute import COMMAND
+    from streaming_sink.ingest.compute import dispatch as dispatch_workers
+    from streaming_sink.ingest.zone import BufferZone
+
+    passed_on = [f"--patience={patience_seconds} seconds"]
+    passed_on += [f"--option={key}={value}" for key, value in (storage_options or {}).items()]
+    started = dispatch_workers(
+        [BufferZone(zone, storage_options=storage_options) for zone in zones],
+        command=command or [*COMMAND, *passed_on],
+        most_each=most_each,
+        most=most,
+        available_now=available_now,
+        patience_seconds=patience_seconds,
+    )
+    say(f"{started.workers:,} workers have run, {started.failed:,} of them failed")
+    return FINDINGS if started.failed else DONE
+
+
+@ingest.command()
+@zone_argument
+@options
+@_once
+@_patience
+def run(zone: str, storage_options: Pairs, available_now: bool, patience_seconds: float) -> int:
+    """Plan and land, in one process."""
+    from streaming_sink.ingest import running
+    from streaming_sink.ingest.zone import BufferZone
+
+    opened = BufferZone(zone, storage_options=storage_options)
+    running.run(
+        _session(),
+        opened,
+        available_now=available_now,
+        patience_seconds=patience_seconds,
+        on_landed=lambda it: say(it.line()),
+    )
+    return DONE
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession  # the other commands work without it
+
+    sys.stderr.write("starting Spark\n")
+    return SparkSession.builder.appName("streaming-sink ingest").getOrCreate()

@@ -1,0 +1,101 @@
+"""Workers that are started as processes: within bounds, and taken over once they die."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_sink import ingest
+from streaming_sink.ingest import compute
+from streaming_sink.ingest.running import plan_waiting
+from streaming_sink.ingest.status import status
+from streaming_sink.ingest.worker import Worker
+
+_DIES = """
+import os, sys
+from streaming_sink import ingest
+from streaming_sink.ingest import consolidation, running
+consolidation.Consolidation.land = lambda *_: os._exit(9)
+running.work(None, ingest.BufferZone(sys.argv[1]), until_idle=True, name=sys.argv[2])
+"""
+
+
+def zone_with_an_item(folder: Path) -> ingest.BufferZone:
+    zone = ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"))
+    (folder / "drop").mkdir()
+    pq.write_table(pa.table({"id": [1]}), folder / "drop" / "a.parquet")
+    zone.push(f"{folder}/drop/")
+    assert plan_waiting(zone, flush=True) == 1
+    return zone
+
+
+def test_an_item_whose_workers_die_is_taken_over_at_once_and_set_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compute, "_LONGEST_PAUSE_SECONDS", 0.01)
+    zone = zone_with_an_item(tmp_path)
+    command = [sys.executable, "-c", _DIES, "{zone}", "{worker}"]
+    started = ingest.dispatch([zone], command=command, available_now=True, poll_seconds=0.05)
+    assert started == compute.Started(workers=4, failed=3)  # the fourth sets it apart
+    (item,) = status(zone).open_items
+    assert item.state == "set apart"
+
+
+def test_a_worker_that_lives_keeps_its_item_from_others(tmp_path: Path) -> None:
+    zone = zone_with_an_item(tmp_path)
+    worker, dispatcher = Worker(zone, name="first"), Worker(zone)
+    assert dispatcher.free_and_claimed() == (1, 0)
+    (plan, item) = worker.open_items()[0]
+    assert worker._claim(plan, item, {}) is not None
+    assert dispatcher.free_and_claimed() == (0, 1)
+    assert compute.fail_claims(zone, "another", "it has ended") == 0
+    assert compute.fail_claims(zone, "first", "it has ended") == 1
+    assert dispatcher.free_and_claimed() == (1, 0)
+
+
+def test_no_worker_starts_where_none_is_needed(tmp_path: Path) -> None:
+    zone = ingest.BufferZone(str(tmp_path / "zone"), table=str(tmp_path / "table"))
+    started = ingest.dispatch([zone], command=["false", "{zone}"], available_now=True, poll_seconds=0.01)
+    assert started == compute.Started(workers=0, failed=0)
+
+
+def test_a_command_that_fails_at_once_pauses_its_zone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone, stop, pauses = zone_with_an_item(tmp_path), threading.Event(), list[float]()
+
+    def reap(known: compute._Zone) -> int:
+        failed = _reap(known)
+        if failed:
+            pauses.append(known.paused_until)
+            known.paused_until = 0.0
+        if len(pauses) == 3:
+            stop.set()
+        return failed
+
+    _reap = compute._reap
+    monkeypatch.setattr(compute, "_reap", reap)
+    monkeypatch.setattr(compute.time, "monotonic", lambda: 0.0)
+    started = ingest.dispatch([zone], command="false {zone}", stop=stop, poll_seconds=0.01)
+    assert started.failed == started.workers
+    assert pauses[:3] == [1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"command": "spark-submit work.py"}, r"the command of a worker has \{zone\} where"),
+        ({"command": "no-such-program {zone}"}, "there is no such program for a worker: no-such-program"),
+        ({"most": 0}, "most must be a whole number of 1 or more, not 0"),
+        ({"most_each": True}, "most_each must be a whole number of 1 or more, not True"),
+    ],
+)
+def test_what_cannot_run_is_refused(tmp_path: Path, given: dict[str, object], message: str) -> None:
+    zone = ingest.BufferZone(str(tmp_path / "zone"), table=str(tmp_path / "table"))
+    with pytest.raises(ValueError, match=message):
+        ingest.dispatch([zone], available_now=True, **given)  # type: ignore[arg-type]
