@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from uuid import uuid4
@@ -116,8 +117,8 @@ class FaultyTask(WriteTask):
             batches = self._failing(batches, attempt)
         list(super().__call__(batches))
         if self._kind == "kill":
-            # What another task has written is final. The rows of this one travel once more.
-            _wait_for(lambda: any(self._marks.glob("wrote-*")))
+            # What another task has reported is final. The rows of this one travel once more.
+            _wait_for((self._marks / "reported").exists)
             os.kill(_executor(), signal.SIGKILL)
         time.sleep(PATIENCE)
         raise AssertionError("the task was not ended")
@@ -140,7 +141,9 @@ def _executor() -> int:
 
 
 class Upstream:
-    """Hands on its rows, in another order when a part is computed again: no shuffle promises an order."""
+    """Hands on its rows, in another order when a part is computed again: no shuffle promises an order. Before
+    the first parts end, each executor has one: whichever is lost, it held something.
+    """
 
     def __init__(self, marks: str, fresh_values: bool) -> None:
         self._marks = Path(marks)
@@ -151,7 +154,10 @@ class Upstream:
         assert context is not None
         part = context.partitionId()
         times = len(list(self._marks.glob(f"computed-{part}-*")))
+        (self._marks / f"at-{_executor()}").touch()
         (self._marks / f"computed-{part}-{times}").touch()
+        if not times:
+            _wait_for(lambda: len(list(self._marks.glob("at-*"))) > 1)
         rows = pa.Table.from_batches(list(batches))
         if self._fresh_values:
             fresh = pa.array([uuid4().hex for _ in range(rows.num_rows)])
@@ -199,6 +205,29 @@ def _count_and_kill(marks: Path, batch: DataFrame, *arguments: Any) -> Profile:
     return counted
 
 
+@contextmanager
+def _watched(spark: SparkSession, marks: Path) -> Iterator[None]:
+    """Leave the mark `reported` once the driver has the result of a task that has written."""
+    ended = Event()
+
+    def watch() -> None:
+        tracker = spark.sparkContext.statusTracker()
+        while not ended.wait(0.02):
+            stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+            done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+            if done and any(marks.glob("wrote-*")):
+                (marks / "reported").touch()
+                return
+
+    watcher = Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
 def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
     _wait_for(lambda: spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 3)  # and the driver
     started = time.monotonic()
@@ -243,7 +272,8 @@ def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
         if fault.kind == "kill-counted":
             replace(prepare, "count_rows", partial(_count_and_kill, marks))
         try:
-            make_sink()(rows, int(fault.operation == "upsert"))
+            with _watched(spark, marks):
+                make_sink()(rows, int(fault.operation == "upsert"))
         except Py4JJavaError as refused:
             if not fault.fresh_values:
                 raise
@@ -387,6 +417,7 @@ def test_an_executor_that_is_lost_among_changes_by_key_leaves_each_key_once_and_
 def test_values_that_differ_when_computed_again_fail_the_batch_and_publish_nothing(landed, fault):
     """Also those that only the batch's own shuffle carries."""
     folder = landed / fault.name
+    assert _computed_again(landed, fault), "the lost executor held nothing that had to be computed again"
     assert "indeterminate" in (folder / "marks" / "refused").read_text()
     assert not list(folder.glob("table/metadata/v*.metadata.json"))
 
