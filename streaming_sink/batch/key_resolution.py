@@ -152,9 +152,9 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
     """Return the rows that leave the table at a newer head. What others have not touched is as before; rows
     that they have moved are in files that they have added, where the keys are looked for.
 
-    Where another writer's change of a key is newer than the batch's, that one stays: the batch deletes its
-    own row, at its position in the file that it adds. RowsChangedError where more was added than the driver
-    looks at: write the batch again.
+    Where another writer's change of a key is newer than the batch's, the batch's is withdrawn for good: it
+    replaces no row, and its own is deleted at its position in the file that it adds. RowsChangedError where
+    more was added than the driver looks at: write the batch again.
     """
     now = look(head, keys.job.in_partitions)
     schema = arrow_schema(head.schema)  # others may have widened columns, and their files hold wider values
@@ -175,22 +175,30 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
             " live, write it again",
             files=[each.location for each in added],
         )
-    late = np.zeros(len(found.change), bool)
-    changes = np.empty(0, np.int64)
+    withdrawn = _withdrawn(before, keys)
     if columns.sequence is not None:
         late = _are_older(store, keys, [file.location for file in added], schema, found)
+        withdrawn[found.change[late]] = True
         until = deleted_until(store, sorted(now.tombstones - before.tombstones), keys.hashes)
-        covered = until.covers(np.arange(len(keys.hashes)), keys.sequences)
-        changes = np.union1d(found.change[late], np.flatnonzero(covered))
-    for number in np.unique(found.file[~late]):
-        positions[added[number].location] = np.sort(found.position[(found.file == number) & ~late])
-    own = {path: before.positions.get(path, _NO_ROWS) for path in keys.files}
-    for number in np.unique(keys.file[changes]):
-        if number != _NOWHERE:
-            path = keys.files[number]
-            own[path] = np.union1d(own[path], keys.position[changes[keys.file[changes] == number]])
-    positions |= {path: array for path, array in own.items() if len(array)}
+        withdrawn |= until.covers(np.arange(len(keys.hashes)), keys.sequences)
+    leaves = ~withdrawn[found.change]
+    for number in np.unique(found.file[leaves]):
+        positions[added[number].location] = np.sort(found.position[(found.file == number) & leaves])
+    own = np.flatnonzero(withdrawn & (keys.file != _NOWHERE))
+    for number in np.unique(keys.file[own]):
+        positions[keys.files[number]] = np.sort(keys.position[own[keys.file[own] == number]])
     return Resolution(now.sequence_number, now.live, now.searched, now.tombstones, positions)
+
+
+def _withdrawn(before: Resolution, keys: BatchKeys) -> np.ndarray:
+    """Return which changes were withdrawn at an earlier look. What made them late may be forgotten since, and
+    an older row have come: it stays, or the key would have none.
+    """
+    withdrawn = np.zeros(len(keys.hashes), bool)
+    for number, path in enumerate(keys.files):
+        if path in before.positions:
+            withdrawn |= (keys.file == number) & np.isin(keys.position, before.positions[path])
+    return withdrawn
 
 
 def _are_older(

@@ -465,7 +465,11 @@ SWITCHES = (
     Switch("R25", "of equal sequences the later commit counts", key_resolution, "_are_older",
            "late[place] = theirs >= own", "pass", keyed=True),
     Switch("R25", "a row that was late at the second look is back at the third", key_resolution,
-           "resolve_again", "before.positions.get(path, _NO_ROWS)", "_NO_ROWS", keyed=True),
+           "_withdrawn", "if path in before.positions:", "if False:", keyed=True),
+    Switch("R25", "a change that is withdrawn replaces a row all the same", key_resolution,
+           "resolve_again", "leaves = ~withdrawn[found.change]",
+           "leaves = ~_are_older(store, keys, [it.location for it in added], schema, found)"
+           " if columns.sequence is not None else ~withdrawn[found.change]", keyed=True),
     Switch("R25", "a delete file that the next try needs is deleted", row_deletes.RowDeletes, "write",
            "for group, held in self._written.items() if group not in kept",
            "for group, held in self._written.items()", keyed=True),

@@ -12,9 +12,12 @@ import pytest
 from pyiceberg.typedef import Record
 
 from streaming_sink.batch.key_resolution import BatchKeys, Resolution, look, resolve_again
+from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.delete_files import write_position_deletes
 from streaming_sink.tasks.job import KeyJob, ParquetSettings
-from tests.unit.streaming_sink.small_tables import append, delete_rows, make_table
+from streaming_sink.tasks.keys.hashing import hash_keys
+from streaming_sink.tasks.keys.scanning import KeyColumns
+from tests.unit.streaming_sink.small_tables import append, append_rows, delete_rows, make_table
 from timeline import names
 from timeline.commit.delete_merges import MergeDeletes
 from timeline.errors import RowsChangedError
@@ -67,6 +70,23 @@ def test_rows_are_where_they_were_once_the_delete_files_were_merged(table: Table
     again = resolve_again(table.store, before, table.head, keys)
     assert again.positions[file.location].tolist() == [5, 7]
     assert again.applied == {it.location for it in table.head.deletes_of(file)}
+
+
+def test_a_change_that_was_withdrawn_replaces_no_row_that_came_since(table: Table) -> None:
+    """What had made it late may be forgotten, and an older row have come: the key would be lost."""
+    schema = arrow_schema(table.head.schema)
+    job = KeyJob(("id",), "key", table.head.metadata.table_uuid, ())
+    columns = KeyColumns(job.table_uuid, pa.schema([schema.field("id")]), schema.field("key"))
+    hashes = hash_keys([pa.array([5000, 6000])], columns.seed)
+    none = look(table.head, in_partitions=False)
+    before = replace(none, positions={"own": np.array([3])})
+    file, places = np.zeros(2, np.int64), np.array([3, 4])
+    keys = BatchKeys(job, hashes, np.array([7, 7]), ["own"], file, places)
+    rows = [{"id": it, "p": "p0", "key": 1} for it in (5000, 6000)]
+    append_rows(table, pa.Table.from_pylist(rows), 1)
+    again = resolve_again(table.store, before, table.head, keys)
+    (added,) = again.live.keys() - none.live.keys()
+    assert {path: these.tolist() for path, these in again.positions.items()} == {"own": [3], added: [1]}
 
 
 def test_rows_that_are_live_again_have_the_batch_written_again(table: Table) -> None:
