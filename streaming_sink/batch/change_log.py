@@ -8,7 +8,7 @@ appends and fills alone, so that stream readers follow it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import partial
 from math import ceil
@@ -29,7 +29,6 @@ from streaming_sink.table.data_files import data_file
 from streaming_sink.tasks.delete_files import read_deletes_in
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import delete_files
-from timeline.clock import SYSTEM
 from timeline.commit.changes import Change
 from timeline.commit.follow_changes import Follow, NameSecondTable, followed, following
 from timeline.commit.schema_changes import MergeSchema
@@ -43,6 +42,7 @@ from timeline.errors import (
 from timeline.plans.reservations import Reservations
 from timeline.stores import open_store
 from timeline.table import Table
+from timeline.versions.head import Head
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,14 +117,13 @@ class ChangeLog:
         """
         if self._table is None:
             return
-        uuid, head = str(main.head.metadata.table_uuid), main.head
+        uuid, named_in = str(main.head.metadata.table_uuid), partial(read_deletes_in, main.store)
         for _ in range(_TRIES):
             after = followed(self._table.head, uuid)
-            if after is None or after >= head.number:
+            if after is None or after >= main.head.number:
                 return
             try:
-                named_in = partial(read_deletes_in, main.store)
-                pieces = changed_pieces(head, after + 1, head.number, named_in, purges=False)
+                pieces = main.on_head(partial(_pieces, after=after, named_in=named_in))
             except ValueError as expired:
                 raise ValueError(
                     f"the change log has the versions up to {after}, and what came next cannot be read any"
@@ -170,7 +169,7 @@ class ChangeLog:
             properties=log.head.properties,
             plan=InsertPlan((), (), bytes_per_row=1, rows_per_new_file=most, max_file_bytes=most),
             routing=None,
-            ids=FileIds(commit_time(SYSTEM, log.head), _APP_ID, main.head.number),
+            ids=FileIds(commit_time(log.log.environment, log.head), _APP_ID, main.head.number),
         )
         result = write(rows, job)
         files = tuple(data_file(file, log.head.spec) for file in result.new)
@@ -213,6 +212,11 @@ class ChangeLog:
             )
         table.ensure_store_is_safe()
         return table
+
+
+def _pieces(head: Head, after: int, named_in: Callable[[str], Mapping[str, Sized]]) -> list[Piece]:
+    """Return what the versions after one have changed, and no purge."""
+    return changed_pieces(head, after + 1, head.number, named_in, purges=False)
 
 
 def log_schema(schema: Schema) -> Schema:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from timeline.errors import MissingMetadataError
 from timeline.retention.policy import lineage, snapshot_version
 from timeline.versions.entries import live_file
 from timeline.versions.head import Head
@@ -51,7 +52,8 @@ def changed_pieces(
     what was deleted for the law.
 
     ValueError where a version in between is no longer in the history, or removed whole data files, which no
-    commit of this protocol does.
+    commit of this protocol does. MissingMetadataError where the head is so old that its manifests were
+    deleted.
     """
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
     of_main = lineage(head.metadata.current_snapshot_id, snapshots)
@@ -107,7 +109,15 @@ def _entries_of(head: Head, snapshot: Snapshot) -> Iterator[ManifestEntry]:
     """Yield the entries that a snapshot has added, or removed."""
     for manifest in head.manifest_files.read_list(snapshot.manifest_list):
         if manifest.added_snapshot_id == snapshot.snapshot_id:
-            for entry in head.manifest_files.find_entries(manifest) or ():
+            entries = head.manifest_files.find_entries(manifest)
+            if entries is None:
+                raise MissingMetadataError(
+                    f"a manifest of a snapshot that is kept was deleted: {manifest.manifest_path}",
+                    location=head.metadata.location,
+                    version=head.number,
+                    files=[manifest.manifest_path],
+                )
+            for entry in entries:
                 if entry.snapshot_id in (None, snapshot.snapshot_id) and (
                     entry.status != ManifestEntryStatus.EXISTING
                 ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from streaming_sink.changefeed.pieces import Piece, changed_pieces
@@ -14,7 +13,8 @@ from timeline.table import Table
 
 def check_has_followed(log: Table, main: Table) -> None:
     """Raise ValueError where versions of the main table are not in its change log yet: the purge would expire
-    them. Nothing where the log is of another table.
+    them. Nothing where the log is of another table, or where it cannot follow any more: a log that was given
+    up is no reason to keep a person's rows.
     """
     after = followed(log.refresh(), _uuid(main))
     if after is not None and (missing := _missing(main, after)):
@@ -29,7 +29,7 @@ def skip_purges(log: Table, main: Table) -> None:
     """Have the log go on after the versions of a purge, which may expire before the stream comes to them."""
     after = followed(log.refresh(), _uuid(main))
     number = main.refresh().number
-    if after is None or after >= number or _missing(main, after):
+    if after is None or after >= number or _missing(main, after) != []:
         return  # a stream has committed since, and its next batch goes over all of them
     try:
         log.commit(
@@ -40,11 +40,14 @@ def skip_purges(log: Table, main: Table) -> None:
         return  # a stream has followed further
 
 
-def _missing(main: Table, after: int) -> Sequence[Piece]:
-    head = main.refresh()
-    if after >= head.number:
-        return ()
-    return changed_pieces(head, after + 1, head.number, partial(read_deletes_in, main.store), purges=False)
+def _missing(main: Table, after: int) -> list[Piece] | None:
+    """Return what the versions after one have changed; None where that has expired, or cannot be shown."""
+    main.refresh()
+    named_in = partial(read_deletes_in, main.store)
+    try:
+        return main.on_head(lambda head: changed_pieces(head, after + 1, head.number, named_in, purges=False))
+    except ValueError:
+        return None
 
 
 def _uuid(main: Table) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -130,9 +131,11 @@ class TablePurge:
             self._deletions += expire_snapshots(self.table, max_snapshot_age=age, min_snapshots_to_keep=1)
         elif left.of(Kind.EXPIRED, Kind.BOUNDS):
             self._deletions += self.table.delete_expired()
-        now_ms = self.table.head.metadata.last_updated_ms
         orphans = [each for each in left.of(Kind.ORPHAN, Kind.BOUNDS) if not each.newest]
-        if any(_orphaned_until_ms(each) <= now_ms for each in orphans):
+        due_ms = min(map(_orphaned_until_ms, orphans), default=math.inf)
+        if self.table.head.metadata.last_updated_ms < due_ms <= self.table.log.environment.now_ms():
+            self.pass_time(left)  # the time of a table without writers does not pass
+        if due_ms <= self.table.head.metadata.last_updated_ms:
             self._deletions += remove_orphan_files(
                 self.table, older_than=LEAST_AGE, open_table=self.open_table
             )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streaming_sink.changefeed.pieces import changed_pieces
 from tests.unit.timeline.world import Lake
 from timeline.commit.changes import Append
 from timeline.commit.row_deltas import RowDelta
+from timeline.errors import MissingMetadataError
 
 
 def test_each_data_file_counts_its_own_rows_of_a_shared_delete_file() -> None:
@@ -24,3 +27,13 @@ def test_each_data_file_counts_its_own_rows_of_a_shared_delete_file() -> None:
         (files[1].file_path, False, 2, (shared.file_path,)),
         (files[2].file_path, False, 4, (own.file_path,)),
     }
+
+
+def test_changes_whose_manifest_was_deleted_are_missing_and_not_none() -> None:
+    """A process may have slept past the grace period: a change log without them would be silently short."""
+    lake = Lake()
+    lake.table.commit([Append((lake.file(),))])
+    head = lake.open().head
+    lake.store.delete([lake.store.relative(each.manifest_path) for each in head.manifests])
+    with pytest.raises(MissingMetadataError, match="was deleted"):
+        changed_pieces(head, head.number, head.number, lake.shared.__getitem__)

@@ -207,6 +207,18 @@ def test_an_orphan_goes_a_day_later_behind_the_fence(people: People) -> None:
         people.table.commit([Append((file,)), KeysResolved(*_resolved(people))])
 
 
+def test_an_orphan_of_a_table_that_nobody_writes_to_goes_a_day_later(people: People) -> None:
+    """The table's time stands still there; a purge makes a version, and it passes."""
+    (file,) = people.write(ALICE)
+    start(people).run()
+    people.clock.now_ms += 24 * 3_600_000 - 1000
+    start(people).run()
+    assert people.holds(file.file_path)
+    people.clock.now_ms += 2000
+    start(people).run()
+    assert not people.holds(file.file_path)
+
+
 def _resolved(people: People) -> tuple[object, ...]:
     head = people.table.refresh()
     known = frozenset(it.location for it in tombstones_of(head.properties))
