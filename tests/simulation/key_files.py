@@ -17,6 +17,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
@@ -241,8 +242,8 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
             (change_writer, "hash_keys", hashed),
             (finding, "are_live", partial(live_positions.are_live, known=live_positions.DeletedPositions())),
             (live_positions, "read_deletes_in", read_deletes_in),
-            (live_positions, "ThreadPoolExecutor", _OneAfterTheOther),
-            (scanned_keys, "ThreadPoolExecutor", _OneAfterTheOther),
+            (live_positions, "ThreadPoolExecutor", OneAfterTheOther),
+            (scanned_keys, "ThreadPoolExecutor", OneAfterTheOther),
             (finding, "SCANNED_KEYS", scanned_keys.ScannedKeys()),
             (key_resolution, "read_deletes_of", read_deletes_of),
             (row_deletes, "write_shared_deletes", write_shared_deletes),
@@ -250,7 +251,7 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
             (tombstones, "write_tombstones", write_tombstones),
             (tombstones, "read_tombstones", read_tombstones),
             (tombstone_files, "read_tombstones", read_tombstones),
-            (row_deletes, "ThreadPoolExecutor", _OneAfterTheOther),
+            (row_deletes, "ThreadPoolExecutor", OneAfterTheOther),
             (row_deletes, "os", drawn),
             (tombstones, "os", drawn),
             (tombstones, "FILES_A_TIER", FILES_A_TIER),
@@ -258,6 +259,18 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         yield
+
+
+def bounds_of(changes: Sequence[Change]) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    """Return the least and the greatest values of the columns of keys, by field id."""
+    lower, upper = (
+        {
+            number: to_bytes(kind, end(getattr(each, name) for each in changes))
+            for number, name, kind in ((1, "id", LongType()), (2, "p", IntegerType()))
+        }
+        for end in (min, max)
+    )
+    return lower, upper
 
 
 def delete_content(positions: Mapping[str, frozenset[int]]) -> str:
@@ -270,13 +283,13 @@ def _write(store: Store, path: str, text: str) -> int:
         return output.write(text.encode())
 
 
-class _OneAfterTheOther:
+class OneAfterTheOther:
     """In the place of an executor: an actor waits in its own stack only."""
 
     def __init__(self, *given: object, **named: object) -> None:
         pass
 
-    def __enter__(self) -> _OneAfterTheOther:
+    def __enter__(self) -> OneAfterTheOther:
         return self
 
     def __exit__(self, *failure: object) -> None:

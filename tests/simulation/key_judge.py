@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.key_files import KEYED_SCHEMA, Change
 from tests.simulation.oracle import Oracle, Work
+from tests.simulation.purge_judge import PurgeJudge, purges
 from tests.simulation.raw import OURS, Member, ViolationError
 from tests.unit.timeline.world import DAY_MS
 
@@ -57,11 +58,18 @@ class KeyJudge(Oracle):
     """(application, query, batch) → what it is to do."""
     empty: set[tuple[str, str | None, int]] = field(default_factory=set)
     """Batches that were told to change nothing."""
+    purged: PurgeJudge = field(init=False)
+    _differences: dict[int, tuple[str, Counter[int], bool]] = field(default_factory=dict)
+    """Version → the table's uuid, how often each row is live in it more than before, whether it purges."""
     _refused: set[str] = field(default_factory=set)
     """Delete files of tries that were refused, and which no commit has."""
     _uuid: str = ""
     _key: _Declared | None = None
     _held: dict[_Key, _Held] = field(default_factory=lambda: defaultdict(_Held))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.purged = PurgeJudge(self, self.changes.__getitem__)
 
     # ------------------------------------------------------------------------------------ the lineage
 
@@ -74,6 +82,8 @@ class KeyJudge(Oracle):
         self._check_tombstones(before, member)
         self._refused -= member.files.objects
         change = self._change(before.files, member.files)
+        purge = purges(before, member)
+        self._differences[member.number] = member.uuid, change, purge
         plain = {self.owner[row] for row, count in change.items() if count > 0}
         works = [*self._batches_of(before, member), *(work for work in plain if work.query is None)]
         for work in works:
@@ -88,7 +98,7 @@ class KeyJudge(Oracle):
         if self._key is None:
             self._check_without_key(member, change, works)
         elif works or change:
-            self._check_keys(self._key, member, works)
+            self._check_keys(self._key, member, works, purge=purge)
 
     def _batches_of(self, before: Member, member: Member) -> list[Work]:
         works = []
@@ -134,8 +144,8 @@ class KeyJudge(Oracle):
         if {row: count for row, count in change.items() if count} != wanted:
             raise ViolationError(f"version {member.number} changes rows {change}, and is to add {wanted}")
 
-    def _check_keys(self, key: _Declared, member: Member, works: Sequence[Work]) -> None:
-        """Each key has the row of the change that counts, or none."""
+    def _check_keys(self, key: _Declared, member: Member, works: Sequence[Work], *, purge: bool) -> None:
+        """Each key has the row of the change that counts, or none. A purge deletes rows that were there."""
         perhaps: dict[_Key, Change | None] = {}
         for work in works:
             for change in self._changes_of(key, work):
@@ -145,6 +155,10 @@ class KeyJudge(Oracle):
             live[key.of(change)].append(change)
         for at in live.keys() | self._held.keys():
             held, found = self._held[at], [change.values for change in live.get(at, ())]
+            if purge and not found and held.row is not None and self.purged.is_wanted(held.row):
+                self.met["key deleted by a purge"] += 1
+                held.most, held.landed_ms = (held.row.at, True, ""), member.updated_ms
+                held.row = None
             if at in perhaps and found == _values(perhaps[at]) != _values(held.row):
                 held.row = perhaps[at]
                 self.met["a change came after its delete was forgotten"] += 1
@@ -177,6 +191,18 @@ class KeyJudge(Oracle):
     def _live(self, member: Member) -> list[Change]:
         rows = self.deletes.live_rows(member.files.live, member.files, self.rows)
         return [self.changes[row] for row in rows.elements()]
+
+    def changed(self, uuid: str, first: int, last: int) -> Counter[tuple[int, bool, int]]:
+        """Return the rows that the versions from `first` to `last` have added, or deleted: (version, added,
+        row). A purge's deletes are no change that anyone may keep a copy of.
+        """
+        found = Counter[tuple[int, bool, int]]()
+        for number in range(first, last + 1):
+            of, change, purge = self._differences.get(number, ("", Counter[int](), False))
+            for row, count in change.items() if of == uuid else ():
+                if count and not (purge and count < 0):
+                    found[number, count > 0, row] += abs(count)
+        return found
 
     def check_the_end(self) -> None:
         """Every version was compared with what had been committed up to it."""

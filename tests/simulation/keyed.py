@@ -13,7 +13,7 @@ from streaming_sink.table.table_keys import table_key
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import FileIds
 from tests.simulation.acting import TRIES, Body, commit, patiently, patiently_refreshed, think, told
-from tests.simulation.key_files import KEYED_SCHEMA, Change, write_changes
+from tests.simulation.key_files import KEYED_SCHEMA, Change, bounds_of, write_changes
 from tests.simulation.key_judge import NEVER_MS, KeyJudge
 from tests.simulation.oracle import Work
 from tests.simulation.raw import OURS, ViolationError
@@ -84,6 +84,15 @@ class Keyed:
         )
         if keys is not None:
             table.commit([DeclareKey(table_key(keys, KEYED_SCHEMA))])
+
+    def keys(self) -> list[int]:
+        """Return the ids that changes may have."""
+        return [*range(self._ids), *self._inserted]
+
+    def bounds(self, rows: tuple[int, ...]) -> dict[str, Any]:
+        """Return what a manifest states of the values in a file of rows."""
+        lower, upper = bounds_of([self.judge.changes[row] for row in rows])
+        return {"lower_bounds": lower, "upper_bounds": upper}
 
     # ------------------------------------------------------------------------------------ the actors
 
@@ -295,7 +304,7 @@ class Keyed:
 
     def _work(self, query: Query, batch: int, keys: KeyOptions) -> Work:
         random, count = self.sim.random, self.sim.random.randrange(1, 6)
-        ids = [*range(self._ids), *self._inserted]
+        ids = self.keys()
         chosen = (
             random.choices(ids, k=count) if keys.sequence_by else random.sample(ids, min(count, len(ids)))
         )

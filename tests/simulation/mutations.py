@@ -17,11 +17,14 @@ from typing import Any
 from unittest import mock
 
 from planners import fills as fills_planner
-from streaming_sink.batch import by_key, fills, key_resolution, row_deletes
+from streaming_sink.batch import by_key, change_log, fills, key_resolution, row_deletes
 from streaming_sink.batch import tombstones as batch_tombstones
+from streaming_sink.batch.change_log import ChangeLog
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.ingest.worker import Worker
+from streaming_sink.purging import following, rewriting, table_purge
+from streaming_sink.purging.table_purge import TablePurge
 from streaming_sink.tasks.keys import tombstones as key_tombstones
 from streaming_sink.tasks.keys.change_writer import ChangeWriter
 from timeline import outbox
@@ -30,6 +33,7 @@ from timeline.commit.attempts import Attempts
 from timeline.commit.changes import Change, Intent, RaiseFence, Replace
 from timeline.commit.delete_merges import MergeDeletes
 from timeline.commit.draft import Draft
+from timeline.commit.follow_changes import Follow
 from timeline.commit.key_changes import DeclareKey, KeysResolved, PutTombstones
 from timeline.commit.outbox_changes import Deliver, PutOutbox
 from timeline.commit.partition_changes import SetPartitioning
@@ -469,7 +473,7 @@ SWITCHES = (
     Switch("R25", "a change that is withdrawn replaces a row all the same", key_resolution,
            "resolve_again", "leaves = ~withdrawn[found.change]",
            "leaves = ~_are_older(store, keys, [it.location for it in added], schema, found)"
-           " if columns.sequence is not None else ~withdrawn[found.change]", keyed=True),
+           " if columns.sequence is not None else ~withdrawn[found.change]", keyed=True, rare=True),
     Switch("R25", "a delete file that the next try needs is deleted", row_deletes.RowDeletes, "write",
            "for group, held in self._written.items() if group not in kept",
            "for group, held in self._written.items()", keyed=True),
@@ -498,6 +502,33 @@ SWITCHES = (
            "DeclareKey(write.key)", "DeclareKey(write.key, resolved)", keyed=True),
     Switch("R25", "another key passes for the table's", key_changes, "check_key_is",
            "if declared != wanted:", "if False:", keyed=True),
+    # ------------------------------------------------------------------------------ purges, change logs
+    Switch("purge", "a file whose rows of the key are deleted already is not rewritten", rewriting,
+           "files_to_rewrite", "left.of(Kind.LIVE, Kind.DELETED)", "left.of(Kind.LIVE)", keyed=True),
+    Switch("purge", "its deletes are not remembered", rewriting, "_tombstones",
+           "if not count:", "if True:", keyed=True),
+    Switch("purge", "it looks no second time where other writers were first", TablePurge, "rewrite",
+           "while lost < _TRIES:", "while lost < 1:", keyed=True),
+    Switch("purge", "manifests keep the bounds of files that have left", rewriting, "stale_manifests",
+           "return frozenset(found)", "return frozenset()", keyed=True),
+    Switch("purge", "files that it has put are deleted with those that were dropped", rewriting, "rewrite",
+           "_discard(table, _added(dropped))", "_discard(table, _added(replaces))", keyed=True),
+    Switch("purge", "the newest change of rows keeps the old files", AppendWriter, "add_snapshot",
+           "if any(isinstance(change, AppendNothing) for change in kept):", "if False:", keyed=True),
+    Switch("purge", "snapshots that have the old files do not expire", table_purge, "_expiry_age",
+           "if not times:", "if True:", keyed=True),
+    Switch("purge", "orphans that hold a key stay", TablePurge, "clean",
+           "if due_ms <= self.table.head.metadata.last_updated_ms:", "if False:", keyed=True),
+    Switch("purge", "a change log passes over what it lacks", following, "skip_purges",
+           "or _missing(main, after) != []", "", keyed=True),
+    Switch("change log", "what a purge deletes is appended", change_log, "_pieces",
+           "purges=False", "purges=True", keyed=True),
+    Switch("change log", "the last version that it has is appended again", change_log, "_pieces",
+           "after + 1, ", "after, ", keyed=True),
+    Switch("change log", "two processes append the same versions", Follow, "find_conflict",
+           "if now != self.after:", "if False:", keyed=True),
+    Switch("change log", "versions are appended without their number", ChangeLog, "_commit",
+           "transaction=following(change.main_uuid, number),", "", keyed=True),
     Switch("R7", "the head of a look at keys is taken for damaged after a sleep past the grace",
            by_key, "_look_again",
            "return table.on_head(lambda head: resolve_again(table.store, before, head, keys))",

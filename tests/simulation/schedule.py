@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from random import Random
 
 from tests.simulation import (
@@ -19,9 +20,11 @@ from tests.simulation import (
     writers,
 )
 from tests.simulation.acting import Body
+from tests.simulation.followers import Log
+from tests.simulation.purgers import Purgers
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
-from tests.simulation.simulation import BY_P, SCHEMA, Query, Report, Simulation, small_constants
+from tests.simulation.simulation import BY_P, PARTITIONS, SCHEMA, Query, Report, Simulation, small_constants
 from tests.simulation.store import Weather
 from timeline import properties
 from timeline.table import Table
@@ -72,8 +75,15 @@ def run(seed: int, traced: bool = False) -> Report:
             with ingesters.without_threads():
                 return sim.run(*_ingestion())
         world = keyed.Keyed(sim)
-        with key_files.read_and_written(sim, world.judge.changes.__getitem__):
-            return sim.run(lambda sim: _arrange_keyed(sim, world), _finish)
+        with ExitStack() as stack:
+            stack.enter_context(key_files.read_and_written(sim, world.judge.changes.__getitem__))
+            log, purging = _purging_and_followed(sim, world)
+            for each in filter(None, (log, purging)):
+                stack.enter_context(each.read_and_written())
+            return sim.run(
+                lambda sim: _arrange_keyed(sim, world, log, purging),
+                lambda sim: _finish_keyed(sim, world, log, purging),
+            )
 
 
 def _two_tables() -> tuple[Callable[[Simulation], None], Callable[[Simulation], None]]:
@@ -128,7 +138,17 @@ def _ingestion() -> tuple[Callable[[Simulation], None], Callable[[Simulation], N
     return arrange, finish
 
 
-def _arrange_keyed(sim: Simulation, world: keyed.Keyed) -> None:
+def _purging_and_followed(sim: Simulation, world: keyed.Keyed) -> tuple[Log | None, Purgers | None]:
+    """Return the change log and the purges of a schedule, if it has any. They are drawn apart, so that
+    schedules without them are as they were.
+    """
+    drawn = Random(f"purge {sim.seed}")
+    log = Log(sim, world.judge) if drawn.random() < 0.2 else None
+    purging = Purgers(sim, world.judge.purged, log) if drawn.random() < (0.5 if log else 0.15) else None
+    return log, purging
+
+
+def _arrange_keyed(sim: Simulation, world: keyed.Keyed, log: Log | None, purging: Purgers | None) -> None:
     random, stormy = sim.random, sim.seed % STORMY == 0
     sim.skewed = random.random() < 0.5
     main = random.choice(keyed.KEYS)
@@ -139,6 +159,23 @@ def _arrange_keyed(sim: Simulation, world: keyed.Keyed) -> None:
     start = _starter(sim)
     keyed.arrange(sim, world, main, start, deadline)
     _start_others(sim, start, deadline, deltas.fold_deletes)
+    if log is not None:
+        log.create(_table_properties(random))
+        for number in range(random.choice([1, 2])):
+            start(f"follower{number}", log.follow(random.randrange(3, 10)))
+    if purging is not None:
+        sim.bounds = world.bounds
+        for number in range(random.choice([1, 1, 2])):
+            start(f"purger{number}", purging.purge(random.randrange(1, 4), world.keys))
+
+
+def _finish_keyed(sim: Simulation, world: keyed.Keyed, log: Log | None, purging: Purgers | None) -> None:
+    _finish(sim)
+    if log is not None:
+        sim.scheduler.start("last follower", log.follow_in_the_end())
+    if purging is not None:
+        wanted = {"id": sim.random.choice(world.keys()), "p": sim.random.randrange(PARTITIONS)}
+        sim.scheduler.start("last purger", purging.purge_in_the_end(wanted), 1000.0)
 
 
 def _arrange(sim: Simulation) -> None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from random import Random
+from typing import Any
 from unittest import mock
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -125,6 +126,8 @@ class Simulation:
         self.met: Counter[str] = self.oracle.met
         self.weather = Weather()
         self.trace: list[str] = []
+        self.bounds: Callable[[tuple[int, ...]], dict[str, Any]] = lambda _: {}
+        """What a manifest states of the values in a file of rows; nothing, where no actor reads it."""
         self.restarts = 0
         self._traced = traced
         self._rows = itertools.count(1)
@@ -259,6 +262,7 @@ class Simulation:
             record_count=len(rows),
             file_size_in_bytes=1000 * len(rows),
             sort_order_id=sort_order_id,
+            **self.bounds(rows),
         )
         file.spec_id = spec.spec_id
         return file

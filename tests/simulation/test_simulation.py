@@ -20,7 +20,7 @@ SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "1500"))
 SEEDS_TO_CATCH = 300
 """Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
 SCHEDULES_OF_TWO_TABLES = SCHEDULES // 10
-SCHEDULES_OF_KEYS = SCHEDULES // 5
+SCHEDULES_OF_KEYS = SCHEDULES // 6
 SCHEDULES_OF_INGESTION = SCHEDULES // 5
 _MUST_BE_MET = (
     "a delete file shared", "acknowledged", "another had changed the partitioning",
@@ -43,13 +43,16 @@ _MUST_BE_MET_BY_TWO_TABLES = (
 _MUST_BE_MET_BY_KEYS = (
     "a change came after its delete was forgotten", "a delete file shared", "acknowledged",
     "another run took over", "batch skipped", "batch that changes nothing",
-    "before a commit by key: FencedError", "before a commit by key: KeyConflictError", "changes by key",
-    "crash", "delete file of a refused try deleted", "deleted keys forgotten", "deleted keys merged",
-    "deletes folded", "failed: CommitConflictError", "failed: KeyConflictError", "filled beside",
-    "fork below the head", "insert refused", "inserted beside keys", "inserted without a key",
-    "key came back", "key declared", "key declared over rows that were checked", "key deleted",
-    "keys looked for again", "late change committed", "orphan deleted", "own rows taken back",
-    "replace committed", "repartitioned", "snapshot expired", "takeover", "unknown",
+    "before a commit by key: FencedError", "before a commit by key: KeyConflictError",
+    "change log continued", "changes by key", "changes expired before they were appended", "crash",
+    "delete file of a refused try deleted", "deleted keys forgotten", "deleted keys merged",
+    "deletes folded", "failed: CommitConflictError", "failed: KeyConflictError",
+    "failed: purge dropped", "filled beside", "fork below the head", "insert refused",
+    "inserted beside keys", "inserted without a key", "key came back", "key declared",
+    "key declared over rows that were checked", "key deleted", "key deleted by a purge", "key gone",
+    "key purged", "keys looked for again", "late change committed", "orphan deleted",
+    "own rows taken back", "purge refused: not followed", "repartitioned", "replace committed",
+    "snapshot expired", "takeover", "unknown",
 )  # fmt: skip
 
 
