@@ -564,6 +564,11 @@ ELSEWHERE = (
         "tests/unit/timeline/test_key_changes.py",
     ),
     (
+        "R26",
+        "an item that the table has is declared lost once its snapshot has left",
+        "seed 3100263; tests/unit/timeline/test_work_items.py",
+    ),
+    (
         "features",
         "a writer commits though the table requires a feature that it lacks",
         "tests/unit/timeline/test_required_features.py",

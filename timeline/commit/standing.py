@@ -36,5 +36,5 @@ def judge_standing(intent: Intent, head: Head, candidate: Candidate) -> Standing
     inputs, changes_rows = intent.inputs, intent.appended_files or intent.delete_files
     if inputs and not changes_rows and all(head.find_live(location) for location in inputs):
         return Standing.LOST
-    # Whether this worker or another one has published the item: it is in the table, once.
-    return Standing.LOST if isinstance(txn, WorkItem) else Standing.UNKNOWN
+    # Of a work item too: the table has it, by this worker or another one, and their files are not the same.
+    return Standing.UNKNOWN

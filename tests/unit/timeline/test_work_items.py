@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from tests.unit.timeline.world import Lake
 from timeline import properties
-from timeline.commit.changes import Append, SetProperties
+from timeline.commit.attempts import Attempts
+from timeline.commit.changes import Append, Intent, SetProperties
+from timeline.commit.log import Standing
+from timeline.commit.standing import judge_standing
 from timeline.errors import CorruptTableError
 from timeline.table import AlreadyCommitted, Committed
 from timeline.versions.work_items import NumberSet, WorkItem, published_items
@@ -51,6 +54,20 @@ def test_items_of_another_application_do_not_count() -> None:
     for app in ("a", "b"):
         lake.table.commit([Append((lake.file(),))], transaction=WorkItem(app, 0))
     assert published_items(lake.open().head.properties, "b").to_text() == "0"
+
+
+def test_an_item_that_the_table_has_is_not_declared_lost_once_its_snapshot_has_left() -> None:
+    """A fill has replaced its file, and the snapshot has expired: the file may be in others that are kept."""
+    lake = Lake()
+    file, item = lake.file(1), WorkItem("z", 0)
+    intent = Intent((Append((file,)),), 0, str(lake.table.head.metadata.table_uuid), transaction=item)
+    attempts = Attempts(intent, lake.table.log.manifest_files, lake.clock.environment(99))
+    attempts.prepare(lake.table.head)
+    candidate = attempts.build(lake.table.head, None)
+    assert candidate is not None
+    assert judge_standing(intent, lake.table.head, candidate) is Standing.LOST
+    lake.table.commit([Append((lake.file(1),))], transaction=item)
+    assert judge_standing(intent, lake.table.head, candidate) is Standing.UNKNOWN
 
 
 def test_an_item_without_rows_is_published_too() -> None:
