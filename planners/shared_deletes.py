@@ -13,7 +13,10 @@ alone. All others share N files again.
 What that bounds:
 
 * Delete files of a batch: N + p.
-* Shared delete files that may apply to a data file, once a pass has ended: four.
+* Shared delete files that may apply to a data file, once a pass has ended: four; sixteen where pending plans
+  have read files of the partition, and so their deletes. Beyond these they are merged all the same, or plan
+  after plan would put the merge off for ever. It costs a plan the groups that they apply to, once in a dozen
+  batches at most; and each of these batches has deleted rows of the partition, too.
 * Rows of a data file that are deleted, and not counted in its wear: those in four runs at most; of a merged
   one, less than f/4 of its rows.
 * Delete files that merges write: N + p each, and one for k positions, of which each goes to a delete file of
@@ -38,6 +41,8 @@ DELETE_FILES_A_BATCH = 128
 """16 are written at once: at 30 ms a request they take a quarter of a second."""
 SHARED_RUNS_AT_MOST = 4
 """The bound on the runs of a partition, once a pass has ended."""
+RUNS_BESIDE_PLANS = 4 * SHARED_RUNS_AT_MOST
+"""The bound where pending plans have reserved data files of the partition."""
 OWN_POSITIONS = 1024
 """So many positions of a data file are worth a delete file: about 2 KiB, as much as its footer."""
 
@@ -96,15 +101,17 @@ def runs_of(files: Iterable[TableFile]) -> dict[TablePartition, dict[int, set[Po
 
 
 def merges_of_runs(files: Sequence[TableFile]) -> Iterator[PlannedRunMerge]:
-    """Yield the merges of the partitions that have too many runs, but for those in which a plan has reserved
-    a data file that one may apply to: it has read them. `files`: all that shared delete files may apply to.
+    """Yield the merges of the partitions that have too many runs. A plan has read those that may apply to a
+    data file that it has reserved: they stay as long as they are few enough. `files`: all that shared delete
+    files may apply to.
     """
     shared = [file for file in files if any(it.run is not None for it in file.deletes)]
-    closed = {partition_of(it) for it in shared if it.reserved_by or it.content is not FileContent.DATA}
+    closed = {partition_of(it) for it in shared if it.content is not FileContent.DATA}
+    planned = {partition_of(it) for it in shared if it.reserved_by}
     every = runs_of(shared)
     for partition in sorted(every.keys() - closed, key=lambda it: (it.spec_id, sort_key(it.values))):
         runs = sorted(every[partition].values(), key=lambda run: (_rows(run), min(it.path for it in run)))
-        if len(runs) > SHARED_RUNS_AT_MOST:
+        if len(runs) > (RUNS_BESIDE_PLANS if partition in planned else SHARED_RUNS_AT_MOST):
             rows = [_rows(run) for run in runs]
             count = best_repaid(rows, sum(rows), SHARED_RUNS_AT_MOST - 1)
             assert count is not None  # there is no limit to one

@@ -70,6 +70,7 @@ def small_constants() -> Iterator[None]:
             (folds, "DELETE_FILES_AT_MOST", 2),
             (folds, "_BESIDE_SHARED", 1),
             (shared_deletes, "SHARED_RUNS_AT_MOST", 1),
+            (shared_deletes, "RUNS_BESIDE_PLANS", 2),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         # Tidying that fails is told as a warning, and here it fails all the time.

@@ -23,7 +23,12 @@ from planners import (
     plan_fills,
     share_delete_files,
 )
-from planners.shared_deletes import DELETE_FILES_A_BATCH, OWN_POSITIONS, SHARED_RUNS_AT_MOST
+from planners.shared_deletes import (
+    DELETE_FILES_A_BATCH,
+    OWN_POSITIONS,
+    RUNS_BESIDE_PLANS,
+    SHARED_RUNS_AT_MOST,
+)
 
 WIDTH = 1024
 SIZING = FileSizing(max_file_bytes="16MiB", small_file_bytes="13MiB")
@@ -121,6 +126,22 @@ def test_runs_that_a_plan_has_read_are_not_merged() -> None:
     files = [shared("a", [0, 1, 2, 3, 4]), shared("b", [0], reserved_by="a plan")]
     assert plan_fills(files, SIZING).is_empty
     assert plan_fills([files[0], replace(files[1], deletes=())], SIZING).run_merges
+
+
+def test_runs_are_merged_in_the_end_though_a_plan_is_pending_all_the_time() -> None:
+    """The clusterer plans again as soon as a plan has ended, and each batch adds a run."""
+    runs, merges, most = {0: 1}, 0, 0
+    for batch in range(1, 200):
+        runs[batch] = 1
+        deletes = tuple(PositionDeletes(f"run-{run}", rows, run) for run, rows in runs.items())
+        file = replace(shared("a", []), deletes=deletes, reserved_by=f"plan {batch}")
+        for merge in plan_fills([file], SIZING).run_merges:
+            merges += 1
+            merged = [it.run for it in merge.deletes if it.run is not None]
+            runs[batch] = sum(runs.pop(run) for run in merged)
+        most = max(most, len(runs))
+    assert most == RUNS_BESIDE_PLANS
+    assert merges <= 200 / (RUNS_BESIDE_PLANS - SHARED_RUNS_AT_MOST)
 
 
 def test_a_data_file_keeps_three_of_its_own_beside_shared_ones() -> None:
