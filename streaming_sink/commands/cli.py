@@ -17,6 +17,7 @@ from streaming_sink import __version__
 from streaming_sink.commands import clustering, ingest_workers, inspecting, keys, purging, quarantine
 from streaming_sink.commands.arguments import Pairs, also, of_a_table
 from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_json
+from streaming_sink.commands.zones import search_zones, with_zone_findings, zones
 
 _INTERRUPTED = 130
 
@@ -74,6 +75,7 @@ def _commands() -> None:
     " several columns has commas between them. May be repeated.",
 )
 @also
+@zones
 def doctor(
     location: str,
     storage_options: Pairs,
@@ -82,12 +84,13 @@ def doctor(
     with_keys: bool,
     gone: tuple[str, ...],
     also: tuple[str, ...],
+    zones: tuple[str, ...],
 ) -> int:
     """Look for damage and say how to repair it; changes nothing."""
     from timeline.diagnosis import doctor as diagnose
 
-    if also and not gone:
-        raise ValueError("--also names tables for --gone, which is missing")
+    if (also or zones) and not gone:
+        raise ValueError("--also and --zone say where --gone is to look, which is missing")
 
     diagnosis = diagnose(location, storage_options, probe=probe)
     if with_keys:
@@ -100,6 +103,8 @@ def doctor(
 
         wanted = WantedKeys.parse(gone)
         diagnosis = with_gone_findings(diagnosis, location, wanted, also, storage_options)
+        searched = search_zones(zones, location, wanted, storage_options, purge=False)
+        diagnosis = with_zone_findings(diagnosis, searched)
     if as_json:
         found = [
             {

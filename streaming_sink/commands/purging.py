@@ -10,6 +10,7 @@ import click
 
 from streaming_sink.commands.arguments import Pairs, also, of_a_table
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
+from streaming_sink.commands.zones import SearchedZone, search_zones, zones
 
 if TYPE_CHECKING:
     from streaming_sink.purging.report import PurgedTable, PurgeReport
@@ -34,6 +35,7 @@ _LABEL = "  {:<11}"
     help='Keys as JSON objects, one a line, such as {"user_id": 42}; - for stdin.',
 )
 @also
+@zones
 @click.option("--dry-run", is_flag=True, help="Only say what there is, and what would happen.")
 @click.option("--wait", metavar="AGE", help="Stay until all has left, so long at most, as in '3 hours'.")
 def purge(
@@ -43,10 +45,12 @@ def purge(
     keys: tuple[str, ...],
     keys_file: TextIO | None,
     also: tuple[str, ...],
+    zones: tuple[str, ...],
     dry_run: bool,
     wait: str | None,
 ) -> int:
-    """Remove the rows of some keys from the bytes: of the table, its quarantine and its change logs.
+    """Remove the rows of some keys from the bytes: of the table, its quarantine and its change logs, and of
+    staged files of buffer zones that have landed.
 
     Deletes the rows, rewrites the files that hold them, and expires the snapshots that have the old files:
     time travel to these ends. The old files are deleted 200 versions and the grace period later. A call does
@@ -73,11 +77,28 @@ def purge(
             sys.stderr.write(f"waiting until all has left, {most} at most\n")
             job.wait(most.total_seconds())
     report = before if dry_run else job.report()
+    searched = search_zones(zones, location, wanted, storage_options, purge=not dry_run)
+    is_gone = report.is_gone and not any(each.left for each in searched)
     if as_json:
-        say_json({"is_gone": report.is_gone, "report": report})
+        say_json({"is_gone": is_gone, "report": report, "zones": searched})
     else:
+        for each in searched:
+            _say_zone(each)
         _say(report)
-    return DONE if report.is_gone else FINDINGS
+    return DONE if is_gone else FINDINGS
+
+
+def _say_zone(zone: SearchedZone) -> None:
+    say(f"buffer zone {zone.location}")
+    say(f"  found      {_count(sum(zone.found.values()), 'row')} in {_count(len(zone.found), 'staged file')}")
+    say(f"  done       {_count(len(zone.deleted), 'staged file')} deleted")
+    for path in zone.left[:_SHOWN]:
+        until = zone.unread.get(
+            path, "its rows have landed, and this is run again; one that was rejected is yours to delete"
+        )
+        say(_wrapped("left", f"{path}, until: {until}"))
+    say(_wrapped("sources", f"not looked at, they are their producers': {', '.join(zone.sources)}"))
+    say("")
 
 
 def _say(report: PurgeReport) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from planners.buffering import PlannedItem
 from streaming_sink.durations import Duration, duration
 from streaming_sink.ingest.landed import Landed, read_note
 from streaming_sink.ingest.ledger import Ledger
@@ -13,6 +15,8 @@ from streaming_sink.ingest.zone import BufferZone
 
 _LOG = logging.getLogger("streaming_sink")
 _PROGRESS = "cleaned.json"
+STAGED = "staged"
+"""The folder of a zone in which streams stage files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,6 @@ def clean(zone: BufferZone, grace: Duration = "1 hour") -> Cleaned:
     """
     grace_ms = duration("grace", grace).total_seconds() * 1000
     ledger, now_ms = Ledger(zone), zone.environment.now_ms()
-    staged = f"{zone.store.location}/staged/"
     items = files = 0
     done = _progress(zone)
     for number, plan in zone.plans_after(done):
@@ -45,16 +48,37 @@ def clean(zone: BufferZone, grace: Duration = "1 hour") -> Cleaned:
             if item.number not in ledger.published or note is None or now_ms - note.landed_ms < grace_ms:
                 _LOG.info("cleaning ends before plan %d, which is not %s old", number, grace)
                 return Cleaned(items, files)
-            if _is_known(note):
-                doomed += [
-                    zone.store.relative(file.path)
-                    for file in item.files
-                    if file.path.startswith(staged) and file.path not in note.rejected
-                ]
+            doomed += _done_with(zone, item, note)
         zone.store.delete(doomed)
         zone.store.overwrite(_PROGRESS, json.dumps({"plan": number}).encode())
         items, files = items + len(plan.items), files + len(doomed)
     return Cleaned(items, files)
+
+
+def delete_landed(zone: BufferZone, paths: Collection[str]) -> list[str]:
+    """Delete those of these staged files, paths below the zone, whose rows are known to be in the table, and
+    return them. No grace period passes. The others wait to land, were rejected, or belong to no batch.
+    """
+    ledger, doomed = Ledger(zone), list[str]()
+    for _, plan in zone.plans_after(0) if paths else ():
+        for item in plan.items:
+            note = read_note(zone.store, item.number) if item.number in ledger.published else None
+            if note is not None:
+                doomed += [path for path in _done_with(zone, item, note) if path in paths]
+    zone.store.delete(doomed)
+    return doomed
+
+
+def _done_with(zone: BufferZone, item: PlannedItem, note: Landed) -> list[str]:
+    """Return the staged files of an item that has landed which are known to be in the table, as paths below
+    the zone.
+    """
+    staged = f"{zone.store.location}/{STAGED}/"
+    return [
+        zone.store.relative(file.path)
+        for file in (item.files if _is_known(note) else ())
+        if file.path.startswith(staged) and file.path not in note.rejected
+    ]
 
 
 def _is_known(note: Landed) -> bool:
