@@ -1,0 +1,48 @@
+"""A purge beside a change log: it waits for one that follows, and not for one that cannot follow any more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from streaming_sink.purging.following import check_has_followed, skip_purges
+from tests.unit.timeline.world import Lake
+from timeline.commit.changes import Append
+from timeline.commit.follow_changes import Follow, followed, following
+from timeline.maintenance.expiry import expire_snapshots
+
+
+class Followed:
+    """A table, and a log that has followed it to its first version."""
+
+    def __init__(self) -> None:
+        self.main, self.log = Lake(), Lake()
+        self.uuid = str(self.main.table.head.metadata.table_uuid)
+        self.number = self.main.table.head.number
+        first = Follow((), self.uuid, None)
+        self.log.table.commit([first], transaction=following(self.uuid, self.number))
+
+    def append(self, versions: int = 1) -> None:
+        for _ in range(versions):
+            self.main.table.commit([Append((self.main.file(),))])
+
+
+def test_a_log_that_lacks_a_version_stops_a_purge_and_is_not_skipped_over() -> None:
+    it = Followed()
+    check_has_followed(it.log.table, it.main.table)
+    it.append()
+    with pytest.raises(ValueError, match="not in its change log yet"):
+        check_has_followed(it.log.table, it.main.table)
+    skip_purges(it.log.table, it.main.table)
+    assert followed(it.log.table.refresh(), it.uuid) == it.number
+
+
+def test_a_log_whose_versions_have_expired_stops_no_purge_and_is_not_skipped_over() -> None:
+    """Its stream was given up: no row may stay for it. Who starts it again is told what is missing."""
+    it = Followed()
+    it.append(120)
+    expire_snapshots(it.main.table, max_snapshot_age=timedelta(0), min_snapshots_to_keep=1)
+    check_has_followed(it.log.table, it.main.table)
+    skip_purges(it.log.table, it.main.table)
+    assert followed(it.log.table.refresh(), it.uuid) == it.number
