@@ -92,7 +92,7 @@ def _watched_workers(peaks: list[float]) -> Iterator[None]:
                     told = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
                     process = int(status.parent.name)
                     parents[process] = int(told["PPid"])
-                    if b"pyspark.daemon" in (status.parent / "cmdline").read_bytes():
+                    if b"waiting_daemon" in (status.parent / "cmdline").read_bytes():
                         memory[process] = int(told["VmHWM"].split()[0]) / 1024
             peaks.extend(size for process, size in memory.items() if is_below(process, parents))
 

@@ -46,9 +46,9 @@ class BatchTimes:
 
 def processor_seconds() -> float:
     """Return the processor time that this process and all below it (the JVM, its Python workers) have taken
-    so far. Those that have ended count where their parents waited for them, which PySpark's daemon does not
-    do for its workers: the figure is too low by what those took that Spark has ended. Linux only; 0
-    elsewhere.
+    so far, to 10 ms a process. Those that have ended count, since their parents have waited for them: so do
+    the JVM, and the daemon of PySpark's workers in the sessions of benchmarks (`benchmarks.waiting_daemon`).
+    Linux only; 0 elsewhere.
     """
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}

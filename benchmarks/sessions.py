@@ -20,6 +20,8 @@ QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # Workers that Spark ends count in `benchmarks.measure.processor_seconds`.
+    "spark.python.daemon.module": "benchmarks.waiting_daemon",
 }
 
 
