@@ -18,8 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-File = tuple[str, int]
-"""A data file of the table: its location, and its rows by its manifest."""
+File = tuple[str, int, bytes]
+"""A data file of the table: its location, its rows by its manifest, and the scope of its keys."""
 
 RUNS_A_TIER = 8
 """So many are merged."""
@@ -40,7 +40,7 @@ class KeyRun:
 
     @property
     def rows(self) -> int:
-        return sum(rows for _, rows in self.files)
+        return _rows(self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,4 +144,4 @@ def _tier(rows: int) -> int:
 
 
 def _rows(files: Iterable[File]) -> int:
-    return sum(rows for _, rows in files)
+    return sum(file[1] for file in files)

@@ -15,7 +15,7 @@ from pyspark.sql import types as spark
 
 from planners import FillPolicy, Routing, TablePartition, bytes_per_row, plan_inserts
 from streaming_sink.batch.key_resolution import BatchKeys, Resolution, found_by_tasks, look, resolve_again
-from streaming_sink.batch.key_upkeep import KeyUpkeep, is_indexed
+from streaming_sink.batch.key_upkeep import KeyUpkeep, indexed_from
 from streaming_sink.batch.planning import Experience, Planned, commit_sizes
 from streaming_sink.batch.row_deletes import RowDeletes
 from streaming_sink.batch.target import Target
@@ -138,7 +138,7 @@ class ChangesByKey:
             table_uuid=head.metadata.table_uuid,
             files=tuple(resolution.searched.values()),
             tombstones=tuple(sorted(resolution.tombstones)),
-            indexed=is_indexed(self._keys, resolution.searched.values()),
+            indexed_from=indexed_from(self._keys),
             in_partitions=in_partitions,
             partial=partial_columns(self._keys, target.schema),
             inserts_null_keys=self._keys.null_keys == "insert",
@@ -146,10 +146,12 @@ class ChangesByKey:
         declares = key_of(head.properties) is None
         return KeyedWrite(table_key(self._keys, target.schema), job, resolution, declares)
 
-    def after_commit(self, table: Table) -> None:
-        """Have the key index kept beside the stream, where the table has one."""
+    def after_commit(self, table: Table, touched: Collection[TablePartition]) -> None:
+        """Have the key index kept beside the stream, where batches as this one need it, by the partitions
+        that it has `touched`.
+        """
         if self._upkeep is not None:
-            self._upkeep.after_commit(table.store, table.head)
+            self._upkeep.after_commit(table.store, table.head, touched)
 
     def finish(self, timeout_seconds: float | None) -> str:
         """Wait for the upkeep of the key index. TimeoutError if it takes longer."""

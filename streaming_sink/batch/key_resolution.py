@@ -18,7 +18,7 @@ from streaming_sink.tasks.delete_files import read_deletes_of
 from streaming_sink.tasks.job import KeyJob, SearchedFile
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
-from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt, salted
+from streaming_sink.tasks.keys.scopes import scope_salt
 from streaming_sink.tasks.keys.ties import stored_texts
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from timeline.errors import KeyConflictError, RowsChangedError
@@ -56,7 +56,7 @@ def searched_file(head: Head, file: LiveFile, in_partitions: bool) -> SearchedFi
             version=head.number,
             files=[file.location],
         )
-    salt = partition_salt(file.partition) if in_partitions else TABLE_SALT
+    salt = scope_salt(in_partitions, file.partition)
     return SearchedFile(file.location, file.rows, tuple(sorted(delete.location for delete in deletes)), salt)
 
 
@@ -130,10 +130,10 @@ class BatchKeys:
         none = np.empty(0, np.int64)
         parts = [(np.empty((0, 2), np.uint64), none, none, none)]
         for number, file in enumerate(result.new):
-            for hashes, positions, known in scan_keys(store, KeyedFile(file.path, file.rows), columns):
+            written = KeyedFile(file.path, file.rows, scope_salt(job.in_partitions, file.partition))
+            for hashes, positions, known in scan_keys(store, written, columns):
                 sequences = np.zeros(len(hashes), np.int64) if known is None else known
-                salt = partition_salt(file.partition) if job.in_partitions else TABLE_SALT
-                parts.append((salted(hashes, salt), sequences, np.full(len(hashes), number), positions))
+                parts.append((hashes, sequences, np.full(len(hashes), number), positions))
         for gone in result.deleted_keys:
             hashes = np.frombuffer(gone.hashes, np.uint64).reshape(-1, 2)
             nowhere = np.full(len(hashes), _NOWHERE)

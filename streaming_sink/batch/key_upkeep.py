@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 
+from planners import TablePartition, comparable
+from planners.model import PartitionKey
 from streaming_sink.batch.beside import PassesBeside
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.key_options import KeyOptions
-from streaming_sink.tasks.job import SearchedFile
-from streaming_sink.tasks.keys.index import KeyIndex
+from streaming_sink.tasks.keys.index import INDEXED_ROWS, KeyIndex
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
+from streaming_sink.tasks.keys.scopes import scope_salt
 from streaming_sink.tasks.keys.upkeep import maintain
 from timeline import names
 from timeline.clock import SYSTEM
 from timeline.commit.succession import commit_time
 from timeline.stores.base import Store
+from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
-from timeline.versions.keys import TABLE_SCOPE
+from timeline.versions.keys import PARTITION_SCOPE
 
 _LOG = logging.getLogger("streaming_sink")
 
-INDEXED_ROWS = 4_000_000
-"""From so many live rows on, `key_index="auto"` looks keys up in an index: a scan of them takes as long as
-the rest of a small batch.
-"""
 UNCOVERED_ROWS = 1_000_000
 """So many rows of files that no run covers are scanned by each batch before runs are built of them: most
 young files are small, and fills soon replace them.
@@ -45,11 +45,9 @@ class _Request:
     now_ms: int
 
 
-def is_indexed(options: KeyOptions, files: Iterable[KeyedFile | SearchedFile]) -> bool:
-    """Return whether a batch looks its keys up in the table's index."""
-    if options.scope != TABLE_SCOPE or options.index == "scan":
-        return False
-    return options.index == "index" or sum(file.rows for file in files) >= INDEXED_ROWS
+def indexed_from(options: KeyOptions) -> int | None:
+    """Return from how many rows on, in which its keys may be, a batch looks them up in the table's index."""
+    return {"auto": INDEXED_ROWS, "index": 0, "scan": None}[options.index]
 
 
 class KeyUpkeep:
@@ -63,15 +61,21 @@ class KeyUpkeep:
         self._covered: frozenset[str] = frozenset()
         """Files that a run covered when the last pass had ended."""
 
-    def after_commit(self, store: Store, head: Head) -> None:
-        """Have a pass made where batches would scan too many rows."""
-        live = [file for file in head.live_files() if not file.encryption]
-        files = [KeyedFile(file.location, file.rows) for file in live]
-        if not is_indexed(self._options, files) or self._passes.is_running:
+    def after_commit(self, store: Store, head: Head, touched: Collection[TablePartition]) -> None:
+        """Have a pass made where batches like the last one, which has `touched` these partitions, would scan
+        too many rows.
+        """
+        least = indexed_from(self._options)
+        if least is None or self._passes.is_running:
             return
-        least = 0 if self._options.index == "index" else UNCOVERED_ROWS
-        if sum(file.rows for file in files if file.location not in self._covered) > least:
+        scoped = self._options.scope == PARTITION_SCOPE
+        live = [file for file in head.live_files() if not file.encryption]
+        if sum(file.rows for file in live) < least or (scoped and _rows_in(touched, live) < least):
+            return
+        uncovered = sum(file.rows for file in live if file.location not in self._covered)
+        if uncovered > (0 if self._options.index == "index" else UNCOVERED_ROWS):
             index = KeyIndex(store, key_columns(head, self._options))
+            files = [KeyedFile(it.location, it.rows, scope_salt(scoped, it.partition)) for it in live]
             self._passes.ask(_Request(index, files, commit_time(SYSTEM, head)))
 
     def finish(self, timeout_seconds: float | None) -> list[str]:
@@ -100,6 +104,15 @@ def key_columns(head: Head, options: KeyOptions) -> KeyColumns:
     sequence = None if options.sequence_by is None else schema.field(options.sequence_by)
     keys = pa.schema([schema.field(name) for name in options.columns])
     return KeyColumns(head.metadata.table_uuid, keys, sequence)
+
+
+def _rows_in(partitions: Iterable[TablePartition], files: Iterable[LiveFile]) -> int:
+    wanted = {TablePartition(spec_id, comparable(values)) for spec_id, values in partitions}
+    rows = Counter[tuple[int, PartitionKey]]()  # of thousands of files, partitions are made comparable once
+    for file in files:
+        rows[file.spec_id, file.partition] += file.rows
+    found = (TablePartition(spec_id, comparable(values)) for spec_id, values in rows)
+    return sum(count for partition, count in zip(found, rows.values(), strict=True) if partition in wanted)
 
 
 def _new_id(time_ms: int) -> str:

@@ -201,7 +201,7 @@ class Landing:
         maintained = self.maintenance.after_commit(
             session, table, self._destination.reservations, touched, steps
         )
-        self._keys.after_commit(table)
+        self._keys.after_commit(table, touched)
         return outcomes.committed(draft, committed, maintained, self.options, steps)
 
     def _ready(self, target: Target, rules: RowRules, batch: DataFrame, transaction: Transaction) -> Target:

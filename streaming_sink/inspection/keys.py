@@ -12,7 +12,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.data_file_reader import open_data_file
 from streaming_sink.tasks.delete_files import read_deletes_of
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
-from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt, salted
+from streaming_sink.tasks.keys.scopes import scope_salt
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, some
 from timeline.stores import StorageOptions
 from timeline.stores.base import Store
@@ -113,10 +113,10 @@ def with_key_findings(
 def _live_keys(
     store: Store, file: LiveFile, gone: np.ndarray, columns: KeyColumns, scope: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    salt = partition_salt(file.partition) if scope == PARTITION_SCOPE else TABLE_SALT
-    for hashes, positions, _ in scan_keys(store, KeyedFile(file.location, file.rows), columns):
+    keyed = KeyedFile(file.location, file.rows, scope_salt(scope == PARTITION_SCOPE, file.partition))
+    for hashes, positions, _ in scan_keys(store, keyed, columns):
         live = ~np.isin(positions, gone)
-        yield salted(hashes, salt)[live], positions[live]
+        yield hashes[live], positions[live]
 
 
 def _values(store: Store, file: LiveFile, position: int, keys: pa.Schema) -> dict[str, object]:

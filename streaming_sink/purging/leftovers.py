@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,10 +19,13 @@ from streaming_sink.tasks.errors import DataFileError, KeyIndexError
 from streaming_sink.tasks.keys.open_runs import OpenRuns
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyColumns
+from streaming_sink.tasks.keys.scopes import TABLE_SALT, salted, scope_salt
 from streaming_sink.tasks.keys.tombstones import read_tombstones
 from timeline import names
 from timeline.stores.local import is_unfinished
 from timeline.table import Table
+from timeline.versions.head import Head
+from timeline.versions.keys import PARTITION_SCOPE, key_of
 
 READERS = 4
 """Files that are read at a time."""
@@ -141,7 +144,8 @@ def find_leftovers(
         for leftovers in pool.map(look, rows):
             found.found += leftovers
     if own_key is not None:
-        found.found += _in_tombstones(table, [path for path in paths if path.endswith(_TOMBSTONES)], matcher)
+        stones = [path for path in paths if path.endswith(_TOMBSTONES)]
+        found.found += _in_tombstones(table, stones, matcher, _salts(held, table.head))
         runs = [path for path in paths if names.key_run_id(path)]
         found.found += _in_index(table, runs, matcher, own_key, seen.hashes)
     for path, count in bounds_of_missing_files(table.store, paths, matcher, seen.bounds):
@@ -189,8 +193,22 @@ def _in_file(
     return [Leftover(kind=kind, path=path, rows=len(positions))]
 
 
-def _in_tombstones(table: Table, paths: list[str], matcher: RowMatcher) -> Iterator[Leftover]:
-    probe = KeyProbe(matcher.hashes)
+def _salts(held: HeldFiles, head: Head) -> set[bytes]:
+    """Return the scopes in which keys of the table are unique, of all partitions that snapshots know."""
+    key = key_of(head.properties)
+    in_partitions = key is not None and key.scope == PARTITION_SCOPE
+    return {scope_salt(in_partitions, file.partition) for file in held.known.values()} or {TABLE_SALT}
+
+
+def _probe(matcher: RowMatcher, salts: Iterable[bytes]) -> KeyProbe:
+    hashes = [salted(matcher.hashes, salt) for salt in salts]
+    return KeyProbe(np.concatenate([np.empty((0, 2), np.uint64), *hashes]))
+
+
+def _in_tombstones(
+    table: Table, paths: list[str], matcher: RowMatcher, salts: Collection[bytes]
+) -> Iterator[Leftover]:
+    probe = _probe(matcher, salts)
     for path in paths:
         try:
             hashes = read_tombstones(table.store, table.store.uri(path)).hashes
@@ -204,7 +222,6 @@ def _in_tombstones(table: Table, paths: list[str], matcher: RowMatcher) -> Itera
 def _in_index(
     table: Table, paths: list[str], matcher: RowMatcher, columns: KeyColumns, seen: dict[str, int]
 ) -> Iterator[Leftover]:
-    probe = KeyProbe(matcher.hashes)
     folder = names.key_run_folder(columns.digest)
     # Copies of runs that an object store sends are removed with the folder, and not left on this machine.
     with tempfile.TemporaryDirectory(prefix="streaming-sink-gone-") as copies:
@@ -214,7 +231,8 @@ def _in_index(
                 if not path.startswith(f"{folder}/"):
                     raise KeyIndexError("it is of another key")
                 if path not in seen:
-                    _, rows = runs.open(table.store, path, columns.digest).find(probe)
+                    run = runs.open(table.store, path, columns.digest)
+                    _, rows = run.find(_probe(matcher, {file.salt for file in run.footer.files}))
                     seen[path] = len(rows.indexes)
                     runs.discard(table.store, path)
             except FileNotFoundError:

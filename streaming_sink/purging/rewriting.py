@@ -27,7 +27,7 @@ from streaming_sink.tasks.fill_task import Fill, FillSkipped, carry_out
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, find_in_file
-from streaming_sink.tasks.keys.scopes import partition_salt, salted
+from streaming_sink.tasks.keys.scopes import salted, scope_salt
 from streaming_sink.tasks.keys.tombstones import AT_COMMIT, Tombstones, write_tombstones
 from timeline import names
 from timeline.commit.changes import Change, Replace
@@ -209,14 +209,12 @@ def _tombstones(
         return []
     hashes, sequences = [], []
     for file in files:
-        found = find_in_file(
-            job.store, KeyedFile(file.location, file.rows), own_key, KeyProbe(matcher.hashes)
-        )
+        keyed = KeyedFile(file.location, file.rows, scope_salt(key.scope == PARTITION_SCOPE, file.partition))
+        own = salted(matcher.hashes, keyed.salt)
+        found = find_in_file(job.store, keyed, own_key, KeyProbe(own))
         assert found.sequences is not None
         live = np.isin(found.positions, left.live[file.location])
-        own = matcher.hashes[found.indexes[live]]
-        salt = partition_salt(file.partition)
-        hashes.append(salted(own, salt) if key.scope == PARTITION_SCOPE else own)
+        hashes.append(own[found.indexes[live]])
         sequences.append(found.sequences[live])
     count = sum(map(len, sequences))
     if not count:

@@ -102,11 +102,6 @@ def key_options(operation: str, given: Mapping[str, Any]) -> KeyOptions | None:
             )
     scope = _one_of("key_scope", given.get("key_scope") or TABLE_SCOPE, KEY_SCOPES)
     index = _one_of("key_index", given.get("key_index") or INDEXES[0], INDEXES)
-    if index == "index" and scope != TABLE_SCOPE:
-        raise ValueError(
-            'key_index="index" is for keys of the whole table; with key_scope="partition" a batch looks its'
-            " keys up in the files of their partitions: leave key_index out"
-        )
     return KeyOptions(
         columns=columns,
         partial=partial,

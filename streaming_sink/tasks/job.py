@@ -126,7 +126,7 @@ class SearchedFile:
     deletes: tuple[str, ...] = ()
     """The position-delete files that may apply to it."""
     salt: bytes = bytes(16)
-    """Of its partition, where a key is unique in each partition; see `partition_salt`."""
+    """The scope of its keys; see `scope_salt`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,9 @@ class KeyJob:
     files: tuple[SearchedFile, ...]
     tombstones: tuple[str, ...] = ()
     """The files of deleted keys."""
-    indexed: bool = False
-    """Whether keys are looked up in the table's index, and by a scan only where that covers no file."""
+    indexed_from: int | None = None
+    """From so many rows on, which a task searches, it looks its keys up in the table's index, and by a scan
+    only in files that this does not cover; None for never."""
     in_partitions: bool = False
     """Whether a key is unique in each partition, and not in the table."""
     partial: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from streaming_sink.batch.key_upkeep import key_columns
 from streaming_sink.errors import KeyConflictError
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.open_runs import OpenRuns
+from streaming_sink.tasks.keys.scanning import KeyedFile
 from tests.spark.changes import KEYED, Judge, as_batch, land, rows_of
 from tests.spark.streams import SMALL, head_of
 from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError
@@ -61,7 +62,7 @@ def test_the_index_covers_the_files_that_were_there(spark: SparkSession, tmp_pat
     assert keyed is not None
     index = KeyIndex(open_table(location).store, key_columns(head, keyed))
     covered = {file for _, footer in index.readable_runs(OpenRuns()) for file in footer.files}
-    scanned = [file for file in head.live_files() if (file.location, file.rows) not in covered]
+    scanned = [file for file in head.live_files() if KeyedFile(file.location, file.rows) not in covered]
     assert scanned == []
 
 
@@ -213,13 +214,13 @@ def test_keys_of_several_columns_and_types(spark: SparkSession, tmp_path: Path) 
     assert rows_of(location) == [(1, 2, "b", "new"), (2, 2, "", "w")]
 
 
-def test_a_key_may_be_unique_in_each_partition(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("index", ["scan", "index"])
+def test_a_key_may_be_unique_in_each_partition(spark: SparkSession, tmp_path: Path, index: str) -> None:
     location = str(tmp_path / "t")
-    sinks = [
-        _sink(location, app, partition_by=["region"], key_scope="partition", fill_policy="never")
-        for app in "ab"
-    ]
+    scoped: dict[str, Any] = {"partition_by": ["region"], "key_scope": "partition", "key_index": index}
+    sinks = [_sink(location, app, **scoped, fill_policy="never") for app in "ab"]
     sinks[0](as_batch(spark, [(1, 1, "a", "x", "I"), (1, 1, "b", "y", "I"), (2, 1, "a", "z", "I")]), 0)
+    sinks[0].finish()  # where there is an index, it has what is there
     sinks[1](as_batch(spark, [(1, 2, "a", "new", "U"), (2, 2, "b", "other", "I"), (1, 3, "b", None, "D")]), 0)
     expected = [(1, 2, "a", "new"), (2, 1, "a", "z"), (2, 2, "b", "other")]
     assert rows_of(location) == expected

@@ -132,7 +132,7 @@ class ChangeWriter:
             self._keys.files,
             self._columns,
             newest.hashes,
-            indexed=self._keys.indexed,
+            indexed_from=self._keys.indexed_from,
             salts=salts,
             wanted=KeyFilter(np.concatenate([np.empty(0, np.uint64), *self._coarse])),
         )

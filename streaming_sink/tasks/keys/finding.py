@@ -13,7 +13,6 @@ from streaming_sink.tasks.keys.live_positions import are_live
 from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.scanned_keys import SCANNED_KEYS
 from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyColumns, KeyedFile, KeyMatches
-from streaming_sink.tasks.keys.scopes import salted
 from timeline.stores.base import Store
 
 _Matches = tuple[np.ndarray, KeyMatches]
@@ -39,37 +38,30 @@ def find_rows(
     columns: KeyColumns,
     hashes: np.ndarray,
     *,
-    indexed: bool = False,
+    indexed_from: int | None = None,
     salts: Collection[bytes] | None = None,
     wanted: KeyFilter | None = None,
 ) -> FoundRows:
-    """Return the live rows of these files whose keys in their scope have one of the hashes. `indexed`: look
-    them up in the table's index, which knows no scope but the table. `salts`: the partitions of the keys,
-    where a key is unique in each; no other is searched. `wanted` has the coarse words of the keys: with
-    it a scan hashes few rows of other keys.
+    """Return the live rows of these files whose keys in their scope have one of the hashes. `salts`: the
+    partitions of the keys, where a key is unique in each; no other is searched. `indexed_from`: look keys up
+    in the table's index where so many rows are to be searched. `wanted` has the coarse words of the keys:
+    with it a scan hashes few rows of other keys.
 
     DataFileError for a file that cannot be read: no row of the batch may land then.
     """
-    if not len(hashes):
-        files = ()
-    keyed = [KeyedFile(file.location, file.rows) for file in files]
-    if indexed:
-        lookup = KeyIndex(store, columns).lookup(keyed, KeyProbe(hashes), wanted=wanted)
-        numbers, rows = lookup.files, lookup.rows
+    searched = [
+        number for number, file in enumerate(files) if len(hashes) and (salts is None or file.salt in salts)
+    ]
+    keyed = [KeyedFile(files[it].location, files[it].rows, files[it].salt) for it in searched]
+    probe = KeyProbe(hashes)
+    if indexed_from is not None and sum(file.rows for file in keyed) >= indexed_from:
+        lookup = KeyIndex(store, columns).lookup(keyed, probe, wanted=wanted)
+        places, rows = lookup.files, lookup.rows
     else:
-        searched = [number for number, file in enumerate(files) if salts is None or file.salt in salts]
-        probes = {salt: KeyProbe(salted(hashes, salt)) for salt in {files[it].salt for it in searched}}
-        found = SCANNED_KEYS.find(
-            store,
-            [keyed[it] for it in searched],
-            columns,
-            [probes[files[it].salt] for it in searched],
-            wanted=wanted,
-        )
-        none = KeyMatches.none(columns.sequence is not None)
-        rows = KeyMatches.concatenate([none, *found])
-        counts = [len(each.positions) for each in found]
-        numbers = np.repeat(np.array(searched, np.int64), counts)
+        found = SCANNED_KEYS.find(store, keyed, columns, probe, wanted=wanted)
+        places = np.repeat(np.arange(len(found)), [len(each.positions) for each in found])
+        rows = KeyMatches.concatenate([KeyMatches.none(columns.sequence is not None), *found])
+    numbers = np.array(searched, np.int64)[places]
     live = are_live(store, files, numbers, rows.positions)
     numbers, rows = numbers[live], rows.take(live)
     sequences = np.full(len(numbers), NO_SEQUENCE) if rows.sequences is None else rows.sequences

@@ -5,6 +5,9 @@ so neither does what a run says of it. A live file that no run covers is scanned
 that is not live is ignored. Losing, damaging or not updating the index costs work, never a row, and no commit
 reads it to decide anything.
 
+Where a key is unique in each partition, hashes are those of a key and its partition, so that the same key in
+many partitions is found in those of the batch alone.
+
 Rows that delete files delete are found too: which they are belongs to a snapshot, so the caller takes them
 out. A run of 50 million keys answers 50,000 in about 30 ms once its pages are in memory, and takes 1.2 GB of
 disk, and of page cache where keys are random. A billion keys are 24 GB, on every worker that looks keys up;
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
     from streaming_sink.tasks.encryption import Cipher
 
 _LOG = logging.getLogger("streaming_sink.keys")
+INDEXED_ROWS = 4_000_000
+"""So many rows, of the table or of the partitions of a batch, are worth an index: a scan of them takes as
+long as the rest of a small batch.
+"""
 OPEN_RUNS = OpenRuns()
 """Those of this worker process."""
 
@@ -99,8 +106,7 @@ class KeyIndex:
             found.append(rows.take(live))
             for file in footer.files:
                 left.pop(file, None)
-        probes = [probe] * len(left)
-        scanned = known.find(self.store, list(left), self.columns, probes, self.cipher, wanted)
+        scanned = known.find(self.store, list(left), self.columns, probe, self.cipher, wanted)
         found += scanned
         files_of += [
             np.full(len(each.indexes), number) for number, each in zip(left.values(), scanned, strict=True)

@@ -5,7 +5,8 @@ Layout, of little-endian words::
     magic, 8 bytes
     blocks      the columns of up to BLOCK_ENTRIES entries: first words of hashes, second words, addresses,
                 and sequences where the key has them
-    footer      JSON: the key's digest, the data files that the run covers, each block's range and CRC-32
+    footer      JSON: the key's digest, the data files that the run covers, each with the salt of its keys
+                where a key is unique in each partition, and each block's range and CRC-32
     trailer     the footer's length, the format's version, a CRC-32 of both and of the footer, magic
 
 Entries are ordered by the first words of their hashes. A run covers whole data files: it has an entry for
@@ -31,6 +32,7 @@ import numpy as np
 from streaming_sink.tasks.errors import KeyIndexError
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyedFile, KeyMatches
+from streaming_sink.tasks.keys.scopes import TABLE_SALT
 
 BLOCK_ENTRIES = 512 * 1024
 """12 or 16 MiB."""
@@ -122,7 +124,7 @@ class RunWriter:
         footer = {
             "key": self._key_digest,
             "sequences": self._sequences,
-            "files": [list(file) for file in self._files],
+            "files": [_described(file) for file in self._files],
             "blocks": [[it.entries, it.first, it.last, it.crc] for it in self._blocks],
         }
         data = json.dumps(footer, separators=(",", ":")).encode()
@@ -137,6 +139,15 @@ class RunWriter:
                 self._output.write(data)
         first, last = int(entries.high[0]), int(entries.high[-1])
         self._blocks.append(_Block(len(entries.high), first, last, crc))
+
+
+def _described(file: KeyedFile) -> list[str | int]:
+    scope = [] if file.salt == TABLE_SALT else [file.salt.hex()]
+    return [file.location, file.rows, *scope]
+
+
+def _keyed_file(location: str, rows: int, scope: str = TABLE_SALT.hex()) -> KeyedFile:
+    return KeyedFile(location, rows, bytes.fromhex(scope))
 
 
 def _trailer(footer: bytes) -> bytes:
@@ -167,7 +178,7 @@ def read_footer(file: BinaryIO, key_digest: str) -> RunFooter:
     said = json.loads(data)
     if said["key"] != key_digest:
         raise KeyIndexError(f"a run of the key {said['key']}, not {key_digest}")
-    files = tuple(KeyedFile(location, rows) for location, rows in said["files"])
+    files = tuple(_keyed_file(*each) for each in said["files"])
     footer = RunFooter(files, said["sequences"], tuple(_Block(*each) for each in said["blocks"]))
     if len(_MAGIC) + footer.entries * footer.entry_bytes != begin:
         raise KeyIndexError(f"a run of {footer.entries} entries in {size} bytes")

@@ -56,14 +56,13 @@ class ScannedKeys:
         store: Store,
         files: Sequence[KeyedFile],
         columns: KeyColumns,
-        probes: Sequence[KeyProbe],
+        probe: KeyProbe,
         cipher: Cipher | None = None,
         wanted: KeyFilter | None = None,
     ) -> list[KeyMatches]:
-        """Return for each of the files its rows that have a key of the probe in its place, deleted rows too,
-        by ascending position. `wanted` has the coarse words of all these keys: of files that are not kept,
-        only rows that may have one are hashed. DataFileError as for `scan_keys`, for a file that this process
-        does not know.
+        """Return for each of the files its rows that have a key of the probe, deleted rows too, by ascending
+        position. `wanted` has the coarse words of all these keys: of files that are not kept, only rows that
+        may have one are hashed. DataFileError as for `scan_keys`, for a file that this process does not know.
         """
         names = [(columns.digest, file) for file in files]
         with self._lock:
@@ -72,7 +71,7 @@ class ScannedKeys:
                     self._known.move_to_end(name)
         asked = frozenset(names)
 
-        def find_in(name: _Name, probe: KeyProbe) -> KeyMatches:
+        def find_in(name: _Name) -> KeyMatches:
             with self._lock:
                 known = self._known.get(name)
             if known is None:
@@ -83,9 +82,9 @@ class ScannedKeys:
             return find_in_entries(known, columns, probe)
 
         if len(files) < 2:
-            return list(map(find_in, names, probes))
+            return list(map(find_in, names))
         with ThreadPoolExecutor(min(FILES_AT_ONCE, len(files)), thread_name_prefix="keys") as pool:
-            return list(pool.map(find_in, names, probes))
+            return list(pool.map(find_in, names))
 
     def _make_room(self, size: int, asked: Collection[_Name]) -> bool:
         """Return whether so many bytes fit, once those of files have left that were not asked for."""

@@ -16,6 +16,7 @@ from streaming_sink.tasks.data_file_reader import open_data_file
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.hashing import check_key_type, coarse_words, hash_keys, key_seed
 from streaming_sink.tasks.keys.probing import KeyEntries, KeyFilter, KeyProbe
+from streaming_sink.tasks.keys.scopes import TABLE_SALT, salted
 from streaming_sink.tasks.leaves import as_integers, field_id
 from timeline.stores.base import Store
 
@@ -35,6 +36,8 @@ class KeyedFile(NamedTuple):
     """As manifests spell it."""
     rows: int
     """By its manifest; deleted rows count."""
+    salt: bytes = TABLE_SALT
+    """The scope of its keys; see `scope_salt`."""
 
 
 class KeyMatches(NamedTuple):
@@ -115,8 +118,8 @@ def scan_keys(
     cipher: Cipher | None = None,
     wanted: KeyFilter | None = None,
 ) -> Iterator[KeyEntries]:
-    """Yield the keys of the rows of a data file, by ascending position. A row whose key has a null is left
-    out: it equals no other. So are most of those whose coarse words are not `wanted`.
+    """Yield the keys of the rows of a data file in their scope, by ascending position. A row whose key has a
+    null is left out: it equals no other. So are most of those whose coarse words are not `wanted`.
 
     DataFileError if the file is missing or damaged, or does not have the rows that the table says.
     """
@@ -129,7 +132,8 @@ def scan_keys(
                 f"a data file has {reader.rows:,} rows, not {file.rows:,} as the table says: {file.location}"
             )
         for rows in reader.read(pa.schema([*keys, *sequence]), SCAN_ROWS):
-            yield _entries(rows, len(keys), columns.seed, start, wanted)
+            hashes, positions, sequences = _entries(rows, len(keys), columns.seed, start, wanted)
+            yield KeyEntries(salted(hashes, file.salt), positions, sequences)
             start += rows.num_rows
 
 

@@ -13,6 +13,11 @@ TABLE_SALT = bytes(16)
 """Leaves the hashes of keys as they are."""
 
 
+def scope_salt(in_partitions: bool, partition: PartitionKey) -> bytes:
+    """Return the salt of the keys of a partition, which are unique in it, or in the table."""
+    return partition_salt(partition) if in_partitions else TABLE_SALT
+
+
 def partition_salt(partition: PartitionKey) -> bytes:
     """Return what distinguishes the keys of a partition from the same ones in others."""
     return blake2b(repr(comparable(partition)).encode(), digest_size=16).digest()

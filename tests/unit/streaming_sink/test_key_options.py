@@ -22,11 +22,7 @@ _REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("delete", {"key": ["id"], "partial_update": True}, "leave out partial_update=True"),
     ("upsert", {"key": ["id"], "allow_duplicates": True}, "allow_duplicates=True lets an insert bring"),
     ("upsert", {"key": ["id"], "key_scope": "all"}, "key_scope must be one of table, partition, not 'all'"),
-    (
-        "upsert",
-        {"key": ["id"], "key_scope": "partition", "key_index": "index"},
-        'key_index="index" is for keys of the whole table',
-    ),
+    ("upsert", {"key": ["id"], "key_index": "bloom"}, "key_index must be one of auto, scan, index, not"),
 ]
 
 

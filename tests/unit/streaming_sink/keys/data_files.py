@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_sink.tasks.keys.hashing import coarse_words, hash_keys
 from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
+from streaming_sink.tasks.keys.scopes import TABLE_SALT, salted
 from timeline.stores import Store
 
 TABLE = UUID(int=7)
@@ -38,8 +41,10 @@ def put_rows(store: Store, rows: list[tuple[int, str | None, int | None]], **opt
     return put_file(store, pa.table([*map(list, columns)], pa.schema([ID, NAME, AT])), **options)
 
 
-def probe_of(keys: list[tuple[int, str]]) -> KeyProbe:
-    return KeyProbe(hash_keys(_columns_of(keys), COLUMNS.seed))
+def probe_of(keys: list[tuple[int, str]], scopes: Sequence[bytes] = (TABLE_SALT,)) -> KeyProbe:
+    """Return the probe of all keys in the first scope, then of all in the next one."""
+    hashes = hash_keys(_columns_of(keys), COLUMNS.seed)
+    return KeyProbe(np.concatenate([salted(hashes, scope) for scope in scopes]))
 
 
 def filter_of(keys: list[tuple[int, str]]) -> KeyFilter:

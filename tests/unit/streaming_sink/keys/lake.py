@@ -13,6 +13,7 @@ from streaming_sink.tasks.keys import merging, runs
 from streaming_sink.tasks.keys.index import KeyIndex, KeyLookup
 from streaming_sink.tasks.keys.open_runs import OpenRuns
 from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyedFile
+from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt
 from streaming_sink.tasks.keys.upkeep import Upkeep, maintain
 from tests.unit.streaming_sink.keys.data_files import COLUMNS, filter_of, probe_of, put_rows
 from timeline import names
@@ -22,6 +23,8 @@ Row = tuple[int, str | None, int | None]
 NOON = 1_700_000_000_000
 FOLDER = f"_timeline/index/{COLUMNS.digest}"
 KEYS = [(number, name) for number in range(3) for name in ("a", "b")]
+SCOPES = [TABLE_SALT, partition_salt(("eu",)), partition_salt(("us",))]
+"""Of whole tables and of partitions; the files of one table are not of both, but an index does not care."""
 
 
 @dataclass
@@ -42,8 +45,8 @@ class Lake:
         """Start a new process on the same machine."""
         self.open = OpenRuns(str(self.copies))
 
-    def write(self, rows: list[Row]) -> KeyedFile:
-        file = put_rows(self.store, rows, path=f"data/{next(self._numbers)}.parquet")
+    def write(self, rows: list[Row], scope: bytes = TABLE_SALT) -> KeyedFile:
+        file = put_rows(self.store, rows, path=f"data/{next(self._numbers)}.parquet")._replace(salt=scope)
         self.live[file] = rows
         return file
 
@@ -58,13 +61,18 @@ class Lake:
         return sorted(each.path for each in self.store.list_folder(FOLDER))
 
     def lookup(self) -> KeyLookup:
-        """Look up every key, and compare the answer with the dictionary."""
-        files = list(self.live)
-        found = self.index.lookup(files, probe_of(KEYS), self.open, wanted=filter_of(KEYS))
+        """Look up every key in every scope, and compare the answer with the dictionary."""
+        files, wanted = list(self.live), [(*key, scope) for scope in SCOPES for key in KEYS]
+        found = self.index.lookup(files, probe_of(KEYS, SCOPES), self.open, wanted=filter_of(KEYS))
         assert found.rows.sequences is not None
         answer = zip(found.rows.indexes, found.files, found.rows.positions, found.rows.sequences, strict=True)
         assert sorted(tuple(map(int, each)) for each in answer) == sorted(
-            (KEYS.index((number, name)), files.index(file), position, NO_SEQUENCE if at is None else at)
+            (
+                wanted.index((number, name, file.salt)),
+                files.index(file),
+                position,
+                NO_SEQUENCE if at is None else at,
+            )
             for file, rows in self.live.items()
             for position, (number, name, at) in enumerate(rows)
             if name is not None

@@ -14,14 +14,15 @@ from streaming_sink.tasks.keys import upkeep
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.scanning import KeyColumns
 from streaming_sink.tasks.keys.upkeep import GRACE_MS
-from tests.unit.streaming_sink.keys.data_files import COLUMNS, TABLE
+from tests.unit.streaming_sink.keys.data_files import COLUMNS, TABLE, probe_of
 from tests.unit.streaming_sink.keys.data_files import field as column
-from tests.unit.streaming_sink.keys.lake import FOLDER, Lake, make_lake, make_runs_tiny
+from tests.unit.streaming_sink.keys.lake import FOLDER, SCOPES, Lake, make_lake, make_runs_tiny
 from timeline.stores import MemoryStore
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(["a", "b", None]), st.none() | st.integers(0, 9))
 )
+SCOPE = st.sampled_from(SCOPES)
 STEPS = [
     "write",
     "write",
@@ -53,12 +54,12 @@ def test_no_step_makes_the_index_answer_wrong(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kind: str
 ) -> None:
     lake = make_lake(kind, tmp_path_factory.mktemp("lake"))
-    heads = [[lake.write(data.draw(ROWS)) for _ in range(3)]]
+    heads = [[lake.write(data.draw(ROWS), data.draw(SCOPE)) for _ in range(3)]]
     lake.maintain()
     for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=20)):
         found = lake.run_paths()
         if step == "write":
-            lake.write(data.draw(ROWS))
+            lake.write(data.draw(ROWS), data.draw(SCOPE))
             heads.append(list(lake.live))
         elif step == "drop" and lake.live:
             del lake.live[data.draw(st.sampled_from(list(lake.live)))]
@@ -95,6 +96,22 @@ def test_what_upkeep_has_built_is_not_scanned(lake: Lake) -> None:
     assert lake.lookup().scanned == (second,)
     lake.restart()
     assert lake.lookup().scanned == (second,)
+
+
+def test_a_key_of_two_partitions_is_found_in_that_which_is_asked_for(lake: Lake) -> None:
+    eu, us = (lake.write([(1, "a", 5)], scope) for scope in SCOPES[1:])
+    lake.maintain()
+    for scope, place in ((SCOPES[1], 0), (SCOPES[2], 1)):
+        found = lake.index.lookup([eu, us], probe_of([(1, "a")], [scope]), lake.open)
+        assert (found.files.tolist(), found.scanned) == ([place], ())
+
+
+def test_a_run_covers_no_file_that_it_has_hashed_in_another_scope(lake: Lake) -> None:
+    file = lake.write([(1, "a", 5)], SCOPES[1])
+    lake.maintain()
+    del lake.live[file]
+    lake.live[file._replace(salt=SCOPES[2])] = [(1, "a", 5)]
+    assert lake.lookup().scanned == tuple(lake.live)
 
 
 def test_a_lookup_lists_once_and_reads_what_is_new(tmp_path: Path) -> None:

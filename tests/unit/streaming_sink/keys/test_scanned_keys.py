@@ -32,8 +32,7 @@ class Lake:
         return put_rows(self.store, [(number, "a", number + 10) for number in ids], path=f"data/{name}")
 
     def find(self, files: list[KeyedFile], known: ScannedKeys, columns: KeyColumns = COLUMNS):
-        probes = [probe_of(KEYS)] * len(files)
-        found = known.find(self.store, files, columns, probes, wanted=filter_of(KEYS))
+        found = known.find(self.store, files, columns, probe_of(KEYS), wanted=filter_of(KEYS))
         return [each.positions.tolist() for each in found]
 
     def read_by(self, files: list[KeyedFile], known: ScannedKeys) -> str:
@@ -48,7 +47,7 @@ def test_a_file_is_read_once_by_a_process_and_each_probe_is_answered():
     files = [lake.file("a", [9, 1]), lake.file("b", [2, 8, 3])]
     for _ in range(3):
         assert lake.find(files, known) == [[1], [0, 2]]
-    [one] = known.find(lake.store, files[:1], COLUMNS, [probe_of([(9, "a"), (1, "a")])])
+    [one] = known.find(lake.store, files[:1], COLUMNS, probe_of([(9, "a"), (1, "a")]))
     assert (one.indexes.tolist(), one.positions.tolist(), one.sequences.tolist()) == (
         [0, 1],
         [0, 1],
@@ -62,7 +61,7 @@ def test_what_is_kept_of_a_file_answers_a_batch_of_other_keys():
     file = lake.file("a", [1, 9])
     assert lake.find([file], known) == [[0]]
     others = [(9, "a")]
-    [found] = known.find(lake.store, [file], COLUMNS, [probe_of(others)], wanted=filter_of(others))
+    [found] = known.find(lake.store, [file], COLUMNS, probe_of(others), wanted=filter_of(others))
     assert found.positions.tolist() == [1]
 
 
@@ -71,7 +70,7 @@ def test_a_file_is_read_again_for_a_key_of_other_columns():
     file = lake.file("a", [1])
     assert lake.find([file], known) == [[0]]
     without = KeyColumns(TABLE, COLUMNS.keys)
-    assert known.find(lake.store, [file], without, [probe_of(KEYS)])[0].sequences is None
+    assert known.find(lake.store, [file], without, probe_of(KEYS))[0].sequences is None
     assert lake.reads == ["a", "a"]
 
 

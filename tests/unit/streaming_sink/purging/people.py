@@ -27,6 +27,7 @@ from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.scanning import KeyedFile
+from streaming_sink.tasks.keys.scopes import scope_salt
 from streaming_sink.tasks.keys.tombstones import AT_COMMIT, Tombstones, write_tombstones
 from streaming_sink.tasks.keys.upkeep import build
 from streaming_sink.tasks.results import WrittenFile
@@ -43,7 +44,7 @@ from timeline.outbox import deliver_all, register_main
 from timeline.stores import open_store
 from timeline.table import Table
 from timeline.versions.entries import DeleteFile, LiveFile, position_deletes
-from timeline.versions.keys import TableKey
+from timeline.versions.keys import PARTITION_SCOPE, TableKey
 from timeline.versions.outbox import Delivery
 from timeline.versions.tombstones import tombstones_of
 from timeline.versions.transactions import Transaction
@@ -143,7 +144,11 @@ class People:
 
     def index(self) -> str:
         """Build a key run of all live files, and return its path."""
-        files = [KeyedFile(file.location, file.rows) for file in self.table.head.live_files()]
+        scoped = self.key.scope == PARTITION_SCOPE
+        files = [
+            KeyedFile(file.location, file.rows, scope_salt(scoped, file.partition))
+            for file in self.table.head.live_files()
+        ]
         columns = key_columns(WANTED, self.table.head)
         return build(KeyIndex(self.store, columns), files, self.new_id())
 

@@ -468,7 +468,10 @@ def test_arguments_that_cannot_be_exit_2(
 def test_a_key_that_is_unique_in_each_partition_is_remembered_in_each() -> None:
     people = People(f"memory://scoped-{next(_numbers)}", key=replace(KEY, scope="partition"), by="name")
     people.append(1, ALICE)
+    people.index()
+    assert "gone-key-in-index" in {it.kind for it in check_gone(people.location, GONE).findings}
     start(people).run()
+    assert "gone-key-in-tombstones" in {it.kind for it in check_gone(people.location, GONE).findings}
     head = people.table.refresh()
     files = [it.location for it in tombstones_of(head.properties)]
     hashes = matcher_of(WANTED, head).hashes
