@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_sink.tasks.batches import conform, conform_valid
+from streaming_sink.tasks.batches import RESERVED_PREFIX, conform, conform_valid
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.job import DELETES, KeyJob
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
@@ -21,7 +21,7 @@ from streaming_sink.tasks.keys.live_positions import by_number
 from streaming_sink.tasks.keys.partial import merged_rows
 from streaming_sink.tasks.keys.probing import KeyFilter
 from streaming_sink.tasks.keys.scanning import KeyColumns, sequence_values
-from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt, salted
+from streaming_sink.tasks.keys.scopes import partition_salt, salted
 from streaming_sink.tasks.keys.ties import stored_texts
 from streaming_sink.tasks.keys.tombstones import DeletedUntil, deleted_until
 from streaming_sink.tasks.partitioning import split
@@ -29,6 +29,8 @@ from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows,
 
 if TYPE_CHECKING:
     from streaming_sink.tasks.write_task import TaskWriter
+
+_PLACE = f"{RESERVED_PREFIX}place"
 
 
 class ChangeWriter:
@@ -43,6 +45,7 @@ class ChangeWriter:
         self._columns = KeyColumns(keys.table_uuid, key, *sequence)
         self._seed = self._columns.seed
         sources = [field.source[0] for field in writer.job.partition_by] if keys.in_partitions else []
+        self._sources = list(dict.fromkeys(sources))
         wanted = {*keys.columns, keys.sequence_by, *sources}
         self._delete_schema = pa.schema([field for field in schema if field.name in wanted])
         self._held = HeldChanges(schema)
@@ -67,15 +70,14 @@ class ChangeWriter:
         if self._writer.job.sieve is not None and self._writer.job.partition_by:
             list(split(rows, self._writer.job.partition_by))  # later its error would be the whole batch's
         with_key = rows if without_key is None else rows.filter(pc.invert(without_key))
-        added = [(part, *self._hash(part, salt)) for salt, part in self._in_scopes(with_key)]
-        removed = [] if gone is None else [self._hash(part, salt) for salt, part in self._in_scopes(gone)]
+        added = self._hash(with_key)
+        removed = None if gone is None else self._hash(gone)
         if without_key is not None:
             self._writer.write(rows.filter(without_key))
         self.rows += batch.num_rows
-        for part, hashes, sequences in added:
-            self._held.add(part, hashes, sequences)
-        for hashes, sequences in removed:
-            self._held.add_deletes(hashes, sequences)
+        self._held.add(with_key, *added)
+        if removed is not None:
+            self._held.add_deletes(*removed)
 
     def _without_key(self, rows: pa.RecordBatch) -> pa.Array | None:
         """Return which rows have no key and are inserted all the same; None where there are none such."""
@@ -87,16 +89,21 @@ class ChangeWriter:
             found = pc.or_(found, each)
         return found if pc.any(found).as_py() else None
 
-    def _in_scopes(self, rows: pa.RecordBatch) -> list[tuple[bytes, pa.RecordBatch]]:
-        """Return the rows by the scopes in which their keys are unique, each with its salt."""
+    def _in_scope(self, rows: pa.RecordBatch, hashes: np.ndarray) -> np.ndarray:
+        """Return the hashes in the scopes in which the keys of these rows are unique."""
         if not self._keys.in_partitions:
-            return [(TABLE_SALT, rows)]
-        parts = split(rows, self._writer.job.partition_by)
-        found = [(partition_salt(partition), part) for partition, part in parts]
-        self._salts.update(salt for salt, _ in found)
+            return hashes
+        found = np.empty_like(hashes)
+        columns = [*map(rows.column, self._sources), pa.array(np.arange(rows.num_rows))]
+        fields = [*map(rows.schema.field, self._sources), pa.field(_PLACE, pa.int64())]
+        sources = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        for partition, part in split(sources, self._writer.job.partition_by):
+            salt, here = partition_salt(partition), part.column(_PLACE).to_numpy()
+            self._salts.add(salt)
+            found[here] = salted(hashes[here], salt)
         return found
 
-    def _hash(self, rows: pa.RecordBatch, salt: bytes) -> tuple[np.ndarray, np.ndarray]:
+    def _hash(self, rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         """Return the hashes of the keys in their scope, and the sequences."""
         for name in self._keys.columns:
             if nulls := rows.column(name).null_count:
@@ -110,7 +117,7 @@ class ChangeWriter:
                     f" change: filter them, {rest}"
                 )
         keys = [rows.column(name) for name in self._keys.columns]
-        hashes = salted(hash_keys(keys, self._seed), salt)
+        hashes = self._in_scope(rows, hash_keys(keys, self._seed))
         self._coarse.append(coarse_words(keys))
         by = self._keys.sequence_by
         if by is None:
