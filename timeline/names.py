@@ -89,6 +89,14 @@ def ulid_time_ms(file_id: str) -> int:
     return value
 
 
+def ulid_random_bits(file_id: str) -> int:
+    """Return the 80 bits at the end of an id."""
+    value = 0
+    for letter in file_id[10:]:
+        value = value * 32 + _ALPHABET.index(letter)
+    return value
+
+
 def manifest_path(file_id: str) -> str:
     return f"{MANIFEST_FOLDER}/{file_id}-manifest.avro"
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from streaming_sink.commands.arguments import Pairs, key_values
 from streaming_sink.commands.terminal import DONE, FINDINGS, Id, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from streaming_sink.ingest.ledger import LedgerEntry
 
 
 @click.group()
@@ -137,6 +144,8 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
             say(f"waiting  {group.files:,} files{named}, {group.bytes:,} bytes, for {group.oldest_ms:,} ms")
         for item in found.open_items:
             say(f"item {item.number:<4} {item.state}: {item.files:,} files, {item.bytes:,} bytes; {item.why}")
+        if found.open_count > len(found.open_items):
+            say(f"         {found.open_count:,} work items are not in the table yet")
         say(f"landed   {found.landed_items:,} work items")
         if found.lag_ms:
             lag = ", ".join(f"{name} {value:,} ms" for name, value in found.lag_ms.items())
@@ -165,15 +174,16 @@ def ledger(
     """Show which file landed in which snapshot, and why others did not."""
     from streaming_sink.ingest.ledger import Ledger
     from streaming_sink.ingest.zone import BufferZone
+    from streaming_sink.tasks.ingest.sources import spelled
 
     book = Ledger(BufferZone(zone, storage_options=storage_options))
-    found = [
-        entry
-        for entry in book.entries()
-        if path in (None, entry.path)
-        and snapshot in (None, entry.snapshot_id)
-        and state in (None, entry.state)
-    ]
+    if path is not None:
+        entries: Iterable[LedgerEntry] = book.find(spelled(path))
+    elif snapshot is not None:
+        entries = book.files_of(snapshot)
+    else:
+        entries = book.entries()
+    found = [it for it in entries if snapshot in (None, it.snapshot_id) and state in (None, it.state)]
     if as_json:
         say_json(found)
     else:

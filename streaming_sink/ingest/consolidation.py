@@ -15,6 +15,7 @@ from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_f
 from planners.model import InsertPlan
 from streaming_sink.batch.planning import commit_sizes, small_files
 from streaming_sink.batch.target import Destination, Target
+from streaming_sink.ingest.event_time import event_time_of
 from streaming_sink.ingest.jobs import run_tasks
 from streaming_sink.ingest.landed import Landed, keep_rejections, landed_in, summary_of
 from streaming_sink.ingest.profiling import Profiling, Work
@@ -217,6 +218,7 @@ class Consolidation:
             merged_files=sum(len(merge.inputs) for merge in written.merges),
             partitions=len({file.partition for file in written.new}),
             oldest_ms=min(file.arrived_ms for file in item.files),
+            event_time_ms=event_time_of(target.schema, target.spec, written.new),
             rejected=work.reasons,
             rejected_places=sorted(work.rejected),
         )

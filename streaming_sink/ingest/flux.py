@@ -8,28 +8,38 @@ So a file is in one work item at most, in any order in which announcements are r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 
 from planners.buffering import Buffer, BufferedFile, FileKey, PlannedItem
+from planners.plan_runs import uncovered
+from streaming_sink.ingest.digests import PlannedFiles
+from streaming_sink.ingest.index_run import run_of_plan
+from streaming_sink.ingest.plan_index import PlanIndex
 from streaming_sink.ingest.records import Plan, encode_plan
 from streaming_sink.ingest.zone import BufferZone
 
 _LOG = logging.getLogger("streaming_sink")
+_FILES_A_PLAN = 100_000
+"""A plan has no further item beyond so many files: a look-up of one of them reads the plan whole."""
 
 
 class Flux:
-    """One planner's knowledge of a zone, which a restart rebuilds from the two logs."""
+    """One planner's knowledge of a zone, which a restart rebuilds from the two logs and the index of plans.
 
-    def __init__(self, zone: BufferZone) -> None:
-        self._zone = zone
-        self._planned: set[bytes] = set()
-        self._paths: set[bytes] = set()
-        self._buffer = Buffer(zone.rules, lambda key: _digest(key) in self._planned)
+    `plans`: whether this process plans, and so keeps the index; else it only looks, and writes nothing.
+    """
+
+    def __init__(self, zone: BufferZone, *, plans: bool = True) -> None:
+        self._zone, self._plans = zone, plans
+        self._index = PlanIndex(zone)
+        self._planned = PlannedFiles()
+        self._in_plans: set[FileKey] = set()
+        self._buffer = Buffer(zone.rules, self._in_plans.__contains__)
         self._plans_read = self._log_read = self._next_item = 0
         self._waiting_of: dict[int, int] = {}
         self._entry_of: dict[FileKey, int] = {}
+        self._load_index()
         self._catch_up_with_plans()
 
     @property
@@ -37,9 +47,9 @@ class Flux:
         """What waits, as this planner knows it."""
         return self._buffer
 
-    def knows(self, key: FileKey) -> bool:
-        """Return whether a version of a file waits, or a plan has it, as far as this planner has read."""
-        return self._buffer.waits(key) or _digest(key) in self._planned
+    def known(self, keys: Sequence[FileKey]) -> set[FileKey]:
+        """Return which of these versions of files wait, or are in a plan, as far as this planner has read."""
+        return self._planned.known(keys)[0].union(key for key in keys if self._buffer.waits(key))
 
     def catch_up(self) -> None:
         """Read the plans and the announcements that are new."""
@@ -57,7 +67,7 @@ class Flux:
         while True:
             self.catch_up()
             now = self._zone.environment.now_ms()
-            items = self._buffer.due(now, self._next_item, flush=flush)
+            items = _first_of(self._buffer.due(now, self._next_item, flush=flush))
             if not items:
                 return None
             plan = Plan(self._zone.new_id(), str(self._position_after(items)), items)
@@ -69,16 +79,30 @@ class Flux:
                 return plan
             _LOG.info("another planner has recorded plan %d; this one plans again", number)
 
+    def _load_index(self) -> None:
+        runs = self._index.load(repair=self._plans)
+        for facts, files in runs:
+            self._planned.add(files)
+            self._next_item = max(self._next_item, facts.next_item)
+            self._log_read = max(self._log_read, facts.position)
+            self._plans_read = facts.last
+        for number in uncovered([facts.place for facts, _ in runs], self._plans_read):
+            self._index_plan(number, self._zone.existing_plan(number))
+
+    def _index_plan(self, number: int, plan: Plan) -> None:
+        if self._plans:
+            run = self._index.add(number, plan)
+        else:
+            run = run_of_plan(self._zone.definition.id, number, plan)
+        self._planned.add(run.rows.files)
+
     def _catch_up_with_plans(self) -> None:
         for number, plan in self._zone.plans_after(self._plans_read):
             self._apply(number, plan)
 
     def _apply(self, number: int, plan: Plan) -> None:
-        files = [file for item in plan.items for file in item.files]
-        for file in files:
-            self._planned.add(_digest(file.key))
-            self._paths.add(_digest(FileKey(file.path, "")))
-        self._forget(file.key for file in files)
+        self._index_plan(number, plan)
+        self._forget(file.key for item in plan.items for file in item.files)
         self._plans_read = number
         self._next_item = plan.items[-1].number + 1
         # Another planner may have read further than this one: what it has read and not planned waits there.
@@ -88,18 +112,18 @@ class Flux:
         # A producer's clock that is ahead would let its files wait so much longer than the rules say.
         now_ms = self._zone.environment.now_ms()
         files = [replace(each, arrived_ms=min(each.arrived_ms, now_ms)) for each in files]
+        planned, paths = self._planned.known([file.key for file in files])
         for file in files:
-            if not self._buffer.waits(file.key) and self._is_replaced(file):
+            if file.path in paths and file.key not in planned and not self._buffer.waits(file.key):
                 _LOG.warning("a source file was replaced and lands again, as another one: %s", file.path)
+        self._in_plans |= planned
         self._buffer.receive(files)
+        self._in_plans.clear()
         for file in files:
             if self._buffer.waits(file.key) and file.key not in self._entry_of:
                 self._entry_of[file.key] = number
                 self._waiting_of[number] = self._waiting_of.get(number, 0) + 1
         self._log_read = number
-
-    def _is_replaced(self, file: BufferedFile) -> bool:
-        return _digest(file.key) not in self._planned and _digest(FileKey(file.path, "")) in self._paths
 
     def _forget(self, keys: Iterable[FileKey]) -> None:
         for key in keys:
@@ -119,5 +143,11 @@ class Flux:
         return min(waiting) - 1 if waiting else self._log_read
 
 
-def _digest(key: FileKey) -> bytes:
-    return blake2b(f"{key.path}\0{key.identity}".encode(), digest_size=16).digest()
+def _first_of(items: tuple[PlannedItem, ...]) -> tuple[PlannedItem, ...]:
+    """Return the first items, up to the one that brings them to the files of a plan."""
+    files = 0
+    for at, item in enumerate(items):
+        files += len(item.files)
+        if files >= _FILES_A_PLAN:
+            return items[: at + 1]
+    return items

@@ -1,4 +1,7 @@
-"""What became of work items: a note for each that has landed, derived from the table."""
+"""What became of work items: a note for each that has landed, derived from the table.
+
+A note is found by the number of its item, and by the snapshot that the item has made.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from planners.buffering import PlannedItem
+from planners.percentiles import percentiles
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 
@@ -16,7 +21,10 @@ _FILES_IN = "streaming-sink.ingest.files-in"
 _BYTES_IN = "streaming-sink.ingest.bytes-in"
 _REJECTED = "streaming-sink.ingest.rejected"
 _REJECTED_IN = "streaming-sink.ingest.rejected-in"
+_OLDEST = "streaming-sink.ingest.oldest-ms"
+_EVENT_TIME = "streaming-sink.ingest.event-time-ms"
 _REJECTIONS = "rejected"
+_ITEM_OF_SNAPSHOT = "landed/by-snapshot"
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,11 @@ class Landed:
     """When the first of its files was announced, and so the start of its lag."""
     planned_ms: int = 0
     landed_ms: int = 0
+    lags_ms: Mapping[str, int] = field(default_factory=dict)
+    """From a file's announcement to the commit, over the item's files: p50, p95, max."""
+    event_time_ms: Sequence[int] = ()
+    """The earliest and the latest event time of the new rows; () where the table is not partitioned by time.
+    """
     rejected: Mapping[str, str] = field(default_factory=dict)
     """Path of a source file that did not land → why."""
     rejected_places: Sequence[int] = ()
@@ -84,7 +97,30 @@ def note_path(number: int) -> str:
 
 def write_note(store: Store, landed: Landed) -> None:
     """Write the note of an item that has landed. One that is there stays: it says the same, or more."""
+    if landed.snapshot_id is not None:
+        store.create(_pointer(landed.snapshot_id), str(landed.number).encode())
     store.create(note_path(landed.number), json.dumps(asdict(landed), sort_keys=True).encode())
+
+
+def noted_item(store: Store, snapshot_id: int) -> int | None:
+    """Return the work item that has made a snapshot, by the notes; None where they do not say."""
+    try:
+        return int(store.read(_pointer(snapshot_id)).data)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _pointer(snapshot_id: int) -> str:
+    return f"{_ITEM_OF_SNAPSHOT}/{snapshot_id}"
+
+
+def with_arrivals(landed: Landed, item: PlannedItem) -> Landed:
+    """Return what became of an item, with what its plan knows of the arrival of its files."""
+    arrived = [file.arrived_ms for file in item.files]
+    if not landed.landed_ms:
+        return replace(landed, oldest_ms=min(arrived))
+    lags = percentiles([max(0, landed.landed_ms - each) for each in arrived])
+    return replace(landed, oldest_ms=min(arrived), lags_ms=lags)
 
 
 def read_note(store: Store, number: int) -> Landed | None:
@@ -129,13 +165,26 @@ def _prefix(number: int) -> str:
 
 def summary_of(app_id: str, landed: Landed) -> dict[str, str]:
     """Return the entries of the snapshot that publishes the item."""
-    where = {_REJECTED_IN: landed.rejected_in} if landed.rejected_in else {}
-    return where | {
+    known = {
+        _REJECTED_IN: landed.rejected_in,
+        _EVENT_TIME: "/".join(map(str, landed.event_time_ms)),
+    }
+    return {key: text for key, text in known.items() if text} | {
         ITEM: f"{app_id}/{landed.number}",
         _FILES_IN: str(landed.files_in),
         _BYTES_IN: str(landed.bytes_in),
+        _OLDEST: str(landed.oldest_ms),
         _REJECTED: str(len(landed.rejected)),
     }
+
+
+def item_of_snapshot(head: Head, app_id: str, snapshot_id: int) -> int | None:
+    """Return the work item that has made a snapshot which the head still has; None for any other one."""
+    snapshot = head.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None or snapshot.summary is None:
+        return None
+    app, _, number = str(snapshot.summary.additional_properties.get(ITEM, "")).rpartition("/")
+    return int(number) if app == app_id and number.isdecimal() else None
 
 
 def landed_in(head: Head, app_id: str, number: int) -> Landed:
@@ -154,7 +203,9 @@ def landed_in(head: Head, app_id: str, number: int) -> Landed:
                 rows=int(counts.get("added-records", 0)),
                 files_out=int(counts.get("added-data-files", 0)),
                 bytes_out=int(counts.get("added-files-size", 0)),
+                oldest_ms=int(counts.get(_OLDEST, 0)),
                 rejected_in=str(counts.get(_REJECTED_IN, "")),
+                event_time_ms=[int(each) for each in str(counts.get(_EVENT_TIME, "")).split("/") if each],
                 landed_ms=snapshot.timestamp_ms,
             )
     return Landed(number, published_before=True, version=head.number)

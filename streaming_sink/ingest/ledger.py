@@ -1,22 +1,31 @@
-"""The ledger of a zone: which files landed in which snapshot, which wait, and what became of each."""
+"""The ledger of a zone: which files landed in which snapshot, which wait, and what became of each.
+
+Plans are found by the index, so that neither a look-up nor the state of the zone reads all of them.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from planners.buffering import PlannedItem
-from streaming_sink.ingest.landed import Landed, landed_in, note_path, read_note, with_rejections
-from streaming_sink.ingest.records import KIND, Plan
+from streaming_sink.ingest.landed import (
+    Landed,
+    item_of_snapshot,
+    landed_in,
+    noted_item,
+    read_note,
+    with_rejections,
+)
+from streaming_sink.ingest.plan_index import PlanIndex, PlanView
+from streaming_sink.ingest.records import KIND, Plan, item_of_claim
 from streaming_sink.ingest.zone import BufferZone
 from timeline import names
 from timeline.errors import TableNotFoundError
 from timeline.plans.claims import all_instants
 from timeline.table import Table
 from timeline.versions.work_items import NumberSet, published_items
-
-_NOTE = re.compile(r"^landed/([0-9]{12})\.json$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,7 @@ class LedgerEntry:
 
 @dataclass
 class Ledger:
-    """What a zone's logs and its table say of its files. Reads what it needs, once."""
+    """What a zone's logs and its table said of its files when this was made. Reads what it needs, once."""
 
     zone: BufferZone
     _notes: dict[int, Landed | None] = field(default_factory=dict)
@@ -49,7 +58,11 @@ class Ledger:
         self._table = _open(self.zone)
         self._instants = all_instants(self.zone.store, KIND)
 
-    @property
+    @cached_property
+    def _view(self) -> PlanView:
+        return PlanIndex(self.zone).view()
+
+    @cached_property
     def published(self) -> NumberSet:
         """The numbers of the work items that are in the table."""
         if self._table is None:
@@ -57,18 +70,64 @@ class Ledger:
         return published_items(self._table.head.properties, self.zone.app_id)
 
     def entries(self) -> Iterator[LedgerEntry]:
-        """Yield every file that a plan has, in the order of the plans."""
+        """Yield every file that a plan has, in the order of the plans. Reads all plans."""
         for _, plan in self.zone.plans_after(0):
             for item in plan.items:
                 yield from self._entries_of(plan, item)
 
     def find(self, path: str) -> list[LedgerEntry]:
-        """Return the versions of a file that plans have."""
-        return [entry for entry in self.entries() if entry.path == path]
+        """Return the versions of a file that plans have, by its path as plans spell it
+        (`streaming_sink.tasks.ingest.sources.spelled`). Reads a range of each run of the index, and the plans
+        that have the file; no source file.
+        """
+        return [
+            entry
+            for number in self._view.plans_of_path(path)
+            for entry in self._entries_in(self.zone.existing_plan(number), path)
+        ]
 
     def files_of(self, snapshot_id: int) -> list[LedgerEntry]:
-        """Return the files whose rows a snapshot has added."""
-        return [entry for entry in self.entries() if entry.snapshot_id == snapshot_id]
+        """Return the files whose rows a snapshot has added, also after it has expired. Reads one plan."""
+        number = None
+        if self._table is not None:
+            number = item_of_snapshot(self._table.head, self.zone.app_id, snapshot_id)
+        if number is None:
+            number = noted_item(self.zone.store, snapshot_id)
+        if number is None:
+            return []
+        return [entry for entry in self.files_of_item(number) if entry.snapshot_id == snapshot_id]
+
+    def files_of_item(self, number: int) -> list[LedgerEntry]:
+        """Return the files of a work item; [] where there is none of that number. Reads one plan."""
+        found = self._plan_of(number)
+        return [] if found is None else list(self._entries_of(*found))
+
+    @cached_property
+    def open_numbers(self) -> list[int]:
+        """The numbers of the work items that are not in the table, in order."""
+        return [number for number in range(self._view.next_item) if number not in self.published]
+
+    def open_items(self, most: int) -> list[tuple[Plan, PlannedItem]]:
+        """Return the first work items that are not in the table, and the first of those that are set apart,
+        by their numbers; at most so many of each. Reads the plans of these.
+        """
+        apart = {item_of_claim(claim) for claim, states in self._instants.items() if "cancelled" in states}
+        wanted = [number for number in self.open_numbers if number in apart][:most]
+        left = {*wanted, *self.open_numbers[:most]}
+        places = {at for number in left if (at := self._view.plan_of_item(number)) is not None}
+        plans = (self.zone.existing_plan(at) for at in sorted(places))
+        return [(plan, item) for plan in plans for item in plan.items if item.number in left]
+
+    def why_set_apart(self, plan: Plan, item: PlannedItem) -> str:
+        """Return why a work item was set apart; "" where it is not, or is free again."""
+        return _why_set_apart(self.zone, plan.claim_id(item))
+
+    def _plan_of(self, number: int) -> tuple[Plan, PlannedItem] | None:
+        at = self._view.plan_of_item(number)
+        if at is None:
+            return None
+        plan = self.zone.existing_plan(at)
+        return next(((plan, item) for item in plan.items if item.number == number), None)
 
     def landed(self, number: int) -> Landed | None:
         """Return what became of a work item; None where it is not in the table."""
@@ -82,12 +141,15 @@ class Ledger:
         return self._notes[number]
 
     def last_landed(self, count: int) -> list[Landed]:
-        """Return what became of the items that landed last, newest first. One LIST, and a GET for each."""
-        listed = (
-            _NOTE.match(each.path) for each in self.zone.store.list_folder(note_path(0).rpartition("/")[0])
-        )
-        numbers = sorted((int(match[1]) for match in listed if match), reverse=True)[:count]
-        return [landed for number in numbers if (landed := self.landed(number)) is not None]
+        """Return what became of the items that landed, from the highest number on. A GET for each."""
+        found: list[Landed] = []
+        for first, last in reversed(self.published.ranges):
+            for number in range(last, first - 1, -1):
+                if len(found) == count:
+                    return found
+                if (landed := self.landed(number)) is not None:
+                    found.append(landed)
+        return found
 
     def state_of(self, plan: Plan, item: PlannedItem) -> str:
         """Return how far a work item has come."""
@@ -97,6 +159,11 @@ class Ledger:
         if "cancelled" in states:
             return "set apart"
         return "claimed" if "inflight" in states else "planned"
+
+    def _entries_in(self, plan: Plan, path: str) -> Iterator[LedgerEntry]:
+        for item in plan.items:
+            if any(file.path == path for file in item.files):
+                yield from (entry for entry in self._entries_of(plan, item) if entry.path == path)
 
     def _entries_of(self, plan: Plan, item: PlannedItem) -> Iterator[LedgerEntry]:
         state = self.state_of(plan, item)
@@ -115,20 +182,15 @@ class Ledger:
 
 def retry(zone: BufferZone) -> list[int]:
     """Put the work items that were set apart back, for any worker to take; return their numbers."""
-    instants = all_instants(zone.store, KIND)
     put_back = []
-    for _, plan in zone.plans_after(0):
-        for item in plan.items:
-            claim_id = plan.claim_id(item)
-            states = instants.get(claim_id, {})
-            if "cancelled" in states:
-                claims = (
-                    names.inflight_path(claim_id, number)
-                    for number in range(1, states.get("inflight", 0) + 1)
-                )
-                zone.store.delete([*claims, names.cancelled_path(claim_id)])
-                put_back.append(item.number)
-    return put_back
+    for claim_id, states in sorted(all_instants(zone.store, KIND).items()):
+        if "cancelled" in states:
+            claims = (
+                names.inflight_path(claim_id, number) for number in range(1, states.get("inflight", 0) + 1)
+            )
+            zone.store.delete([*claims, names.cancelled_path(claim_id)])
+            put_back.append(item_of_claim(claim_id))
+    return sorted(put_back)
 
 
 def _why_set_apart(zone: BufferZone, claim_id: str) -> str:

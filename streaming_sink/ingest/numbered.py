@@ -24,20 +24,20 @@ class NumberedLog:
     """
 
     def __init__(self, store: Store, folder: str, suffix: str, environment: Environment = SYSTEM) -> None:
-        self._store, self._folder, self._suffix = store, folder, suffix
+        self._store, self.folder, self._suffix = store, folder, suffix
         self._sleep = environment.sleep
         self._name = re.compile(rf"^([0-9]{{{_DIGITS}}})\.{re.escape(suffix)}$")
         self._last: int | None = None
 
     def path(self, number: int) -> str:
-        return f"{self._folder}/{number:0{_DIGITS}}.{self._suffix}"
+        return f"{self.folder}/{number:0{_DIGITS}}.{self._suffix}"
 
     def last(self) -> int:
         """Return the number of the newest entry, 0 where there is none. One LIST the first time, afterwards a
         GET for each entry that is new, and one that finds none.
         """
         if self._last is None:
-            listed = self._store.list_folder(self._folder)
+            listed = self._store.list_folder(self.folder)
             named = (self._name.match(each.path.rpartition("/")[2]) for each in listed)
             self._last = max((int(match[1]) for match in named if match), default=0)
         while self.read(self._last + 1) is not None:

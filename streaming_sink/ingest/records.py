@@ -83,6 +83,11 @@ class Plan:
         return names.plan_id(KIND, names.ulid(names.ulid_time_ms(self.id), item.number))
 
 
+def item_of_claim(claim_id: str) -> int:
+    """Return the number of the work item that a claim's id names; the inverse of `Plan.claim_id`."""
+    return names.ulid_random_bits(names.plan_ulid(claim_id))
+
+
 def encode_announcement(announcement_id: str, files: Iterable[BufferedFile]) -> bytes:
     return _encode(_ANNOUNCEMENT, {"id": announcement_id, "files": [_to_record(file) for file in files]})
 
@@ -113,6 +118,16 @@ def decode_plan(data: bytes, where: str) -> Plan:
     )
 
 
+def mark_of(plan: Plan) -> str:
+    """Return what the bytes of a plan end with, and those of no other plan: the random half of its id."""
+    return plan.id[-16:]
+
+
+def ends_with_mark(data: bytes, mark: str) -> bool:
+    """Return whether these are the bytes of the plan with a mark, without decoding them."""
+    return data.endswith(mark.encode("ascii"))
+
+
 def _to_record(file: BufferedFile) -> dict[str, Any]:
     return {
         "path": file.path,
@@ -126,7 +141,8 @@ def _to_record(file: BufferedFile) -> dict[str, Any]:
 
 def _encode(schema: Any, value: dict[str, Any]) -> bytes:
     written = io.BytesIO()
-    # The marker between blocks is random by default. The id's random half makes it the same in a replay.
+    # The marker after each block is random by default. The id's random half makes it the same in a replay,
+    # and names the plan (`mark_of`).
     marker = value["id"][-16:].encode("ascii")
     fastavro.writer(written, schema, [value], codec="deflate", sync_marker=marker)
     return written.getvalue()

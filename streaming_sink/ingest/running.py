@@ -95,7 +95,7 @@ def plan_waiting(zone: BufferZone, *, flush: bool = False) -> int:
     flux, items = Flux(zone), 0
     if zone.watched():
         flux.catch_up()
-        watch = FolderWatch(zone, flux.knows)
+        watch = FolderWatch(zone, flux.known)
         watch.look()
         time.sleep(SETTLE_SECONDS)
         watch.look()
@@ -109,7 +109,7 @@ def plan_until(zone: BufferZone, stop: threading.Event, poll_seconds: float = PO
     rules of the zone hold half a minute later.
     """
     flux = Flux(zone)
-    watch = FolderWatch(zone, flux.knows)
+    watch = FolderWatch(zone, flux.known)
     refreshed = time.monotonic()
     while not stop.is_set():
         try:
@@ -117,7 +117,8 @@ def plan_until(zone: BufferZone, stop: threading.Event, poll_seconds: float = PO
                 zone.refresh()
                 flux.buffer.rules, refreshed = zone.rules, time.monotonic()
             watch.look()
-            flux.plan()
+            while flux.plan() is not None and not stop.is_set():
+                pass
             watch.forget_known()
         except StoreUnavailableError as failure:
             _LOG.warning("planning goes on in %s s: %s", poll_seconds, failure)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 
+from planners.buffering import PlannedItem
+from planners.percentiles import percentiles
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.landed import Landed
 from streaming_sink.ingest.ledger import Ledger
+from streaming_sink.ingest.records import Plan
 from streaming_sink.ingest.zone import BufferZone
 
 _LAST = 100
+_OPEN = 20
 _TRIGGER_MS = 1000
 
 
@@ -37,6 +40,8 @@ class OpenItem:
     bytes: int
     why: str
     """Why it was planned."""
+    set_apart: str = ""
+    """Why it was set apart; "" where it is not."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class ZoneStatus:
     watched: Sequence[tuple[str, str]]
     waiting: Sequence[Waiting]
     open_items: Sequence[OpenItem]
+    """The first 20, and the first 20 of those that are set apart."""
+    open_count: int
     landed_items: int
     last_landed: Sequence[Landed]
     """Of the last 100, the newest first."""
@@ -58,19 +65,17 @@ class ZoneStatus:
     """How many of them were planned within the rules' `max_age` and a second."""
 
 
-def status(zone: BufferZone) -> ZoneStatus:
-    """Return the state of a zone. Reads its logs from the beginning."""
-    flux, ledger, now_ms = Flux(zone), Ledger(zone), time.time_ns() // 1_000_000
+def status(zone: BufferZone, flux: Flux | None = None) -> ZoneStatus:
+    """Return the state of a zone. Reads the index of its plans, the plans of open items, the announcements
+    that may wait, and what became of the last items. `flux` knows of the plans and announcements already, but
+    for those that are new.
+    """
+    flux = Flux(zone, plans=False) if flux is None else flux
+    ledger, now_ms = Ledger(zone), time.time_ns() // 1_000_000
     flux.catch_up()
     rules = zone.definition.rules
-    open_items = [
-        OpenItem(item.number, ledger.state_of(plan, item), len(item.files), item.bytes, item.why)
-        for _, plan in zone.plans_after(0)
-        for item in plan.items
-        if item.number not in ledger.published
-    ]
+    open_items = [_open_item(ledger, plan, item) for plan, item in ledger.open_items(_OPEN)]
     last = ledger.last_landed(_LAST)
-    lags = sorted(landed.lag_ms for landed in last if landed.oldest_ms)
     return ZoneStatus(
         location=zone.store.location,
         table=zone.definition.table,
@@ -81,12 +86,15 @@ def status(zone: BufferZone) -> ZoneStatus:
             for name, (files, size, oldest) in sorted(flux.buffer.waiting.items())
         ],
         open_items=open_items,
+        open_count=len(ledger.open_numbers),
         landed_items=len(ledger.published),
         last_landed=last,
-        lag_ms={"p50": _at(lags, 0.5), "p95": _at(lags, 0.95), "max": _at(lags, 1.0)} if lags else {},
+        lag_ms=percentiles(landed.lag_ms for landed in last if landed.oldest_ms),
         kept=sum(it.waited_ms <= int(rules["max_age_ms"]) + _TRIGGER_MS for it in last),
     )
 
 
-def _at(sorted_values: Sequence[int], share: float) -> int:
-    return sorted_values[max(0, ceil(share * len(sorted_values)) - 1)]
+def _open_item(ledger: Ledger, plan: Plan, item: PlannedItem) -> OpenItem:
+    state = ledger.state_of(plan, item)
+    apart = ledger.why_set_apart(plan, item) if state == "set apart" else ""
+    return OpenItem(item.number, state, len(item.files), item.bytes, item.why, apart)

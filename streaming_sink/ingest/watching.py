@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
-from planners.buffering import FileKey
+from planners.buffering import BufferedFile, FileKey
 from streaming_sink.ingest.zone import BufferZone
+
+_AT_ONCE = 5_000
 
 
 class FolderWatch:
@@ -13,8 +16,8 @@ class FolderWatch:
     same bytes, since it may still be written; an object store shows whole objects only.
     """
 
-    def __init__(self, zone: BufferZone, is_known: Callable[[FileKey], bool]) -> None:
-        self._zone, self._is_known = zone, is_known
+    def __init__(self, zone: BufferZone, known: Callable[[Sequence[FileKey]], set[FileKey]]) -> None:
+        self._zone, self._known = zone, known
         self._seen: Mapping[str, str] = {}
         self._announced: set[FileKey] = set()
 
@@ -23,9 +26,7 @@ class FolderWatch:
         seen, whole = {}, []
         for folder, pattern in self._zone.watched():
             at_once = "://" in folder and not folder.startswith("file://")
-            for file in self._zone.below(folder, pattern):
-                if file.key in self._announced or self._is_known(file.key):
-                    continue
+            for file in self._new(self._zone.below(folder, pattern)):
                 seen[file.path] = file.identity
                 if file.bytes and (at_once or self._seen.get(file.path) == file.identity):
                     whole.append(file)
@@ -37,4 +38,11 @@ class FolderWatch:
 
     def forget_known(self) -> None:
         """Forget the files that the planner knows by now, so that memory is bounded by what waits."""
-        self._announced = {key for key in self._announced if not self._is_known(key)}
+        self._announced -= self._known(list(self._announced))
+
+    def _new(self, files: Iterable[BufferedFile]) -> Iterator[BufferedFile]:
+        """Yield the files that are neither announced nor known to the planner, which is asked for many."""
+        left = (file for file in files if file.key not in self._announced)
+        while some := list(islice(left, _AT_ONCE)):
+            known = self._known([file.key for file in some])
+            yield from (file for file in some if file.key not in known)

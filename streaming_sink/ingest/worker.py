@@ -15,7 +15,14 @@ from pyspark.sql import SparkSession
 
 from planners.buffering import PlannedItem
 from streaming_sink.ingest.consolidation import Consolidation, NotWantedError
-from streaming_sink.ingest.landed import Landed, landed_in, read_note, with_rejections, write_note
+from streaming_sink.ingest.landed import (
+    Landed,
+    landed_in,
+    read_note,
+    with_arrivals,
+    with_rejections,
+    write_note,
+)
 from streaming_sink.ingest.records import KIND, Plan
 from streaming_sink.ingest.zone import BufferZone
 from timeline import names
@@ -144,7 +151,8 @@ class Worker:
             note = json.dumps({"failed": reason}).encode()
             store.overwrite(names.inflight_path(claim.plan_id, claim.number), note)
             raise
-        landed = replace(with_rejections(store, landed), planned_ms=names.ulid_time_ms(plan.id))
+        landed = with_arrivals(with_rejections(store, landed), item)
+        landed = replace(landed, planned_ms=names.ulid_time_ms(plan.id))
         note_landed(self._zone, landed)
         store.delete(names.inflight_path(claim.plan_id, number) for number in range(1, claim.number + 1))
         self._open.pop(item.number, None)

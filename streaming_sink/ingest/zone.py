@@ -7,6 +7,7 @@ zone.json                   which table the zone is for, and how its files land
 watched/<digest>.json       a folder whose files planners announce
 log/<n>.avro                announcements of source files
 plans/<n>.avro              work items, planned from the announcements; the record of what lands together
+plans/index/<n>-<n>.parquet which of these plans has which source file, derived from them
 staged/<app>/<batch>/…      files that a stream has staged, until a while after they have landed
 cleaned.json                up to which plan staged files were deleted
 rejected/<item>-<id>.json   which files of an item cannot land, and why
@@ -126,6 +127,12 @@ class BufferZone:
 
     def __repr__(self) -> str:
         return f"BufferZone({self.store.location!r})"
+
+    def reopened(self) -> BufferZone:
+        """Return the zone as it is stored, for use in another thread."""
+        return BufferZone(
+            self.store.location, storage_options=self.storage_options, kafka_options=self._kafka_options
+        )
 
     @property
     def definition(self) -> Definition:
@@ -257,6 +264,18 @@ class BufferZone:
         """Return an entry of the plan log, None where there is none yet."""
         data = self.plans.read(number)
         return None if data is None else decode_plan(data, self.store.uri(self.plans.path(number)))
+
+    def existing_plan(self, number: int) -> Plan:
+        """Return an entry of the plan log that is known to be there. CorruptTableError where it is not."""
+        plan = self.plan(number)
+        if plan is None:
+            where = self.store.uri(self.plans.path(number))
+            raise CorruptTableError(
+                f"a plan of the buffer zone is missing, so which files landed is not known; nothing was"
+                f" changed. Restore it from a copy: {where}",
+                files=[where],
+            )
+        return plan
 
     def plans_after(self, number: int) -> Iterator[tuple[int, Plan]]:
         while (plan := self.plan(number + 1)) is not None:

@@ -155,6 +155,8 @@ class Oracle:
         if match is not None:
             self._check_deleted_version(int(match.group(1)), by)
             self._removed.add(int(match.group(1)))
+        elif path.startswith("zone/plans/index/"):
+            self.met["part of the plan index deleted"] += 1
         elif path == _HINT:
             raise ViolationError(f"{by} deleted the version hint")
         else:
