@@ -497,7 +497,8 @@ def test_every_finding_has_its_section_in_the_docs() -> None:
     source = "".join(
         path.read_text() for path in sorted((Path(timeline.__file__).parent / "diagnosis").glob("*.py"))
     )
-    source += (Path(timeline.__file__).parents[1] / "streaming_sink" / "inspection" / "keys.py").read_text()
+    for module in ("inspection/keys.py", "commands/zones.py"):
+        source += (Path(timeline.__file__).parents[1] / "streaming_sink" / module).read_text()
     told = set(re.findall(r'kind="([a-z-]+)"', source)) | {"version-spelled-twice"}
     told |= {f"gone-{kind.value}" for kind in Kind}
     told |= set(re.findall(r'else "(version-foreign)"', source))
