@@ -196,6 +196,30 @@ def ledger(
 
 
 @ingest.command()
+@click.argument("zones", metavar="ZONE...", nargs=-1, required=True)
+@options
+@click.option("--host", default="127.0.0.1", show_default=True, help="Another one needs a token.")
+@click.option("--port", default=8765, show_default=True, type=click.IntRange(1, 65535))
+@click.option(
+    "--token",
+    envvar="STREAMING_SINK_TOKEN",
+    metavar="TEXT",
+    help="What readers must send; better set STREAMING_SINK_TOKEN, since others see arguments.",
+)
+def serve(zones: tuple[str, ...], storage_options: Pairs, host: str, port: int, token: str | None) -> int:
+    """Serve a page and a JSON API that show datasets, commits, lag and failures. Writes nothing."""
+    from streaming_sink.ingest.zone import BufferZone
+    from streaming_sink.serving.server import serve as serve_catalog
+
+    opened = [BufferZone(zone, storage_options=storage_options) for zone in zones]
+    for zone in opened:
+        zone.definition  # noqa: B018 - a zone that is not there is an error at once
+    say(f"http://{host}:{port}/ shows {len(opened):,} datasets, /docs describes the API")
+    serve_catalog(*opened, host=host, port=port, token=token)
+    return DONE
+
+
+@ingest.command()
 @zone_argument
 @options
 def retry(zone: str, storage_options: Pairs) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streaming_sink.ingest.landed import Landed
     from streaming_sink.ingest.running import run
     from streaming_sink.ingest.zone import BufferZone, Pushed
+    from streaming_sink.serving.server import serve
 
 _WHERE = {
     "BufferZone": ("streaming_sink.ingest.zone", "BufferZone"),
@@ -26,8 +27,9 @@ _WHERE = {
     "Rules": ("streaming_sink.ingest.definition", "ingest_rules"),
     "dispatch": ("streaming_sink.ingest.compute", "dispatch"),
     "run": ("streaming_sink.ingest.running", "run"),
+    "serve": ("streaming_sink.serving.server", "serve"),
 }
-__all__ = ["BufferZone", "Landed", "Pushed", "Rules", "dispatch", "run"]
+__all__ = ["BufferZone", "Landed", "Pushed", "Rules", "dispatch", "run", "serve"]
 
 
 def __getattr__(name: str) -> Any:
