@@ -40,13 +40,20 @@ class Run:
     """The runs of some writers on one workload, whose rows are in `source`."""
 
     def __init__(
-        self, spark: SparkSession, work: Path, load: Workload, source: Path, limit_seconds: float
+        self,
+        spark: SparkSession,
+        work: Path,
+        load: Workload,
+        source: Path,
+        limit_seconds: float,
+        batches_only: bool = False,
     ) -> None:
         self._spark = spark
         self._work = work
         self._load = load
         self._source = source
         self._limit_seconds = limit_seconds
+        self._batches_only = batches_only
         self._expected: dict[int, Contents] = {}
 
     def of(self, kinds: Sequence[type[Writer]], slow_batches: int) -> list[Result]:
@@ -73,7 +80,8 @@ class Run:
         for writer, result, before in zip(writers, results, sizes, strict=True):
             if not result.cut_off:
                 result.written_bytes = _bytes_in(writer.location) - before
-                self._read(writer, result)
+                if not self._batches_only:
+                    self._read(writer, result)
         return results
 
     def _base(self) -> DataFrame:
