@@ -67,6 +67,7 @@ def _run(output: Path, count: int) -> int:
     print(f"  DuckDB {rows:,} rows")
     print(f"  lag    {lag}, from the first push of a work item to its commit")
     print(f"  ledger streaming-sink ingest ledger {output / 'zone'} | head")
+    print(f"  page   streaming-sink ingest serve {output / 'zone'}, then http://127.0.0.1:8765/")
     if rows != flights.num_rows:
         print(f"error: {rows:,} of {flights.num_rows:,} rows are in the table", file=sys.stderr)
         return 1
