@@ -516,7 +516,7 @@ SWITCHES = (
     Switch("purge", "it looks no second time where other writers were first", TablePurge, "rewrite",
            "while lost < _TRIES:", "while lost < 1:", keyed=True),
     Switch("purge", "manifests keep the bounds of files that have left", rewriting, "stale_manifests",
-           "return frozenset(found)", "return frozenset()", keyed=True),
+           "return frozenset(found)", "return frozenset()", keyed=True, rare=True),
     Switch("purge", "files that it has put are deleted with those that were dropped", rewriting, "rewrite",
            "_discard(table, _added(dropped))", "_discard(table, _added(replaces))", keyed=True),
     Switch("purge", "the newest change of rows keeps the old files", AppendWriter, "add_snapshot",
