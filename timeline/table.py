@@ -15,7 +15,8 @@ from timeline import properties
 from timeline.clock import SYSTEM, Environment
 from timeline.commit import conflicts
 from timeline.commit.attempts import Attempts, Candidate
-from timeline.commit.changes import Change, Intent, check_changes
+from timeline.commit.change_checks import check_changes
+from timeline.commit.changes import Change, Intent
 from timeline.commit.creation import publish_first_version
 from timeline.commit.log import CommitLog
 from timeline.commit.outcomes import AlreadyCommitted, Committed

@@ -248,7 +248,7 @@ def commit_sizes(head: Head) -> tuple[CommitSize, ...]:
     Other replaces are clusterings, and do not.
     """
     sizes: list[CommitSize] = []
-    snapshots = head.metadata.snapshots
+    snapshots = list(head.main_snapshots())[::-1]
     for position in range(len(snapshots) - 1, -1, -1):
         if len(sizes) == HISTORY_COMMITS:
             break

@@ -14,6 +14,7 @@ from planners.buffering import PlannedItem
 from planners.percentiles import percentiles
 from timeline.stores.base import Store
 from timeline.versions.head import Head
+from timeline.versions.staged import wap_id_of
 
 ITEM = "streaming-sink.ingest.item"
 """The key in a snapshot's summary that names the work item: the zone's application and the item's number."""
@@ -192,7 +193,7 @@ def landed_in(head: Head, app_id: str, number: int) -> Landed:
     wanted = f"{app_id}/{number}"
     for snapshot in reversed(head.metadata.snapshots):
         counts: Mapping[str, Any] = {} if snapshot.summary is None else snapshot.summary.additional_properties
-        if counts.get(ITEM) == wanted:
+        if counts.get(ITEM) == wanted and wap_id_of(snapshot) is None:
             return Landed(
                 number,
                 published_before=True,

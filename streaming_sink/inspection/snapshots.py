@@ -9,6 +9,7 @@ from streaming_sink.batch.report import reports_of
 from streaming_sink.clustering.report import PLAN_ID
 from timeline.properties import VERSION
 from timeline.versions.head import Head
+from timeline.versions.staged import wap_id_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +35,15 @@ class SnapshotDetails:
 
 
 def list_snapshots(head: Head) -> list[SnapshotDetails]:
-    """Return the snapshots of the head's metadata, newest first."""
+    """Return the snapshots of the head's metadata, newest first, without those that were staged."""
     return list(_snapshots(head))[::-1]
 
 
 def _snapshots(head: Head) -> Iterator[SnapshotDetails]:
     batches = {report.version: report for report in reports_of(head)}
     for snapshot in head.metadata.snapshots:
+        if wap_id_of(snapshot) is not None:
+            continue
         summary = snapshot.summary
         stated: Mapping[str, str] = {} if summary is None else summary.additional_properties
         version = _number(stated, VERSION)

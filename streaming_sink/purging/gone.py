@@ -30,8 +30,9 @@ _MEANINGS: Mapping[Kind, tuple[str, str]] = {
         " then run `streaming-sink purge`",
     ),
     Kind.STAGED: (
-        "another engine has staged a snapshot with these rows, and may publish it; no sink expires it",
-        "publish or drop the staged snapshot with that engine; then run `streaming-sink purge`",
+        "a work item with these rows, or another engine's snapshot, is staged and may be published",
+        "`streaming-sink ingest publish` or `discard` the item; publish or drop another engine's snapshot"
+        " there; then run `streaming-sink purge`",
     ),
     Kind.HISTORY: (
         "time travel to older snapshots shows these rows",

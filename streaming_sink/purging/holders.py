@@ -16,6 +16,7 @@ from timeline.retention.policy import lineage, snapshot_version
 from timeline.table import Table
 from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
+from timeline.versions.work_items import STAGED_TAG_PREFIX
 
 
 class How(str, Enum):
@@ -25,7 +26,7 @@ class How(str, Enum):
     REF = "ref"
     """A tag, or a branch beside main."""
     STAGED = "staged"
-    """A snapshot that no branch has, which another engine may publish."""
+    """A snapshot that no branch has: that of a work item, or one that another engine may publish."""
     HISTORY = "history"
     """Older snapshots of main, for time travel."""
     EXPIRED = "expired"
@@ -104,6 +105,11 @@ def _holders(head: Head) -> Iterable[tuple[Snapshot, set[Holder]]]:
         of[metadata.current_snapshot_id] = {Holder(How.CURRENT, "the current snapshot")}
     for name, ref in metadata.refs.items():
         if name == "main":
+            continue
+        if name.startswith(STAGED_TAG_PREFIX):
+            of[ref.snapshot_id].add(
+                Holder(How.STAGED, f"staged snapshot {name.removeprefix(STAGED_TAG_PREFIX)!r}")
+            )
             continue
         kind = "branch" if ref.snapshot_ref_type == SnapshotRefType.BRANCH else "tag"
         of_branch = lineage(ref.snapshot_id, by_id)

@@ -80,7 +80,7 @@ class TablePurge:
             raise ValueError(
                 f"rows of these keys are kept by {', '.join(names_of)}, and nothing was changed. Drop it with"
                 " the engine that made it (ALTER TABLE ... DROP TAG or DROP BRANCH; for a staged snapshot:"
-                f" publish or expire it), and purge again: {self.table.store.location} has {pinned[0].path}"
+                f" publish or discard it), and purge again: {self.table.store.location} has {pinned[0].path}"
             )
 
     def rewrite(self) -> Leftovers:

@@ -16,12 +16,12 @@ from timeline.clock import Environment
 from timeline.commit.changes import Dropped, Intent
 from timeline.commit.conflicts import check_conflicts
 from timeline.commit.draft import Draft
-from timeline.commit.snapshots import AppendWriter, ReplaceWriter, SnapshotWriter
+from timeline.commit.snapshots import AppendWriter, ReplaceWriter, SnapshotWriter, StageWriter
 from timeline.retention.policy import NOTHING_EXPIRED, Expiry
 from timeline.versions.head import Head
 from timeline.versions.manifests import ManifestFiles
 
-SNAPSHOT_WRITERS = (AppendWriter, ReplaceWriter)
+SNAPSHOT_WRITERS = (AppendWriter, ReplaceWriter, StageWriter)
 """The writers of a commit's snapshots, in the order in which a version adds them."""
 
 
@@ -39,6 +39,7 @@ class Candidate:
     appended_snapshot_id: int | None = None
     """The snapshot of new rows, and of rows that are deleted by position."""
     replaced_snapshot_id: int | None = None
+    staged_snapshot_id: int | None = None
 
 
 @dataclass
@@ -86,4 +87,5 @@ class Attempts:
             expiry,
             draft.snapshot_id(Operation.APPEND, Operation.OVERWRITE, Operation.DELETE),
             draft.snapshot_id(Operation.REPLACE),
+            draft.staged[-1].snapshot_id if draft.staged else None,
         )

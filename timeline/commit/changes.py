@@ -35,6 +35,11 @@ class Change:
         return ()
 
     @property
+    def staged_files(self) -> tuple[DataFile, ...]:
+        """Files of rows that wait beside main."""
+        return ()
+
+    @property
     def rewritten_files(self) -> tuple[DataFile, ...]:
         """Files of rows, or of positions of deleted rows, that the table holds already, in `inputs`."""
         return ()
@@ -47,7 +52,7 @@ class Change:
     @property
     def fenced_files(self) -> tuple[DataFile, ...]:
         """Files that must be above the table's garbage cutoff (R6)."""
-        return (*self.appended_files, *self.rewritten_files, *self.delete_files)
+        return (*self.appended_files, *self.staged_files, *self.rewritten_files, *self.delete_files)
 
     @property
     def inputs(self) -> frozenset[str]:
@@ -252,6 +257,15 @@ class Intent:
         return tuple(file for change in self.changes for file in change.appended_files)
 
     @property
+    def staged_files(self) -> tuple[DataFile, ...]:
+        return tuple(file for change in self.changes for file in change.staged_files)
+
+    @property
+    def new_files(self) -> tuple[DataFile, ...]:
+        """Files of rows that the table does not hold yet, on main or beside it."""
+        return (*self.appended_files, *self.staged_files)
+
+    @property
     def rewritten_files(self) -> tuple[DataFile, ...]:
         return tuple(file for change in self.changes for file in change.rewritten_files)
 
@@ -266,31 +280,3 @@ class Intent:
     @property
     def inputs(self) -> tuple[str, ...]:
         return tuple(location for change in self.changes for location in change.inputs)
-
-
-def check_changes(changes: Sequence[Change]) -> None:
-    """Raise ValueError or TypeError for changes that fit no table."""
-    for change in changes:
-        change.check()
-    added = [file.file_path for each in changes for file in (*each.appended_files, *each.delete_files)]
-    if len(set(added)) < len(added):
-        raise ValueError(f"a file is added twice, and its rows would count twice: {_most_frequent(added)}")
-    deleted_from = [
-        location
-        for each in changes
-        for location in set[str]().union(*(file.rows_of for file in each.delete_files))
-    ]
-    if len(set(deleted_from)) < len(deleted_from):
-        raise ValueError(
-            "two changes of one commit delete from one file, maybe the same rows; make one row delta of them:"
-            f" {_most_frequent(deleted_from)}"
-        )
-    if added and any(change.precedes_files for change in changes):
-        raise ValueError(
-            "a schema or partition spec changes in a version of its own, before files are written under it:"
-            " the table assigns the ids that are in the files"
-        )
-
-
-def _most_frequent(locations: Sequence[str]) -> str:
-    return max(locations, key=locations.count)

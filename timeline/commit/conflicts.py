@@ -36,11 +36,13 @@ from pyiceberg.manifest import DataFile
 from timeline import names, properties
 from timeline.commit.changes import Beside, Change, Dropped, Intent
 from timeline.commit.row_deltas import by_data_file
+from timeline.commit.staging_changes import Discard, Publish
 from timeline.errors import CommitConflictError, KeyConflictError, SchemaMismatchError
 from timeline.features import check_features_are_known
 from timeline.versions.evolution import find_misfit
 from timeline.versions.head import Head
 from timeline.versions.keys import key_of
+from timeline.versions.work_items import WorkItem
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,12 @@ def check_conflicts(intent: Intent, head: Head) -> Verdict | None:
         epoch = transaction.check(head.properties)
         if epoch is None:
             return None
-    check_appended_files_fit_the_schema(head, intent)
-    check_keys_of_appended_rows_are_known(head, intent)
-    check_files_have_a_known_spec(head, (*intent.appended_files, *intent.rewritten_files))
+    check_staged_item_is_published_as_it_is(head, intent)
+    check_new_files_fit_the_schema(head, intent)
+    check_keys_of_new_rows_are_known(head, intent)
+    check_files_have_a_known_spec(head, (*intent.new_files, *intent.rewritten_files))
     check_files_are_above_the_fence(head, intent.fenced_files)
-    check_files_are_not_live(head, intent.appended_files)
+    check_files_are_not_live(head, intent.new_files)
     kept, dropped = drop_changes_that_no_longer_fit(head, intent)
     check_something_is_left(head, kept, dropped)
     return Verdict(epoch, kept, dropped)
@@ -88,11 +91,26 @@ def check_table_is_the_same(head: Head, table_uuid: str) -> None:
         )
 
 
-def check_appended_files_fit_the_schema(head: Head, intent: Intent) -> None:
+def check_staged_item_is_published_as_it_is(head: Head, intent: Intent) -> None:
+    """A work item that is staged is neither staged again nor published with other files (R27)."""
+    item = intent.transaction
+    if not isinstance(item, WorkItem) or item.tag not in head.metadata.refs:
+        return
+    if not any(isinstance(change, (Publish, Discard)) for change in intent.changes):
+        raise CommitConflictError(
+            f"another worker has staged work item {item.number} of {item.app_id!r}; nothing of this commit is"
+            f" live, publish what is staged: {head.metadata.location}",
+            location=head.metadata.location,
+            version=head.number,
+            files=[file.file_path for file in intent.new_files],
+        )
+
+
+def check_new_files_fit_the_schema(head: Head, intent: Intent) -> None:
     """Rows written under another schema still mean the same under the head's: no field was dropped, narrowed
     or made required. Fields that were added are null in them.
     """
-    if not intent.appended_files or intent.schema_id == head.schema.schema_id:
+    if not intent.new_files or intent.schema_id == head.schema.schema_id:
         return
     written = head.metadata.schema_by_id(intent.schema_id)
     if written is None:
@@ -112,9 +130,9 @@ def check_appended_files_fit_the_schema(head: Head, intent: Intent) -> None:
         )
 
 
-def check_keys_of_appended_rows_are_known(head: Head, intent: Intent) -> None:
+def check_keys_of_new_rows_are_known(head: Head, intent: Intent) -> None:
     """Rows join a keyed table only by a commit that says what it knows of their keys."""
-    if not intent.appended_files or any(change.knows_keys for change in intent.changes):
+    if not intent.new_files or any(change.knows_keys for change in intent.changes):
         return
     if (key := key_of(head.properties)) is not None:
         raise KeyConflictError(

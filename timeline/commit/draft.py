@@ -40,6 +40,9 @@ class Draft:
     summary: Mapping[str, str] = field(default_factory=dict)
     """Extra entries for the summary of the first snapshot."""
     snapshots: list[Snapshot] = field(default_factory=list)
+    """Those that main gets."""
+    staged: list[Snapshot] = field(default_factory=list)
+    """Those beside main, each of which a tag holds."""
     commit_id: str = ""
     _expiry_policy: Mapping[str, str] | None = None
 
@@ -69,7 +72,7 @@ class Draft:
 
     @property
     def sequence_number(self) -> int:
-        return self.head.metadata.last_sequence_number + len(self.snapshots)
+        return self.head.metadata.last_sequence_number + len(self.snapshots) + len(self.staged)
 
     @property
     def parent_id(self) -> int | None:
@@ -97,16 +100,36 @@ class Draft:
         removed: Iterable[DataFile],
     ) -> None:
         """Write the manifest list of a snapshot that follows the newest one, and add it to main."""
+        snapshot, self.manifests = self._write_snapshot(
+            operation, snapshot_id, [*new, *carried], added, removed
+        )
+        self.snapshots.append(snapshot)
+
+    def stage_snapshot(
+        self, tag: str, snapshot_id: int, new: Sequence[ManifestFile], added: Iterable[DataFile]
+    ) -> None:
+        """Write the manifest list of an append to main, and let a tag hold it: main stays where it is."""
+        manifests = [*new, *self.carried_manifests()]
+        snapshot, _ = self._write_snapshot(Operation.APPEND, snapshot_id, manifests, added, ())
+        self.staged.append(snapshot)
+        ref = SnapshotRef.model_validate({"snapshot-id": snapshot_id, "type": "tag"})
+        self.update_metadata(refs={**self.metadata.refs, tag: ref})
+
+    def _write_snapshot(
+        self,
+        operation: Operation,
+        snapshot_id: int,
+        manifests: Sequence[ManifestFile],
+        added: Iterable[DataFile],
+        removed: Iterable[DataFile],
+    ) -> tuple[Snapshot, tuple[ManifestFile, ...]]:
         sequence_number = self.sequence_number + 1
         # A replace is a millisecond after its append: with equal times, a stream that starts from a time
         # would begin at the replace and miss the append's rows (R12).
         timestamp_ms = self.now_ms + len(self.snapshots)
-        location, self.manifests = self.manifest_files.write_list(
-            names.manifest_list_path(self.new_id()),
-            snapshot_id,
-            self.parent_id,
-            sequence_number,
-            [*new, *carried],
+        path = names.manifest_list_path(self.new_id())
+        location, numbered = self.manifest_files.write_list(
+            path, snapshot_id, self.parent_id, sequence_number, manifests
         )
         previous = self.snapshots[-1] if self.snapshots else self.head.snapshot
         extra = {} if self.snapshots else self.summary
@@ -122,7 +145,11 @@ class Draft:
             summary=summaries.with_extra(counts, {**extra, properties.VERSION: str(self.number)}),
             schema_id=self.head.schema.schema_id,
         )
-        self.snapshots.append(snapshot)
+        return snapshot, numbered
+
+    def drop_ref(self, name: str) -> None:
+        """Remove a tag or a branch, where the table has it."""
+        self.update_metadata(refs={each: ref for each, ref in self.metadata.refs.items() if each != name})
 
     def update_metadata(self, **update: object) -> None:
         """Replace fields of the table metadata, by pyiceberg's names."""
@@ -147,7 +174,8 @@ class Draft:
             "last_updated_ms": self.updated_ms,
             "metadata_log": succession.metadata_log(metadata, log_entry_of_parent, self.properties),
         }
-        snapshots, log, refs = metadata.snapshots, metadata.snapshot_log, metadata.refs
+        log, refs = metadata.snapshot_log, metadata.refs
+        snapshots = [*metadata.snapshots, *self.staged] if self.staged else metadata.snapshots
         if self.snapshots:
             current = self.snapshots[-1]
             refs = {**refs, "main": _moved_to(refs.get("main"), current)}
@@ -156,11 +184,8 @@ class Draft:
                 *log,
                 SnapshotLogEntry(snapshot_id=current.snapshot_id, timestamp_ms=current.timestamp_ms),
             ]
-            update |= {
-                "last_sequence_number": self.sequence_number,
-                "current_snapshot_id": current.snapshot_id,
-                "refs": refs,
-            }
+            update |= {"current_snapshot_id": current.snapshot_id, "refs": refs}
+        update["last_sequence_number"] = self.sequence_number
         self._describe_added_manifests()
         expiry = self._expire(snapshots, refs)
         update["snapshots"] = succession.drop_expired_snapshots(snapshots, expiry.snapshot_ids)

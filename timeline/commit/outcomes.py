@@ -20,6 +20,8 @@ class Committed:
     appended_snapshot_id: int | None
     """The snapshot of new rows, and of rows that are deleted by position."""
     replaced_snapshot_id: int | None
+    staged_snapshot_id: int | None
+    """The snapshot of new rows that wait beside main."""
     dropped: tuple[Dropped, ...]
     """The replaces that were left out because their inputs were no longer live; the appends are in."""
     expired_snapshots: int
@@ -38,6 +40,7 @@ class Committed:
             epoch=candidate.epoch,
             appended_snapshot_id=candidate.appended_snapshot_id,
             replaced_snapshot_id=candidate.replaced_snapshot_id,
+            staged_snapshot_id=candidate.staged_snapshot_id,
             dropped=candidate.dropped,
             expired_snapshots=len(candidate.expiry.snapshot_ids),
             history_cut=candidate.expiry.cut_by_number,

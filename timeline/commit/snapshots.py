@@ -21,7 +21,8 @@ from timeline.commit.changes import Change, Intent
 from timeline.commit.draft import Draft
 from timeline.commit.purge_changes import AppendNothing, RewriteManifests
 from timeline.commit.rewriting import Rewrite, choose_manifests, with_idle_deletes
-from timeline.versions.entries import added_entry
+from timeline.commit.staging_changes import Stage
+from timeline.versions.entries import DeleteFile, added_entry
 from timeline.versions.head import Head
 from timeline.versions.manifests import ManifestFiles
 
@@ -49,13 +50,18 @@ class AppendWriter:
     _files: dict[str, list[DataFile]] = field(default_factory=dict)
     _snapshot_id: int = 0
 
+    @property
+    def _added(self) -> tuple[Sequence[DataFile], Sequence[DeleteFile]]:
+        """The data files and the delete files of the snapshot."""
+        return self.intent.appended_files, self.intent.delete_files
+
     def prepare(self, head: Head) -> None:
         """Write the manifests of the added files.
 
         Where that fails, everything is as before: a retry without manifests would commit a version without
         the files.
         """
-        appended, deletes = self.intent.appended_files, self.intent.delete_files
+        appended, deletes = self._added
         if not appended and not deletes:
             return
         conflicts.check_files_have_a_known_spec(head, (*appended, *deletes))
@@ -85,11 +91,7 @@ class AppendWriter:
                 snapshot_id, carried = succession.new_snapshot_id(self.environment), draft.carried_manifests()
                 draft.add_snapshot(Operation.APPEND, snapshot_id, (), carried, (), ())
             return
-        cutoff = draft.head.properties.get(properties.GC_CUTOFF, "")
-        if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._manifests):
-            self.prepare(draft.head)
-        if sum(map(len, self._files.values())) != len(appended) + len(deletes):
-            raise AssertionError(f"added files are in no manifest: {self._files.keys()}")
+        self._renew_manifests(draft, len(appended) + len(deletes))
         operation = Operation.APPEND
         if deletes:  # as Iceberg's own row delta
             operation = Operation.OVERWRITE if appended else Operation.DELETE
@@ -101,6 +103,29 @@ class AppendWriter:
                 # New entries each time: they inherit this attempt's sequence number, and a retry has another.
                 entries = [added_entry(self._snapshot_id, file) for file in files]
                 self.manifest_files.remember(manifest, entries)
+
+    def _renew_manifests(self, draft: Draft, files: int) -> None:
+        """Write the manifests again where they are below the head's garbage cutoff (R6)."""
+        cutoff = draft.head.properties.get(properties.GC_CUTOFF, "")
+        if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._manifests):
+            self.prepare(draft.head)
+        if sum(map(len, self._files.values())) != files:
+            raise AssertionError(f"added files are in no manifest: {self._files.keys()}")
+
+
+@dataclass
+class StageWriter(AppendWriter):
+    """The snapshot of staged files: an append beside main, pure as one of main."""
+
+    @property
+    def _added(self) -> tuple[Sequence[DataFile], Sequence[DeleteFile]]:
+        return self.intent.staged_files, ()
+
+    def add_snapshot(self, draft: Draft, kept: Sequence[Change]) -> None:
+        for change in kept:
+            if isinstance(change, Stage):
+                self._renew_manifests(draft, len(change.files))
+                draft.stage_snapshot(change.item.tag, self._snapshot_id, self._manifests, change.files)
 
 
 @dataclass

@@ -16,8 +16,6 @@ def judge_standing(intent: Intent, head: Head, candidate: Candidate) -> Standing
     files (R1).
     """
     txn = intent.transaction
-    if isinstance(txn, WorkItem) and txn.check(head.properties) is not None:
-        return Standing.LOST
     if isinstance(txn, Transaction):
         state = head.transaction(txn.app_id)
         if state is None or (state.query_id == txn.query_id and state.batch < txn.batch):
@@ -25,16 +23,18 @@ def judge_standing(intent: Intent, head: Head, candidate: Candidate) -> Standing
         if (state.query_id, state.batch) == (txn.query_id, txn.batch):
             ours = state.commit == candidate.head.version.commit_id
             return Standing.COMMITTED if ours else Standing.LOST
-    added = candidate.appended_snapshot_id or candidate.replaced_snapshot_id
+    added = candidate.appended_snapshot_id or candidate.replaced_snapshot_id or candidate.staged_snapshot_id
     for snapshot in head.metadata.snapshots:
         if snapshot.snapshot_id == added:  # this attempt's, or another's of the same append
             ours = snapshot_version(snapshot) == candidate.head.number
             return Standing.COMMITTED if ours else Standing.LOST
+    if isinstance(txn, WorkItem) and txn.check(head.properties) is not None:
+        return Standing.LOST  # neither published nor discarded, by anyone
     outputs = (*intent.appended_files, *intent.rewritten_files)
     if any(head.find_live(file.file_path) for file in outputs):
         return Standing.COMMITTED
     inputs, changes_rows = intent.inputs, intent.appended_files or intent.delete_files
     if inputs and not changes_rows and all(head.find_live(location) for location in inputs):
         return Standing.LOST
-    # Of a work item too: the table has it, by this worker or another one, and their files are not the same.
+    # Of a work item too: it is settled, by this worker or another one, and their files are not the same.
     return Standing.UNKNOWN

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from timeline.clock import SYSTEM, Environment
 from timeline.diagnosis.deletes import check_deletes
-from timeline.diagnosis.files import Reachable, check_files, read_reachable
+from timeline.diagnosis.files import Reachable, check_files, read_reachable, staged_tags
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, some
 from timeline.diagnosis.lineage import Lineage, read_lineage
 from timeline.diagnosis.missing import check_every_file_is_there
@@ -16,6 +16,7 @@ from timeline.diagnosis.neighbours import (
     check_the_hint_names_the_highest_version,
 )
 from timeline.diagnosis.outboxes import check_main_tables, check_outbox
+from timeline.diagnosis.staged import check_staged
 from timeline.diagnosis.state import applications, check_state, check_the_store_is_safe
 from timeline.diagnosis.versions import check_versions
 from timeline.errors import TableNotFoundError
@@ -24,6 +25,7 @@ from timeline.stores import open_store
 from timeline.stores.base import Store
 from timeline.stores.local import is_unfinished
 from timeline.table import Table
+from timeline.versions.work_items import STAGED_TAG_PREFIX
 
 if TYPE_CHECKING:
     from timeline.stores import StorageOptions
@@ -87,6 +89,7 @@ def _findings(
         yield from check_state(lineage, lineage.head, store.location)
         yield from check_every_file_is_there(found, objects, store)
         yield from check_files(found, objects, store, lineage.head)
+        yield from check_staged(found, objects, store, lineage.head)
         yield from check_deletes(found, objects, store)
         yield from check_outbox(lineage.head, open_other)
         yield from check_main_tables(lineage.head, open_other)
@@ -128,6 +131,8 @@ def _facts(lineage: Lineage, found: Reachable | None) -> Iterator[tuple[str, str
     yield "uuid", str(metadata.table_uuid)
     yield "version", f"{lineage.head.number}, of {count(len(lineage.versions), 'version')} that are kept"
     yield "snapshots", f"{len(metadata.snapshots):,}"
+    if staged := sorted(staged_tags(lineage.head).values()):
+        yield "staged", some([tag.removeprefix(STAGED_TAG_PREFIX) for tag in staged])
     if not found.unreadable.keys() & found.needed_now:
         live, deletes = found.data_files, found.delete_files
         rows, size = sum(file.rows for file in live), sum(file.bytes for file in live)

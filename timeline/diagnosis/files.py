@@ -19,6 +19,7 @@ from timeline.versions.entries import LiveFile
 from timeline.versions.manifests import ManifestFiles
 from timeline.versions.tombstones import tombstones_of
 from timeline.versions.version_file import Version
+from timeline.versions.work_items import STAGED_TAG_PREFIX
 
 _T = TypeVar("_T")
 
@@ -40,6 +41,8 @@ class Reachable:
     """Location → manifest list, manifest, data file, delete file, tombstone file, statistics file."""
     needed_now: set[str] = field(default_factory=set)
     """Those that the current snapshot needs."""
+    staged: dict[str, str] = field(default_factory=dict)
+    """Those that only a staged snapshot needs → its tag."""
     live_twice: set[str] = field(default_factory=set)
     unreadable: dict[str, str] = field(default_factory=dict)
 
@@ -70,15 +73,23 @@ def read_reachable(store: Store, head: Version) -> Reachable:
             return _or_damage(lambda: ManifestFiles(store).contents(manifest).files)
 
         snapshots = head.metadata.snapshots
+        tags = staged_tags(head)
+        of_tag: dict[str, str] = {}
         for snapshot, listed in zip(snapshots, pool.map(read_list, snapshots), strict=True):
             now = snapshot.snapshot_id == current
             _need(found, snapshot.manifest_list, "manifest list", None, now)
+            tag = tags.get(snapshot.snapshot_id)
+            if tag is not None:
+                found.staged[snapshot.manifest_list] = tag
             if isinstance(listed, CorruptTableError):
                 found.unreadable[snapshot.manifest_list] = str(listed)
                 continue
             for manifest in listed:
                 _need(found, manifest.manifest_path, "manifest", manifest.manifest_length, now)
                 manifests[manifest.manifest_path] = manifest
+                if tag is not None and manifest.added_snapshot_id == snapshot.snapshot_id:
+                    of_tag[manifest.manifest_path] = tag
+        found.staged |= of_tag
         unread = list(manifests.values())
         for manifest, files in zip(unread, pool.map(read_manifest, unread), strict=True):
             if isinstance(files, CorruptTableError):
@@ -87,6 +98,8 @@ def read_reachable(store: Store, head: Version) -> Reachable:
             now = manifest.manifest_path in found.needed_now
             for file in files.values():
                 _need(found, file.location, _what(file), file.bytes, now)
+                if manifest.manifest_path in of_tag:
+                    found.staged[file.location] = of_tag[manifest.manifest_path]
                 if now:
                     if file.location in found.live:
                         found.live_twice.add(file.location)
@@ -189,7 +202,7 @@ def _check_totals(found: Reachable, head: Version) -> Iterator[Finding]:
 def _check_refs(head: Version) -> Iterator[Finding]:
     known = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
     for name, ref in head.metadata.refs.items():
-        if ref.snapshot_id not in known:
+        if ref.snapshot_id not in known and not name.startswith(STAGED_TAG_PREFIX):
             yield Finding(
                 kind="reference-dangling",
                 severity=Severity.DAMAGE if name == "main" else Severity.WARNING,
@@ -236,6 +249,12 @@ def _check_nothing_is_left_over(
             means="this sink neither reads nor removes them",
             repair="none needed; remove them if you know what they are",
         )
+
+
+def staged_tags(head: Version) -> dict[int, str]:
+    """Return the tags of staged snapshots, by the snapshot that each names."""
+    refs = head.metadata.refs.items()
+    return {ref.snapshot_id: name for name, ref in refs if name.startswith(STAGED_TAG_PREFIX)}
 
 
 def _what(file: LiveFile) -> str:

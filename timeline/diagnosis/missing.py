@@ -50,9 +50,10 @@ def check_every_file_is_there(
 ) -> Iterator[Finding]:
     """Yield a finding for each kind of file of which some are missing, now and in older snapshots."""
     gone = found.missing(objects, store)
+    now_or_staged = found.needed_now | found.staged.keys()
     for what, loss in _LOSSES.items():
         now = [each for each in gone if found.what[each] == what and each in found.needed_now]
-        past = [each for each in gone if found.what[each] == what and each not in found.needed_now]
+        past = [each for each in gone if found.what[each] == what and each not in now_or_staged]
         kind = f"{what.replace(' ', '-')}-missing"
         if now:
             rows = sum(found.live[each].rows for each in now if each in found.live)

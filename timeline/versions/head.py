@@ -80,6 +80,14 @@ class Head:
             )
         return snapshot
 
+    def main_snapshots(self) -> Iterator[Snapshot]:
+        """Yield the snapshots of main that the head holds, newest first; staged ones are beside it."""
+        wanted = self.metadata.current_snapshot_id
+        for snapshot in reversed(self.metadata.snapshots):
+            if snapshot.snapshot_id == wanted:
+                yield snapshot
+                wanted = snapshot.parent_snapshot_id
+
     @property
     def counted_commits(self) -> int:
         """How many commits have counted themselves in this lineage; 0 where the count was damaged."""

@@ -3,6 +3,9 @@
 The work items of one application have numbers without gaps, and each lands once, by whichever worker is
 first. The table remembers all of their numbers, as ranges: few, since items land in nearly the order of their
 numbers. A number is never forgotten, so that no item lands again after its snapshots have expired.
+
+An item is *settled* once it is published or discarded: `streaming-sink.items.<app>` has the numbers of both,
+and `streaming-sink.discarded.<app>` those that were discarded. Before, it may be staged (`staged.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from timeline.errors import CorruptTableError
-from timeline.properties import WORK_ITEMS_PREFIX
+from timeline.properties import DISCARDED_ITEMS_PREFIX, WORK_ITEMS_PREFIX
 
+STAGED_TAG_PREFIX = "wap-"
+"""How the tags of staged snapshots begin; the wap id follows."""
 _TEXT = re.compile(r"(?:\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)?")
 
 
@@ -58,6 +63,14 @@ class NumberSet:
     def __len__(self) -> int:
         return sum(last - first + 1 for first, last in self.ranges)
 
+    def without(self, others: NumberSet) -> NumberSet:
+        """Return the numbers that are not in another set."""
+        kept = list(self.ranges)
+        for first, last in others.ranges:
+            cut = [((low, min(high, first - 1)), (max(low, last + 1), high)) for low, high in kept]
+            kept = [part for parts in cut for part in parts if part[0] <= part[1]]
+        return NumberSet(tuple(kept))
+
     def with_number(self, number: int) -> NumberSet:
         """Return the set with one number more."""
         if number < 0:
@@ -78,7 +91,9 @@ class NumberSet:
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """The work item that a commit publishes, in the place of a `Transaction`."""
+    """The work item that a commit publishes, in the place of a `Transaction`; of the kinds below, one that it
+    does not publish.
+    """
 
     app_id: str
     number: int
@@ -87,25 +102,67 @@ class WorkItem:
     def key(self) -> str:
         return WORK_ITEMS_PREFIX + self.app_id
 
+    @property
+    def wap_id(self) -> str:
+        """Iceberg's name for it while it is staged."""
+        return f"{self.app_id}-{self.number}"
+
+    @property
+    def tag(self) -> str:
+        """The tag that holds its staged snapshot."""
+        return STAGED_TAG_PREFIX + self.wap_id
+
     def check(self, properties: Mapping[str, str]) -> int | None:
-        """Return the epoch to commit the item under, always 1; None where the table holds the item."""
-        return None if self.number in published_items(properties, self.app_id) else 1
+        """Return the epoch to commit the item under, always 1; None where it is settled."""
+        return None if self.number in settled_items(properties, self.app_id) else 1
 
     def record(self, properties: dict[str, str], epoch: int, commit_id: str) -> None:  # noqa: ARG002
-        """Remember the item as one that the table holds."""
-        properties[self.key] = published_items(properties, self.app_id).with_number(self.number).to_text()
+        """Remember that the item is settled."""
+        properties[self.key] = settled_items(properties, self.app_id).with_number(self.number).to_text()
 
     def epoch_after_skip(self, properties: Mapping[str, str]) -> int | None:  # noqa: ARG002
         """Return None: workers need no epochs, since the first to publish an item has published it."""
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class OpenItem(WorkItem):
+    """A work item that a commit stages, or unstages, and does not settle."""
+
+    def record(self, properties: dict[str, str], epoch: int, commit_id: str) -> None:
+        """Remember nothing: the tag says whether the item is staged."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardedItem(WorkItem):
+    """A work item that a commit settles without its rows."""
+
+    def record(self, properties: dict[str, str], epoch: int, commit_id: str) -> None:
+        """Remember that the item is settled, and that it was discarded."""
+        WorkItem.record(self, properties, epoch, commit_id)
+        discarded = discarded_items(properties, self.app_id).with_number(self.number)
+        properties[DISCARDED_ITEMS_PREFIX + self.app_id] = discarded.to_text()
+
+
 def published_items(properties: Mapping[str, str], app_id: str) -> NumberSet:
-    """Return the numbers of the work items of an application that a table holds.
+    """Return the numbers of the work items that a table holds. Raises as `settled_items`."""
+    return settled_items(properties, app_id).without(discarded_items(properties, app_id))
+
+
+def discarded_items(properties: Mapping[str, str], app_id: str) -> NumberSet:
+    """Return the numbers of the work items that will never land. Raises as `settled_items`."""
+    return _numbers(properties.get(DISCARDED_ITEMS_PREFIX + app_id, ""), app_id)
+
+
+def settled_items(properties: Mapping[str, str], app_id: str) -> NumberSet:
+    """Return the numbers of the work items of an application that are published or discarded.
 
     CorruptTableError where that cannot be read: then no worker may publish one.
     """
-    text = properties.get(WORK_ITEMS_PREFIX + app_id, "")
+    return _numbers(properties.get(WORK_ITEMS_PREFIX + app_id, ""), app_id)
+
+
+def _numbers(text: str, app_id: str) -> NumberSet:
     try:
         return NumberSet.parse(text)
     except ValueError as failure:
@@ -117,6 +174,6 @@ def published_items(properties: Mapping[str, str], app_id: str) -> NumberSet:
 
 
 def applications_of_items(properties: Mapping[str, str]) -> list[str]:
-    """Return the applications that have published work items."""
+    """Return the applications that have settled work items."""
     found = (key.removeprefix(WORK_ITEMS_PREFIX) for key in properties if key.startswith(WORK_ITEMS_PREFIX))
     return sorted(found)

@@ -25,6 +25,12 @@ def test_a_number_set_is_a_set_in_any_order_of_arrival(numbers: list[int]) -> No
     assert NumberSet.parse(made.to_text()) == made == NumberSet.of(sorted(numbers))
 
 
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
+def test_what_is_left_without_others_is_a_set(numbers: set[int], others: set[int]) -> None:
+    left = NumberSet.of(numbers).without(NumberSet.of(others))
+    assert left == NumberSet.of(numbers - others)
+
+
 def test_numbers_that_follow_one_another_are_one_range() -> None:
     assert NumberSet.of([3, 0, 1, 2, 7]).to_text() == "0-3,7"
 

@@ -1,0 +1,47 @@
+"""Check what is staged of work items: that it is there, and that its tag holds it (R27)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from timeline.diagnosis.files import Reachable, staged_tags
+from timeline.diagnosis.findings import Finding, Severity, count, some
+from timeline.stores.base import Store
+from timeline.versions.staged import wap_id_of
+from timeline.versions.version_file import Version
+from timeline.versions.work_items import STAGED_TAG_PREFIX
+
+_REPAIR = (
+    "run `streaming-sink ingest retry` where the item was set apart: the next worker that takes it writes it"
+    " again from its source files"
+)
+
+
+def check_staged(
+    found: Reachable, objects: Mapping[str, int], store: Store, head: Version
+) -> Iterator[Finding]:
+    """Yield what is wrong with staged snapshots."""
+    gone = [each for each in found.missing(objects, store) if each in found.staged.keys() - found.needed_now]
+    if gone:
+        tags = sorted({found.staged[each].removeprefix(STAGED_TAG_PREFIX) for each in gone})
+        yield Finding(
+            kind="staged-file-missing",
+            severity=Severity.WARNING,
+            what=f"{count(len(gone), 'file')} of what is staged as {some(tags)}"
+            f" {'is' if len(gone) == 1 else 'are'} missing: {some(gone)}",
+            means="main is whole and writers may go on; workers find it before they publish the item",
+            repair=f"find what deletes files here, and stop it. {_REPAIR}",
+        )
+    snapshots = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
+    for snapshot_id, tag in staged_tags(head).items():
+        snapshot = snapshots.get(snapshot_id)
+        if snapshot is None or wap_id_of(snapshot) != tag.removeprefix(STAGED_TAG_PREFIX):
+            what = "the table does not hold" if snapshot is None else "is not the staged one of its work item"
+            yield Finding(
+                kind="staged-tag-dangling",
+                severity=Severity.WARNING,
+                what=f"tag {tag!r} names snapshot {snapshot_id}, which {what}",
+                means="the work item is not published, and nothing else is at risk; the version file was"
+                " edited, or written by another engine",
+                repair=_REPAIR,
+            )

@@ -1,0 +1,82 @@
+"""Write-audit-publish: stage the files of a work item beside main, and publish or discard them (R27)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.manifest import DataFile
+
+from timeline.commit.staging_changes import Discard, Publish, Stage
+from timeline.errors import CommitConflictError
+from timeline.table import AlreadyCommitted, Committed, Table
+from timeline.versions.head import Head
+from timeline.versions.staged import (
+    PUBLISHED_WAP_ID,
+    SOURCE_SNAPSHOT_ID,
+    WAP_ID,
+    files_of,
+    find_staged,
+    stated_of,
+)
+from timeline.versions.work_items import DiscardedItem, OpenItem, WorkItem
+
+
+def stage(
+    table: Table,
+    item: WorkItem,
+    files: Sequence[DataFile],
+    *,
+    schema_id: int | None = None,
+    summary: Mapping[str, str] | None = None,
+) -> Committed | AlreadyCommitted:
+    """Add the files in a snapshot beside main, held by the item's tag; AlreadyCommitted where the item is
+    settled. Raises as `Table.commit`: CommitConflictError where another worker has staged the item.
+    """
+    return table.commit(
+        [Stage(item, tuple(files))],
+        schema_id=schema_id,
+        transaction=OpenItem(item.app_id, item.number),
+        summary={**(summary or {}), WAP_ID: item.wap_id},
+    )
+
+
+def publish(table: Table, item: WorkItem, *, open_below_bytes: int = 0) -> Committed | AlreadyCommitted:
+    """Append the files that are staged of an item to main, with what its staged snapshot states of them;
+    AlreadyCommitted where the item is settled.
+
+    Raises as `Table.commit`: CommitConflictError where the item is neither staged nor settled, and where its
+    files no longer fit the table; they stay staged then.
+    """
+
+    def look(head: Head) -> tuple[Publish, int | None, Mapping[str, str]]:
+        if (staged := find_staged(head, item)) is None:
+            raise CommitConflictError(
+                f"work item {item.number} of {item.app_id!r} is not staged: {head.metadata.location}",
+                location=head.metadata.location,
+                version=head.number,
+            )
+        published = Publish(files_of(head, staged), item, staged.snapshot_id)
+        wap = {PUBLISHED_WAP_ID: item.wap_id, SOURCE_SNAPSHOT_ID: str(staged.snapshot_id)}
+        return published, staged.schema_id, {**stated_of(staged), **wap}
+
+    if item.check(table.refresh().properties) is None:
+        return AlreadyCommitted(table.head.number)
+    change, schema_id, summary = table.on_head(look)
+    return table.commit(
+        [change], schema_id=schema_id, transaction=item, summary=summary, open_below_bytes=open_below_bytes
+    )
+
+
+def discard(table: Table, item: WorkItem) -> Committed | AlreadyCommitted:
+    """Settle an item without its rows, staged or not: its number is refused for ever. AlreadyCommitted where
+    it is settled, and maybe published.
+    """
+    return table.commit([Discard(item)], transaction=DiscardedItem(item.app_id, item.number))
+
+
+def unstage(table: Table, item: WorkItem, snapshot_id: int) -> Committed | AlreadyCommitted:
+    """Forget what is staged of an item in a snapshot, so that the item is written and staged again.
+
+    CommitConflictError where it is not staged there.
+    """
+    return table.commit([Discard(item, snapshot_id)], transaction=OpenItem(item.app_id, item.number))

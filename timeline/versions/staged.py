@@ -1,0 +1,88 @@
+"""Staged snapshots: work items whose files wait beside main, each held by a tag, until they are published.
+
+A staged snapshot is an append to what main was, as Iceberg's own write-audit-publish makes it: its summary
+has `wap.id`, and readers see its rows by its id or its tag alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.snapshots import Snapshot
+
+from timeline import properties
+from timeline.errors import CorruptTableError, MissingMetadataError
+from timeline.versions.head import Head
+from timeline.versions.work_items import STAGED_TAG_PREFIX, WorkItem
+
+WAP_ID = "wap.id"
+PUBLISHED_WAP_ID = "published-wap-id"
+SOURCE_SNAPSHOT_ID = "source-snapshot-id"
+_OURS = "streaming-sink."
+
+
+def find_staged(head: Head, item: WorkItem) -> Snapshot | None:
+    """Return the snapshot that holds the files of a work item beside main; None where the item is not staged.
+
+    CorruptTableError where its tag names a snapshot that is not there, or not the item's.
+    """
+    ref = head.metadata.refs.get(item.tag)
+    if ref is None:
+        return None
+    named = (it for it in head.metadata.snapshots if it.snapshot_id == ref.snapshot_id)
+    snapshot = next(named, None)
+    if snapshot is None or wap_id_of(snapshot) != item.wap_id:
+        raise CorruptTableError(
+            f"tag {item.tag!r} does not name a staged snapshot of its work item, so which files are staged is"
+            " not known; nothing was changed. Discard the item, or drop the tag to have it written again:"
+            f" {head.metadata.location}",
+            location=head.metadata.location,
+            version=head.number,
+        )
+    return snapshot
+
+
+def staged_items(metadata: TableMetadataV2, app_id: str) -> dict[int, Snapshot]:
+    """Return the staged snapshots of an application's work items, by the items' numbers."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    prefix = f"{STAGED_TAG_PREFIX}{app_id}-"
+    return {
+        int(name.removeprefix(prefix)): by_id[ref.snapshot_id]
+        for name, ref in metadata.refs.items()
+        if name.startswith(prefix) and name.removeprefix(prefix).isdecimal() and ref.snapshot_id in by_id
+    }
+
+
+def files_of(head: Head, snapshot: Snapshot) -> tuple[DataFile, ...]:
+    """Return the files that a staged snapshot has added. MissingMetadataError where a manifest is missing."""
+    found: list[DataFile] = []
+    for manifest in head.manifest_files.read_list(snapshot.manifest_list):
+        if manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        if (entries := head.manifest_files.find_entries(manifest)) is None:
+            raise MissingMetadataError(
+                "the manifest of a staged snapshot does not exist: something deleted it. Nothing was changed;"
+                " restore it from a copy, or discard the work item, or unstage it to have it written again:"
+                f" {manifest.manifest_path}",
+                location=head.metadata.location,
+                files=[manifest.manifest_path],
+            )
+        for entry in entries:
+            entry.data_file.spec_id = manifest.partition_spec_id
+            found.append(entry.data_file)
+    return tuple(found)
+
+
+def wap_id_of(snapshot: Snapshot) -> str | None:
+    """Return the id under which a snapshot was staged; None for one of main."""
+    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(WAP_ID)
+
+
+def stated_of(snapshot: Snapshot) -> dict[str, str]:
+    """Return what the writer of a snapshot has stated of it, beside its counts and its version."""
+    stated: Mapping[str, str] = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return {
+        key: value for key, value in stated.items() if key.startswith(_OURS) and key != properties.VERSION
+    }
