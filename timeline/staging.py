@@ -40,18 +40,22 @@ def stage(
     )
 
 
-def publish(table: Table, item: WorkItem, *, open_below_bytes: int = 0) -> Committed | AlreadyCommitted:
-    """Append the files that are staged of an item to main, with what its staged snapshot states of them;
-    AlreadyCommitted where the item is settled.
+def publish(
+    table: Table, item: WorkItem, *, snapshot_id: int | None = None, open_below_bytes: int = 0
+) -> Committed | AlreadyCommitted:
+    """Append the files that are staged of an item to main, with what its staged snapshot states of them: of
+    `snapshot_id` alone, where it was audited. AlreadyCommitted where the item is settled.
 
-    Raises as `Table.commit`: CommitConflictError where the item is neither staged nor settled, and where its
-    files no longer fit the table; they stay staged then.
+    Raises as `Table.commit`: CommitConflictError where the item is neither staged there nor settled, and
+    where its files no longer fit the table; they stay staged then.
     """
 
     def look(head: Head) -> tuple[Publish, int | None, Mapping[str, str]]:
-        if (staged := find_staged(head, item)) is None:
+        staged = find_staged(head, item)
+        if staged is None or snapshot_id not in (None, staged.snapshot_id):
             raise CommitConflictError(
-                f"work item {item.number} of {item.app_id!r} is not staged: {head.metadata.location}",
+                f"work item {item.number} of {item.app_id!r} is not staged"
+                f"{'' if snapshot_id is None else f' in snapshot {snapshot_id}'}: {head.metadata.location}",
                 location=head.metadata.location,
                 version=head.number,
             )

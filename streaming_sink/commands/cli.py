@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from streaming_sink import __version__
-from streaming_sink.commands import clustering, ingest_workers, inspecting, keys, purging, quarantine
+from streaming_sink.commands import clustering, ingest_decisions, inspecting, keys, purging, quarantine
 from streaming_sink.commands.arguments import Pairs, also, of_a_table
 from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_json
 from streaming_sink.commands.zones import search_zones, with_zone_findings, zones
@@ -200,7 +200,7 @@ for _each in (
     *clustering.COMMANDS,
     *quarantine.COMMANDS,
     *keys.COMMANDS,
-    ingest_workers.ingest,
+    *ingest_decisions.COMMANDS,
     *purging.COMMANDS,
 ):
     _commands.add_command(_each)

@@ -46,6 +46,9 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one
 @click.option("--max-files", type=click.IntRange(1), help="10000, where it is not said.")
 @click.option("--max-age", metavar="TIME", help="5 minutes, where it is not said.")
 @click.option("--per-partition/--together", default=None, help="Wait for each partition apart.")
+@click.option("--audit/--no-audit", default=None, help="Stage items, and count their rows before publishing.")
+@click.option("--expect", multiple=True, metavar="SQL", help="What each row must meet; may be repeated.")
+@click.option("--audit-function", metavar="MODULE:NAME", help="A function that gets each StagedItem.")
 def create(
     zone: str,
     storage_options: Pairs,
@@ -56,8 +59,12 @@ def create(
     max_files: int | None,
     max_age: str | None,
     per_partition: bool | None,
+    audit: bool | None,
+    expect: tuple[str, ...],
+    audit_function: str | None,
 ) -> int:
     """Make a buffer zone, or change the options of one: those that are not said stay."""
+    from streaming_sink.ingest.audit import Audit
     from streaming_sink.ingest.definition import changed_rules
     from streaming_sink.ingest.zone import BufferZone
     from timeline.stores import open_store
@@ -75,6 +82,7 @@ def create(
         rules=rules,
         sources=sources or None,
         partition_by=partition_by,
+        audit=Audit(expect, audit_function) if expect or audit_function else audit,
         storage_options=storage_options,
     )
     say(f"{made.store.location} is the buffer zone of {made.definition.table}")
@@ -122,7 +130,7 @@ def watch(zone: str, folder: str, storage_options: Pairs, pattern: str) -> int:
 @options
 @as_json_option
 def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
-    """Show what waits, what is planned, and what landed last. Exit code 1 where an item is set apart."""
+    """Show what waits, what is planned, and what landed last. Exit code 1 where one is set apart or held."""
     from streaming_sink.ingest.status import status as status_of
     from streaming_sink.ingest.zone import BufferZone
 
@@ -144,6 +152,8 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
             say(f"waiting  {group.files:,} files{named}, {group.bytes:,} bytes, for {group.oldest_ms:,} ms")
         for item in found.open_items:
             say(f"item {item.number:<4} {item.state}: {item.files:,} files, {item.bytes:,} bytes; {item.why}")
+            if item.reason:
+                say(f"          {item.reason}")
         if found.open_count > len(found.open_items):
             say(f"         {found.open_count:,} work items are not in the table yet")
         say(f"landed   {found.landed_items:,} work items")
@@ -153,7 +163,7 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
             say(f"promise  {found.kept:,} of them were planned in time")
         for landed in found.last_landed[:5]:
             say(f"         {landed.line()}")
-    return FINDINGS if any(item.state == "set apart" for item in found.open_items) else DONE
+    return FINDINGS if any(item.reason for item in found.open_items) else DONE
 
 
 @ingest.command()
@@ -162,7 +172,7 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
 @as_json_option
 @click.option("--file", "path", metavar="PATH", help="Only this file, in all its versions.")
 @click.option("--snapshot", type=int, metavar="ID", help="Only the files of this snapshot.")
-@click.option("--state", metavar="STATE", help="Only landed, rejected, claimed, planned, or set apart.")
+@click.option("--state", metavar="STATE", help="Such as landed, rejected, held or discarded.")
 def ledger(
     zone: str,
     storage_options: Pairs,
@@ -223,7 +233,7 @@ def serve(zones: tuple[str, ...], storage_options: Pairs, host: str, port: int, 
 @zone_argument
 @options
 def retry(zone: str, storage_options: Pairs) -> int:
-    """Let workers take the work items that were set apart again."""
+    """Let workers take the work items that were set apart or held again: what is staged is audited again."""
     from streaming_sink.ingest.ledger import retry as put_back
     from streaming_sink.ingest.zone import BufferZone
 

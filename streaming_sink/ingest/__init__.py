@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streaming_sink.ingest.audit import Audit, StagedItem
     from streaming_sink.ingest.compute import dispatch
     from streaming_sink.ingest.definition import ingest_rules as Rules  # noqa: N812
     from streaming_sink.ingest.landed import Landed
@@ -21,15 +22,17 @@ if TYPE_CHECKING:
     from streaming_sink.serving.server import serve
 
 _WHERE = {
+    "Audit": ("streaming_sink.ingest.audit", "Audit"),
     "BufferZone": ("streaming_sink.ingest.zone", "BufferZone"),
     "Landed": ("streaming_sink.ingest.landed", "Landed"),
     "Pushed": ("streaming_sink.ingest.zone", "Pushed"),
     "Rules": ("streaming_sink.ingest.definition", "ingest_rules"),
+    "StagedItem": ("streaming_sink.ingest.audit", "StagedItem"),
     "dispatch": ("streaming_sink.ingest.compute", "dispatch"),
     "run": ("streaming_sink.ingest.running", "run"),
     "serve": ("streaming_sink.serving.server", "serve"),
 }
-__all__ = ["BufferZone", "Landed", "Pushed", "Rules", "dispatch", "run", "serve"]
+__all__ = ["Audit", "BufferZone", "Landed", "Pushed", "Rules", "StagedItem", "dispatch", "run", "serve"]
 
 
 def __getattr__(name: str) -> Any:

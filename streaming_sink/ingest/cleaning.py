@@ -44,6 +44,8 @@ def clean(zone: BufferZone, grace: Duration = "1 hour") -> Cleaned:
     for number, plan in zone.plans_after(done):
         doomed = []
         for item in plan.items:
+            if item.number in ledger.discarded:
+                continue  # its staged files may be its rows' only copy
             note = read_note(zone.store, item.number)
             if item.number not in ledger.published or note is None or now_ms - note.landed_ms < grace_ms:
                 _LOG.info("cleaning ends before plan %d, which is not %s old", number, grace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -15,14 +15,14 @@ from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_f
 from planners.model import InsertPlan
 from streaming_sink.batch.planning import commit_sizes, small_files
 from streaming_sink.batch.target import Destination, Target
-from streaming_sink.ingest.event_time import event_time_of
+from streaming_sink.ingest.audit import Auditor
 from streaming_sink.ingest.jobs import run_tasks
-from streaming_sink.ingest.landed import Landed, keep_rejections, landed_in, summary_of
+from streaming_sink.ingest.landed import Landed
 from streaming_sink.ingest.profiling import Profiling, Work
+from streaming_sink.ingest.publishing import NotWantedError, Publishing, Written, since
 from streaming_sink.options import SinkOptions
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.data_files import data_file
 from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
@@ -35,14 +35,11 @@ from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import Merge, TaskReport, WrittenFile, delete_files
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Append, Change, Replace
 from timeline.commit.succession import commit_time
-from timeline.errors import CommitConflictError, SchemaMismatchError, TimelineError
-from timeline.names import ulid
+from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.stores.base import Store
-from timeline.table import AlreadyCommitted, Table
+from timeline.table import Table
 from timeline.versions.keys import key_of
-from timeline.versions.work_items import WorkItem
 
 _LOG = logging.getLogger("streaming_sink")
 _TRIES = 5
@@ -54,9 +51,12 @@ _SHRINKS = 3
 class Consolidation:
     """Lands the work items of one zone, one at a time. Keeps the open table."""
 
-    def __init__(self, options: SinkOptions, app_id: str, sources: Sources, zone: Store) -> None:
+    def __init__(
+        self, options: SinkOptions, app_id: str, sources: Sources, zone: Store, auditor: Auditor | None = None
+    ) -> None:
         self._options, self._app_id, self._sources = options, app_id, sources
-        self._zone = zone
+        self._publishing = Publishing(app_id, zone, auditor, options.sizing.small_file_bytes)
+        self._fills = auditor is None
         self._destination = Destination(options)
         self._profiling = Profiling(options, self._destination, sources)
 
@@ -71,7 +71,7 @@ class Consolidation:
 
         `is_wanted` is asked before a step that costs: False where another worker has the item. Raises
         SchemaMismatchError, CommitConflictError and the other errors of a commit; nothing of the item is live
-        then, unless the error says that this is unknown.
+        then, unless the error says that this is unknown. AuditFailedError: the item is staged, and stays so.
         """
         for tries in range(1, _TRIES + 1):
             try:
@@ -84,17 +84,16 @@ class Consolidation:
 
     def _land(self, session: SparkSession, item: PlannedItem, is_wanted: Callable[[], bool]) -> Landed:
         started, spent = time.perf_counter(), dict[str, int]()
-        work, transaction = Work(item), WorkItem(self._app_id, item.number)
-        table = self.table()
-        if table is not None and transaction.check(table.head.properties) is None:
-            return landed_in(table.head, self._app_id, item.number)
+        work, table = Work(item), self.table()
+        if table is not None and (done := self._publishing.settle(session, table, item)) is not None:
+            return done
         target, profiles = self._profiling.profile(session, work)
-        spent["profile"] = _since(started)
+        spent["profile"] = since(started)
         while True:
             if not is_wanted():
                 raise NotWantedError(f"another worker has work item {item.number}")
             if target is None or not profiles:
-                plan, written = None, _Written()
+                plan, written = None, Written()
                 break
             plan = self._plan(session, target, profiles)
             written = self._write(session, target, plan, work, profiles)
@@ -102,7 +101,7 @@ class Consolidation:
                 break
             work.reject(written.rejected)
             profiles = [each for each in profiles if each.number not in work.rejected]
-        spent["write"] = _since(started) - spent["profile"]
+        spent["write"] = since(started) - spent["profile"]
         expected = sum(profile.rows for profile in profiles)
         if written.rows != expected:
             delete_files(self._destination.store, written.every)
@@ -112,7 +111,7 @@ class Consolidation:
             )
         if target is None:
             return _nothing_landed(item, work)
-        return self._publish(target, work, transaction, written, spent)
+        return self._publishing.publish(session, target, work, written, spent)
 
     def _plan(self, session: SparkSession, target: Target, profiles: Sequence[SourceProfile]) -> _Planned:
         head, options = target.head, self._options
@@ -128,10 +127,11 @@ class Consolidation:
             for partition, rows in profile.parts
         ]
         partitions = {TablePartition(target.spec.spec_id, comparable(each.partition)) for each in sources}
-        reserved = self._destination.reservations.files(head)
+        reserved, small = self._destination.reservations.files(head), options.sizing.small_file_bytes
         planned = plan_consolidation(
             sources,
-            tuple(small_files(head, partitions, options.sizing.small_file_bytes, reserved)),
+            # What is staged is merged with no file, since others may replace that one until it is published.
+            tuple(small_files(head, partitions, small, reserved)) if self._fills else (),
             options.sizing,
             bytes_per_row=_width(commit_sizes(head), profiles, options.sizing.max_file_bytes),
             policy=options.fill_policy,
@@ -146,7 +146,7 @@ class Consolidation:
         plan: _Planned,
         work: Work,
         profiles: Sequence[SourceProfile],
-    ) -> _Written:
+    ) -> Written:
         rows = {profile.number: profile.rows for profile in profiles}
         ids = FileIds(commit_time(SYSTEM, target.head), self._app_id, work.item.number)
         jobs = []
@@ -163,7 +163,7 @@ class Consolidation:
                     ),
                 )
             )
-        written = _Written()
+        written = Written()
         for results in run_tasks(session, f"{self._options.location}: work item {work.item.number}", jobs):
             written.new += [each for each in results if isinstance(each, WrittenFile)]
             written.merges += [each for each in results if isinstance(each, Merge)]
@@ -189,80 +189,11 @@ class Consolidation:
             fast_workers=fast_workers.is_enabled(),
         )
 
-    def _publish(
-        self, target: Target, work: Work, transaction: WorkItem, written: _Written, spent: dict[str, int]
-    ) -> Landed:
-        began = time.perf_counter()
-        table, item = target.table, work.item
-        assert table is not None
-        new = tuple(data_file(file, target.spec) for file in written.new)
-        changes: list[Change] = [Append(new)] if new else []
-        changes += [
-            Replace(
-                frozenset([*merge.inputs, merge.new]),
-                (data_file(merge.merged, target.spec),),
-                frozenset(merge.applied),
-                merge.deleted_rows,
-            )
-            for merge in written.merges
-        ]
-        landed = Landed(
-            item.number,
-            published_before=False,
-            version=0,
-            files_in=len(item.files) - len(work.rejected),
-            bytes_in=sum(file.bytes for _, file in work.files()),
-            rows=written.rows,
-            files_out=len(written.new),
-            bytes_out=sum(file.bytes for file in written.new),
-            merged_files=sum(len(merge.inputs) for merge in written.merges),
-            partitions=len({file.partition for file in written.new}),
-            oldest_ms=min(file.arrived_ms for file in item.files),
-            event_time_ms=event_time_of(target.schema, target.spec, written.new),
-            rejected=work.reasons,
-            rejected_places=sorted(work.rejected),
-        )
-        rejection_id = ulid(SYSTEM.now_ms(), SYSTEM.random.getrandbits(80))
-        landed = keep_rejections(self._zone, landed, rejection_id)
-        committed = table.commit(
-            changes,
-            schema_id=target.schema.schema_id,
-            transaction=transaction,
-            summary=summary_of(self._app_id, landed),
-            open_below_bytes=self._options.sizing.small_file_bytes,
-        )
-        spent["commit"] = _since(began)
-        if isinstance(committed, AlreadyCommitted):
-            return landed_in(table.head, self._app_id, item.number)
-        return replace(
-            landed,
-            version=committed.version,
-            snapshot_id=committed.appended_snapshot_id,
-            landed_ms=time.time_ns() // 1_000_000,
-            milliseconds=spent,
-        )
-
-
-class NotWantedError(TimelineError):
-    """Another worker has the work item; this one has published nothing of it."""
-
 
 @dataclass(frozen=True)
 class _Planned:
     plan: InsertPlan
     tasks: tuple[TaskShare, ...]
-
-
-@dataclass
-class _Written:
-    new: list[WrittenFile] = field(default_factory=list)
-    merges: list[Merge] = field(default_factory=list)
-    rejected: list[SourceRejected] = field(default_factory=list)
-    rows: int = 0
-
-    @property
-    def every(self) -> list[WrittenFile]:
-        return [*self.new, *(merge.merged for merge in self.merges)]
 
 
 def _width(history: Sequence[CommitSize], profiles: Sequence[SourceProfile], max_file_bytes: int) -> int:
@@ -273,10 +204,6 @@ def _width(history: Sequence[CommitSize], profiles: Sequence[SourceProfile], max
     # Small files hold their rows in more bytes than a large one will. A width that is too low is harmless: a
     # task ends a file at its size; one that is too high makes files that stay small.
     return max(1, sum(profile.data_bytes for profile in profiles) // rows // _SHRINKS)
-
-
-def _since(started: float) -> int:
-    return round((time.perf_counter() - started) * 1000)
 
 
 def _nothing_landed(item: PlannedItem, work: Work) -> Landed:

@@ -62,6 +62,8 @@ class Definition:
     table_options: Mapping[str, Any]
     announcements: str = ""
     """The Kafka topic that has the announcements, as a URL; "" for files in the zone."""
+    audit: Mapping[str, Any] | None = None
+    """As `Audit.to_stored`; None where items are published as they are written."""
 
     def to_json(self) -> bytes:
         return json.dumps({"format": 1, **asdict(self)}, indent=1, sort_keys=True).encode()
@@ -77,6 +79,7 @@ class Definition:
                 stored["rules"],
                 stored["table_options"],
                 stored.get("announcements", ""),
+                stored.get("audit"),
             )
         except (ValueError, KeyError, TypeError) as failure:
             raise CorruptTableError(

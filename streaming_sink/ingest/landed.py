@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pyiceberg.table.snapshots import Snapshot
+
 from planners.buffering import PlannedItem
 from planners.percentiles import percentiles
 from timeline.stores.base import Store
@@ -24,6 +26,7 @@ _REJECTED = "streaming-sink.ingest.rejected"
 _REJECTED_IN = "streaming-sink.ingest.rejected-in"
 _OLDEST = "streaming-sink.ingest.oldest-ms"
 _EVENT_TIME = "streaming-sink.ingest.event-time-ms"
+_EXPECTED = "streaming-sink.ingest.rows-expected"
 _REJECTIONS = "rejected"
 _ITEM_OF_SNAPSHOT = "landed/by-snapshot"
 
@@ -176,6 +179,7 @@ def summary_of(app_id: str, landed: Landed) -> dict[str, str]:
         _BYTES_IN: str(landed.bytes_in),
         _OLDEST: str(landed.oldest_ms),
         _REJECTED: str(len(landed.rejected)),
+        _EXPECTED: str(landed.rows),
     }
 
 
@@ -186,6 +190,12 @@ def item_of_snapshot(head: Head, app_id: str, snapshot_id: int) -> int | None:
         return None
     app, _, number = str(snapshot.summary.additional_properties.get(ITEM, "")).rpartition("/")
     return int(number) if app == app_id and number.isdecimal() else None
+
+
+def expected_rows(snapshot: Snapshot) -> int:
+    """Return how many rows the files of an item have by the footers of its source files."""
+    counts = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return int(counts.get(_EXPECTED, 0))
 
 
 def landed_in(head: Head, app_id: str, number: int) -> Landed:
@@ -205,6 +215,7 @@ def landed_in(head: Head, app_id: str, number: int) -> Landed:
                 files_out=int(counts.get("added-data-files", 0)),
                 bytes_out=int(counts.get("added-files-size", 0)),
                 oldest_ms=int(counts.get(_OLDEST, 0)),
+                partitions=int(counts.get("changed-partition-count", 1)),
                 rejected_in=str(counts.get(_REJECTED_IN, "")),
                 event_time_ms=[int(each) for each in str(counts.get(_EVENT_TIME, "")).split("/") if each],
                 landed_ms=snapshot.timestamp_ms,

@@ -5,9 +5,12 @@ Plans are found by the index, so that neither a look-up nor the state of the zon
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+
+from pyiceberg.table.snapshots import Snapshot
 
 from planners.buffering import PlannedItem
 from streaming_sink.ingest.landed import (
@@ -25,7 +28,8 @@ from timeline import names
 from timeline.errors import TableNotFoundError
 from timeline.plans.claims import all_instants
 from timeline.table import Table
-from timeline.versions.work_items import NumberSet, published_items
+from timeline.versions.staged import staged_items
+from timeline.versions.work_items import NumberSet, discarded_items, published_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +43,11 @@ class LedgerEntry:
     item: int
     """The work item that has it."""
     state: str
-    """ "landed", "rejected", "set apart" (with its whole item), "claimed" or "planned"."""
+    """ "landed", "rejected", "claimed", "planned", or of its whole item: "set apart", "held" after its audit,
+    or "discarded".
+    """
     why: str = ""
-    """Why it was rejected, or its item set apart."""
+    """Why it was rejected, or its item set apart, held or discarded."""
     version: int | None = None
     """The table's version that holds its rows."""
     snapshot_id: int | None = None
@@ -55,7 +61,7 @@ class Ledger:
     _notes: dict[int, Landed | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._table = _open(self.zone)
+        self._table = open_of(self.zone)
         self._instants = all_instants(self.zone.store, KIND)
 
     @cached_property
@@ -68,6 +74,18 @@ class Ledger:
         if self._table is None:
             return NumberSet()
         return published_items(self._table.head.properties, self.zone.app_id)
+
+    @cached_property
+    def discarded(self) -> NumberSet:
+        """The numbers of the work items that will never be in the table."""
+        if self._table is None:
+            return NumberSet()
+        return discarded_items(self._table.head.properties, self.zone.app_id)
+
+    @cached_property
+    def staged(self) -> Mapping[int, Snapshot]:
+        """The staged snapshots of work items, by the items' numbers."""
+        return {} if self._table is None else staged_items(self._table.head.metadata, self.zone.app_id)
 
     def entries(self) -> Iterator[LedgerEntry]:
         """Yield every file that a plan has, in the order of the plans. Reads all plans."""
@@ -104,8 +122,12 @@ class Ledger:
 
     @cached_property
     def open_numbers(self) -> list[int]:
-        """The numbers of the work items that are not in the table, in order."""
-        return [number for number in range(self._view.next_item) if number not in self.published]
+        """The numbers of the work items that are not in the table, and may come, in order."""
+        return [
+            number
+            for number in range(self._view.next_item)
+            if number not in self.published and number not in self.discarded
+        ]
 
     def open_items(self, most: int) -> list[tuple[Plan, PlannedItem]]:
         """Return the first work items that are not in the table, and the first of those that are set apart,
@@ -117,10 +139,6 @@ class Ledger:
         places = {at for number in left if (at := self._view.plan_of_item(number)) is not None}
         plans = (self.zone.existing_plan(at) for at in sorted(places))
         return [(plan, item) for plan in plans for item in plan.items if item.number in left]
-
-    def why_set_apart(self, plan: Plan, item: PlannedItem) -> str:
-        """Return why a work item was set apart; "" where it is not, or is free again."""
-        return _why_set_apart(self.zone, plan.claim_id(item))
 
     def _plan_of(self, number: int) -> tuple[Plan, PlannedItem] | None:
         at = self._view.plan_of_item(number)
@@ -155,10 +173,23 @@ class Ledger:
         """Return how far a work item has come."""
         if item.number in self.published:
             return "landed"
+        if item.number in self.discarded:
+            return "discarded"
         states = self._instants.get(plan.claim_id(item), {})
         if "cancelled" in states:
-            return "set apart"
+            return "held" if item.number in self.staged else "set apart"
         return "claimed" if "inflight" in states else "planned"
+
+    def reason_of(self, plan: Plan, item: PlannedItem) -> str:
+        """Return why an item was set apart, held or discarded; "" for any other."""
+        state = self.state_of(plan, item)
+        if state not in ("set apart", "held"):
+            return "it was discarded" if state == "discarded" else ""
+        note = _read_note_of(self.zone, plan.claim_id(item))
+        try:
+            return str(json.loads(note)["reason"])
+        except (ValueError, KeyError, TypeError):
+            return note or "it is not noted why"
 
     def _entries_in(self, plan: Plan, path: str) -> Iterator[LedgerEntry]:
         for item in plan.items:
@@ -168,7 +199,7 @@ class Ledger:
     def _entries_of(self, plan: Plan, item: PlannedItem) -> Iterator[LedgerEntry]:
         state = self.state_of(plan, item)
         landed = self.landed(item.number) if state == "landed" else None
-        why = _why_set_apart(self.zone, plan.claim_id(item)) if state == "set apart" else ""
+        why = self.reason_of(plan, item)
         for place, file in enumerate(item.files):
             rejected = None if landed is None else landed.reason(place, file.path)
             known = file.path, file.identity, file.bytes, file.arrived_ms, item.number
@@ -193,14 +224,15 @@ def retry(zone: BufferZone) -> list[int]:
     return sorted(put_back)
 
 
-def _why_set_apart(zone: BufferZone, claim_id: str) -> str:
+def _read_note_of(zone: BufferZone, claim_id: str) -> str:
     try:
         return zone.store.read(names.cancelled_path(claim_id)).data.decode(errors="replace")
     except FileNotFoundError:
         return ""
 
 
-def _open(zone: BufferZone) -> Table | None:
+def open_of(zone: BufferZone) -> Table | None:
+    """Return the table of a zone; None where no work item has created it yet."""
     from streaming_sink.ingest.definition import remote
     from timeline.table import open_table
 

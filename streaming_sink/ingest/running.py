@@ -177,6 +177,7 @@ def _tidy(worker: Worker, zone: BufferZone) -> None:
     """Complete notes and delete staged files, best effort: the next worker goes on where this one ended."""
     try:
         worker.complete_notes()
+        worker.unstage_old()
         clean(zone)
     except StoreUnavailableError as failure:
         _LOG.warning("notes and staged files are left to the next worker: %s", failure)

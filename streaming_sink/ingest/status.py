@@ -40,8 +40,8 @@ class OpenItem:
     bytes: int
     why: str
     """Why it was planned."""
-    set_apart: str = ""
-    """Why it was set apart; "" where it is not."""
+    reason: str = ""
+    """Why it was set apart or held; "" for one that workers may take."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,5 @@ def status(zone: BufferZone, flux: Flux | None = None) -> ZoneStatus:
 
 
 def _open_item(ledger: Ledger, plan: Plan, item: PlannedItem) -> OpenItem:
-    state = ledger.state_of(plan, item)
-    apart = ledger.why_set_apart(plan, item) if state == "set apart" else ""
-    return OpenItem(item.number, state, len(item.files), item.bytes, item.why, apart)
+    state, reason = ledger.state_of(plan, item), ledger.reason_of(plan, item)
+    return OpenItem(item.number, state, len(item.files), item.bytes, item.why, reason)

@@ -14,7 +14,8 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from planners.buffering import PlannedItem
-from streaming_sink.ingest.consolidation import Consolidation, NotWantedError
+from streaming_sink.ingest.audit import AuditFailedError
+from streaming_sink.ingest.consolidation import Consolidation
 from streaming_sink.ingest.landed import (
     Landed,
     landed_in,
@@ -23,12 +24,14 @@ from streaming_sink.ingest.landed import (
     with_rejections,
     write_note,
 )
+from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.ingest.records import KIND, Plan
+from streaming_sink.ingest.write_audit_publish import unstage_old
 from streaming_sink.ingest.zone import BufferZone
 from timeline import names
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
 from timeline.plans.claims import Claim, Watch, all_instants, heartbeat, holder_of, take_claim
-from timeline.versions.work_items import published_items
+from timeline.versions.work_items import published_items, settled_items
 
 _LOG = logging.getLogger("streaming_sink")
 PATIENCE_SECONDS = 60.0
@@ -44,27 +47,30 @@ class Worker:
     ) -> None:
         self._zone = zone
         self._name = name or zone.new_id()
-        self._consolidation = Consolidation(zone.sink_options, zone.app_id, zone.sources, zone.store)
+        self._consolidation = Consolidation(
+            zone.sink_options, zone.app_id, zone.sources, zone.store, zone.auditor()
+        )
         self._watch = Watch(zone.environment, patience_seconds)
         self._patience = patience_seconds
         self._open: dict[int, tuple[Plan, PlannedItem]] = {}
         self._plans_read: int | None = None
 
     def open_items(self) -> dict[int, tuple[Plan, PlannedItem]]:
-        """Return the work items that were planned and are not in the table, by their number."""
+        """Return the work items that were planned and are not settled, by their number."""
         table = self._consolidation.table()
-        published = published_items({} if table is None else table.head.properties, self._zone.app_id)
+        settled = settled_items({} if table is None else table.head.properties, self._zone.app_id)
         if self._plans_read is None:
-            self._plans_read = self._first_open(published.ranges)
+            self._plans_read = self._first_open(settled.ranges)
         for number, plan in self._zone.plans_after(self._plans_read):
             self._open |= {item.number: (plan, item) for item in plan.items}
             self._plans_read = number
-        self._open = {number: each for number, each in self._open.items() if number not in published}
+        self._open = {number: each for number, each in self._open.items() if number not in settled}
         return self._open
 
     def land_next(self, session: SparkSession) -> Landed | None:
         """Land one work item that no other worker has, and return what became of it; None if there is none.
 
+        An item whose audit fails is held: it stays staged, and is set apart until an operator decides.
         Raises what the item's failure raised, after noting it on the item; StoreUnavailableError and
         CommitStateUnknownError note nothing, since the item is not their reason: try again.
         """
@@ -74,8 +80,8 @@ class Worker:
             plan, item = items[number]
             states = instants.get(plan.claim_id(item), {})
             claim = self._claim(plan, item, states)
-            if claim is not None:
-                return self._land(session, plan, item, claim)
+            if claim is not None and (landed := self._land(session, plan, item, claim)) is not None:
+                return landed
         return None
 
     def free_and_claimed(self) -> tuple[int, int]:
@@ -103,9 +109,9 @@ class Worker:
             store, claim_id, held
         )
 
-    def _first_open(self, published: tuple[tuple[int, int], ...]) -> int:
-        """Return the number of the newest plan that has landed whole, with every plan before it."""
-        all_below = published[0][1] + 1 if published and published[0][0] == 0 else 0
+    def _first_open(self, settled: tuple[tuple[int, int], ...]) -> int:
+        """Return the number of the newest plan that is settled whole, with every plan before it."""
+        all_below = settled[0][1] + 1 if settled and settled[0][0] == 0 else 0
         number = self._zone.plans.last()
         while number > 0:
             plan = self._zone.plan(number)
@@ -123,22 +129,20 @@ class Worker:
             if failed is None and not self._watch.is_abandoned(self._zone.store, claim_id, held):
                 return None
             if held >= MOST_TRIES:
-                self._set_apart(claim_id, item, failed or "its workers died without a word")
+                why = failed or "its workers died without a word"
+                self._set_apart(claim_id, item, f"it has failed {MOST_TRIES} workers: {why}")
                 return None
             _LOG.warning("work item %d is taken over after %d tries", item.number, held)
         return take_claim(self._zone.store, claim_id, {}, held + 1, self._name)
 
     def _set_apart(self, claim_id: str, item: PlannedItem, reason: str) -> None:
         _LOG.error(
-            "work item %d has failed %d workers and is set apart; `streaming-sink ingest retry` frees it: %s",
-            item.number,
-            MOST_TRIES,
-            reason,
+            "work item %d is set apart; `streaming-sink ingest retry` frees it: %s", item.number, reason
         )
         note = json.dumps({"number": item.number, "reason": reason}).encode()
         self._zone.store.create(names.cancelled_path(claim_id), note)
 
-    def _land(self, session: SparkSession, plan: Plan, item: PlannedItem, claim: Claim) -> Landed:
+    def _land(self, session: SparkSession, plan: Plan, item: PlannedItem, claim: Claim) -> Landed | None:
         store = self._zone.store
         try:
             with heartbeat(claim, self._patience / 5) as is_ours:
@@ -146,6 +150,9 @@ class Worker:
         except (StoreUnavailableError, CommitStateUnknownError, NotWantedError, KeyboardInterrupt):
             claim.release()
             raise
+        except AuditFailedError as failure:
+            self._set_apart(claim.plan_id, item, f"its audit has failed: {failure}")
+            return None
         except Exception as failure:
             reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:500]}"
             note = json.dumps({"failed": reason}).encode()
@@ -158,6 +165,13 @@ class Worker:
         self._open.pop(item.number, None)
         _LOG.info("%s", landed.line())
         return landed
+
+    def unstage_old(self) -> list[int]:
+        """Unstage the items that have been staged for longer than the time-out; return their numbers."""
+        table = self._consolidation.table()
+        if table is None:
+            return []
+        return unstage_old(table, self._zone.app_id, self._zone.staged_timeout_ms)
 
     def complete_notes(self) -> int:
         """Write the notes that dead workers have not written, and return how many."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from planners.buffering import BufferedFile, Rules
 from planners.sizing import FileSizing
+from streaming_sink.ingest.audit import DEFAULT_TIMEOUT_MS, Audit, Auditor, StagedItem, audit_option
 from streaming_sink.ingest.definition import Definition, checked_topic, open_log, remote, settle_definition
 from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.ingest.records import Plan, decode_announcement, decode_plan, encode_announcement
@@ -65,6 +66,9 @@ class BufferZone:
     in; by default any of the kind of the zone's location (on the same machine's disk, or in the same kind of
     object store). `partition_by`, `sizing`, `schema` and `table_properties` are those of `IcebergSink`.
 
+    `audit=True` stages work items before they are published, and counts their rows; an `ingest.Audit` or a
+    function checks more. False, the default of a new zone, publishes them as they are written.
+
     `announcements="kafka://host:9092/topic"` keeps announcements in a topic, and not in the zone;
     `kafka_options` are settings of its clients, such as `security.protocol`.
 
@@ -84,6 +88,7 @@ class BufferZone:
         sizing: FileSizing | None = None,
         schema: SchemaContract | None = None,
         table_properties: Mapping[str, str] | None = None,
+        audit: bool | Audit | Callable[[StagedItem], object] | None = None,
         announcements: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         storage_options: StorageOptions | None = None,
@@ -117,6 +122,9 @@ class BufferZone:
         if table_properties:
             options["table_properties"] = dict(table_properties)
         self._options = options
+        self._audit = None if audit is None else audit_option(audit)
+        if audit is not None:
+            self._given["audit"] = None if self._audit is None else self._audit.to_stored()
         self._known: Definition | None = None
         self.environment = SYSTEM
         if announcements is not None:
@@ -179,6 +187,19 @@ class BufferZone:
     def sink_options(self) -> SinkOptions:
         """The options under which the zone's work items land."""
         return self.definition.sink_options(self.storage_options)
+
+    def auditor(self) -> Auditor | None:
+        """Return what audits the zone's work items in this process; None where nothing does. ValueError where
+        it is a function that cannot be imported.
+        """
+        stored = self.definition.audit
+        return None if stored is None else Auditor.of(stored, self._audit)
+
+    @property
+    def staged_timeout_ms(self) -> int:
+        """How long an item may be staged, by the table's own time, before it is unstaged."""
+        stored = self.definition.audit
+        return DEFAULT_TIMEOUT_MS if stored is None else int(stored["timeout_ms"])
 
     def push(self, *paths: str) -> Pushed:
         """Announce files that exist: each lands in the table once, when a rule is met. A name that ends in

@@ -39,7 +39,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Failure:
-    """A file that did not land, or a work item that was set apart."""
+    """A file that did not land, or a work item that was set apart or held."""
 
     item: int
     path: str
@@ -116,7 +116,7 @@ class Files:
 
 def dataset_of(name: str, found: ZoneStatus, as_of_ms: int) -> Dataset:
     """Return a dataset as the status of its zone shows it."""
-    apart = [Failure(it.number, "", it.set_apart, 0) for it in found.open_items if it.state == "set apart"]
+    apart = [Failure(it.number, "", f"{it.state}: {it.reason}", 0) for it in found.open_items if it.reason]
     return Dataset(
         name,
         found.location,

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from functools import cache
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from pyspark.sql import SparkSession
 
@@ -59,16 +60,45 @@ def stream(
 
 def changelog_view(jar: str, warehouse: str, table: str, key: list[str]) -> pa.Table:
     """Return what Iceberg's own `create_changelog_view` says of all snapshots of a table below a folder."""
-    spark = session(jar)
-    spark.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
-    for name, value in {"type": "hadoop", "warehouse": warehouse, "cache-enabled": "false"}.items():
-        spark.conf.set(f"spark.sql.catalog.lake.{name}", value)
+    spark, lake = _with_catalog(jar, warehouse)
     columns = ", ".join(f"'{name}'" for name in key)
     spark.sql(
-        f"CALL lake.system.create_changelog_view(table => '{table}', changelog_view => 'changed',"
+        f"CALL {lake}.system.create_changelog_view(table => '{table}', changelog_view => 'changed',"
         f" compute_updates => true, identifier_columns => array({columns}))"
     )
     return spark.table("changed").toArrow()
+
+
+def staged(
+    jar: str, warehouse: str, table: str, snapshot_id: int, tag: str, wap_id: str
+) -> tuple[dict[str, int], list[str]]:
+    """Return how many rows a table below a folder has on main, at a snapshot and at a tag, and how Iceberg's
+    own procedures refuse to publish what is staged there.
+    """
+    spark, lake = _with_catalog(jar, warehouse)
+    whole = f"select count(*) from {lake}.{table}"
+    texts = {
+        "main": whole,
+        "id": f"{whole} version as of {snapshot_id}",
+        "tag": f"{whole} version as of '{tag}'",
+    }
+    seen = {name: int(spark.sql(text).collect()[0][0]) for name, text in texts.items()}
+    refusals = []
+    for call in (f"cherrypick_snapshot('{table}', {snapshot_id})", f"publish_changes('{table}', '{wap_id}')"):
+        try:
+            spark.sql(f"CALL {lake}.system.{call}")
+        except Exception as refusal:  # noqa: BLE001 - Iceberg's own, of any class
+            refusals.append(str(refusal))
+    return seen, refusals
+
+
+def _with_catalog(jar: str, warehouse: str) -> tuple[SparkSession, str]:
+    """Return the session, and a Hadoop catalog of the tables below a folder, which it keeps for good."""
+    spark, catalog = session(jar), f"lake{crc32(warehouse.encode())}"
+    spark.conf.set(f"spark.sql.catalog.{catalog}", "org.apache.iceberg.spark.SparkCatalog")
+    for name, value in {"type": "hadoop", "warehouse": warehouse, "cache-enabled": "false"}.items():
+        spark.conf.set(f"spark.sql.catalog.{catalog}.{name}", value)
+    return spark, catalog
 
 
 def count(jar: str, folder: str, condition: str) -> int:

@@ -5,29 +5,38 @@ The logs, Flux, the claims and the commit are the real code; the rows of source 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.snapshots import Snapshot
+
 from planners.buffering import BufferedFile, PlannedItem, Rules
 from streaming_sink.ingest import worker as worker_module
+from streaming_sink.ingest.audit import AuditFailedError, StagedFilesLostError
 from streaming_sink.ingest.definition import Definition
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.landed import Landed, landed_in, summary_of
 from streaming_sink.ingest.ledger import retry
 from streaming_sink.ingest.numbered import NumberedLog
+from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.ingest.worker import Worker
+from streaming_sink.ingest.write_audit_publish import settle
 from streaming_sink.ingest.zone import BufferZone
-from tests.simulation.acting import Body, commit, think
+from tests.simulation.acting import OPEN_BELOW, Body, commit, think, told
 from tests.simulation.oracle import Work
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
-from tests.simulation.simulation import Process, Simulation, first_id_time
+from tests.simulation.simulation import Process, Simulation, content, first_id_time
 from tests.simulation.store import LOCATION
+from timeline import staging
+from timeline.commit.staging_changes import Publish
 from timeline.errors import CommitConflictError, StoreUnavailableError, TableNotFoundError, TimelineError
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.work_items import WorkItem
+from timeline.versions.staged import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, files_of, find_staged
+from timeline.versions.work_items import WorkItem, discarded_items
 
 APP = "ingest-simulated"
 _DEFINITION = Definition("simulated", LOCATION, (), {}, {})
@@ -36,8 +45,13 @@ _DEFINITION = Definition("simulated", LOCATION, (), {}, {})
 class Ingestion:
     """The buffer zone of a simulation, and what its actors do with it."""
 
-    def __init__(self, sim: Simulation) -> None:
+    def __init__(self, sim: Simulation, audited: bool = False) -> None:
         self.sim = sim
+        self.audited = audited
+        self.lenient = False
+        """Whether audits let everything pass."""
+        self.items: dict[int, PlannedItem] = {}
+        """Those that a worker has seen."""
         self.rules = Rules(
             max_bytes=sim.random.choice([100, 1 << 40]),
             max_files=sim.random.choice([2, 4, 100]),
@@ -47,9 +61,11 @@ class Ingestion:
         self.patience = sim.random.choice([0.0, 3.0, 30.0])
         self._works: dict[str, Work] = {}
         self._announced: set[str] = set()
+        self._discarded: set[str] = set()
+        self.staged_timeout_ms = sim.random.choice([500, 60_000]) if audited else 60_000
 
     def zone(self, process: Process) -> BufferZone:
-        return _Zone(process, self.rules)
+        return _Zone(process, self.rules, self.staged_timeout_ms)
 
     # ------------------------------------------------------------------------------------ the actors
 
@@ -107,6 +123,8 @@ class Ingestion:
                     worker = self.worker(process, deadline)
                 try:
                     landed = worker.land_next(None)  # type: ignore[arg-type]
+                    if self.audited and self.sim.random.random() < 0.1:
+                        worker.unstage_old()
                 except TimelineError as failure:
                     self.sim.meet(f"an item failed: {type(failure).__name__}")
                     continue
@@ -114,6 +132,51 @@ class Ingestion:
                 self.sim.met["item was published before"] += landed is not None and landed.published_before
 
         return body
+
+    def decide(self, times: int) -> Body:
+        """An operator, who frees, publishes or discards items, held or not."""
+
+        def body(actor: Actor) -> None:
+            process = self.sim.calm_process(actor)
+            table = process.open()
+            for _ in range(times):
+                think(self.sim, process, self.sim.random.choice([0.3, 3.0]))
+                if self.sim.random.random() < 0.3:
+                    retry(self.zone(process))
+                if not self.items:
+                    continue
+                number = self.sim.random.choice(sorted(self.items))
+                numbered = WorkItem(APP, number)
+                table.refresh()
+                staged = find_staged(table.head, numbered)
+                try:
+                    what = self.sim.random.random()
+                    if what < 0.1:
+                        staging.discard(table, numbered)
+                    elif staged is not None and what < 0.5:
+                        self.sim.oracle.staged.approved.add(staged.snapshot_id)
+                        self._publish_late(process, table, numbered, staged)
+                    elif staged is not None:
+                        staging.unstage(table, numbered, staged.snapshot_id)
+                except TimelineError as failure:
+                    self.sim.meet(f"a decision failed: {type(failure).__name__}")
+                if number in discarded_items(table.head.properties, APP):
+                    self.note_discarded(number)
+
+        return body
+
+    def _publish_late(self, process: Process, table: Table, item: WorkItem, staged: Snapshot) -> None:
+        """As `staging.publish`, by a process that sleeps between its look and its commit."""
+        change = Publish(files_of(table.head, staged), item, staged.snapshot_id)
+        process.environment.sleep(self.sim.random.choice([0.0, 3.0, 30.0]))
+        told = {PUBLISHED_WAP_ID: item.wap_id, SOURCE_SNAPSHOT_ID: str(staged.snapshot_id)}
+        table.commit([change], schema_id=staged.schema_id, transaction=item, summary=told)
+
+    def note_discarded(self, number: int) -> None:
+        """An item is known to be discarded: none of its rows may ever land."""
+        for file in self.items[number].files:
+            self._discarded.add(file.path)
+            self.sim.oracle.never.add(self._works[file.path])
 
     def worker(self, process: Process, deadline: float) -> Worker:
         made = Worker(self.zone(process), self.patience)
@@ -124,6 +187,7 @@ class Ingestion:
 
     def finish(self) -> None:
         """When all is quiet, what was announced lands, each file once."""
+        self.lenient = True
         self.sim.scheduler.start("planner-last", self.plan_all)
         self.sim.scheduler.start("worker-last", self.work_all, 50.0)
 
@@ -136,7 +200,7 @@ class Ingestion:
         for _ in range(200):
             try:
                 landed = worker.land_next(None)  # type: ignore[arg-type]
-            except CommitConflictError:
+            except (CommitConflictError, NotWantedError):
                 continue
             if landed is None:
                 if not worker.open_items():
@@ -144,7 +208,11 @@ class Ingestion:
                 process.environment.sleep(40.0)
                 self.sim.met["item set apart"] += len(retry(self.zone(process)))
         done = {work.batch for uuid, work in self.sim.oracle.committed if work.app == "source"}
-        missing = sorted(path for path in self._announced if self._works[path].batch not in done)
+        missing = sorted(
+            path
+            for path in self._announced
+            if self._works[path].batch not in done and path not in self._discarded
+        )
         if missing:
             raise ViolationError(f"announced files have not landed (R26): {missing}")
         self.sim.meet("all announced files landed")
@@ -164,7 +232,8 @@ class Ingestion:
 class _Zone(BufferZone):
     """The zone, in the table's own folder: one store has all faults."""
 
-    def __init__(self, process: Process, rules: Rules) -> None:
+    def __init__(self, process: Process, rules: Rules, staged_timeout_ms: int) -> None:
+        self._timeout_ms = staged_timeout_ms
         self.store = process.store
         self.environment = process.environment
         self._fixed = rules
@@ -176,6 +245,7 @@ class _Zone(BufferZone):
     app_id = property(lambda self: APP)  # type: ignore[assignment]
     rules = property(lambda self: self._fixed)  # type: ignore[assignment]
     sources = property(lambda self: None)  # type: ignore[assignment]
+    staged_timeout_ms = property(lambda self: self._timeout_ms)  # type: ignore[assignment]
     sink_options = property(lambda self: None)  # type: ignore[assignment]
 
 
@@ -202,14 +272,28 @@ class _Consolidation:
         table = self.table()
         assert table is not None
         transaction = WorkItem(APP, item.number)
-        if transaction.check(table.head.properties) is None:
-            return landed_in(table.head, APP, item.number)
+        self._world.items[item.number] = item
+        done = settle(table, transaction, lambda staged, files: self._audit(item, staged, files), OPEN_BELOW)
+        if done is not None:
+            return self._settled(table, item, done)
         if sim.random.random() < 0.3:
             process.environment.sleep(sim.random.choice([1.0, 10.0, 60.0]))
         is_wanted()
         rows = self._world.rows_of(item)
         file = sim.new_file(process, table.head, rows, 0, first_id_time(process, table.head), "ingest")
         landed = Landed(item.number, published_before=False, version=0)
+        if self._world.audited and sim.random.random() < 0.85:
+            staged = told(
+                sim,
+                process,
+                [file.file_path],
+                lambda: staging.stage(table, transaction, [file], summary=summary_of(APP, landed)),
+            )
+            if isinstance(staged, TimelineError):
+                raise staged
+            if sim.random.random() < 0.3:
+                process.environment.sleep(sim.random.choice([1.0, 10.0, 60.0]))
+            return self.land(session, item, is_wanted)
         outcome = commit(
             sim,
             process,
@@ -225,8 +309,39 @@ class _Consolidation:
                 sim.oracle.acknowledged(work, [file.file_path], outcome.version)
             return Landed(item.number, published_before=False, version=outcome.version)
         if isinstance(outcome, AlreadyCommitted):
-            return landed_in(table.head, APP, item.number)
+            return self._settled(table, item, outcome)
         raise outcome
+
+    def _audit(self, item: PlannedItem, staged: Snapshot, files: Sequence[DataFile]) -> None:
+        """The staged files hold the rows of the item; some items fail until an operator lets them pass."""
+        sim, rows = self._world.sim, list[int]()
+        for file in files:
+            try:
+                data = self._process.store.read(self._process.store.relative(file.file_path)).data
+            except FileNotFoundError as missing:
+                raise StagedFilesLostError(f"it is missing: {file.file_path}") from missing
+            if data != content(sim.oracle.rows[file.file_path]):
+                raise ViolationError(f"a staged file holds other rows than were written: {file.file_path}")
+            rows += sim.oracle.rows[file.file_path]
+        if sorted(rows) != sorted(self._world.rows_of(item)):
+            raise ViolationError(f"work item {item.number} is staged with other rows than its own (R27)")
+        if sim.random.random() < 0.5:
+            self._process.environment.sleep(sim.random.choice([1.0, 10.0, 60.0]))
+        if item.number % 4 == 3 and not self._world.lenient:
+            sim.meet("item held")
+            raise AuditFailedError("it is a number that fails")
+        sim.oracle.staged.approved.add(staged.snapshot_id)
+
+    def _settled(self, table: Table, item: PlannedItem, done: Committed | AlreadyCommitted) -> Landed:
+        """What became of an item that the head has."""
+        if item.number in discarded_items(table.head.properties, APP):
+            self._world.note_discarded(item.number)
+            raise NotWantedError(f"work item {item.number} was discarded")
+        if isinstance(done, AlreadyCommitted):
+            return landed_in(table.head, APP, item.number)
+        for each in item.files:
+            self._world.sim.oracle.acknowledged(self._world._works[each.path], [], done.version)
+        return Landed(item.number, published_before=False, version=done.version)
 
 
 def _buffered(path: str, process: Process) -> BufferedFile:

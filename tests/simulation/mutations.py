@@ -20,6 +20,7 @@ from planners import fills as fills_planner
 from streaming_sink.batch import by_key, change_log, fills, key_resolution, row_deletes
 from streaming_sink.batch import tombstones as batch_tombstones
 from streaming_sink.batch.change_log import ChangeLog
+from streaming_sink.ingest import write_audit_publish
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.ingest.worker import Worker
@@ -42,6 +43,7 @@ from timeline.commit.rewriting import Rewrite
 from timeline.commit.row_deltas import RowDelta
 from timeline.commit.schema_changes import MergeSchema
 from timeline.commit.snapshots import AppendWriter
+from timeline.commit.staging_changes import Publish
 from timeline.commit.version_log import VersionLog
 from timeline.maintenance import orphans
 from timeline.plans import claims, instants, reservations
@@ -51,7 +53,7 @@ from timeline.versions import deletes, evolution, partitioning, pending, transac
 from timeline.versions.deletes import DeleteIndex
 from timeline.versions.head import Head
 from timeline.versions.listing import VersionFiles
-from timeline.versions.work_items import WorkItem
+from timeline.versions.work_items import DiscardedItem, WorkItem
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class Switch:
     """Only changes by key show it: run schedules of a table with a key."""
     buffered: bool = False
     """Only buffered ingestion shows it: run schedules of a buffer zone."""
+    audited: bool = False
+    """Only audits show it: run schedules of a buffer zone whose items are staged."""
     rare: bool = False
     """It takes more schedules than CI has time for."""
 
@@ -452,6 +456,28 @@ SWITCHES = (
            "plan.items[-1].number < all_below", "plan.items[0].number < all_below", buffered=True),
     Switch("R26", "an item is not tried again after its worker has died", Worker, "_claim",
            "return take_claim(", "return None if held else take_claim(", buffered=True),
+    Switch("R27", "what is staged is staged again", conflicts, "check_staged_item_is_published_as_it_is",
+           "if not any(isinstance(change, (Publish, Discard)) for change in intent.changes):", "if False:",
+           audited=True),
+    Switch("R27", "an item is published from where it is not staged any more", Publish, "find_conflict",
+           "if staged is None or staged.snapshot_id != self.snapshot_id:", "if False:", audited=True),
+    Switch("R27", "the fence refuses what is staged", Publish, "fenced_files", "return ()",
+           "return self.files", audited=True),
+    Switch("R27", "no tag holds what is staged", Draft, "stage_snapshot",
+           "self.update_metadata(refs={**self.metadata.refs, tag: ref})", "pass", audited=True),
+    Switch("R27", "the tag of a published item stays", Publish, "apply", "draft.drop_ref(self.item.tag)",
+           "pass", audited=True),
+    Switch("R27", "a discarded number is not remembered", DiscardedItem, "record",
+           "WorkItem.record(self, properties, epoch, commit_id)", "pass", audited=True),
+    Switch("R27", "a worker does not look for what is staged", write_audit_publish, "settle",
+           "staged = find_staged(table.head, item)", "staged = None", audited=True),
+    Switch("R27", "an item is published without its audit", write_audit_publish, "settle",
+           "check(staged, files_of(table.head, staged))", "pass", audited=True),
+    Switch("R27", "files that are staged are orphans", orphans._Referred, "add",
+           "for snapshot in head.metadata.snapshots:", "for snapshot in head.main_snapshots():",
+           audited=True),
+    Switch("R27", "what is staged expires", policy, "_find_unpinned",
+           "pinned.add(ref.snapshot_id)", "pass", audited=True),
     Switch("R25", "files that were added since are not looked at", KeysResolved, "find_conflict",
            "if added:", "if False:", keyed=True),
     Switch("R25", "a second look passes over files that a replace has added", key_resolution,

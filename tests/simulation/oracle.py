@@ -19,6 +19,7 @@ from tests.simulation.partition_judge import PartitionJudge
 from tests.simulation.plan_judge import PlanJudge
 from tests.simulation.raw import ADDED, OURS, Member, RawTable, SnapshotFiles, ViolationError
 from tests.simulation.schema_judge import SchemaJudge
+from tests.simulation.staged_judge import StagedJudge
 
 _VERSION_FILE = re.compile(r"^metadata/v([0-9]+)\.metadata\.json$")
 _HINT = "metadata/version-hint.text"
@@ -80,6 +81,9 @@ class Oracle:
     _hint_seen: dict[str, int] = field(default_factory=dict)
     """Actor → what the hint was when it last read or wrote it."""
     plans: PlanJudge = field(init=False)
+    staged: StagedJudge = field(init=False)
+    never: set[Work] = field(default_factory=set)
+    """What was discarded, and never lands."""
     schemas: SchemaJudge = field(default_factory=SchemaJudge)
     partitions: PartitionJudge = field(default_factory=PartitionJudge)
     deletes: DeletesJudge = field(default_factory=DeletesJudge)
@@ -97,6 +101,7 @@ class Oracle:
     def __post_init__(self) -> None:
         self._raw = RawTable(self.location)
         self.plans = PlanJudge(self.safe_distance, self.met)
+        self.staged = StagedJudge(self.met, self._raw.files_of, self._exists)
 
     # ------------------------------------------------------------------------------------ the lineage
 
@@ -258,7 +263,15 @@ class Oracle:
             )
 
     def _check_snapshots(self, before: Member, member: Member, metadata: dict[str, Any]) -> None:
-        new = [s for key, s in member.snapshots.items() if key not in before.snapshots]
+        made = [s for key, s in member.snapshots.items() if key not in before.snapshots]
+        new = [s for s in made if "wap.id" not in s["summary"]]
+        beside = [s for s in made if "wap.id" in s["summary"]]
+        for snapshot in beside:
+            self._check_append_is_pure(member.number, snapshot)
+        self.staged.check(before, member, beside)
+        if made and member.last_sequence != before.last_sequence + len(made):
+            raise ViolationError(f"sequence numbers skip in version {member.number} (R22)")
+        sequence = before.last_sequence
         gone = before.snapshots.keys() - member.snapshots.keys()
         previous = None if before.current is None else before.snapshots[before.current]
         for snapshot in new:
@@ -268,7 +281,7 @@ class Oracle:
                     raise ViolationError(
                         f"a snapshot of version {member.number} does not continue its parent"
                     )
-                if snapshot["sequence-number"] != previous["sequence-number"] + 1:
+                if snapshot["sequence-number"] != sequence + 1:
                     raise ViolationError(f"sequence numbers skip in version {member.number} (R22)")
                 if snapshot["timestamp-ms"] <= previous["timestamp-ms"]:
                     raise ViolationError(f"snapshot times do not rise in version {member.number} (R12)")
@@ -277,6 +290,7 @@ class Oracle:
             elif operation == "replace":
                 self._check_replace_keeps_rows(member.number, previous, snapshot)
             previous = snapshot
+            sequence = snapshot["sequence-number"]
         logged = [entry["snapshot-id"] for entry in metadata.get("snapshot-log") or []]
         for a, b in itertools.pairwise(new):
             if a["snapshot-id"] in logged or b["snapshot-id"] not in logged:
@@ -290,7 +304,8 @@ class Oracle:
                 self._expired_by[uri] = member
 
     def _check_expired(self, before: Member, member: Member, gone: set[int]) -> None:
-        if gone & (before.pinned | member.pinned):
+        dropped = set(before.staged.values())  # a tag of something staged may go with its version
+        if gone & (before.pinned - dropped | member.pinned):
             raise ViolationError(f"version {member.number} expires a snapshot that a tag names (R7)")
         order = sorted(before.snapshots.values(), key=lambda s: s["sequence-number"])
         main, at = set(), before.current
@@ -304,7 +319,8 @@ class Oracle:
         self.met["once pinned, then expired"] += bool(gone - main)
         if kept != sorted(kept) and not before.pinned:
             raise ViolationError(f"version {member.number} expires from the middle of the lineage (R7)")
-        appends = [s["snapshot-id"] for s in order if s["summary"]["operation"] != "replace"]
+        changes = (s for s in order if s["summary"]["operation"] != "replace")
+        appends = [s["snapshot-id"] for s in changes if s["snapshot-id"] in main]
         if appends and appends[-1] in gone and appends[-1] not in member.snapshots:
             newer = [
                 s for k, s in member.snapshots.items() if k not in before.snapshots
@@ -370,7 +386,8 @@ class Oracle:
         cutoff = before.properties.get(OURS + "gc-cutoff", "")
         if member.properties.get(OURS + "gc-cutoff", "") < cutoff:
             raise ViolationError(f"version {member.number} lowers the fence (R6)")
-        for uri in member.files.objects - before.files.objects:
+        staged = {uri for at in before.staged.values() for uri in self.staged.own_files(before.snapshots[at])}
+        for uri in member.files.objects - before.files.objects - staged:
             if re.match(r"[0-7][0-9A-Z]{25}-", name := uri.rpartition("/")[2]) and name[:26] < cutoff:
                 raise ViolationError(f"version {member.number} adds a file from below the fence (R6): {uri}")
 
@@ -403,6 +420,8 @@ class Oracle:
                 f" {[str(work) for work in works]} are to leave"
             )
         for work in sorted(works, key=str):
+            if work in self.never:
+                raise ViolationError(f"version {member.number} adds {work}, which was discarded (R27)")
             if (member.uuid, work) in self.committed:
                 raise ViolationError(
                     f"version {member.number} adds {work}, which version"
@@ -460,6 +479,9 @@ class Oracle:
     def _first_batch(self, work: Work) -> int:
         """What the batch before an application's first must be: a table made again knows no application."""
         return -1 if self.lineage[0].uuid == self.head.uuid else work.batch - 1
+
+    def _exists(self, uri: str) -> bool:
+        return uri.removeprefix(f"{self.location}/") in self._raw.objects
 
     def _check_live_files_exist(self, before: Member | None, member: Member) -> None:
         new = member.files.objects if before is None else member.files.objects - before.files.objects

@@ -51,6 +51,9 @@ class Member:
     """Plan that is announced → version and time of its announcement."""
     pinned: frozenset[int] = frozenset()
     """Snapshots that a branch or tag other than main names."""
+    staged: dict[str, int] = field(default_factory=dict)
+    """Wap id that a tag names → its snapshot."""
+    last_sequence: int = 0
 
 
 @dataclass
@@ -85,6 +88,12 @@ class RawTable:
             frozenset(
                 ref["snapshot-id"] for name, ref in (metadata.get("refs") or {}).items() if name != "main"
             ),
+            {
+                name.removeprefix("wap-"): ref["snapshot-id"]
+                for name, ref in (metadata.get("refs") or {}).items()
+                if name.startswith("wap-")
+            },
+            metadata["last-sequence-number"],
         )
 
     def files_of(self, manifest_list: str) -> SnapshotFiles:

@@ -63,6 +63,10 @@ INGESTION = 3_000_000
 """From this seed on schedules are of a buffer zone, whose files land in one table."""
 
 
+AUDITS = 4_000_000
+"""From this seed on schedules are of a buffer zone whose work items are staged and audited."""
+
+
 def run(seed: int, traced: bool = False) -> Report:
     """Run the schedule of a seed to its end, or to the first violation."""
     with small_constants():
@@ -73,7 +77,7 @@ def run(seed: int, traced: bool = False) -> Report:
             return sim.run(*_two_tables())
         if seed >= INGESTION:
             with ingesters.without_threads():
-                return sim.run(*_ingestion())
+                return sim.run(*_ingestion(audited=seed >= AUDITS))
         world = keyed.Keyed(sim)
         with ExitStack() as stack:
             stack.enter_context(key_files.read_and_written(sim, world.judge.changes.__getitem__))
@@ -105,7 +109,7 @@ def _two_tables() -> tuple[Callable[[Simulation], None], Callable[[Simulation], 
     return arrange, finish
 
 
-def _ingestion() -> tuple[Callable[[Simulation], None], Callable[[Simulation], None]]:
+def _ingestion(*, audited: bool) -> tuple[Callable[[Simulation], None], Callable[[Simulation], None]]:
     made: list[ingesters.Ingestion] = []
 
     def arrange(sim: Simulation) -> None:
@@ -115,7 +119,7 @@ def _ingestion() -> tuple[Callable[[Simulation], None], Callable[[Simulation], N
         given = {"environment": environment, "store_is_checked": True}
         Table.create(store, SCHEMA, BY_P, table_properties=_table_properties(random), **given)
         sim.weather = _storm(random) if stormy else _weather(random)
-        world = ingesters.Ingestion(sim)
+        world = ingesters.Ingestion(sim, audited)
         made.append(world)
         start, deadline = _starter(sim), random.choice([1.0, 5.0, 60.0])
         for number in range(random.choice([1, 2])):
@@ -124,12 +128,16 @@ def _ingestion() -> tuple[Callable[[Simulation], None], Callable[[Simulation], N
             start(f"planner{number}", world.plan(random.randrange(4, 12)))
         for number in range(random.choice([1, 2, 3])):
             start(f"worker{number}", world.work(random.randrange(4, 12), deadline))
+        if audited and random.random() < 0.7:
+            for number in range(random.choice([1, 2])):
+                start(f"operator{number}", world.decide(random.randrange(4, 30)))
         if random.random() < 0.4:
             start("appender", writers.append_at_times(sim, "plain", random.randrange(2, 6), True, deadline))
         if random.random() < 0.4:
             start("expirer", cleaners.expire(sim, random.randrange(2, 6)))
-        if random.random() < 0.3:
-            start("cleaner", cleaners.remove_orphans(sim, random.randrange(1, 4)))
+        if random.random() < (0.6 if audited else 0.3):
+            times = random.randrange(1, 4)
+            start("cleaner", cleaners.remove_orphans(sim, 4 * times if audited else times))
 
     def finish(sim: Simulation) -> None:
         _finish(sim)

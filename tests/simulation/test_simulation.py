@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from tests.simulation.mutations import SWITCHES
-from tests.simulation.schedule import INGESTION, KEYS, OUTBOXES, run
+from tests.simulation.schedule import AUDITS, INGESTION, KEYS, OUTBOXES, run
 from tests.simulation.score import Scored, known_seeds, markdown, score
 from tests.simulation.simulation import Report
 
@@ -22,6 +22,7 @@ SEEDS_TO_CATCH = 300
 SCHEDULES_OF_TWO_TABLES = SCHEDULES // 10
 SCHEDULES_OF_KEYS = SCHEDULES // 6
 SCHEDULES_OF_INGESTION = SCHEDULES // 5
+SCHEDULES_OF_AUDITS = SCHEDULES // 10
 _MUST_BE_MET = (
     "a delete file shared", "acknowledged", "another had changed the partitioning",
     "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",
@@ -63,6 +64,13 @@ _MUST_BE_MET_BY_INGESTION = (
 )  # fmt: skip
 
 
+_MUST_BE_MET_BY_AUDITS = (
+    "acknowledged", "crash", "item discarded", "item held", "item landed",
+    "item published from behind the fence", "item staged", "item unstaged", "orphan deleted",
+    "snapshot expired", "staged item published", "unknown",
+)  # fmt: skip
+
+
 @cache
 def _reports() -> list[Report]:
     return _run(range(SCHEDULES))
@@ -83,6 +91,11 @@ def _reports_of_ingestion() -> list[Report]:
     return _run(range(INGESTION, INGESTION + SCHEDULES_OF_INGESTION))
 
 
+@cache
+def _reports_of_audits() -> list[Report]:
+    return _run(range(AUDITS, AUDITS + SCHEDULES_OF_AUDITS))
+
+
 def _run(seeds: range) -> list[Report]:
     with ProcessPoolExecutor(2, initializer=sys.settrace, initargs=(None,)) as pool:  # see score
         return list(pool.map(run, seeds, chunksize=10))
@@ -91,6 +104,7 @@ def _run(seeds: range) -> list[Report]:
 @pytest.mark.slow
 def test_no_schedule_breaks_a_rule() -> None:
     reports = [*_reports(), *_reports_of_two_tables(), *_reports_of_keys(), *_reports_of_ingestion()]
+    reports += _reports_of_audits()
     broken = {report.seed: report.violation for report in reports if report.violation}
     assert not broken, f"replay with: python -m tests.simulation {min(broken)}"
 
@@ -103,6 +117,7 @@ def test_the_schedules_meet_what_they_are_for() -> None:
         (_reports_of_two_tables(), _MUST_BE_MET_BY_TWO_TABLES),
         (_reports_of_keys(), _MUST_BE_MET_BY_KEYS),
         (_reports_of_ingestion(), _MUST_BE_MET_BY_INGESTION),
+        (_reports_of_audits(), _MUST_BE_MET_BY_AUDITS),
     ):
         met: Counter[str] = Counter()
         for report in reports:

@@ -114,6 +114,8 @@ def test_parts_that_are_killed_land_each_file_once(
         parts.start(part)
     share = -(-FILES // (kills + 1))
     for kill in range(kills + 1):
+        if kill == kills // 2:  # workers that start from now on stage and audit
+            ingest.BufferZone(where, audit=True).definition  # noqa: B018
         zone.push(*names[kill * share : (kill + 1) * share])
         if kill == kills:
             break
@@ -130,3 +132,4 @@ def test_parts_that_are_killed_land_each_file_once(
     assert states == {"landed": FILES}
     assert sorted(entry.path for entry in Ledger(zone).entries()) == names
     assert rows_in(str(tmp_path / "table")) == rows_from(0, FILES * 10)
+    assert not Ledger(zone).staged

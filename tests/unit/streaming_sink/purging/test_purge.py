@@ -225,7 +225,18 @@ def _resolved(people: People) -> tuple[object, ...]:
     return KEY, head.metadata.last_sequence_number, known
 
 
-@pytest.mark.parametrize(("pin", "name"), [(People.tag, "tag 'audit'"), (staged, "staged snapshot")])
+def staged_item(people: People) -> None:
+    people.tag("wap-zone-1")
+
+
+@pytest.mark.parametrize(
+    ("pin", "name"),
+    [
+        (People.tag, "tag 'audit'"),
+        (staged, "staged snapshot"),
+        (staged_item, "staged snapshot 'zone-1'"),
+    ],
+)
 def test_what_another_engine_keeps_is_named_and_nothing_changes(
     people: People, pin: Callable[[People], None], name: str
 ) -> None:

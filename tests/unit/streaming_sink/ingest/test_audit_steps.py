@@ -1,0 +1,217 @@
+"""A worker that dies at any step of write-audit-publish leaves an item that lands once. Without Spark: what
+tasks write is a file of three rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_sink import ingest
+from streaming_sink.ingest import deciding
+from streaming_sink.ingest.audit import AuditFailedError, Auditor
+from streaming_sink.ingest.flux import Flux
+from streaming_sink.ingest.ledger import Ledger, retry
+from streaming_sink.ingest.profiling import target_of
+from streaming_sink.ingest.publishing import Written
+from streaming_sink.ingest.worker import Worker
+from streaming_sink.tasks.results import WrittenFile
+from tests.unit.timeline.world import SCHEMA
+from timeline import names, staging
+from timeline.stores import LocalStore
+from timeline.table import Table, open_table
+from timeline.versions.staged import staged_items
+from timeline.versions.work_items import WorkItem, published_items
+
+_numbers = itertools.count(1)
+
+
+class _Dies(BaseException):
+    """As kill -9, for the process that meets it."""
+
+
+def dies(*_: object, **__: object) -> None:
+    raise _Dies
+
+
+class Audits:
+    """An auditor that counts, and does what a test says."""
+
+    def __init__(self, does: Callable[[], None] = lambda: None) -> None:
+        self.seen: list[int] = []
+        self.does = does
+
+    def audit(self, session: object, table: Table, item: object, staged: Any) -> None:
+        self.seen.append(staged.snapshot_id)
+        self.does()
+
+
+class World:
+    """A zone with one item that waits, its table, and how often tasks have written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.zone = ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), audit=True)
+        self.table = Table.create(LocalStore(str(folder / "table")), SCHEMA, store_is_checked=True)
+        self.folder, self.writes = folder, 0
+        source = folder / "0.parquet"
+        pq.write_table(pa.table({"id": [0, 1, 2], "p": [0, 1, 2]}), source)
+        self.zone.push(str(source))
+        Flux(self.zone).plan(flush=True)
+
+    def worker(self, audits: Audits | None) -> Worker:
+        made = Worker(self.zone, patience_seconds=0.0)
+        consolidation: Any = made._consolidation
+        auditor = audits if audits is None else mock.create_autospec(Auditor, instance=True)
+        if audits is not None:
+            auditor.audit = audits.audit
+        object.__setattr__(consolidation._publishing, "auditor", auditor)
+        profile = SimpleNamespace(number=0, rows=3)
+        consolidation._profiling = SimpleNamespace(
+            profile=lambda session, work: (target_of(consolidation._destination.table), [profile])
+        )
+        consolidation._plan = lambda *_: None
+        consolidation._write = lambda *_: self._write()
+        return made
+
+    def land(self, audits: Audits | None) -> list[ingest.Landed]:
+        """What a worker lands that looks twice, since it sees a claim twice before it takes it over."""
+        worker = self.worker(audits)
+        landed = [worker.land_next(None) for _ in range(2)]  # type: ignore[arg-type]
+        worker.complete_notes()
+        return [each for each in landed if each is not None]
+
+    def _write(self) -> Written:
+        self.writes += 1
+        name = names.data_file_name(
+            names.ulid(names.ulid_time_ms(self.zone.new_id()), next(_numbers)), "a", 0, 0, 0
+        )
+        path = self.folder / "table" / "data" / name
+        path.parent.mkdir(exist_ok=True)
+        kinds = (("id", pa.int64(), b"1"), ("p", pa.int32(), b"2"))
+        fields = [pa.field(field, kind, metadata={b"PARQUET:field_id": id_}) for field, kind, id_ in kinds]
+        pq.write_table(pa.table({"id": [0, 1, 2], "p": [0, 1, 2]}, pa.schema(fields)), path)
+        file = WrittenFile(str(path), (), 0, 3, path.stat().st_size, {}, {}, {}, {}, {}, {}, ())
+        return Written([file], rows=3)
+
+    def check_landed_once(self) -> None:
+        head = self.table.refresh()
+        assert sum(file.rows for file in head.live_files()) == 3
+        assert published_items(head.properties, self.zone.app_id).to_text() == "0"
+        assert not staged_items(head.metadata, self.zone.app_id)
+        assert [entry.state for entry in Ledger(self.zone).entries()] == ["landed"]
+
+
+def test_an_item_is_staged_audited_and_published(tmp_path: Path) -> None:
+    world, audits = World(tmp_path), Audits()
+    (landed,) = world.land(audits)
+    assert (landed.rows, landed.files_out, landed.published_before) == (3, 1, False)
+    assert landed.oldest_ms <= landed.landed_ms
+    assert len(audits.seen) == 1
+    assert world.table.refresh().number == 3
+    world.check_landed_once()
+
+
+@pytest.mark.parametrize(
+    ("step", "writes", "audits"),
+    [("written", 2, 1), ("staged", 1, 1), ("being audited", 1, 2), ("audited", 1, 2), ("published", 1, 1)],
+)
+def test_a_worker_that_dies_at_a_step_leaves_an_item_that_lands_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, writes: int, audits: int
+) -> None:
+    world, seen = World(tmp_path), Audits()
+    with monkeypatch.context() as dying:
+        if step == "written":
+            dying.setattr("streaming_sink.ingest.publishing.stage", dies)
+        elif step == "staged":
+            dying.setattr("streaming_sink.ingest.publishing.check_row_counts", dies)
+        elif step == "being audited":
+            seen.does = dies
+        elif step == "audited":
+            dying.setattr("timeline.staging.publish", dies)
+        else:
+            dying.setattr("streaming_sink.ingest.worker.write_note", dies)
+        with pytest.raises(_Dies):
+            world.land(seen)
+    seen.does = lambda: None
+    landed = world.land(seen)
+    assert [each.rows for each in landed] == ([] if step == "published" else [3])
+    assert (world.writes, len(seen.seen), len(set(seen.seen))) == (writes, audits, 1)
+    world.check_landed_once()
+    assert world.land(seen) == []
+
+
+def test_an_item_that_fails_is_held_and_audited_again_when_it_is_freed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    def fails() -> None:
+        raise AuditFailedError("no")
+
+    audits = Audits(fails)
+    for tries in (1, 2):
+        assert world.land(audits) == []
+        assert [(each.state, each.why) for each in Ledger(world.zone).entries()] == [
+            ("held", "its audit has failed: no")
+        ]
+        assert (len(audits.seen), world.writes) == (tries, 1)
+        assert world.land(audits) == []  # no worker takes it
+        assert len(audits.seen) == tries
+        assert retry(world.zone) == [0]
+    assert [each.rows for each in world.land(None)] == [3]  # the zone does not audit any more
+    assert world.writes == 1
+    world.check_landed_once()
+
+
+def test_an_operator_publishes_what_is_held(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    def fails() -> None:
+        raise AuditFailedError("no")
+
+    world.land(Audits(fails))
+    assert deciding.publish(world.zone, 0).rows == 3
+    assert deciding.publish(world.zone, 0).published_before
+    world.check_landed_once()
+    assert retry(world.zone) == []
+
+
+def test_two_workers_that_write_one_item_land_it_once(tmp_path: Path) -> None:
+    """The other one has staged it since this one looked, and dies."""
+    world, audits = World(tmp_path), Audits()
+    other = open_table(str(tmp_path / "table"))
+    worker = world.worker(audits)
+    consolidation: Any = worker._consolidation
+    write = consolidation._write
+
+    def staged_before(*given: object) -> Written:
+        if world.writes == 0:
+            theirs = world._write()
+            from streaming_sink.table.data_files import data_file
+
+            file = data_file(theirs.new[0], other.head.spec)
+            summary = {"streaming-sink.ingest.rows-expected": "3"}
+            staging.stage(other, WorkItem(world.zone.app_id, 0), [file], summary=summary)
+        written: Written = write(*given)
+        return written
+
+    consolidation._write = staged_before
+    assert worker.land_next(None) is not None  # type: ignore[arg-type]
+    assert world.writes == 2
+    world.check_landed_once()
+
+
+def test_an_item_that_an_operator_discards_during_its_audit_does_not_land(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    audits = Audits(lambda: deciding.discard(world.zone, 0))
+    with pytest.raises(Exception, match="work item 0 was discarded"):
+        world.land(audits)
+    assert list(world.table.refresh().live_files()) == []
+    assert [entry.state for entry in Ledger(world.zone).entries()] == ["discarded"]
+    assert world.land(audits) == []
