@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -17,10 +17,10 @@ from streaming_sink.batch.change_log import ChangeLog
 from streaming_sink.batch.checking import (
     RulesOfBatches,
     check_as_counted,
-    check_is_a_replay,
     check_is_acceptable,
     sieve_of,
 )
+from streaming_sink.batch.given import Given
 from streaming_sink.batch.maintenance import Maintenance
 from streaming_sink.batch.planning import Planned
 from streaming_sink.batch.prepare import prepared
@@ -37,16 +37,17 @@ from streaming_sink.spark.settings import check_later_shuffles
 from streaming_sink.spark.worker_failures import InvalidTextFoundError, UnreadableFileError
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.checks import REPLAY_APP, RowRules, apply_rules, came_schema
-from streaming_sink.table.data_files import data_file
+from streaming_sink.table.data_files import data_file, fill_of
 from streaming_sink.tasks.failures import REFUSE
 from streaming_sink.tasks.job import FileIds
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Change, Replace, SetProperties
+from timeline.commit.changes import Change
 from timeline.commit.plan_changes import CountCommit
 from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError, RowsChangedError
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.transactions import Transaction, epoch_after_skip
+from timeline.versions.transactions import Transaction
+from timeline.versions.work_items import WorkItem
 
 _LOG = logging.getLogger("streaming_sink")
 _CONFLICT_TRIES = 3
@@ -59,10 +60,10 @@ class Landing:
     the batches of each run have shown.
     """
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, destination: Destination | None = None) -> None:
         self.options = options
         self.maintenance = Maintenance(options)
-        self._destination = Destination(options)
+        self._destination = destination or Destination(options)
         self._rules = RulesOfBatches(options)
         self._quarantine = Quarantine(options)
         self._change_log = ChangeLog(options)
@@ -88,16 +89,32 @@ class Landing:
 
         `given_before` says that this very DataFrame has landed in this run under this number.
         """
-        steps, state = Steps(), self._runs.of(run)
+        state = self._runs.of(run)
         if state.last_tried is None:
             check_later_shuffles(batch, self.options.location)
         tried_before, state.last_tried = given_before or state.last_tried == batch_id, batch_id
         transaction = Transaction(
             run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from
         )
+        summary = {EPOCH_ID: str(batch_id)}
+        if run.query_id != OUTSIDE:
+            summary[QUERY_ID] = run.query_id
+        return self._land(batch, Given(transaction, run.query_id, summary, tried_before), state)
+
+    def land_item(
+        self, batch: DataFrame, item: WorkItem, rows: int, summary: Mapping[str, str]
+    ) -> BatchReport:
+        """Commit the rows of a work item exactly once, under entries of the snapshot's summary; an item
+        without rows is recorded, too. CommitConflictError where other than so many rows came.
+        """
+        given = Given(item, OUTSIDE, summary, tried_before=True, rows=rows)
+        return self._land(batch, given, self._runs.of(Run(item.app_id, OUTSIDE, "")))
+
+    def _land(self, batch: DataFrame, given: Given, state: RunState) -> BatchReport:
+        steps, transaction = Steps(), given.transaction
         # For any other application the column that marks rows as replayed is a reserved name.
         came = self._keys.written_schema(
-            came_schema(batch) if run.app_id.startswith(REPLAY_APP) else batch.schema
+            came_schema(batch) if transaction.app_id.startswith(REPLAY_APP) else batch.schema
         )
         with steps("head"):
             # Rows that a fill has moved are not where an older head says: a batch by key would look twice.
@@ -112,27 +129,25 @@ class Landing:
             table = target.table if is_committed(target, transaction) else None
         if table is None:
             try:
-                report = self._write_and_commit(batch, target, transaction, state, steps, tried_before)
+                report = self._write_and_commit(batch, target, given, state, steps)
             finally:
                 self._destination.await_probe()  # of a batch that was empty or refused
         else:
-            if not tried_before:
-                check_is_a_replay(table.head, transaction)
-            state.epoch = epoch_after_skip(table.head.transaction(run.app_id), transaction)
+            given.check_is_a_replay(table.head)
+            state.epoch = transaction.epoch_after_skip(table.head.properties)
             report = self._skip(batch.sparkSession, transaction, table, steps)
-        state.last_landed = batch_id
+        state.last_landed = transaction.batch
         return report
 
     def _write_and_commit(
         self,
         batch: DataFrame,
         target: Target,
-        transaction: Transaction,
+        given: Given,
         state: RunState,
         steps: Steps,
-        tried_before: bool,
     ) -> BatchReport:
-        session = batch.sparkSession
+        session, transaction = batch.sparkSession, given.transaction
         cores = parallelism(session)
         for tries in count(1):
             planned_on = target.version
@@ -155,18 +170,19 @@ class Landing:
                 with preparing as (rows, planned), steps("write"):
                     job = self._write_job(target, planned, transaction)
                     keyed = self._keys.begin(target)
-                    sieve = sieve_of(rules, batch, job.ids, transaction.query_id, self._quarantine, target)
+                    sieve = sieve_of(rules, batch, job.ids, given.query_id, self._quarantine, target)
                     keys = None if keyed is None else keyed.job
                     result = write(rows, replace(job, sieve=sieve, keys=keys))
                 check_as_counted(planned, result)
+                given.check_rows(result)
                 check_is_acceptable(rules, result, self.options, self._destination.store, self._quarantine)
-                if not result.has_effect:
+                if not result.has_effect and given.rows is None:
                     return outcomes.empty(transaction, result, steps)
                 draft = outcomes.written(transaction, result, planned, target, rules, steps)
                 with steps("commit"):
                     table = target.table or self._destination.create(target)
                     self.maintenance.catch_up(table)
-                    committed, left = self._commit(table, target, job.ids, keyed, result, transaction, draft)
+                    committed, left = self._commit(table, target, job.ids, keyed, result, given, draft)
                 break
             except (CommitConflictError, InvalidTextFoundError, UnreadableFileError) as conflict:
                 text = isinstance(conflict, InvalidTextFoundError)
@@ -188,8 +204,7 @@ class Landing:
                 target = self._destination.fit(known, came, transaction)
                 self._keys.check(target)
         if isinstance(committed, AlreadyCommitted):
-            if not tried_before:
-                check_is_a_replay(table.head, transaction, result)
+            given.check_is_a_replay(table.head, result)
             state.epoch = committed.epoch
             return self._skip(session, transaction, table, steps)
         state.epoch = committed.epoch
@@ -204,7 +219,9 @@ class Landing:
         self._keys.after_commit(table, touched)
         return outcomes.committed(draft, committed, maintained, self.options, steps)
 
-    def _ready(self, target: Target, rules: RowRules, batch: DataFrame, transaction: Transaction) -> Target:
+    def _ready(
+        self, target: Target, rules: RowRules, batch: DataFrame, transaction: Transaction | WorkItem
+    ) -> Target:
         """Return the target once what the application's last commit left for the quarantine is there and,
         where rows may be quarantined, once both tables are: the main one's names the other's files (R24). The
         hashes of keys need the table's uuid.
@@ -220,7 +237,7 @@ class Landing:
             self._quarantine.deliver(target.table, transaction.app_id)
         return target
 
-    def _write_job(self, target: Target, planned: Planned, transaction: Transaction) -> WriteJob:
+    def _write_job(self, target: Target, planned: Planned, transaction: Transaction | WorkItem) -> WriteJob:
         # The time in the files' names follows the table's, since the garbage fence compares the two (R6).
         return WriteJob(
             store=self._destination.store,
@@ -239,27 +256,20 @@ class Landing:
         ids: FileIds,
         keyed: KeyedWrite | None,
         result: WriteResult,
-        transaction: Transaction,
+        given: Given,
         draft: BatchReport,
     ) -> tuple[Committed | AlreadyCommitted, Collection[TablePartition]]:
         """Commit what was written. Also return the partitions that rows left."""
+        transaction = given.transaction
         new = tuple(data_file(file, target.spec) for file in result.new)
-        fills = [
-            Replace(
-                frozenset([*merge.inputs, merge.new]),
-                (data_file(merge.merged, target.spec),),
-                frozenset(merge.applied),
-                merge.deleted_rows,
-            )
-            for merge in result.merges
-        ]
-        summary = {**draft.to_summary(), EPOCH_ID: str(transaction.batch)}
-        if transaction.query_id != OUTSIDE:
-            summary[QUERY_ID] = transaction.query_id
+        fills = [fill_of(merge, target.spec) for merge in result.merges]
+        summary = {**draft.to_summary(), **given.summary}
         counted: list[Change] = [] if self.options.clustering is None else [CountCommit()]
         named = self._quarantine.change(table, transaction.app_id, result)
         counted += self._change_log.changes()
-        beside = [*fills, named, *counted, *self._retention_change(table, transaction)]
+        if self.options.retention is not None and transaction.epoch is None:  # a run's first commit
+            counted += self.options.retention.changes(table.head.properties)
+        beside = [*fills, named, *counted]
 
         def publish(changes: Sequence[Change]) -> Committed | AlreadyCommitted:
             return table.commit(
@@ -272,17 +282,8 @@ class Landing:
 
         return self._keys.commit(table, target, keyed, result, new, ids, publish)
 
-    def _retention_change(self, table: Table, transaction: Transaction) -> list[SetProperties]:
-        """Return the change that stores the retention policy with a run's first commit, if it is new."""
-        if self.options.retention is None or transaction.epoch is not None:
-            return []
-        stored = table.head.properties
-        wanted = self.options.retention.table_properties
-        updates = {key: value for key, value in wanted.items() if stored.get(key) != value}
-        return [SetProperties(updates)] if updates else []
-
     def _skip(
-        self, session: SparkSession, transaction: Transaction, table: Table, steps: Steps
+        self, session: SparkSession, transaction: Transaction | WorkItem, table: Table, steps: Steps
     ) -> BatchReport:
         """Complete what a crash may have cut off after the batch's commit; nothing else is left to do."""
         with steps("commit"):

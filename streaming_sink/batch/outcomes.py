@@ -17,9 +17,10 @@ from streaming_sink.table.checks import RowRules
 from streaming_sink.table.rescue import RESCUED
 from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
+from timeline.versions.work_items import WorkItem
 
 
-def empty(transaction: Transaction, result: WriteResult, steps: Steps) -> BatchReport:
+def empty(transaction: Transaction | WorkItem, result: WriteResult, steps: Steps) -> BatchReport:
     counted = ", ".join(f"{count:,} {name}" for name, count in _changes(result).items())
     what = f"changes nothing: {counted}" if result.all_rows else "has no rows"
     return BatchReport(
@@ -32,7 +33,9 @@ def empty(transaction: Transaction, result: WriteResult, steps: Steps) -> BatchR
     )
 
 
-def skipped(transaction: Transaction, table: Table, maintained: Maintained, steps: Steps) -> BatchReport:
+def skipped(
+    transaction: Transaction | WorkItem, table: Table, maintained: Maintained, steps: Steps
+) -> BatchReport:
     return BatchReport(
         app_id=transaction.app_id,
         batch_id=transaction.batch,
@@ -46,7 +49,7 @@ def skipped(transaction: Transaction, table: Table, maintained: Maintained, step
 
 
 def written(
-    transaction: Transaction,
+    transaction: Transaction | WorkItem,
     result: WriteResult,
     planned: Planned,
     target: Target,

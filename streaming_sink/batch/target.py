@@ -29,7 +29,8 @@ from timeline.table import Table
 from timeline.versions.evolution import describe_evolution
 from timeline.versions.head import Head
 from timeline.versions.partitioning import describe_spec, partitions_alike
-from timeline.versions.transactions import Transaction, check_transaction
+from timeline.versions.transactions import Transaction
+from timeline.versions.work_items import WorkItem
 
 _LOG = logging.getLogger("streaming_sink")
 _FITTING_TRIES = 10
@@ -127,7 +128,7 @@ class Destination:
     def _fitting(self, target: Target, batch: spark.StructType) -> Fit:
         return fit_batch(target.schema, batch, self._options.schema, self._checks_text)
 
-    def fit(self, target: Target, batch: spark.StructType, transaction: Transaction) -> Target:
+    def fit(self, target: Target, batch: spark.StructType, transaction: Transaction | WorkItem) -> Target:
         """Return the target whose schema the rows of `batch` fit, after the table's schema and partitioning
         have evolved as the options of the sink allow: versions of their own, which pass the checks of the
         batch's transaction.
@@ -144,7 +145,7 @@ class Destination:
                 return replace(target, misfits=fit.misfits, evolved="; ".join(evolved))
             before, lost = target, False
             try:
-                target.table.commit([change], transaction=replace(transaction, records=False))
+                target.table.commit([change], transaction=transaction.preparing)
             except CommitConflictError:
                 # Another writer has evolved the table first, as this batch needs it or otherwise.
                 tries, lost = tries + 1, True
@@ -157,7 +158,7 @@ class Destination:
                 _LOG.info("%s: %s", self._options.location, news)
                 evolved.append(news)
 
-    def _change(self, target: Target, fit: Fit, transaction: Transaction) -> Change | None:
+    def _change(self, target: Target, fit: Fit, transaction: Transaction | WorkItem) -> Change | None:
         """Return the change that the table needs next for a batch: of its schema first, whose columns may
         partition it; None where it needs none.
         """
@@ -255,11 +256,9 @@ class Destination:
         return table
 
 
-def is_committed(target: Target, transaction: Transaction) -> bool:
-    """Return whether the table already holds the batch (R16)."""
-    if target.head is None:
-        return False
-    return check_transaction(target.head.transaction(transaction.app_id), transaction) is None
+def is_committed(target: Target, transaction: Transaction | WorkItem) -> bool:
+    """Return whether the table already holds the batch (R16), or the work item (R26)."""
+    return target.head is not None and transaction.check(target.head.properties) is None
 
 
 def _warn_about_ignored_properties(properties: Mapping[str, str], schema: Schema) -> None:

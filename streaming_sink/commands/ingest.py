@@ -49,12 +49,20 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one
 @click.option("--audit/--no-audit", default=None, help="Stage items, and count their rows before publishing.")
 @click.option("--expect", multiple=True, metavar="SQL", help="What each row must meet; may be repeated.")
 @click.option("--audit-function", metavar="MODULE:NAME", help="A function that gets each StagedItem.")
+@click.option("--key", multiple=True, metavar="COLUMN", help="Rows replace those of their key.")
+@click.option("--sequence-by", metavar="COLUMN", help="Of two rows of a key the larger one here counts.")
+@click.option("--delete-where", metavar="SQL", help="Rows that delete their key, such as op = 'D'.")
+@click.option("--except-column", multiple=True, metavar="COLUMN", help="Not for the table; may be repeated.")
 def create(
     zone: str,
     storage_options: Pairs,
     table: str,
     partition_by: tuple[str, ...],
     sources: tuple[str, ...],
+    key: tuple[str, ...],
+    sequence_by: str | None,
+    delete_where: str | None,
+    except_column: tuple[str, ...],
     max_bytes: str | None,
     max_files: int | None,
     max_age: str | None,
@@ -75,6 +83,12 @@ def create(
         "max_age": max_age,
         "per_partition": per_partition,
     }
+    by_key = {
+        "key": list(key),
+        "sequence_by": sequence_by,
+        "delete_where": delete_where,
+        "except_columns": list(except_column),
+    }
     rules = changed_rules(open_store(zone, storage_options), said)
     made = BufferZone(
         zone,
@@ -83,6 +97,7 @@ def create(
         sources=sources or None,
         partition_by=partition_by,
         audit=Audit(expect, audit_function) if expect or audit_function else audit,
+        by_key={name: value for name, value in by_key.items() if value} or None,
         storage_options=storage_options,
     )
     say(f"{made.store.location} is the buffer zone of {made.definition.table}")

@@ -16,6 +16,7 @@ from planners.model import InsertPlan
 from streaming_sink.batch.planning import commit_sizes, small_files
 from streaming_sink.batch.target import Destination, Target
 from streaming_sink.ingest.audit import Auditor
+from streaming_sink.ingest.item_batches import ItemBatches
 from streaming_sink.ingest.jobs import run_tasks
 from streaming_sink.ingest.landed import Landed
 from streaming_sink.ingest.profiling import Profiling, Work
@@ -59,6 +60,13 @@ class Consolidation:
         self._fills = auditor is None
         self._destination = Destination(options)
         self._profiling = Profiling(options, self._destination, sources)
+        by_row = options.keys is not None or options.expectations
+        self._batches = ItemBatches(options, self._destination, sources, self._publishing) if by_row else None
+
+    def finish(self) -> None:
+        """Wait for what goes on beside the items."""
+        if self._batches is not None:
+            self._batches.finish()
 
     def table(self) -> Table | None:
         """Return the table on its newest head, None where no work item has created it yet."""
@@ -87,8 +95,13 @@ class Consolidation:
         work, table = Work(item), self.table()
         if table is not None and (done := self._publishing.settle(session, table, item)) is not None:
             return done
-        target, profiles = self._profiling.profile(session, work)
+        profiled = self._profiling.profile(session, work)
         spent["profile"] = since(started)
+        target, profiles = profiled.target, profiled.profiles
+        if self._batches is not None and target is not None:
+            if not is_wanted():
+                raise NotWantedError(f"another worker has work item {item.number}")
+            return self._batches.land(session, work, profiled, spent)
         while True:
             if not is_wanted():
                 raise NotWantedError(f"another worker has work item {item.number}")
@@ -118,8 +131,8 @@ class Consolidation:
         assert head is not None
         if (key := key_of(head.properties)) is not None:
             raise SchemaMismatchError(
-                f"the table has the key {key.describe(head.schema)}, and a buffer zone inserts rows without a"
-                f" look at their keys: {options.location}"
+                f"the table has the key {key.describe(head.schema)}, and the buffer zone inserts rows without"
+                f" a look at their keys; give the zone by_key with that key: {options.location}"
             )
         sources = [
             SourceRows(profile.number, partition, rows)

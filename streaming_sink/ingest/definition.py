@@ -135,6 +135,7 @@ def settle_definition(
             raise ValueError(f"there is no buffer zone here; say table=, and it is made: {where}")
         made = Definition(new_id(), given["table"], _default_sources(store), DEFAULT_RULES, table_options)
         made = replace(made, **given)
+        check_together(made)
         if isinstance(store.create(_PATH, made.to_json()), Created):
             return made
         stored = _read(store)
@@ -151,10 +152,22 @@ def settle_definition(
             f" {where}: {stored.announcements or 'files of the zone'}"
         )
     wanted = replace(stored, **given, table_options={**stored.table_options, **table_options})
+    check_together(wanted)
     if wanted != stored:
         _LOG.info("the buffer zone has new options: %s", where)
         store.overwrite(_PATH, wanted.to_json())
     return wanted
+
+
+def check_together(definition: Definition) -> None:
+    """Raise ValueError for an audit of items whose rows are changes by key, or are checked one by one."""
+    by_row = [name for name in ("key", "expectations") if definition.table_options.get(name)]
+    if definition.audit is not None and by_row:
+        raise ValueError(
+            f"a zone with {by_row[0]} publishes items as they are written, since what is staged does not know"
+            " the rows that others change until it is published: leave audit out, or have the audit check the"
+            ' rows instead, by ingest.Audit(expectations=["price >= 0"])'
+        )
 
 
 def _read(store: Store) -> Definition | None:

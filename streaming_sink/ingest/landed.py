@@ -50,6 +50,9 @@ class Landed:
     merged_files: int = 0
     """Small files of the table that were filled."""
     partitions: int = 0
+    quarantined: int = 0
+    """Rows that went into the quarantine."""
+    dropped: int = 0
     oldest_ms: int = 0
     """When the first of its files was announced, and so the start of its lag."""
     planned_ms: int = 0
@@ -87,6 +90,8 @@ class Landed:
             return f"work item {self.number} was published before, by version {self.version} at the latest"
         took = ", ".join(f"{name} {spent:,} ms" for name, spent in self.milliseconds.items())
         refused = f", {len(self.rejected):,} rejected" if self.rejected else ""
+        refused += f", {self.quarantined:,} rows quarantined" if self.quarantined else ""
+        refused += f", {self.dropped:,} rows dropped" if self.dropped else ""
         filled = f", {self.merged_files:,} small files filled" if self.merged_files else ""
         return (
             f"work item {self.number}: {self.files_in:,} files became {self.files_out:,} in"

@@ -21,6 +21,7 @@ from streaming_sink.spark.worker_python import Task
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.expectations import absent_columns
 from streaming_sink.table.fitting import fit_batch
+from streaming_sink.table.keys import written_schema
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.ingest.profile_task import (
@@ -31,6 +32,7 @@ from streaming_sink.tasks.ingest.profile_task import (
     SourceRejected,
 )
 from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.tasks.job import PartitionSource
 from timeline.commit.schema_changes import MergeSchema
 from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.table import Table
@@ -67,41 +69,77 @@ class _Profiles:
     columns: dict[tuple[int, int], SourceColumns] = field(default_factory=dict)
 
 
+@dataclass
+class Profiled:
+    """The files of an item that can land, and the table that they fit."""
+
+    target: Target | None
+    profiles: list[SourceProfile] = field(default_factory=list)
+    came: dict[str, spark.DataType] = field(default_factory=dict)
+    """All columns that a file has: with the table's types, and where it has none with the first file's."""
+
+    def add(self, profile: SourceProfile, columns: spark.StructType | str) -> None:
+        self.profiles.append(profile)
+        if not isinstance(columns, str) and self.target is not None:
+            known = absent_columns(self.target.schema, spark.StructType())
+            for column in columns:
+                self.came.setdefault(column.name, known.get(column.name, column.dataType))
+
+    @property
+    def columns(self) -> spark.StructType:
+        return spark.StructType([spark.StructField(name, kind) for name, kind in self.came.items()])
+
+    def leave_out(self, number: int) -> None:
+        """Leave out a file, by its number in the item."""
+        self.profiles = [each for each in self.profiles if each.number != number]
+
+
 class Profiling:
     """Profiles files for one table, which it creates if there is none, and evolves as the contract says."""
 
     def __init__(self, options: SinkOptions, destination: Destination, sources: Sources) -> None:
         self._options, self._destination, self._sources = options, destination, sources
 
-    def profile(self, session: SparkSession, work: Work) -> tuple[Target | None, list[SourceProfile]]:
-        """Return the table that the files fit, and what each file holds; None where no file can be read and
-        there is no table.
+    def profile(self, session: SparkSession, work: Work) -> Profiled:
+        """Return the table that the files fit, and what each file holds; no table, where no file can be read
+        and there is none.
         """
         target = None if self._destination.table is None else target_of(self._destination.table)
         if target is None:
             target = self._new_target(session, work)
             if target is None:
-                return None, []
+                return Profiled(None)
             if target.table is None:
                 target = target_of(self._destination.create(target))
         for _ in range(_TRIES):
             found = self._run_profiles(session, work, target)
-            kinds = {
+            came = {
                 each.schema: _typed(_spark_columns(each.schema), target) for each in found.columns.values()
             }
+            kinds = {schema: self._written(columns) for schema, columns in came.items()}
             grown = self._evolve(target, kinds)
             if grown is None:
                 break
             target = grown
         fits = {schema: self._why_unfit(target, columns) for schema, columns in kinds.items()}
-        profiles = []
+        profiled = Profiled(target)
         for task, each in found.profiles:
-            reason = fits[found.columns[task, each.columns].schema]
+            schema = found.columns[task, each.columns].schema
+            reason = fits[schema]
             if reason is None:
-                profiles.append(each)
+                profiled.add(each, came[schema])
             else:
                 work.rejected[each.number] = reason
-        return target, profiles
+        return profiled
+
+    def _written(self, columns: spark.StructType | str) -> spark.StructType | str:
+        """Return the columns of a file that the table gets; why none, where it lacks one of the options."""
+        if isinstance(columns, str) or self._options.keys is None:
+            return columns
+        try:
+            return written_schema(self._options.keys, columns)
+        except SchemaMismatchError as mismatch:
+            return str(mismatch)
 
     def _new_target(self, session: SparkSession, work: Work) -> Target | None:
         """Return a table with the columns of the first file that a table can have; None, where none is, and
@@ -115,7 +153,7 @@ class Profiling:
             columns = {each.number: each.schema for each in results if isinstance(each, SourceColumns)}
             for each in results:
                 if isinstance(each, SourceProfile):
-                    found = _spark_columns(columns[each.columns])
+                    found = self._written(_spark_columns(columns[each.columns]))
                     try:
                         if isinstance(found, spark.StructType):
                             return self._destination.target(found, fresh=False)
@@ -141,7 +179,11 @@ class Profiling:
 
     def _profile_job(self, files: Sequence[tuple[int, BufferedFile]], target: Target | None) -> ProfileJob:
         schema = None if target is None else arrow_schema(target.schema)
-        partition_by = () if target is None else partition_sources(target.schema, target.spec)
+        # Rows of a table with a key find their partition where their key is looked for.
+        if target is None or self._options.keys is not None:
+            partition_by: tuple[PartitionSource, ...] = ()
+        else:
+            partition_by = partition_sources(target.schema, target.spec)
         return ProfileJob(self._sources, tuple(files), schema, partition_by, fast_workers.is_enabled())
 
     def _evolve(self, target: Target, kinds: Mapping[bytes, spark.StructType | str]) -> Target | None:

@@ -17,11 +17,11 @@ from streaming_sink.ingest.event_time import event_time_of
 from streaming_sink.ingest.landed import Landed, keep_rejections, landed_in, summary_of
 from streaming_sink.ingest.profiling import Work
 from streaming_sink.ingest.write_audit_publish import settle
-from streaming_sink.table.data_files import data_file
+from streaming_sink.table.data_files import data_file, fill_of
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
 from streaming_sink.tasks.results import Merge, WrittenFile
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Append, Change, Replace
+from timeline.commit.changes import Append, Change
 from timeline.errors import CommitConflictError, TimelineError
 from timeline.names import ulid
 from timeline.staging import stage
@@ -95,7 +95,7 @@ class Publishing:
         table, item = target.table, work.item
         assert table is not None
         new = tuple(data_file(file, target.spec) for file in written.new)
-        landed = keep_rejections(self.zone, _described(target, work, written), _new_id())
+        landed = self.described(target, work, written)
         summary, schema_id = summary_of(self.app_id, landed), target.schema.schema_id
         transaction = WorkItem(self.app_id, item.number)
         if self.auditor is not None and new:
@@ -122,6 +122,10 @@ class Publishing:
             landed_ms=time.time_ns() // 1_000_000,
             milliseconds=spent,
         )
+
+    def described(self, target: Target, work: Work, written: Written) -> Landed:
+        """Return what is known of an item before its commit, with the reasons of its rejected files kept."""
+        return keep_rejections(self.zone, _described(target, work, written), _new_id())
 
     def _landed(self, table: Table, item: PlannedItem) -> Landed:
         if item.number in discarded_items(table.head.properties, self.app_id):
@@ -156,16 +160,7 @@ def _described(target: Target, work: Work, written: Written) -> Landed:
 
 def _changes(target: Target, new: tuple[DataFile, ...], merges: Sequence[Merge]) -> list[Change]:
     appends: list[Change] = [Append(new)] if new else []
-    replaces = [
-        Replace(
-            frozenset([*merge.inputs, merge.new]),
-            (data_file(merge.merged, target.spec),),
-            frozenset(merge.applied),
-            merge.deleted_rows,
-        )
-        for merge in merges
-    ]
-    return [*appends, *replaces]
+    return [*appends, *(fill_of(merge, target.spec) for merge in merges)]
 
 
 def _new_id() -> str:

@@ -170,6 +170,7 @@ def work(
             break
         else:
             ended.wait(poll_seconds)
+    worker.finish()
     _tidy(worker, zone)
 
 

@@ -173,6 +173,10 @@ class Worker:
             return []
         return unstage_old(table, self._zone.app_id, self._zone.staged_timeout_ms)
 
+    def finish(self) -> None:
+        """Wait for what goes on beside the items: fills, and the upkeep of a key index."""
+        self._consolidation.finish()
+
     def complete_notes(self) -> int:
         """Write the notes that dead workers have not written, and return how many."""
         table, count = self._consolidation.table(), 0

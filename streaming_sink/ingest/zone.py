@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from planners.buffering import BufferedFile, Rules
 from planners.sizing import FileSizing
 from streaming_sink.ingest.audit import DEFAULT_TIMEOUT_MS, Audit, Auditor, StagedItem, audit_option
-from streaming_sink.ingest.definition import Definition, checked_topic, open_log, remote, settle_definition
+from streaming_sink.ingest.definition import Definition, checked_topic, open_log, settle_definition
 from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.ingest.records import Plan, decode_announcement, decode_plan, encode_announcement
 from streaming_sink.ingest.watched import read_watched, write_watched
-from streaming_sink.options import SinkOptions, sink_options
+from streaming_sink.ingest.zone_options import table_options, zone_options
+from streaming_sink.options import SinkOptions
 from streaming_sink.table.contract import SchemaContract
 from streaming_sink.tasks.ingest.sources import Sources, overlap, spelled
 from timeline.clock import SYSTEM
@@ -69,8 +70,11 @@ class BufferZone:
     `audit=True` stages work items before they are published, and counts their rows; an `ingest.Audit` or a
     function checks more. False, the default of a new zone, publishes them as they are written.
 
-    `announcements="kafka://host:9092/topic"` keeps announcements in a topic, and not in the zone;
-    `kafka_options` are settings of its clients, such as `security.protocol`.
+    `by_key` has the options by which `IcebergSink` lands changes by key, such as
+    `{"key": ["user_id"], "sequence_by": "updated_at", "delete_where": "op = 'D'", "except_columns": ["op"]}`;
+    the operation is "upsert", unless it says "delete". The rows of the files then replace those of their key.
+    `expectations`, `quarantine` and `max_quarantined` are the sink's.
+    `announcements="kafka://host:9092/topic"` keeps announcements in a topic.
 
     The first use stores all of this, but for `storage_options` and `kafka_options`, which may hold secrets,
     in the zone itself; a later `BufferZone(location)` needs nothing else, and what it gives anew replaces
@@ -89,39 +93,31 @@ class BufferZone:
         schema: SchemaContract | None = None,
         table_properties: Mapping[str, str] | None = None,
         audit: bool | Audit | Callable[[StagedItem], object] | None = None,
+        by_key: Mapping[str, Any] | None = None,
+        expectations: Mapping[str, str] | None = None,
+        quarantine: str | None = None,
+        max_quarantined: float | None = None,
         announcements: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         storage_options: StorageOptions | None = None,
     ) -> None:
         self.store = open_store(location, storage_options)
         self.storage_options = storage_options
-        self._given: dict[str, Any] = {}
-        if table is not None:
-            sink_options(
-                table, {"partition_by": partition_by, "storage_options": remote(table, storage_options)}
-            )
-            self._given["table"] = open_store(table, remote(table, storage_options)).location
-        if rules is not None:
-            self._given["rules"] = {
-                name: getattr(rules, name)
-                for name in ("max_bytes", "max_files", "max_age_ms", "per_partition")
-            }
-        if sources is not None:
-            if isinstance(sources, str):
-                raise TypeError(f"sources must be a list of folders, not {sources!r}")
-            self._given["sources"] = tuple(
-                open_store(each, remote(each, storage_options)).location for each in sources
-            )
-        options: dict[str, Any] = {}
-        if partition_by:
-            options["partition_by"] = list(partition_by)
-        if sizing is not None:
-            options["sizing"] = {name: getattr(sizing, name) for name in FileSizing.__slots__}
-        if schema is not None:
-            options["schema"] = asdict(schema)
-        if table_properties:
-            options["table_properties"] = dict(table_properties)
-        self._options = options
+        self._options = table_options(
+            table,
+            by_key,
+            {
+                "expectations": dict(expectations or {}),
+                "quarantine": quarantine,
+                "max_quarantined": max_quarantined,
+                "partition_by": list(partition_by),
+                "sizing": sizing,
+                "schema": schema,
+                "table_properties": dict(table_properties or {}),
+            },
+            storage_options,
+        )
+        self._given = zone_options(table, rules, sources, storage_options)
         self._audit = None if audit is None else audit_option(audit)
         if audit is not None:
             self._given["audit"] = None if self._audit is None else self._audit.to_stored()

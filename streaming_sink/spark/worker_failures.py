@@ -13,6 +13,7 @@ _NEEDED = (*_OURS, "pyarrow", "pyiceberg_core", "obstore", "tenacity", "pyspark"
 _ROWS = re.compile(r"RowsDoNotFitError: (.*)")
 _TEXT = re.compile(r"InvalidTextError: (.*)")
 _STORE = re.compile(r"StoreUnavailableError: (.*)")
+_SOURCE = re.compile(r"SourceFailedError: (\d+): (.*)")
 _FILE = re.compile(r"DataFileError: (.*)")
 
 
@@ -29,12 +30,21 @@ class UnreadableFileError(CorruptTableError):
     """A file of the head that the batch was planned on is missing or damaged. Nothing of it was committed."""
 
 
+class SourceUnreadableError(SchemaMismatchError):
+    """A source file of a work item cannot be read. Nothing of the item was committed."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(reason)
+        self.number, self.reason = number, reason
+
+
 def explain_worker_failure(failure: BaseException) -> Exception | None:
     """Return the error to raise in place of `failure` of a Spark action (with `from failure`), or None to
     raise it as it is.
 
     WorkerEnvironmentError for another Python version or a missing package; SchemaMismatchError,
-    StoreUnavailableError and UnreadableFileError for errors of a task's rows, its store, or a file it reads.
+    StoreUnavailableError, UnreadableFileError and SourceUnreadableError for errors of a task's rows, its
+    store, or a file it reads.
     """
     text = str(failure)
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -48,6 +58,8 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
         return WorkerEnvironmentError(
             f"the Python of Spark's workers lacks {package}, which this sink runs there; {_how_to_set(here)}"
         )
+    if source := _SOURCE.findall(text):
+        return SourceUnreadableError(int(source[-1][0]), source[-1][1].strip())
     for pattern, kind in (
         (_TEXT, InvalidTextFoundError),
         (_ROWS, SchemaMismatchError),

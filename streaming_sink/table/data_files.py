@@ -6,7 +6,8 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.typedef import Record
 
-from streaming_sink.tasks.results import WrittenFile
+from streaming_sink.tasks.results import Merge, WrittenFile
+from timeline.commit.changes import Replace
 
 
 def data_file(file: WrittenFile, spec: PartitionSpec, sort_order_id: int = 0) -> DataFile:
@@ -31,3 +32,13 @@ def data_file(file: WrittenFile, spec: PartitionSpec, sort_order_id: int = 0) ->
     )
     made.spec_id = spec.spec_id
     return made
+
+
+def fill_of(merge: Merge, spec: PartitionSpec) -> Replace:
+    """Return a fill that a task has written, as the change that commits it."""
+    return Replace(
+        frozenset([*merge.inputs, merge.new]),
+        (data_file(merge.merged, spec),),
+        frozenset(merge.applied),
+        merge.deleted_rows,
+    )

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from streaming_sink.durations import Duration, duration
 from timeline import properties
+from timeline.commit.changes import SetProperties
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,11 @@ class Retention:
             properties.MAX_SNAPSHOTS: str(self.max_snapshots),
             properties.DELETION_GRACE_MS: _milliseconds("deletion_grace", self.deletion_grace),
         }
+
+    def changes(self, stored: Mapping[str, str]) -> list[SetProperties]:
+        """Return the change that stores the policy in a table; none where the table has it."""
+        updates = {key: value for key, value in self.table_properties.items() if stored.get(key) != value}
+        return [SetProperties(updates)] if updates else []
 
 
 def _milliseconds(name: str, value: Duration) -> str:

@@ -25,6 +25,13 @@ class DataFileError(Exception):
     """A data file is missing, damaged, or not what the table describes."""
 
 
+class SourceFailedError(Exception):
+    """A source file of a work item cannot be read; the text begins with its number in the item."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"{number}: {' '.join(reason.split())}")
+
+
 class GroupUnfitError(Exception):
     """A clustering group cannot be rewritten; its files stay as they are."""
 

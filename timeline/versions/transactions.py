@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from timeline.errors import CheckpointRegressionError, CorruptTableError, FencedError
 from timeline.properties import TRANSACTION_PREFIX
@@ -49,6 +49,11 @@ class Transaction:
     @property
     def key(self) -> str:
         return TRANSACTION_PREFIX + self.app_id
+
+    @property
+    def preparing(self) -> Transaction:
+        """What a commit carries that prepares the batch, without its rows."""
+        return replace(self, records=False)
 
     def check(self, properties: Mapping[str, str]) -> int | None:
         """Return the epoch to commit the batch under; None where it is committed. As `check_transaction`."""

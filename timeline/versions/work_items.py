@@ -112,6 +112,19 @@ class WorkItem:
         """The tag that holds its staged snapshot."""
         return STAGED_TAG_PREFIX + self.wap_id
 
+    @property
+    def batch(self) -> int:
+        return self.number
+
+    @property
+    def epoch(self) -> int | None:
+        return None
+
+    @property
+    def preparing(self) -> None:
+        """What a commit carries that prepares the item: nothing, since any worker may do it."""
+        return None
+
     def check(self, properties: Mapping[str, str]) -> int | None:
         """Return the epoch to commit the item under, always 1; None where it is settled."""
         return None if self.number in settled_items(properties, self.app_id) else 1

@@ -15,9 +15,8 @@ from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
 from streaming_sink.tasks.ingest.reading import (
-    WHOLE_BYTES,
     SourceFileError,
-    check_unchanged,
+    check_whole,
     open_bytes,
     read_rows,
     unreadable,
@@ -114,10 +113,7 @@ def _read(job: WorkerJob, sources: Sources, file: BufferedFile, rows: int | None
     with open_bytes(sources, file) as data:
         table = read_rows(file, data, job.schema)
         table = with_columns(table, path_columns(file.path, table.column_names, job.schema))
-        if file.bytes > WHOLE_BYTES:
-            check_unchanged(sources, file)  # its pages were read one after another
-        if rows is not None and table.num_rows != rows:
-            raise SourceFileError(f"it states {rows:,} rows, and holds {table.num_rows:,}; write it anew")
+        check_whole(sources, file, table, rows)
         with unreadable():
             return [conform_valid(batch, job.schema) for batch in table.to_batches() if batch.num_rows]
 

@@ -20,7 +20,7 @@ from streaming_sink.ingest import deciding
 from streaming_sink.ingest.audit import AuditFailedError, Auditor
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.ledger import Ledger, retry
-from streaming_sink.ingest.profiling import target_of
+from streaming_sink.ingest.profiling import Profiled, target_of
 from streaming_sink.ingest.publishing import Written
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.tasks.results import WrittenFile
@@ -75,7 +75,7 @@ class World:
         object.__setattr__(consolidation._publishing, "auditor", auditor)
         profile = SimpleNamespace(number=0, rows=3)
         consolidation._profiling = SimpleNamespace(
-            profile=lambda session, work: (target_of(consolidation._destination.table), [profile])
+            profile=lambda session, work: Profiled(target_of(consolidation._destination.table), [profile])
         )
         consolidation._plan = lambda *_: None
         consolidation._write = lambda *_: self._write()

@@ -100,7 +100,6 @@ def test_a_large_file_that_is_replaced_while_it_is_read_is_rejected(
     path, schema = tmp_path / "a.parquet", pa.schema([field("id", pa.int64(), 1)])
     pq.write_table(pa.table({"id": [1, 2]}), path)
     monkeypatch.setattr(reading, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(consolidation_task, "WHOLE_BYTES", 0)
 
     def read_and_replace(*given: Any) -> pa.Table:
         rows = read_rows(*given)

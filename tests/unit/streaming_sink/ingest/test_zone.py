@@ -59,6 +59,36 @@ def test_a_zone_remembers_its_options_and_takes_new_ones(tmp_path: Path) -> None
     assert ingest.BufferZone(str(tmp_path / "zone")).rules.max_files == 9
 
 
+@pytest.mark.parametrize(
+    ("by_key", "message"),
+    [
+        ({"sequence_by": "at"}, "operation='upsert' needs the columns of the key"),
+        (
+            {"key": ["id"], "changelog_table": "x"},
+            "by_key has options.*not 'changelog_table'",
+        ),
+        ({"key": ["id"], "operation": "insert"}, 'key needs operation="upsert"'),
+        ({"key": ["id"], "sequence_by": "id"}, "sequence_by says which of two rows of one key is newer"),
+    ],
+)
+def test_options_of_changes_by_key_are_checked(
+    tmp_path: Path, by_key: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        zone_at(tmp_path, by_key=by_key)
+
+
+def test_a_zone_remembers_its_key(tmp_path: Path) -> None:
+    where = str(tmp_path / "zone")
+    said = ["create", where, "--table", str(tmp_path / "table"), "--key", "id", "--key", "day"]
+    said += ["--sequence-by", "at", "--delete-where", "op = 'D'", "--except-column", "op"]
+    result = CliRunner().invoke(commands, said)
+    assert result.exit_code == 0, result.output
+    keys = ingest.BufferZone(where).sink_options.keys
+    assert keys is not None
+    assert (keys.columns, keys.sequence_by, keys.except_columns) == (("id", "day"), "at", ("op",))
+
+
 def test_rules_that_are_said_replace_those_alone(tmp_path: Path) -> None:
     where = str(tmp_path / "zone")
     first = ["create", where, "--table", str(tmp_path / "table"), "--max-files", "7", "--per-partition"]

@@ -1,0 +1,65 @@
+"""The task that reads source files whole, for rows that a shuffle takes to other tasks: changes by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from planners.buffering import BufferedFile
+from streaming_sink.tasks.batches import conform_valid
+from streaming_sink.tasks.errors import SourceFailedError
+from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns
+from streaming_sink.tasks.ingest.reading import (
+    SourceFileError,
+    check_whole,
+    open_bytes,
+    read_rows,
+    unreadable,
+)
+from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.tasks.spark_task import start_task
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJob:
+    """What the tasks read. Task n reads the files of share n."""
+
+    sources: Sources
+    shares: tuple[tuple[tuple[int, BufferedFile, int], ...], ...]
+    """Of each file its number in the work item, and the rows that it states to have."""
+    typed: pa.Schema
+    """The table's columns, which say how text is read."""
+    schema: pa.Schema
+    """The columns that the rows get."""
+    fast_workers: bool = True
+
+
+class ReadTask:
+    """The function that Spark runs for each share."""
+
+    def __init__(self, job: ReadJob) -> None:
+        self._job = job
+
+    def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        del rows  # of a stage that only starts the task
+        share, _ = start_task(self._job.fast_workers)
+        yield from read_share(self._job, share)
+
+
+def read_share(job: ReadJob, share: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a share's files. SourceFailedError for a file that cannot be read."""
+    for number, file, rows in job.shares[share]:
+        try:
+            with open_bytes(job.sources, file) as data:
+                table = read_rows(file, data, job.typed)
+                table = with_columns(table, path_columns(file.path, table.column_names, job.typed))
+                check_whole(job.sources, file, table, rows)
+                with unreadable():
+                    batches = [
+                        conform_valid(each, job.schema) for each in table.to_batches() if each.num_rows
+                    ]
+        except SourceFileError as failure:
+            raise SourceFailedError(number, str(failure)) from None
+        yield from batches

@@ -1,0 +1,173 @@
+"""Files of changes wait in a buffer zone, and land by key: equal to a dictionary, in any order of items."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_sink import IcebergSink, ingest
+from streaming_sink.ingest.running import plan_waiting
+from streaming_sink.ingest.worker import Worker
+from tests.readers import judges
+from timeline.errors import KeyConflictError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+BY_KEY = {"key": ["id"], "sequence_by": "at", "delete_where": "op = 'D'", "except_columns": ["op"]}
+
+
+class Change(NamedTuple):
+    id: int
+    at: int
+    name: str | None
+    op: str = "U"
+
+
+def zone_at(folder: Path, **given: Any) -> ingest.BufferZone:
+    return ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), by_key=BY_KEY, **given)
+
+
+def write_changes(path: Path, changes: Iterable[Change]) -> str:
+    path.parent.mkdir(exist_ok=True)
+    rows = [change._asdict() for change in changes]
+    if path.suffix == ".json":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        kinds = [("id", pa.int64()), ("at", pa.int64()), ("name", pa.string()), ("op", pa.string())]
+        pq.write_table(pa.Table.from_pylist(rows, pa.schema(kinds)), path)
+    return str(path)
+
+
+def latest(changes: Iterable[Change]) -> dict[int, tuple[int, str | None]]:
+    """Judge by a dictionary: the last change of a key in sequence counts."""
+    last: dict[int, Change] = {}
+    for change in changes:
+        if change.id not in last or last[change.id].at < change.at:
+            last[change.id] = change
+    return {key: (change.at, change.name) for key, change in last.items() if change.op != "D"}
+
+
+def rows_in(location: str) -> dict[int, tuple[int, str | None]]:
+    names = ["id", "at", "name"]
+    read = judges.read("pyiceberg", location, names).to_pylist()
+    other = judges.read("duckdb", location, names).to_pylist()
+    assert sorted(read, key=lambda row: row["id"]) == sorted(other, key=lambda row: row["id"])
+    assert len(read) == len({row["id"] for row in read})
+    return {row["id"]: (row["at"], row["name"]) for row in read}
+
+
+def land(spark: SparkSession, zone: ingest.BufferZone) -> list[ingest.Landed]:
+    return ingest.run(spark, zone, available_now=True)
+
+
+def test_changes_land_in_any_order_and_late_ones_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    rng = random.Random(3)
+    changes = [
+        Change(rng.randrange(60), at, f"n{at}", "D" if rng.random() < 0.2 else "U") for at in range(400)
+    ]
+    rng.shuffle(changes)
+    zone = zone_at(tmp_path)
+    for start in range(0, 400, 100):
+        for place in range(start, start + 100, 25):
+            ending = rng.choice(("parquet", "json"))
+            zone.push(write_changes(tmp_path / "drop" / f"{place:03}.{ending}", changes[place : place + 25]))
+        (landed,) = land(spark, zone)
+        assert (landed.rejected, landed.files_in) == ({}, 4)
+        assert rows_in(str(tmp_path / "table")) == latest(changes[: start + 100])
+    again = write_changes(tmp_path / "drop" / "again.parquet", changes)
+    zone.push(again)
+    (landed,) = land(spark, zone)
+    assert (landed.published_before, landed.rows) == (False, 0)
+    assert rows_in(str(tmp_path / "table")) == latest(changes)
+
+
+def test_workers_and_a_stream_change_the_same_keys(spark: SparkSession, tmp_path: Path) -> None:
+    zone = zone_at(tmp_path, rules=ingest.Rules(max_files=1))
+    changes = [Change(number % 7, number, f"n{number}") for number in range(40)]
+    zone.push(write_changes(tmp_path / "drop" / "0.parquet", changes[:4]))
+    land(spark, zone)
+    for place in range(1, 7):
+        zone.push(write_changes(tmp_path / "drop" / f"{place}.parquet", changes[place * 4 : place * 4 + 4]))
+        plan_waiting(zone)
+    landed: list[ingest.Landed] = []
+
+    def work() -> None:
+        other = ingest.BufferZone(zone.store.location)
+        landed.extend(ingest.run(spark, other, available_now=True))
+
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    sink = IcebergSink(
+        str(tmp_path / "table"), operation="upsert", key=["id"], sequence_by="at", app_id="stream"
+    )
+    for batch in range(3):
+        rows = [each[:3] for each in changes[28 + batch * 4 : 32 + batch * 4]]
+        sink(spark.createDataFrame(rows, "id bigint, at bigint, name string"), batch)
+    for worker in workers:
+        worker.join()
+    sink.finish()
+    assert sorted(each.number for each in landed) == [1, 2, 3, 4, 5, 6]
+    assert rows_in(str(tmp_path / "table")) == latest(changes)
+
+
+def test_a_damaged_file_of_changes_is_rejected_and_the_others_land(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    zone = zone_at(tmp_path)
+    zone.push(write_changes(tmp_path / "drop" / "0.parquet", [Change(0, 0, "zero")]))
+    land(spark, zone)
+    many = [Change(number, 1, f"name {number}") for number in range(5000)]
+    path = Path(write_changes(tmp_path / "drop" / "1.parquet", many))
+    damaged = bytearray(path.read_bytes())
+    damaged[300:340] = bytes(40)  # a page; its footer is whole
+    path.write_bytes(bytes(damaged))
+    without_op = tmp_path / "drop" / "2.parquet"
+    pq.write_table(pa.table({"id": [9], "at": [9], "name": ["nine"]}), without_op)
+    zone.push(write_changes(tmp_path / "drop" / "3.parquet", [Change(3, 3, "three")]))
+    zone.push(str(path), str(without_op))
+    (landed,) = land(spark, zone)
+    assert {Path(name).name for name in landed.rejected} == {"1.parquet", "2.parquet"}
+    assert "op" in landed.rejected[str(without_op)]
+    assert rows_in(str(tmp_path / "table")) == {0: (0, "zero"), 3: (3, "three")}
+
+
+def test_a_table_with_rows_and_no_key_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    sink = IcebergSink(str(tmp_path / "table"), app_id="stream")
+    sink(spark.createDataFrame([(1, 1, "one")], "id bigint, at bigint, name string"), 0)
+    zone = zone_at(tmp_path)
+    zone.push(write_changes(tmp_path / "drop" / "0.parquet", [Change(1, 2, "two")]))
+    plan_waiting(zone, flush=True)
+    with pytest.raises(KeyConflictError, match="the table has rows and no key"):
+        Worker(zone).land_next(spark)
+
+
+def test_rows_that_meet_no_expectation_are_set_aside_with_their_item(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    zone = ingest.BufferZone(
+        str(tmp_path / "zone"),
+        table=str(tmp_path / "table"),
+        expectations={"at >= 0": "quarantine", "name <> 'x'": "drop"},
+    )
+    bad, good = [Change(1, -1, "early"), Change(2, 2, "x")], [Change(3, 3, "three"), Change(4, 4, None)]
+    zone.push(write_changes(tmp_path / "drop" / "0.parquet", [*bad, *good]))
+    (landed,) = land(spark, zone)
+    assert (landed.rows, landed.quarantined, landed.dropped) == (2, 1, 1)
+    zone.push(write_changes(tmp_path / "drop" / "1.json", [Change(5, -5, "early"), Change(6, 6, "six")]))
+    (landed,) = land(spark, zone)
+    assert (landed.rows, landed.quarantined) == (1, 1)
+    assert rows_in(str(tmp_path / "table")) == {3: (3, "three"), 4: (4, None), 6: (6, "six")}
+    set_aside = judges.read("duckdb", f"{tmp_path}/table__quarantine", ["row"]).to_pylist()
+    assert sorted(json.loads(each["row"])["id"] for each in set_aside) == [1, 5]
