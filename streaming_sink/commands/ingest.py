@@ -46,6 +46,7 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one
 @click.option("--max-files", type=click.IntRange(1), help="10000, where it is not said.")
 @click.option("--max-age", metavar="TIME", help="5 minutes, where it is not said.")
 @click.option("--per-partition/--together", default=None, help="Wait for each partition apart.")
+@click.option("--max-waiting", metavar="SIZE", help="Producers wait while more is not in the table yet.")
 @click.option("--audit/--no-audit", default=None, help="Stage items, and count their rows before publishing.")
 @click.option("--expect", multiple=True, metavar="SQL", help="What each row must meet; may be repeated.")
 @click.option("--audit-function", metavar="MODULE:NAME", help="A function that gets each StagedItem.")
@@ -67,6 +68,7 @@ def create(
     max_files: int | None,
     max_age: str | None,
     per_partition: bool | None,
+    max_waiting: str | None,
     audit: bool | None,
     expect: tuple[str, ...],
     audit_function: str | None,
@@ -95,6 +97,7 @@ def create(
         table=table,
         rules=rules,
         sources=sources or None,
+        max_waiting=max_waiting,
         partition_by=partition_by,
         audit=Audit(expect, audit_function) if expect or audit_function else audit,
         by_key={name: value for name, value in by_key.items() if value} or None,

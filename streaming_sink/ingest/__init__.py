@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from streaming_sink.ingest.compute import dispatch
     from streaming_sink.ingest.definition import ingest_rules as Rules  # noqa: N812
     from streaming_sink.ingest.landed import Landed
+    from streaming_sink.ingest.records import Pushed
     from streaming_sink.ingest.running import run
-    from streaming_sink.ingest.zone import BufferZone, Pushed
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.serving.server import serve
 
 _WHERE = {
     "Audit": ("streaming_sink.ingest.audit", "Audit"),
     "BufferZone": ("streaming_sink.ingest.zone", "BufferZone"),
     "Landed": ("streaming_sink.ingest.landed", "Landed"),
-    "Pushed": ("streaming_sink.ingest.zone", "Pushed"),
+    "Pushed": ("streaming_sink.ingest.records", "Pushed"),
     "Rules": ("streaming_sink.ingest.definition", "ingest_rules"),
     "StagedItem": ("streaming_sink.ingest.audit", "StagedItem"),
     "dispatch": ("streaming_sink.ingest.compute", "dispatch"),

@@ -62,6 +62,8 @@ class Definition:
     table_options: Mapping[str, Any]
     announcements: str = ""
     """The Kafka topic that has the announcements, as a URL; "" for files in the zone."""
+    max_waiting: int | None = None
+    """Bytes that may be announced and not in the table before producers wait; None for any number."""
     audit: Mapping[str, Any] | None = None
     """As `Audit.to_stored`; None where items are published as they are written."""
 
@@ -79,6 +81,7 @@ class Definition:
                 stored["rules"],
                 stored["table_options"],
                 stored.get("announcements", ""),
+                stored.get("max_waiting"),
                 stored.get("audit"),
             )
         except (ValueError, KeyError, TypeError) as failure:

@@ -6,7 +6,7 @@ Plans are found by the index, so that neither a look-up nor the state of the zon
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -135,10 +135,13 @@ class Ledger:
         """
         apart = {item_of_claim(claim) for claim, states in self._instants.items() if "cancelled" in states}
         wanted = [number for number in self.open_numbers if number in apart][:most]
-        left = {*wanted, *self.open_numbers[:most]}
-        places = {at for number in left if (at := self._view.plan_of_item(number)) is not None}
+        return self.items({*wanted, *self.open_numbers[:most]})
+
+    def items(self, numbers: Set[int]) -> list[tuple[Plan, PlannedItem]]:
+        """Return work items by their numbers, in order. Reads their plans."""
+        places = {at for number in numbers if (at := self._view.plan_of_item(number)) is not None}
         plans = (self.zone.existing_plan(at) for at in sorted(places))
-        return [(plan, item) for plan in plans for item in plan.items if item.number in left]
+        return [(plan, item) for plan in plans for item in plan.items if item.number in numbers]
 
     def _plan_of(self, number: int) -> tuple[Plan, PlannedItem] | None:
         at = self._view.plan_of_item(number)

@@ -70,6 +70,18 @@ _PLAN = fastavro.parse_schema(
 
 
 @dataclass(frozen=True, slots=True)
+class Pushed:
+    """What became of files that a producer announced."""
+
+    files: int
+    bytes: int
+    missing: tuple[str, ...] = ()
+    """Names of which there is no file; nothing was announced of them."""
+    left_out: tuple[str, ...] = ()
+    """Files of a folder whose names end in no format that is known; nothing was announced of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The work items of one entry of the plan log."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
+from streaming_sink.ingest.backlog import Backlog
 from streaming_sink.ingest.cleaning import clean
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.landed import Landed
@@ -110,13 +111,14 @@ def plan_until(zone: BufferZone, stop: threading.Event, poll_seconds: float = PO
     """
     flux = Flux(zone)
     watch = FolderWatch(zone, flux.known)
-    refreshed = time.monotonic()
+    backlog, refreshed = Backlog(zone, flux), time.monotonic()
     while not stop.is_set():
         try:
             if time.monotonic() - refreshed > RULES_SECONDS:
                 zone.refresh()
                 flux.buffer.rules, refreshed = zone.rules, time.monotonic()
-            watch.look()
+            if not backlog.is_full():
+                watch.look()
             while flux.plan() is not None and not stop.is_set():
                 pass
             watch.forget_known()

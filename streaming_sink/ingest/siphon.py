@@ -13,7 +13,9 @@ import re
 
 from pyspark.sql import DataFrame
 
-from streaming_sink.ingest.zone import BufferZone, Pushed
+from streaming_sink.ingest.backlog import Backlog
+from streaming_sink.ingest.records import Pushed
+from streaming_sink.ingest.zone import BufferZone
 from streaming_sink.spark.caller import Run, identify, mint_run_id
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.settings import check_later_shuffles, safe_shuffle
@@ -36,6 +38,7 @@ class Siphon:
             )
         self._zone, self._app_id, self._run = zone, app_id, mint_run_id()
         self._checked: set[str] = set()
+        self._backlog = Backlog(zone)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Stage one micro-batch and announce its files. Once this returns they are durable, and land in the
@@ -50,6 +53,7 @@ class Siphon:
             self._check_query(run, batch)
             files = self._committed(run, batch_id)
             if files is None:
+                self._backlog.wait()
                 files = self._stage(batch, run, batch_id)
         pushed = self._announce(files)
         _LOG.info(

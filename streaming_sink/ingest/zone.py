@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planners.buffering import BufferedFile, Rules
@@ -27,7 +27,13 @@ from planners.sizing import FileSizing
 from streaming_sink.ingest.audit import DEFAULT_TIMEOUT_MS, Audit, Auditor, StagedItem, audit_option
 from streaming_sink.ingest.definition import Definition, checked_topic, open_log, settle_definition
 from streaming_sink.ingest.numbered import NumberedLog
-from streaming_sink.ingest.records import Plan, decode_announcement, decode_plan, encode_announcement
+from streaming_sink.ingest.records import (
+    Plan,
+    Pushed,
+    decode_announcement,
+    decode_plan,
+    encode_announcement,
+)
 from streaming_sink.ingest.watched import read_watched, write_watched
 from streaming_sink.ingest.zone_options import table_options, zone_options
 from streaming_sink.options import SinkOptions
@@ -47,18 +53,6 @@ _LOG = logging.getLogger("streaming_sink")
 _FILES_A_MESSAGE = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
-    """What became of files that a producer announced."""
-
-    files: int
-    bytes: int
-    missing: tuple[str, ...] = ()
-    """Names of which there is no file; nothing was announced of them."""
-    left_out: tuple[str, ...] = ()
-    """Files of a folder whose names end in no format that is known; nothing was announced of them."""
-
-
 class BufferZone:
     """A buffer zone for one table.
 
@@ -74,7 +68,8 @@ class BufferZone:
     `{"key": ["user_id"], "sequence_by": "updated_at", "delete_where": "op = 'D'", "except_columns": ["op"]}`;
     the operation is "upsert", unless it says "delete". The rows of the files then replace those of their key.
     `expectations`, `quarantine` and `max_quarantined` are the sink's.
-    `announcements="kafka://host:9092/topic"` keeps announcements in a topic.
+    `announcements="kafka://host:9092/topic"` keeps announcements in a topic. While more bytes than
+    `max_waiting` wait, or are not in the table yet, `push` is refused, and streams and watched folders wait.
 
     The first use stores all of this, but for `storage_options` and `kafka_options`, which may hold secrets,
     in the zone itself; a later `BufferZone(location)` needs nothing else, and what it gives anew replaces
@@ -97,6 +92,7 @@ class BufferZone:
         expectations: Mapping[str, str] | None = None,
         quarantine: str | None = None,
         max_quarantined: float | None = None,
+        max_waiting: int | str | None = None,
         announcements: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         storage_options: StorageOptions | None = None,
@@ -117,7 +113,7 @@ class BufferZone:
             },
             storage_options,
         )
-        self._given = zone_options(table, rules, sources, storage_options)
+        self._given = zone_options(table, rules, sources, max_waiting, storage_options)
         self._audit = None if audit is None else audit_option(audit)
         if audit is not None:
             self._given["audit"] = None if self._audit is None else self._audit.to_stored()
@@ -203,9 +199,12 @@ class BufferZone:
 
         Durable once this returns. Announcing a file again changes nothing; a file that was replaced since is
         another one. Files of which there is none, and folders of none, are named in the answer. ValueError
-        for a file outside the sources, or whose name does not end in a format: then nothing is announced.
-        StoreUnavailableError where the store does not answer: push again.
+        for a file outside the sources, or whose name does not end in a format: then nothing is announced; nor
+        by a BufferZoneFullError. StoreUnavailableError where the store does not answer: push again.
         """
+        from streaming_sink.ingest.backlog import Backlog
+
+        Backlog(self).check()
         if not paths or not all(isinstance(path, str) for path in paths):
             raise TypeError(f"push needs the names of files, not {paths!r}")
         given = [self._elsewhere(path) for path in paths]

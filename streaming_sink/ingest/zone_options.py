@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from planners.buffering import Rules
-from planners.sizing import FileSizing
+from planners.sizing import FileSizing, parse_bytes
 from streaming_sink.ingest.definition import remote
 from streaming_sink.options import sink_options
 from streaming_sink.table.key_options import KEY_OPTIONS, UPSERT, key_options
@@ -43,6 +43,7 @@ def zone_options(
     table: str | None,
     rules: Rules | None,
     sources: Sequence[str] | None,
+    max_waiting: int | str | None,
     storage_options: StorageOptions | None,
 ) -> dict[str, Any]:
     """Return the options of the zone itself that are given, as plain values."""
@@ -56,6 +57,10 @@ def zone_options(
         if isinstance(sources, str):
             raise TypeError(f"sources must be a list of folders, not {sources!r}")
         given["sources"] = tuple(open_store(each, remote(each, storage_options)).location for each in sources)
+    if max_waiting is not None:
+        given["max_waiting"] = parse_bytes(max_waiting)
+        if given["max_waiting"] < 1:
+            raise ValueError(f"max_waiting must be above 0, such as 100GiB, not {max_waiting!r}")
     return given
 
 
