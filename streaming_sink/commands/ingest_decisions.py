@@ -1,4 +1,4 @@
-"""`streaming-sink ingest publish|discard ZONE ITEM`: what an operator decides of a work item that is held."""
+"""`streaming-sink ingest publish|discard|replay ZONE`: what an operator decides of items and files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from streaming_sink.commands.arguments import Pairs
 from streaming_sink.commands.ingest import options, zone_argument
 from streaming_sink.commands.ingest_workers import ingest
-from streaming_sink.commands.terminal import DONE, say
+from streaming_sink.commands.terminal import DONE, FINDINGS, say
 
 _item = click.argument("item", type=click.IntRange(0))
 
@@ -37,6 +37,22 @@ def discard(zone: str, item: int, storage_options: Pairs) -> int:
     discard_item(BufferZone(zone, storage_options=storage_options), item)
     say(f"work item {item} is discarded")
     return DONE
+
+
+@ingest.command()
+@zone_argument
+@options
+@click.option("--file", "paths", multiple=True, metavar="PATH", help="Only this file; may be repeated.")
+def replay(zone: str, paths: tuple[str, ...], storage_options: Pairs) -> int:
+    """Announce files that were rejected again, once what refused them has changed."""
+    from streaming_sink.ingest.replaying import replay as announce_again
+    from streaming_sink.ingest.zone import BufferZone
+
+    replayed = announce_again(BufferZone(zone, storage_options=storage_options), paths)
+    say(f"{len(replayed.files):,} files are announced again")
+    for path in replayed.unknown:
+        say(f"whether this one is in the table is not known, so it is not: {path}")
+    return FINDINGS if replayed.unknown else DONE
 
 
 COMMANDS = (ingest,)

@@ -18,6 +18,7 @@ from streaming_sink.ingest.index_run import run_of_plan
 from streaming_sink.ingest.plan_index import PlanIndex
 from streaming_sink.ingest.records import Plan, encode_plan
 from streaming_sink.ingest.zone import BufferZone
+from streaming_sink.tasks.ingest.sources import identity_of_bytes
 
 _LOG = logging.getLogger("streaming_sink")
 _FILES_A_PLAN = 100_000
@@ -114,7 +115,13 @@ class Flux:
         files = [replace(each, arrived_ms=min(each.arrived_ms, now_ms)) for each in files]
         planned, paths = self._planned.known([file.key for file in files])
         for file in files:
-            if file.path in paths and file.key not in planned and not self._buffer.waits(file.key):
+            again = identity_of_bytes(file.identity) != file.identity
+            if (
+                file.path in paths
+                and not again
+                and file.key not in planned
+                and not self._buffer.waits(file.key)
+            ):
                 _LOG.warning("a source file was replaced and lands again, as another one: %s", file.path)
         self._in_plans |= planned
         self._buffer.receive(files)

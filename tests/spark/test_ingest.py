@@ -18,6 +18,7 @@ from planners import FileSizing
 from streaming_sink import IcebergSink, SchemaContract, ingest
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.ledger import Ledger
+from streaming_sink.ingest.replaying import replay
 from streaming_sink.ingest.worker import Worker
 from tests.spark.source_files import files_in, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of, metadata_file
@@ -220,6 +221,28 @@ def test_new_columns_are_added_where_the_contract_says_so(spark: SparkSession, t
     assert landed.rejected == {}
     assert head_of(str(tmp_path / "table")).schema.column_names == ["id", "day", "extra"]
     assert rows_in(str(tmp_path / "table")) == rows_from(0, 20)
+
+
+def test_files_that_were_rejected_land_once_they_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
+    drop = tmp_path / "drop"
+    zone = zone_at(tmp_path)
+    zone.push(write_parquet(drop / "0.parquet", rows_from(0, 10)))
+    land(spark, zone)
+    wider = write_parquet(drop / "1.parquet", rows_from(10, 10), extra=7)
+    zone.push(wider, write_parquet(drop / "2.parquet", rows_from(20, 10)))
+    (landed,) = land(spark, zone)
+    assert list(landed.rejected) == [wider]
+    assert replay(zone).files == (wider,)
+    (again,) = land(spark, zone)
+    assert list(again.rejected) == [wider]
+    evolving = ingest.BufferZone(zone.store.location, schema=SchemaContract.evolving())
+    assert replay(evolving, [wider]).files == (wider, wider)  # of either time, and the first is known
+    (last,) = land(spark, evolving)
+    assert (last.rejected, last.rows) == ({}, 10)
+    assert rows_in(str(tmp_path / "table")) == rows_from(0, 30)
+    replay(evolving)
+    assert land(spark, evolving) == []
+    assert [entry.state for entry in Ledger(evolving).find(wider)] == ["rejected", "rejected", "landed"]
 
 
 def test_a_stream_writes_beside_the_zone(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ from pyarrow.compute import match_substring_regex
 from planners.buffering import BufferedFile
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.ingest.avro import arrow_columns
-from streaming_sink.tasks.ingest.sources import Sources, folder_of, folder_values, is_local, local_identity
+from streaming_sink.tasks.ingest.sources import (
+    Sources,
+    folder_of,
+    folder_values,
+    identity_of_bytes,
+    is_local,
+    local_identity,
+)
 from timeline.errors import StoreUnavailableError
 
 _MOST_BLOCK = (1 << 31) - 1
@@ -83,7 +90,7 @@ def check_unchanged(sources: Sources, file: BufferedFile) -> None:
 def _check_identity(file: BufferedFile, identity: str | None) -> None:
     if identity is None:
         raise SourceFileError("it was deleted after it was announced")
-    if identity != file.identity:
+    if identity != identity_of_bytes(file.identity):
         raise SourceFileError("it was replaced by other bytes after it was announced; announce it again")
 
 

@@ -17,6 +17,7 @@ from timeline.stores.base import Store
 
 _LOG = logging.getLogger("streaming_sink")
 
+_REPLAYS = re.compile(r"(@\d+)+$")
 FORMATS = ("parquet", "json", "csv", "avro")
 _ENDINGS = {
     ".parquet": "parquet",
@@ -79,6 +80,16 @@ def local_identity(identity: str) -> str:
     machine has started anew.
     """
     return identity.partition("-")[2]
+
+
+def replayed_identity(identity: str, item: int) -> str:
+    """Return the identity under which a file is announced again that a work item has rejected."""
+    return f"{identity}@{item}"
+
+
+def identity_of_bytes(identity: str) -> str:
+    """Return what identifies the bytes of a file, however often it was announced again."""
+    return _REPLAYS.sub("", identity)
 
 
 def _real(path: str) -> str:
