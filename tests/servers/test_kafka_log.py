@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,12 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+from pyiceberg.table import StaticTable
+from pyspark.sql import SparkSession
 
 from streaming_sink import ingest
 from streaming_sink.ingest.flux import Flux
+from streaming_sink.ingest.ledger import Ledger
 from tests import jars
 from tests.servers import kafka
+from tests.spark.streams import metadata_file
 from timeline.errors import StoreUnavailableError
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka_buffer.py"
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.jar]
 
@@ -64,6 +72,21 @@ def test_files_are_planned_once_from_a_topic_that_zones_and_strangers_share(
     assert [file.path for item in second.items for file in item.files] == paths[3:]
     assert late.plan(flush=True) is None
     assert [item.number for item in second.items] == [1]
+
+
+@pytest.mark.spark
+def test_the_example_lands_a_stream_and_a_partners_files_by_one_commit(
+    broker: kafka.Broker, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runpy.run_path(str(EXAMPLE))["main"](broker.address, str(tmp_path))
+    said = capsys.readouterr().out
+    assert said.count("5 files announced") == 2
+    assert "8 files became 3 in 3 partitions, 80 rows" in said
+    table = StaticTable.from_metadata(metadata_file(str(tmp_path / "clicks")) or "")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(80))
+    zone = ingest.BufferZone(str(tmp_path / "buffer"))
+    assert Counter(entry.state for entry in Ledger(zone).entries()) == {"landed": 8}
+    assert not (tmp_path / "buffer" / "log").exists()  # the announcements are in the topic
 
 
 def test_a_broker_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
