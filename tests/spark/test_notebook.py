@@ -22,6 +22,7 @@ def test_which_notebooks_there_are() -> None:
         "02_file_sizes",
         "03_changing_stream",
         "04_changes_by_key",
+        "05_buffered_ingestion",
     ]
 
 
@@ -77,6 +78,16 @@ def test_the_notebook_on_changes_by_key_runs_and_agrees_with_its_dictionary(
 ) -> None:
     said = _run("04_changes_by_key", monkeypatch, tmp_path)
     assert said == "26,483 flights, as the dictionary has them, by pyiceberg, Polars and DuckDB\n"
+
+
+@pytest.mark.notebook
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_notebook_on_buffered_ingestion_runs_and_lands_each_flight_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = _run("05_buffered_ingestion", monkeypatch, tmp_path)
+    assert said == "336,776 flights, each once, by pyiceberg, Polars and DuckDB\n"
 
 
 def _run(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
