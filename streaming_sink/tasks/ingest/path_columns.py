@@ -17,7 +17,8 @@ from streaming_sink.tasks.ingest.reading import SourceFileError
 from streaming_sink.tasks.ingest.sources import folder_values
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_DIGITS = re.compile(r"-?[0-9]+")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -27,9 +28,10 @@ def path_columns(path: str, given: Iterable[str], schema: pa.Schema | None) -> d
     `given`: the columns that the file has. `schema`: the table's; columns that it does not have are left out,
     and the others have its types. None, for the first file of a new table, takes a whole number as a long, a
     day as a date, and everything else as a string, as Spark does. Times without an offset are in UTC.
-    SourceFileError where a value is none of the column's type.
+    SourceFileError where a value is none of the column's type, or a name is the column's in another case.
     """
     own = set(given)
+    lacking = {} if schema is None else {name.lower(): name for name in schema.names if name not in own}
     found: dict[str, pa.Scalar] = {}
     for name, text in folder_values(path).items():
         if name in own:
@@ -40,6 +42,8 @@ def path_columns(path: str, given: Iterable[str], schema: pa.Schema | None) -> d
             kind = schema.field(name).type
             if not pa.types.is_nested(kind):
                 found[name] = _typed(name, text, kind)
+        elif (column := lacking.get(name.lower())) is not None:
+            raise SourceFileError(f"its path has the table's column {column} in another case: {name}={text}")
     return found
 
 
@@ -83,8 +87,11 @@ def _typed(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
             and not re.search(r"(Z|[+-]\d\d:?\d\d)$", text)
         ):
             return pc.assume_timezone(value.cast(pa.timestamp(kind.unit)), "UTC").cast(kind)
-        return value.cast(kind)
-    except pa.ArrowInvalid as error:
+        typed = value.cast(kind)
+        if pa.types.is_floating(kind) and _DIGITS.fullmatch(text) and typed.as_py() != int(text):
+            raise pa.ArrowInvalid(f"{text} would be rounded")
+        return typed
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceFileError(
             f"its path does not fit the table's column {name} of {kind}: {error}"
         ) from error

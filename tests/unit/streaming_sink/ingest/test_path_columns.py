@@ -72,6 +72,24 @@ def test_a_value_of_another_type_is_refused() -> None:
         path_columns("/drop/c=seven/f.parquet", (), pa.schema([("c", pa.int32())]))
 
 
+@pytest.mark.parametrize(
+    ("path", "kind", "message"),
+    [
+        ("c=10:00:00", pa.time64("us"), r"column c of time64\[us\]: Unsupported cast"),
+        ("c=16777217", pa.float32(), "16777217 would be rounded"),
+        ("c=12345678901234567891", pa.float64(), "12345678901234567891 would be rounded"),
+        ("C=7", pa.int32(), "its path has the table's column c in another case: C=7"),
+    ],
+)
+def test_what_would_be_lost_rejects_the_file(path: str, kind: pa.DataType, message: str) -> None:
+    with pytest.raises(SourceFileError, match=message):
+        path_columns(f"/drop/{path}/f.parquet", ("own",), pa.schema([("c", kind)]))
+
+
+def test_a_column_of_the_file_counts_though_a_folder_has_its_name_in_another_case() -> None:
+    assert path_columns("/drop/C=7/f.parquet", ("c",), pa.schema([("c", pa.int32())])) == {}
+
+
 def test_rows_and_fields_get_the_same_columns() -> None:
     constants = path_columns("/drop/day=2026-11-23/f.parquet", ("id",), None)
     rows = with_columns(pa.table({"id": [1, 2]}), constants)
