@@ -25,6 +25,8 @@ from timeline.errors import StoreUnavailableError
 _LOG = logging.getLogger("streaming_sink")
 POLL_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 60.0
+_MOST_FAILURES = 10
+"""Failed workers in a row after which a dispatcher that is to end gives a zone up."""
 COMMAND = (
     *(sys.executable, "-m", "streaming_sink", "ingest", "work", "{zone}"),
     *("--available-now", "--name", "{worker}"),
@@ -38,7 +40,7 @@ class Started:
 
     workers: int
     failed: int
-    """Of these, those that ended with an error."""
+    """Of these, those that ended with an error, or left all work items as they were."""
 
 
 @dataclass
@@ -46,6 +48,8 @@ class _Process:
     zone: BufferZone
     name: str
     child: subprocess.Popen[bytes]
+    free: set[int]
+    """The work items that it could take when it started."""
 
 
 @dataclass
@@ -54,6 +58,8 @@ class _Zone:
     worker: Worker
     failures: int = 0
     """In a row."""
+    free: set[int] = field(default_factory=set)
+    """The work items that a worker may take, when they were last looked at."""
     paused_until: float = 0.0
     running: list[_Process] = field(default_factory=list)
 
@@ -74,9 +80,11 @@ def dispatch(
     `command` is run without a shell, as a list or as text that is split as a shell would. In it `{zone}` is
     the zone's location, and `{worker}` a name for `--name`, by which the claims of a worker that has ended
     are taken over at once; without it, once they have had no heartbeat for `patience_seconds`. After a worker
-    that failed the zone pauses for a second, and twice as long after each further one, up to a minute.
+    that failed, or ended and left all items as they were, the zone pauses for a second, and twice as long
+    after each further one, up to a minute.
 
-    Runs until `stop` is set; with `available_now` until no item is left that a worker may take. Workers that
+    Runs until `stop` is set; with `available_now` until no item is left that a worker may take, but for zones
+    of which ten workers in a row have failed. Workers that
     run go on to their end, for which the call waits. ValueError for a command without `{zone}`, one whose
     program is not there, or a bound below 1.
     """
@@ -98,7 +106,8 @@ def dispatch(
             for location in workers_to_start(demands, most_each=most_each, most=most):
                 _start(known[location], words)
                 started += 1
-            idle = len(demands) == len(known) and not any(each.free_items or each.workers for each in demands)
+            at_rest = {each.zone for each in demands if not each.free_items and not each.workers}
+            idle = all(at in at_rest or it.failures >= _MOST_FAILURES for at, it in known.items())
             if available_now and idle:
                 break
             ended.wait(poll_seconds)
@@ -115,18 +124,20 @@ def _demand(known: _Zone) -> Demand | None:
     if time.monotonic() < known.paused_until:
         return None
     try:
-        free, claimed = known.worker.free_and_claimed()
+        known.free, claimed = known.worker.free_and_claimed()
     except StoreUnavailableError as failure:
         _LOG.warning("work goes on later: %s", failure)
         return None
-    return Demand(known.zone.store.location, free, len(known.running), claimed)
+    return Demand(known.zone.store.location, len(known.free), len(known.running), len(claimed))
 
 
 def _start(known: _Zone, words: Sequence[str]) -> None:
     zone, name = known.zone.store.location, known.zone.new_id()
     filled = [word.replace("{zone}", zone).replace("{worker}", name) for word in words]
-    _LOG.info("a worker starts for %s: %s", zone, shlex.join(filled))
-    known.running.append(_Process(known.zone, name, subprocess.Popen(filled, stdin=subprocess.DEVNULL)))
+    # Only its program is logged: options of a store may be secret.
+    _LOG.info("worker %s starts for %s: %s", name, zone, filled[0])
+    child = subprocess.Popen(filled, stdin=subprocess.DEVNULL)
+    known.running.append(_Process(known.zone, name, child, known.free))
 
 
 def _reap(known: _Zone) -> int:
@@ -134,18 +145,31 @@ def _reap(known: _Zone) -> int:
     failed = 0
     for process in [each for each in known.running if each.child.poll() is not None]:
         known.running.remove(process)
-        code = process.child.returncode
-        if code == 0:
+        reason = _why_failed(known, process)
+        if reason is None:
             known.failures = 0
             continue
         failed += 1
-        pause = min(_LONGEST_PAUSE_SECONDS, 2.0**known.failures)
+        pause = min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(known.failures, _MOST_FAILURES))
         known.failures += 1
         known.paused_until = time.monotonic() + pause
-        reason = f"its worker has ended with code {code}"
         _LOG.warning("%s: %s; the zone pauses for %g s", known.zone.store.location, reason, pause)
+        if process.child.returncode == 0:
+            continue
         try:
             fail_claims(process.zone, process.name, reason)
         except StoreUnavailableError as failure:
             _LOG.warning("its claims end once they have had no heartbeat for a while: %s", failure)
     return failed
+
+
+def _why_failed(known: _Zone, process: _Process) -> str | None:
+    if (code := process.child.returncode) != 0:
+        return f"its worker has ended with code {code}"
+    try:
+        free, _ = known.worker.free_and_claimed()
+    except StoreUnavailableError:
+        return None  # it is looked at again before another one starts
+    if process.free <= free:
+        return "its worker has ended, and left all work items as they were; a command ends with its worker"
+    return None

@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from streaming_sink.batch.landing import Landing
 from streaming_sink.batch.target import Destination
-from streaming_sink.ingest.landed import Landed, landed_in, summary_of
+from streaming_sink.ingest.landed import Landed, summary_of
 from streaming_sink.ingest.profiling import Profiled, Work
 from streaming_sink.ingest.publishing import Publishing, Written, since
 from streaming_sink.options import SinkOptions
@@ -57,7 +57,7 @@ class ItemBatches:
                 continue
             table = self._destination.table
             assert table is not None
-            landed = landed_in(table.head, item.app_id, item.number)
+            landed = self._publishing.landed(table, work.item)
             if report.outcome == "skipped":
                 return landed
             return replace(

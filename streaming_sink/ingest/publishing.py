@@ -74,7 +74,7 @@ class Publishing:
         done = settle(table, WorkItem(self.app_id, item.number), check, self.open_below_bytes)
         if done is None:
             return None
-        landed = self._landed(table, item)
+        landed = self.landed(table, item)
         if isinstance(done, AlreadyCommitted):
             return landed
         return replace(
@@ -114,7 +114,7 @@ class Publishing:
         )
         spent["commit"] = since(began)
         if isinstance(committed, AlreadyCommitted):
-            return self._landed(table, item)
+            return self.landed(table, item)
         return replace(
             landed,
             version=committed.version,
@@ -127,7 +127,8 @@ class Publishing:
         """Return what is known of an item before its commit, with the reasons of its rejected files kept."""
         return keep_rejections(self.zone, _described(target, work, written), _new_id())
 
-    def _landed(self, table: Table, item: PlannedItem) -> Landed:
+    def landed(self, table: Table, item: PlannedItem) -> Landed:
+        """Return what the known head says of a settled item. NotWantedError where it was discarded."""
         if item.number in discarded_items(table.head.properties, self.app_id):
             raise NotWantedError(f"work item {item.number} was discarded")
         return landed_in(table.head, self.app_id, item.number)

@@ -177,10 +177,11 @@ def work(
 
 
 def _tidy(worker: Worker, zone: BufferZone) -> None:
-    """Complete notes and delete staged files, best effort: the next worker goes on where this one ended."""
+    """Complete what dead workers have left, and delete staged files, best effort: the next worker goes on."""
     try:
         worker.complete_notes()
         worker.unstage_old()
+        worker.deliver()
         clean(zone)
     except StoreUnavailableError as failure:
         _LOG.warning("notes and staged files are left to the next worker: %s", failure)

@@ -28,9 +28,11 @@ from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.ingest.records import KIND, Plan
 from streaming_sink.ingest.write_audit_publish import unstage_old
 from streaming_sink.ingest.zone import BufferZone
-from timeline import names
-from timeline.errors import CommitStateUnknownError, StoreUnavailableError
+from timeline import names, outbox
+from timeline.errors import CommitStateUnknownError, StoreUnavailableError, TimelineError
 from timeline.plans.claims import Claim, Watch, all_instants, heartbeat, holder_of, take_claim
+from timeline.stores.base import Store
+from timeline.table import open_table
 from timeline.versions.work_items import published_items, settled_items
 
 _LOG = logging.getLogger("streaming_sink")
@@ -84,30 +86,32 @@ class Worker:
                 return landed
         return None
 
-    def free_and_claimed(self) -> tuple[int, int]:
-        """Return how many open items a worker may take, and how many a worker that lives has claimed. Those
+    def free_and_claimed(self) -> tuple[set[int], set[int]]:
+        """Return which open items a worker may take at once, and which a worker that lives has claimed. Those
         that are set apart are neither.
+
+        A claim without heartbeats is noted as failed: a worker that starts now has not watched it, and would
+        leave it alone.
         """
         items = self.open_items()
         instants = all_instants(self._zone.store, KIND) if items else {}
-        free = claimed = 0
-        for plan, item in items.values():
+        free, claimed = set[int](), set[int]()
+        for number, (plan, item) in items.items():
             states = instants.get(plan.claim_id(item), {})
             if "cancelled" in states:
                 continue
             held = states.get("inflight", 0)
-            if held and not self._is_over(plan.claim_id(item), held):
-                claimed += 1
-            else:
-                free += 1
+            (claimed if held and not self._is_over(plan.claim_id(item), held) else free).add(number)
         return free, claimed
 
     def _is_over(self, claim_id: str, held: int) -> bool:
-        """Return whether the worker of a claim has failed, or is taken to be dead."""
         store = self._zone.store
-        return _failure(self._zone, claim_id, held) is not None or self._watch.is_abandoned(
-            store, claim_id, held
-        )
+        if _failure(self._zone, claim_id, held) is not None:
+            return True
+        if not self._watch.is_abandoned(store, claim_id, held):
+            return False
+        note_failure(store, claim_id, held, f"it had no heartbeat for {self._patience:g} s")
+        return True
 
     def _first_open(self, settled: tuple[tuple[int, int], ...]) -> int:
         """Return the number of the newest plan that is settled whole, with every plan before it."""
@@ -155,8 +159,7 @@ class Worker:
             return None
         except Exception as failure:
             reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:500]}"
-            note = json.dumps({"failed": reason}).encode()
-            store.overwrite(names.inflight_path(claim.plan_id, claim.number), note)
+            note_failure(store, claim.plan_id, claim.number, reason)
             raise
         landed = with_arrivals(with_rejections(store, landed), item)
         landed = replace(landed, planned_ms=names.ulid_time_ms(plan.id))
@@ -172,6 +175,18 @@ class Worker:
         if table is None:
             return []
         return unstage_old(table, self._zone.app_id, self._zone.staged_timeout_ms)
+
+    def deliver(self) -> None:
+        """Deliver the rows that a worker which died after its commit has left for the quarantine (R24), best
+        effort: what is not delivered stays named, and the next call delivers it.
+        """
+        if (table := self._consolidation.table()) is None:
+            return
+        options = self._zone.sink_options.storage_options
+        try:
+            outbox.deliver(table, self._zone.app_id, lambda at: open_table(at, options))
+        except TimelineError as failure:
+            _LOG.warning("rows for the quarantine are delivered later: %s", failure)
 
     def finish(self) -> None:
         """Wait for what goes on beside the items: fills, and the upkeep of a key index."""
@@ -208,10 +223,14 @@ def fail_claims(zone: BufferZone, name: str, reason: str) -> int:
     count = 0
     for claim_id, states in all_instants(zone.store, KIND).items():
         if (held := states.get("inflight", 0)) and holder_of(zone.store, claim_id, held) == name:
-            note = json.dumps({"failed": reason}).encode()
-            zone.store.overwrite(names.inflight_path(claim_id, held), note)
+            note_failure(zone.store, claim_id, held, reason)
             count += 1
     return count
+
+
+def note_failure(store: Store, claim_id: str, number: int, reason: str) -> None:
+    """Note on a claim that its worker has failed. Another one takes the item over at once."""
+    store.overwrite(names.inflight_path(claim_id, number), json.dumps({"failed": reason}).encode())
 
 
 def _failure(zone: BufferZone, claim_id: str, number: int) -> str | None:

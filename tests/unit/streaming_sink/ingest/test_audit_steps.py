@@ -78,7 +78,7 @@ class World:
             profile=lambda session, work: Profiled(target_of(consolidation._destination.table), [profile])
         )
         consolidation._plan = lambda *_: None
-        consolidation._write = lambda *_: self._write()
+        consolidation._write = lambda *_: self.write()
         return made
 
     def land(self, audits: Audits | None) -> list[ingest.Landed]:
@@ -88,13 +88,13 @@ class World:
         worker.complete_notes()
         return [each for each in landed if each is not None]
 
-    def _write(self) -> Written:
+    def write(self, below: str = "table") -> Written:
         self.writes += 1
         name = names.data_file_name(
             names.ulid(names.ulid_time_ms(self.zone.new_id()), next(_numbers)), "a", 0, 0, 0
         )
-        path = self.folder / "table" / "data" / name
-        path.parent.mkdir(exist_ok=True)
+        path = self.folder / below / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         kinds = (("id", pa.int64(), b"1"), ("p", pa.int32(), b"2"))
         fields = [pa.field(field, kind, metadata={b"PARQUET:field_id": id_}) for field, kind, id_ in kinds]
         pq.write_table(pa.table({"id": [0, 1, 2], "p": [0, 1, 2]}, pa.schema(fields)), path)
@@ -192,7 +192,7 @@ def test_two_workers_that_write_one_item_land_it_once(tmp_path: Path) -> None:
 
     def staged_before(*given: object) -> Written:
         if world.writes == 0:
-            theirs = world._write()
+            theirs = world.write()
             from streaming_sink.table.data_files import data_file
 
             file = data_file(theirs.new[0], other.head.spec)

@@ -12,9 +12,11 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.ingest import compute
+from streaming_sink.ingest.records import KIND
 from streaming_sink.ingest.running import plan_waiting
 from streaming_sink.ingest.status import status
 from streaming_sink.ingest.worker import Worker
+from timeline.plans.claims import all_instants
 
 _DIES = """
 import os, sys
@@ -49,13 +51,46 @@ def test_an_item_whose_workers_die_is_taken_over_at_once_and_set_apart(
 def test_a_worker_that_lives_keeps_its_item_from_others(tmp_path: Path) -> None:
     zone = zone_with_an_item(tmp_path)
     worker, dispatcher = Worker(zone, name="first"), Worker(zone)
-    assert dispatcher.free_and_claimed() == (1, 0)
+    assert dispatcher.free_and_claimed() == ({0}, set())
     (plan, item) = worker.open_items()[0]
     assert worker._claim(plan, item, {}) is not None
-    assert dispatcher.free_and_claimed() == (0, 1)
+    assert dispatcher.free_and_claimed() == (set(), {0})
     assert compute.fail_claims(zone, "another", "it has ended") == 0
     assert compute.fail_claims(zone, "first", "it has ended") == 1
-    assert dispatcher.free_and_claimed() == (1, 0)
+    assert dispatcher.free_and_claimed() == ({0}, set())
+
+
+def test_an_item_of_a_worker_that_died_with_its_dispatcher_is_taken_over(tmp_path: Path) -> None:
+    """The worker that starts then has not watched the claim."""
+    zone = zone_with_an_item(tmp_path)
+    dead = Worker(zone, name="dead")
+    (plan, item) = dead.open_items()[0]
+    assert dead._claim(plan, item, {}) is not None
+    dispatcher = Worker(zone, patience_seconds=0.0)
+    assert [dispatcher.free_and_claimed() for _ in range(2)] == [(set(), {0}), ({0}, set())]
+    states = all_instants(zone.store, KIND)[plan.claim_id(item)]
+    taken = Worker(zone)._claim(plan, item, states)
+    assert taken is not None
+    assert taken.number == 2
+
+
+def test_workers_that_end_and_leave_an_item_as_it_was_are_not_started_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compute, "_LONGEST_PAUSE_SECONDS", 0.001)
+    zone = zone_with_an_item(tmp_path)
+    started = ingest.dispatch([zone], command="true {zone}", available_now=True, poll_seconds=0.001)
+    assert started == compute.Started(workers=10, failed=10)
+
+
+def test_no_log_has_the_options_of_a_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    zone = zone_with_an_item(tmp_path)
+    known = compute._Zone(zone, Worker(zone))
+    compute._start(known, ["true", "{zone}", "--option=secret_access_key=hunter2"])
+    assert known.running[0].child.wait() == 0
+    assert "starts for" in caplog.text
+    assert "hunter2" not in caplog.text
 
 
 def test_no_worker_starts_where_none_is_needed(tmp_path: Path) -> None:
