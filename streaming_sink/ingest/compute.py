@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from planners.dispatching import Demand, workers_to_start
 from streaming_sink.ingest.worker import PATIENCE_SECONDS, Worker, fail_claims
 from streaming_sink.ingest.zone import BufferZone
-from timeline.errors import StoreUnavailableError
+from timeline.errors import StoreUnavailableError, TimelineError
 
 _LOG = logging.getLogger("streaming_sink")
 POLL_SECONDS = 1.0
@@ -61,6 +61,8 @@ class _Zone:
     free: set[int] = field(default_factory=set)
     """The work items that a worker may take, when they were last looked at."""
     paused_until: float = 0.0
+    error: Exception | None = None
+    """Why its work items could not be read when they were last looked at."""
     running: list[_Process] = field(default_factory=list)
 
 
@@ -84,7 +86,8 @@ def dispatch(
     after each further one, up to a minute.
 
     Runs until `stop` is set; with `available_now` until no item is left that a worker may take, but for zones
-    of which ten workers in a row have failed. Workers that
+    of which ten workers in a row have failed, or whose items cannot be read: the error of such a zone, a
+    damaged plan for example, is raised at the end. The others go on. Workers that
     run go on to their end, for which the call waits. ValueError for a command without `{zone}`, one whose
     program is not there, or a bound below 1.
     """
@@ -116,6 +119,9 @@ def dispatch(
             for process in each.running:
                 process.child.wait()
             failed += _reap(each)
+    for each in known.values():
+        if each.error is not None:
+            raise each.error
     return Started(started, failed)
 
 
@@ -128,6 +134,11 @@ def _demand(known: _Zone) -> Demand | None:
     except StoreUnavailableError as failure:
         _LOG.warning("work goes on later: %s", failure)
         return None
+    except (TimelineError, ValueError) as failure:
+        known.error = failure
+        _pause(known, f"its work items cannot be read: {failure}")
+        return None
+    known.error = None
     return Demand(known.zone.store.location, len(known.free), len(known.running), len(claimed))
 
 
@@ -150,10 +161,7 @@ def _reap(known: _Zone) -> int:
             known.failures = 0
             continue
         failed += 1
-        pause = min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(known.failures, _MOST_FAILURES))
-        known.failures += 1
-        known.paused_until = time.monotonic() + pause
-        _LOG.warning("%s: %s; the zone pauses for %g s", known.zone.store.location, reason, pause)
+        _pause(known, reason)
         if process.child.returncode == 0:
             continue
         try:
@@ -163,12 +171,19 @@ def _reap(known: _Zone) -> int:
     return failed
 
 
+def _pause(known: _Zone, reason: str) -> None:
+    pause = min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(known.failures, _MOST_FAILURES))
+    known.failures += 1
+    known.paused_until = time.monotonic() + pause
+    _LOG.warning("%s: %s; the zone pauses for %g s", known.zone.store.location, reason, pause)
+
+
 def _why_failed(known: _Zone, process: _Process) -> str | None:
     if (code := process.child.returncode) != 0:
         return f"its worker has ended with code {code}"
     try:
         free, _ = known.worker.free_and_claimed()
-    except StoreUnavailableError:
+    except (TimelineError, ValueError):
         return None  # it is looked at again before another one starts
     if process.free <= free:
         return "its worker has ended, and left all work items as they were; a command ends with its worker"

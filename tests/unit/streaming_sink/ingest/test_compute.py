@@ -16,6 +16,7 @@ from streaming_sink.ingest.records import KIND
 from streaming_sink.ingest.running import plan_waiting
 from streaming_sink.ingest.status import status
 from streaming_sink.ingest.worker import Worker
+from timeline.errors import CorruptTableError
 from timeline.plans.claims import all_instants
 
 _DIES = """
@@ -81,6 +82,26 @@ def test_workers_that_end_and_leave_an_item_as_it_was_are_not_started_for_ever(
     zone = zone_with_an_item(tmp_path)
     started = ingest.dispatch([zone], command="true {zone}", available_now=True, poll_seconds=0.001)
     assert started == compute.Started(workers=10, failed=10)
+
+
+def test_a_zone_that_cannot_be_read_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "_LONGEST_PAUSE_SECONDS", 0.001)
+    zones = []
+    for name in ("damaged", "sound"):
+        (tmp_path / name).mkdir()
+        zones.append(zone_with_an_item(tmp_path / name))
+    zones[0].store.overwrite(zones[0].plans.path(1), b"no plan")
+    started: list[str] = []
+    monkeypatch.setattr(compute, "_start", lambda known, _: started.append(known.zone.store.location))
+    monkeypatch.setattr(compute, "_reap", lambda known: _count_failure(known, started))
+    with pytest.raises(CorruptTableError):
+        ingest.dispatch(zones, command="true {zone}", available_now=True, poll_seconds=0.001)
+    assert set(started) == {zones[1].store.location}
+
+
+def _count_failure(known: compute._Zone, started: list[str]) -> int:
+    known.failures += known.zone.store.location in started
+    return 0
 
 
 def test_no_log_has_the_options_of_a_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
