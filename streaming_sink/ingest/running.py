@@ -45,7 +45,8 @@ def run(
     """Plan and land what waits in a zone, and return what landed here.
 
     With `available_now` all that was announced when the call began lands, whichever rules it meets, and the
-    call returns once no work item is left that this process may take. Else it runs until `stop` is set, looks
+    call returns once no work item is left that this process may take: it waits for a heartbeat of the worker
+    of each other item, and takes over those of dead ones. Else it runs until `stop` is set, looks
     at the zone every `poll_seconds`, and keeps the rules' deadlines to about that time; what ends the planner
     is raised. Items that other workers have are left to them. A failure of an item is logged, and the item is
     tried again, by any worker.
@@ -145,9 +146,10 @@ def work(
     name: str | None = None,
     on_landed: Callable[[Landed], None] = lambda _: None,
 ) -> None:
-    """Land work items as they are planned: `until_idle`, as long as there are any that this worker may take;
-    else until `stop` is set. A failure of an item is logged, and the item is tried again. `name` is the
-    worker's in its claims, by which `dispatch` knows those of a worker that has ended.
+    """Land work items as they are planned: `until_idle`, as long as there are any that this worker may take,
+    and until those of other workers have shown a heartbeat, or can be taken over; else until `stop` is set. A
+    failure of an item is logged, and the item is tried again. `name` is the worker's in its claims, by which
+    `dispatch` knows those of a worker that has ended.
     """
     worker = Worker(zone, patience_seconds, name)
     ended = threading.Event() if stop is None else stop
@@ -168,12 +170,20 @@ def work(
             landed += 1
             if landed % _CLEANS_EVERY == 0:
                 _tidy(worker, zone)
-        elif until_idle:
+        elif until_idle and not _has_more(worker):
             break
         else:
             ended.wait(poll_seconds)
     worker.finish()
     _tidy(worker, zone)
+
+
+def _has_more(worker: Worker) -> bool:
+    try:
+        return worker.has_more()
+    except StoreUnavailableError as failure:
+        _LOG.warning("what other workers do is not known: %s", failure)
+        return False
 
 
 def _tidy(worker: Worker, zone: BufferZone) -> None:

@@ -30,7 +30,7 @@ from streaming_sink.ingest.write_audit_publish import unstage_old
 from streaming_sink.ingest.zone import BufferZone
 from timeline import names, outbox
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError, TimelineError
-from timeline.plans.claims import Claim, Watch, all_instants, heartbeat, holder_of, take_claim
+from timeline.plans.claims import Claim, Watch, all_instants, heartbeat, holder_of, instants_of, take_claim
 from timeline.stores.base import Store
 from timeline.table import open_table
 from timeline.versions.work_items import published_items, settled_items
@@ -103,6 +103,18 @@ class Worker:
             held = states.get("inflight", 0)
             (claimed if held and not self._is_over(plan.claim_id(item), held) else free).add(number)
         return free, claimed
+
+    def has_more(self) -> bool:
+        """Return whether this worker may take an open item now, or soon: one whose worker may be dead, as it
+        has shown no heartbeat since this one looks.
+        """
+        free, claimed = self.free_and_claimed()
+        return bool(free) or not all(self._is_alive(*self._open[number]) for number in claimed)
+
+    def _is_alive(self, plan: Plan, item: PlannedItem) -> bool:
+        claim_id = plan.claim_id(item)
+        held = instants_of(self._zone.store, claim_id).get("inflight", 0)
+        return not held or self._watch.has_beaten(claim_id, held)
 
     def _is_over(self, claim_id: str, held: int) -> bool:
         store = self._zone.store

@@ -75,6 +75,7 @@ class Watch:
     environment: Environment
     patience_seconds: float = PATIENCE_SECONDS
     _seen: dict[str, tuple[int, bytes | None, float]] = field(default_factory=dict)
+    _beaten: set[tuple[str, int]] = field(default_factory=set)
 
     def is_abandoned(self, store: Store, plan_id: str, claim: int) -> bool:
         """Read a plan's claim. Return True once its content has been the same for `patience_seconds`."""
@@ -82,9 +83,15 @@ class Watch:
         now = self.environment.monotonic()
         seen = self._seen.get(plan_id)
         if seen is None or seen[:2] != (claim, content):
+            if seen is not None and seen[0] == claim:
+                self._beaten.add((plan_id, claim))
             self._seen[plan_id] = claim, content, now
             return False
         return now - seen[2] >= self.patience_seconds
+
+    def has_beaten(self, plan_id: str, claim: int) -> bool:
+        """Return whether `is_abandoned` has seen a heartbeat of the claim. No request."""
+        return (plan_id, claim) in self._beaten
 
 
 @contextmanager

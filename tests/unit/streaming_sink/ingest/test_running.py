@@ -1,0 +1,58 @@
+"""A worker that is to end: it takes over what a dead one has left, and leaves what a live one has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streaming_sink.ingest import running
+from streaming_sink.ingest.consolidation import Consolidation
+from streaming_sink.ingest.publishing import NotWantedError
+from streaming_sink.ingest.worker import Worker
+from tests.unit.streaming_sink.ingest.test_compute import zone_with_an_item
+from timeline.errors import StoreUnavailableError
+from timeline.plans.claims import heartbeat
+
+
+def test_the_next_run_takes_over_what_a_run_that_was_killed_had_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a cron job: every run looks at the claim for the first time."""
+    zone, taken = zone_with_an_item(tmp_path), list[int]()
+
+    def land(self: Consolidation, session: object, item: object, is_wanted: object) -> None:
+        taken.append(0)
+        raise NotWantedError("enough is known")
+
+    monkeypatch.setattr(Consolidation, "land", land)
+    monkeypatch.setattr(running, "_MOST_FAILURES", 1)
+    killed = Worker(zone)
+    assert killed._claim(*killed.open_items()[0], {}) is not None
+    with pytest.raises(NotWantedError, match="enough is known"):
+        running.work(None, zone, until_idle=True, patience_seconds=0.05, poll_seconds=0.01)  # type: ignore[arg-type]
+    assert taken == [0]
+
+
+def test_a_run_ends_once_it_has_seen_a_heartbeat_of_each_other_worker(tmp_path: Path) -> None:
+    zone = zone_with_an_item(tmp_path)
+    other = Worker(zone)
+    claim = other._claim(*other.open_items()[0], {})
+    assert claim is not None
+    with heartbeat(claim, 0.02) as is_ours:
+        running.work(None, zone, until_idle=True, patience_seconds=600.0, poll_seconds=0.01)  # type: ignore[arg-type]
+        assert is_ours()
+
+
+def test_a_run_ends_though_it_is_not_known_what_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone = zone_with_an_item(tmp_path)
+    other = Worker(zone)
+    assert other._claim(*other.open_items()[0], {}) is not None
+
+    def is_away(_: Worker) -> bool:
+        raise StoreUnavailableError("away")
+
+    monkeypatch.setattr(Worker, "has_more", is_away)
+    running.work(None, zone, until_idle=True, poll_seconds=0.01)  # type: ignore[arg-type]
