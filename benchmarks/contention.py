@@ -2,12 +2,14 @@
 
     python -m benchmarks.contention
     python -m benchmarks.contention --stores far --writers 8 --seconds 60 --markdown table.md
+    python -m benchmarks.contention --of items --writers 8
 
-Each writer is a process that appends one file after another, as fast as it can, as an application of its
-own; the files exist in manifests only. `local` is a folder of this machine, synced; `far` is the same folder
-with 60 ms of sleep before every request, as an object store in another zone. `slowest ÷ mean` are the commits
-of the writer that got the fewest over the mean of all. Attempts and processor time are per commit; the time
-is that of all writers together, lost attempts included.
+Each writer is a process that appends one file after another, as fast as it can; the files exist in manifests
+only. Of `batches` each writer is an application of its own, as a sink is; of `items` all are workers of one
+buffer zone, and each takes the next work item that is ready. `local` is a folder of this machine, synced;
+`far` is the same folder with 60 ms of sleep before every request, as an object store in another zone.
+`slowest ÷ mean` are the commits of the writer that got the fewest over the mean of all. Attempts and
+processor time are per commit; the time is that of all writers together, lost attempts included.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from timeline.names import data_file_name, ulid
 from timeline.stores import LocalStore, Store
 from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
+from timeline.versions.work_items import WorkItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,6 +78,7 @@ class FarStore(LocalStore):
 
 
 STORES = {"local": LocalStore, "far": FarStore}
+OF = ("batches", "items")
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,8 @@ class Cell:
     """What all writers of one run did together."""
 
     store: str
+    of: str
+    """What is committed: batches of sinks, or work items of a buffer zone."""
     seconds: float
     shares: list[Share]
 
@@ -135,8 +141,10 @@ def _one_file(store: Store, batch: int) -> DataFile:
     return file
 
 
-def _write(kind: str, location: str, writer: int, seconds: float, gate: Any, shares: Any) -> None:
-    """Commit until the time is over; the last commit may end after it, and then does not count."""
+def _write(kind: str, location: str, items: Any, writer: int, seconds: float, gate: Any, shares: Any) -> None:
+    """Commit until the time is over; the last commit may end after it, and then does not count. `items`: how
+    many work items were taken, by all workers; None where batches are committed.
+    """
     name = f"writer-{writer}"
     table, epoch = Table.open(STORES[kind](location)), None
     attempts, latencies = 0, []
@@ -144,7 +152,10 @@ def _write(kind: str, location: str, writer: int, seconds: float, gate: Any, sha
     cpu, end = time.process_time(), time.perf_counter() + seconds
     while True:
         batch, start = len(latencies), time.perf_counter()
-        transaction = Transaction(name, name, name, batch, epoch)
+        if items is None:
+            transaction: Transaction | WorkItem = Transaction(name, name, name, batch, epoch)
+        else:
+            transaction = _next_item(items)
         committed = table.commit([Append((_one_file(table.store, batch),))], transaction=transaction)
         if not isinstance(committed, Committed):
             raise TypeError(f"batch {batch} of {name} was skipped")
@@ -156,14 +167,24 @@ def _write(kind: str, location: str, writer: int, seconds: float, gate: Any, sha
     shares.put(Share(len(latencies), attempts, time.process_time() - cpu, latencies))
 
 
-def run(work: Path, kind: str, writers: int, seconds: float) -> Cell:
+def _next_item(taken: Any) -> WorkItem:
+    """Take the next work item, as a claim does."""
+    with taken.get_lock():
+        taken.value += 1
+        return WorkItem("zone", taken.value - 1)
+
+
+def run(work: Path, kind: str, of: str, writers: int, seconds: float) -> Cell:
     """Let so many writers contend for a new table."""
-    location = str(work / f"{kind}-{writers}")
+    location = str(work / f"{kind}-{of}-{writers}")
     Table.create(LocalStore(location), _SCHEMA)
     context = multiprocessing.get_context("spawn")
     gate, shares = context.Barrier(writers), context.Queue()
+    items = context.Value("q", 0) if of == "items" else None
     processes = [
-        context.Process(target=_write, args=(kind, location, writer, seconds, gate, shares), daemon=True)
+        context.Process(
+            target=_write, args=(kind, location, items, writer, seconds, gate, shares), daemon=True
+        )
         for writer in range(writers)
     ]
     for process in processes:
@@ -171,13 +192,14 @@ def run(work: Path, kind: str, writers: int, seconds: float) -> Cell:
     done = [shares.get(timeout=_START_TIMEOUT_SECONDS + 2 * seconds) for _ in processes]
     for process in processes:
         process.join()
-    return Cell(kind, seconds, done)
+    return Cell(kind, of, seconds, done)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark, report, and return the exit code."""
     parser = benchmark_parser("benchmarks.contention", __doc__, "eight writers, 10 seconds each")
     parser.add_argument("--stores", nargs="+", choices=list(STORES), default=list(STORES))
+    parser.add_argument("--of", nargs="+", choices=list(OF), default=list(OF), help="what is committed")
     parser.add_argument("--writers", nargs="+", type=int, default=list(WRITERS))
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each run lasts")
     options = parser.parse_args(arguments)
@@ -185,8 +207,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.writers, options.seconds = [8], 10.0
     work = Path(tempfile.mkdtemp(prefix="contention-", dir=options.work))
     try:
-        pairs = itertools.product(options.stores, options.writers)
-        cells = [run(work, kind, writers, options.seconds) for kind, writers in pairs]
+        combined = itertools.product(options.stores, options.of, options.writers)
+        cells = [run(work, kind, of, writers, options.seconds) for kind, of, writers in combined]
     finally:
         shutil.rmtree(work)
     figures = {"cells": [asdict(cell) for cell in cells]}
@@ -196,22 +218,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def aims(cells: Sequence[Cell]) -> list[Aim]:
     """Return the aims of eight writers on each store: commits a minute, and none starves."""
     found = []
-    for store, per_minute in (("local", 3_000), ("far", 250)):
-        cell = next((c for c in cells if c.store == store and len(c.shares) == 8), None)
-        what = f"{store}: commits a minute of eight writers"
-        found.append(Aim(what=what, bound=per_minute, measured=cell and cell.per_minute, at_least=True))
-        what = f"{store}: commits of the slowest of eight writers over the mean"
-        found.append(Aim(what=what, bound=0.5, measured=cell and cell.slowest_share, at_least=True))
+    for store, of in itertools.product(STORES, OF):
+        cell = next((c for c in cells if (c.store, c.of) == (store, of) and len(c.shares) == 8), None)
+        found += [
+            Aim(
+                what=f"{store}: {of} a minute of eight writers",
+                bound={"local": 3_000, "far": 250}[store],
+                measured=cell and cell.per_minute,
+                at_least=True,
+            ),
+            Aim(
+                what=f"{store}: {of} of the slowest of eight writers over the mean",
+                bound=0.5,
+                measured=cell and cell.slowest_share,
+                at_least=True,
+            ),
+        ]
     return found
 
 
 def _markdown(cells: list[Cell]) -> str:
     lines = [
-        "| store | writers | commits a minute | slowest ÷ mean | attempts | median ms | p95 ms | CPU ms |",
-        "| --- |" + " ---: |" * 7,
+        "| store | of | writers | commits a minute | slowest ÷ mean | attempts"
+        " | median ms | p95 ms | CPU ms |",
+        "| --- | --- |" + " ---: |" * 7,
     ]
     lines += [
-        f"| {cell.store} | {len(cell.shares)} | {cell.per_minute:,.0f} | {cell.slowest_share:.0%} "
+        f"| {cell.store} | {cell.of} | {len(cell.shares)} | {cell.per_minute:,.0f} "
+        f"| {cell.slowest_share:.0%} "
         f"| {cell.attempts:.2f} | {cell.latency(0.5):.0f} | {cell.latency(0.95):.0f} "
         f"| {cell.cpu_milliseconds:.1f} |"
         for cell in cells

@@ -94,7 +94,7 @@ class TableShape:
 
 def shape_of(location: Path, small_file_bytes: int) -> TableShape:
     """Return the shape of the table at its head and over its whole history."""
-    table = StaticTable.from_metadata(str(_newest_metadata(location)))
+    table = StaticTable.from_metadata(str(newest_metadata(location)))
     history = _by_time(table)
     live = _live_files(table, history[-1])
     at_size = [file for file in live if file.file_size_in_bytes >= small_file_bytes]
@@ -112,7 +112,8 @@ def shape_of(location: Path, small_file_bytes: int) -> TableShape:
     )
 
 
-def _newest_metadata(location: Path) -> Path:
+def newest_metadata(location: Path) -> Path:
+    """Return the metadata file of the newest version of a table."""
     found = [
         (int(m[1]), p) for p in Path(location, "metadata").iterdir() if (m := _VERSION_NAME.match(p.name))
     ]
