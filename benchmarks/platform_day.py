@@ -60,9 +60,9 @@ _ROWS = 20
 _PATIENCE_SECONDS = 4.0
 """Without a heartbeat a worker is taken to be dead."""
 _POLL_SECONDS = 0.25
-_KILL_SECONDS = 35.0
+_KILL_SECONDS = 20.0
 _START_SECONDS = 120
-_DRAIN_SECONDS = 45
+_DRAIN_SECONDS = 40
 _SEED = 17
 
 

@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Count, report, and return the exit code."""
     parser = benchmark_parser("benchmarks.request_costs", __doc__, "the same: it takes a second")
     parser.add_argument(
-        "--milliseconds", type=float, default=28.0, help="of processor time a source file, of 2.1 MB"
+        "--milliseconds", type=float, help="of processor time a source file, as benchmarks.ingestion says"
     )
     options = parser.parse_args(arguments)
     steps = counted_steps()
@@ -192,9 +192,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for seconds in (1.0, 15.0):
         every[seconds] = requests_of(platform_day(poll_seconds=seconds), steps)
         tables.append(f"A look every {seconds:g} s:\n\n{_table(every[seconds])}")
-    cores = cores_for(platform_day().files, options.milliseconds)
-    dollars = 24 * cores * DOLLARS_PER_CORE_HOUR
-    tables.append(f"{cores:.2f} cores at {options.milliseconds:g} ms a file: {dollars:.2f} dollars a day.")
+    cores = None
+    if options.milliseconds is not None:
+        cores = cores_for(platform_day().files, options.milliseconds)
+        dollars = 24 * cores * DOLLARS_PER_CORE_HOUR
+        tables.append(
+            f"{cores:.2f} cores at {options.milliseconds:g} ms a file: {dollars:.2f} dollars a day."
+        )
     figures = {
         "steps": asdict(steps),
         "days": {
