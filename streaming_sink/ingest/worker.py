@@ -153,7 +153,10 @@ class Worker:
 
     def _set_apart(self, claim_id: str, item: PlannedItem, reason: str) -> None:
         _LOG.error(
-            "work item %d is set apart; `streaming-sink ingest retry` frees it: %s", item.number, reason
+            "work item %d is set apart; `streaming-sink ingest retry` frees it, `discard` and, where it is"
+            " staged, `publish` settle it: %s",
+            item.number,
+            reason,
         )
         note = json.dumps({"number": item.number, "reason": reason}).encode()
         self._zone.store.create(names.cancelled_path(claim_id), note)
