@@ -13,7 +13,7 @@ _NEEDED = (*_OURS, "pyarrow", "pyiceberg_core", "obstore", "tenacity", "pyspark"
 _ROWS = re.compile(r"RowsDoNotFitError: (.*)")
 _TEXT = re.compile(r"InvalidTextError: (.*)")
 _STORE = re.compile(r"StoreUnavailableError: (.*)")
-_SOURCE = re.compile(r"SourceFailedError: (\d+): (.*)")
+_SOURCE = re.compile(r"SourceFailedError: (\d+: .*)")
 _FILE = re.compile(r"DataFileError: (.*)")
 
 
@@ -31,11 +31,17 @@ class UnreadableFileError(CorruptTableError):
 
 
 class SourceUnreadableError(SchemaMismatchError):
-    """A source file of a work item cannot be read. Nothing of the item was committed."""
+    """A source file of a work item cannot be read; the text begins with its number in the item. Nothing of
+    the item was committed.
+    """
 
-    def __init__(self, number: int, reason: str) -> None:
-        super().__init__(reason)
-        self.number, self.reason = number, reason
+    @property
+    def number(self) -> int:
+        return int(str(self).partition(":")[0])
+
+    @property
+    def reason(self) -> str:
+        return str(self).partition(": ")[2]
 
 
 def explain_worker_failure(failure: BaseException) -> Exception | None:
@@ -58,9 +64,8 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
         return WorkerEnvironmentError(
             f"the Python of Spark's workers lacks {package}, which this sink runs there; {_how_to_set(here)}"
         )
-    if source := _SOURCE.findall(text):
-        return SourceUnreadableError(int(source[-1][0]), source[-1][1].strip())
     for pattern, kind in (
+        (_SOURCE, SourceUnreadableError),
         (_TEXT, InvalidTextFoundError),
         (_ROWS, SchemaMismatchError),
         (_STORE, StoreUnavailableError),

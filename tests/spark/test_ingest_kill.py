@@ -119,7 +119,7 @@ def test_parts_that_are_killed_land_each_file_once(
         zone.push(*names[kill * share : (kill + 1) * share])
         if kill == kills:
             break
-        time.sleep(rng.uniform(3, 12))
+        time.sleep(rng.uniform(2, 7))
         if topic is not None and kill == kills // 2:
             broker.restart()
         part = rng.choice(list(PARTS))
