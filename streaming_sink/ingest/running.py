@@ -95,7 +95,7 @@ def plan_waiting(zone: BufferZone, *, flush: bool = False) -> int:
     all that waits is due.
     """
     flux, items = Flux(zone), 0
-    if zone.watched():
+    if zone.watched() and not Backlog(zone, flux).is_full():
         flux.catch_up()
         watch = FolderWatch(zone, flux.known)
         watch.look()

@@ -169,5 +169,13 @@ def test_rows_that_meet_no_expectation_are_set_aside_with_their_item(
     (landed,) = land(spark, zone)
     assert (landed.rows, landed.quarantined) == (1, 1)
     assert rows_in(str(tmp_path / "table")) == {3: (3, "three"), 4: (4, None), 6: (6, "six")}
+    pq.write_table(pa.table({"id": [1], "at": [1], "name": ["x"]}), tmp_path / "drop" / "2.parquet")
+    pq.write_table(
+        pa.table({"id": [1], "at": [1], "name": ["x"]}).slice(0, 0), tmp_path / "drop" / "3.parquet"
+    )
+    for name, dropped in (("2.parquet", 1), ("3.parquet", 0)):  # no row is left, or there was none
+        zone.push(str(tmp_path / "drop" / name))
+        (landed,) = land(spark, zone)
+        assert (landed.rejected, landed.rows, landed.dropped) == ({}, 0, dropped)
     set_aside = judges.read("duckdb", f"{tmp_path}/table__quarantine", ["row"]).to_pylist()
     assert sorted(json.loads(each["row"])["id"] for each in set_aside) == [1, 5]

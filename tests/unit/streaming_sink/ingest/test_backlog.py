@@ -11,9 +11,10 @@ import pytest
 from pyiceberg.schema import Schema
 
 from streaming_sink import ingest
-from streaming_sink.ingest import backlog
+from streaming_sink.ingest import backlog, running
 from streaming_sink.ingest.backlog import Backlog, BufferZoneFullError
 from streaming_sink.ingest.flux import Flux
+from streaming_sink.ingest.running import plan_waiting
 from streaming_sink.ingest.watching import FolderWatch
 from timeline.stores import LocalStore
 from timeline.table import Table
@@ -79,6 +80,17 @@ def test_watched_folders_wait_as_well(tmp_path: Path) -> None:
     land(tmp_path, zone, 0)
     assert not full.is_full()
     assert [watch.look(), watch.look()] == [0, 1]
+
+
+def test_a_single_look_leaves_folders_alone_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "SETTLE_SECONDS", 0)
+    zone = zone_at(tmp_path, 100)
+    zone.watch(str(tmp_path / "drop"), "b.*")
+    zone.push(str(tmp_path / "drop" / "a.parquet"))
+    assert plan_waiting(zone, flush=True) == 1
+    assert plan_waiting(zone, flush=True) == 0  # the first item is not in the table
+    land(tmp_path, zone, 0)
+    assert plan_waiting(zone, flush=True) == 1
 
 
 def test_a_zone_without_a_bound_asks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
