@@ -92,7 +92,8 @@ def _watched_workers(peaks: list[float]) -> Iterator[None]:
                     told = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
                     process = int(status.parent.name)
                     parents[process] = int(told["PPid"])
-                    if b"waiting_daemon" in (status.parent / "cmdline").read_bytes():
+                    # Not the JVM, among whose settings the module is, too.
+                    if b"\0-m\0benchmarks.waiting_daemon\0" in (status.parent / "cmdline").read_bytes():
                         memory[process] = int(told["VmHWM"].split()[0]) / 1024
             peaks.extend(size for process, size in memory.items() if is_below(process, parents))
 

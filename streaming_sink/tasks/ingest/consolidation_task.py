@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -87,7 +88,7 @@ def _batches(
     """Yield the rows of the files in the table's schema, those of many files together. Files that cannot be
     read are added to `rejected`.
     """
-    held: list[pa.RecordBatch] = []
+    held: list[tuple[int, pa.Table]] = []
     size = 0
     for number, file in share.files:
         try:
@@ -98,25 +99,41 @@ def _batches(
         only = share.only.get(number)
         if only is not None:
             own = frozenset(comparable(key) for key in only)  # a NaN that was sent here equals no other one
-            yield from ((batch, own) for batch in rows)
+            yield from ((batch, own) for batch in _joined(job, [(number, rows)], rejected))
             continue
-        held += rows
-        size += sum(batch.nbytes for batch in rows)
+        held.append((number, rows))
+        size += rows.nbytes
         if len(held) >= _BATCH_FILES or size >= _BATCH_BYTES:
-            yield _joined(held), None
+            yield from ((batch, None) for batch in _joined(job, held, rejected))
             held, size = [], 0
-    if held:
-        yield _joined(held), None
+    yield from ((batch, None) for batch in _joined(job, held, rejected))
 
 
-def _read(job: WorkerJob, sources: Sources, file: BufferedFile, rows: int | None) -> list[pa.RecordBatch]:
+def _read(job: WorkerJob, sources: Sources, file: BufferedFile, rows: int | None) -> pa.Table:
     with open_bytes(sources, file) as data:
         table = read_rows(file, data, job.schema)
         table = with_columns(table, path_columns(file.path, table.column_names, job.schema))
         check_whole(sources, file, table, rows)
-        with unreadable():
-            return [conform_valid(batch, job.schema) for batch in table.to_batches() if batch.num_rows]
+        return table
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+def _joined(
+    job: WorkerJob, held: Sequence[tuple[int, pa.Table]], rejected: list[SourceRejected]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files in the table's schema: files with the same columns one after another are one
+    batch. Files whose rows do not fit are added to `rejected`.
+    """
+    for _, files in groupby(held, key=lambda each: each[1].schema):
+        same = list(files)
+        try:
+            with unreadable():
+                rows = pa.concat_tables(table for _, table in same).combine_chunks()
+                batches = [conform_valid(each, job.schema) for each in rows.to_batches() if each.num_rows]
+        except SourceFileError as failure:
+            if len(same) == 1:
+                rejected.append(SourceRejected(same[0][0], str(failure)))
+            else:  # one of them, or several
+                for each in same:
+                    yield from _joined(job, [each], rejected)
+        else:
+            yield from batches

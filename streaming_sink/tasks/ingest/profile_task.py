@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,13 +20,14 @@ from streaming_sink.tasks.ingest.reading import (
     read_rows,
     unreadable,
 )
-from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.tasks.ingest.sources import Sources, partition_of
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.partitioning import split
 from streaming_sink.tasks.results import encode_results
 from streaming_sink.tasks.spark_task import start_task
 
 _Parts = tuple[tuple[PartitionKey, int], ...]
+_Edges = dict[str, tuple[Any, Any]]
 _MONOTONIC = ("identity", "year", "month", "day", "hour", "truncate")
 
 
@@ -89,9 +91,10 @@ def profile(job: ProfileJob) -> list[SourceProfile | SourceColumns | SourceRejec
     """Return what the files hold. StoreUnavailableError where the store does not answer."""
     known: dict[bytes, int] = {}
     found: list[SourceProfile | SourceColumns | SourceRejected] = []
+    layouts = _Layouts(job)
     for number, file in job.files:
         try:
-            columns, rows, parts, data_bytes = _profile_one(job, file)
+            columns, rows, parts, data_bytes = _profile_one(job, layouts, file)
         except SourceFileError as failure:
             found.append(SourceRejected(number, str(failure)))
             continue
@@ -100,7 +103,7 @@ def profile(job: ProfileJob) -> list[SourceProfile | SourceColumns | SourceRejec
     return [*found, *(SourceColumns(number, schema) for schema, number in known.items())]
 
 
-def _profile_one(job: ProfileJob, file: BufferedFile) -> tuple[bytes, int, _Parts, int]:
+def _profile_one(job: ProfileJob, layouts: _Layouts, file: BufferedFile) -> tuple[bytes, int, _Parts, int]:
     with open_bytes(job.sources, file) as data:
         if file.format != "parquet":
             rows = read_rows(file, data, job.schema)
@@ -108,18 +111,17 @@ def _profile_one(job: ProfileJob, file: BufferedFile) -> tuple[bytes, int, _Part
             return _serialized(rows.schema), rows.num_rows, _parts(job, rows), file.bytes
         footer = open_parquet(data)
         with unreadable():
+            layout = layouts.of(footer, file.path)
             count = footer.metadata.num_rows
-            stated = path_columns(file.path, footer.schema_arrow.names, job.schema)
-            columns = _serialized(with_fields(footer.schema_arrow, stated))
             size = max(1, file.bytes - footer.metadata.serialized_size)
             if not job.partition_by or job.schema is None or not count:
-                return columns, count, (((), count),) if count else (), size
-            edges = _edges(footer, job.partition_by, stated)
-            keys = [] if edges is None else [key for key, _ in _split(job, edges)]
-            if len(keys) == 1:
-                return columns, count, ((keys[0], count),), size
+                return layout.columns, count, (((), count),) if count else (), size
+            key = layout.key(job, footer)
+            if key is not None:
+                return layout.columns, count, ((key, count),), size
             wanted = [".".join(field.source) for field in job.partition_by]
-            return columns, count, _parts(job, with_columns(footer.read(columns=wanted), stated)), size
+            rows = with_columns(footer.read(columns=wanted, use_threads=False), layout.stated)
+            return layout.columns, count, _parts(job, rows), size
 
 
 def _serialized(schema: pa.Schema) -> bytes:
@@ -127,37 +129,86 @@ def _serialized(schema: pa.Schema) -> bytes:
     return bytes(plain.serialize().to_pybytes())
 
 
-def _edges(
-    footer: pq.ParquetFile, fields: Sequence[PartitionSource], stated: Mapping[str, pa.Scalar]
-) -> pa.Table | None:
-    """Return the least and the greatest value of the partition's source columns, as two rows; None where the
-    footer does not have them, or rows between them may be of another partition. `stated`: the columns that
-    the file's path states, which have one value.
+class _Layouts:
+    """The layouts of a task's files: nearly all have the columns of the file before."""
+
+    def __init__(self, job: ProfileJob) -> None:
+        self._job = job
+        self._known: dict[tuple[str, bytes], list[_Layout]] = {}
+
+    def of(self, footer: pq.ParquetFile, path: str) -> _Layout:
+        """Return the layout of a file with this footer. SourceFileError as `path_columns`."""
+        arrow = (footer.metadata.metadata or {}).get(b"ARROW:schema", b"")
+        same = self._known.setdefault((partition_of(path), arrow), [])
+        for layout in same:
+            if layout.schema.equals(footer.schema):
+                return layout
+        stated = path_columns(path, footer.schema_arrow.names, self._job.schema)
+        same.append(_Layout(footer, stated))
+        return same[-1]
+
+
+class _Layout:
+    """What files with the same columns, in folders that state the same, have in common.
+
+    `stated`: the columns that the path states, which have one value.
     """
-    places = {footer.schema.column(place).path: place for place in range(len(footer.schema))}
-    columns: dict[str, pa.Array] = {}
-    for field in fields:
-        if field.source[0] in stated:
-            columns[field.source[0]] = pa.repeat(stated[field.source[0]], 2)
-            continue
-        place = places.get(".".join(field.source))
-        if place is None or len(field.source) > 1:
+
+    def __init__(self, footer: pq.ParquetFile, stated: Mapping[str, pa.Scalar]) -> None:
+        self.schema, self.stated = footer.schema, stated
+        self.columns = _serialized(with_fields(footer.schema_arrow, stated))
+        self._types = footer.schema_arrow
+        self._places = {self.schema.column(place).path: place for place in range(len(self.schema))}
+        self._keys: dict[str, PartitionKey | None] = {}
+
+    def key(self, job: ProfileJob, footer: pq.ParquetFile) -> PartitionKey | None:
+        """Return the one partition of all rows; None where the footer does not show that there is one."""
+        edges = self._edges(footer, job.partition_by)
+        if edges is None:
             return None
-        low = high = None
-        for group in range(footer.metadata.num_row_groups):
-            found = footer.metadata.row_group(group).column(place).statistics
-            if found is None or not found.has_min_max or found.null_count != 0:
+        # Not by the values themselves: -0.0 equals 0.0, and is of a partition of its own.
+        known = repr(edges)
+        if known not in self._keys:
+            found = [key for key, _ in _split(job, self._table(edges))]
+            self._keys[known] = found[0] if len(found) == 1 else None
+        return self._keys[known]
+
+    def _edges(self, footer: pq.ParquetFile, fields: Sequence[PartitionSource]) -> _Edges | None:
+        """Return the least and the greatest value of each source column of the partition that the file has;
+        None where the footer does not have them, or rows between them may be of another partition.
+        """
+        edges: _Edges = {}
+        for field in fields:
+            if field.source[0] in self.stated:
+                continue
+            place = self._places.get(".".join(field.source))
+            if place is None or len(field.source) > 1:
                 return None
-            try:
-                least, most = found.min, found.max
-            except (OverflowError, ValueError):  # a date or time that Python does not have
+            found = _range(footer, place)
+            if found is None or (found[0] != found[1] and not field.transform.startswith(_MONOTONIC)):
                 return None
-            low = least if low is None else min(low, least)
-            high = most if high is None else max(high, most)
-        if low != high and not field.transform.startswith(_MONOTONIC):
+            edges[field.source[0]] = found
+        return edges
+
+    def _table(self, edges: _Edges) -> pa.Table:
+        found = {name: pa.array(both, self._types.field(name).type) for name, both in edges.items()}
+        return pa.table(found | {name: pa.repeat(value, 2) for name, value in self.stated.items()})
+
+
+def _range(footer: pq.ParquetFile, place: int) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a column; None where nulls or no statistics are there."""
+    low = high = None
+    for group in range(footer.metadata.num_row_groups):
+        found = footer.metadata.row_group(group).column(place).statistics
+        if found is None or not found.has_min_max or found.null_count != 0:
             return None
-        columns[field.source[0]] = pa.array([low, high], footer.schema_arrow.field(field.source[0]).type)
-    return pa.table(columns)
+        try:
+            least, most = found.min, found.max
+        except (OverflowError, ValueError):  # a date or time that Python does not have
+            return None
+        low = least if low is None else min(low, least)
+        high = most if high is None else max(high, most)
+    return low, high
 
 
 def _split(job: ProfileJob, rows: pa.Table) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:

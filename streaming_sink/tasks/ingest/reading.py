@@ -57,7 +57,7 @@ def open_bytes(sources: Sources, file: BufferedFile) -> pa.NativeFile | pa.Pytho
         store = sources.store(folder)
     except ValueError as outside:
         raise SourceFileError(str(outside)) from outside
-    if not sources.allows(file.path):
+    if not sources.allows_file(file.path):
         raise SourceFileError("it is a symbolic link out of the zone's sources")
     if file.bytes == 0:
         raise SourceFileError("it is empty; announce it again once it is written")
@@ -105,7 +105,8 @@ def read_rows(file: BufferedFile, data: pa.NativeFile, schema: pa.Schema | None)
     """
     with unreadable():
         if file.format == "parquet":
-            return open_parquet(data).read()
+            # Other cores have tasks of their own, and threads cost more than a small file's rows.
+            return open_parquet(data).read(use_threads=False)
         if file.format == "json":
             return _read_json(data, schema, folder_values(file.path))
         if file.format == "csv":

@@ -106,9 +106,11 @@ class Sources:
     """
     storage_options: StorageOptions | None = None
     _stores: dict[str, Store] = field(default_factory=dict, compare=False, repr=False)
+    _folders: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
+    """Of local folders that a task has met: whether they lie below a root."""
 
     def __getstate__(self) -> Mapping[str, object]:
-        return {"roots": self.roots, "storage_options": self.storage_options, "_stores": {}}
+        return {"roots": self.roots, "storage_options": self.storage_options, "_stores": {}, "_folders": {}}
 
     def store(self, folder: str) -> Store:
         """Return the store of a folder. ValueError where it lies outside the roots."""
@@ -127,7 +129,20 @@ class Sources:
             return False
         if not is_local(path):
             return any(path.startswith(f"{root.rstrip('/')}/") for root in self.roots)
-        found = f"{_real(path).rstrip('/')}/"
+        return self._is_below(f"{_real(path).rstrip('/')}/")
+
+    def allows_file(self, path: str) -> bool:
+        """As `allows`, for the many files of few folders that a task reads: where a folder's links lead is
+        looked up once.
+        """
+        if not is_local(path) or os.path.islink(path):
+            return self.allows(path)
+        folder, _ = folder_of(path)
+        if folder not in self._folders:
+            self._folders[folder] = self.allows(f"{folder}/")
+        return self._folders[folder]
+
+    def _is_below(self, found: str) -> bool:
         return any(found.startswith(f"{_real(root).rstrip('/')}/") for root in self.roots if is_local(root))
 
     def look(self, path: str) -> tuple[int, str] | None:

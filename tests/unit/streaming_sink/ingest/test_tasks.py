@@ -86,6 +86,40 @@ def test_text_that_is_not_utf_8_rejects_its_file_alone(tmp_path: Path) -> None:
     assert (rejected.number, "UTF-8" in rejected.reason) == (1, True)
 
 
+def test_files_of_several_layouts_are_written_whole_beside_one_that_does_not_fit(tmp_path: Path) -> None:
+    """Files with the same columns are converted together: one that does not fit is found among them."""
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(6)]
+    for number, path in enumerate(paths):
+        columns = {"id": pa.array([number, number], pa.int32() if number % 3 else pa.int64())}
+        metadata = {"written_by": f"{number}"}  # differs from file to file, as pandas' does
+        pq.write_table(pa.table(columns).replace_schema_metadata(metadata), path)
+    pq.write_table(pa.table({"id": pa.array([7, None], pa.int32())}), paths[5])
+    required = pa.schema([field("id", pa.int64(), 1).with_nullable(False)])
+    (rejected,) = consolidate(job(tmp_path, required), share(*paths), 0)
+    assert isinstance(rejected, SourceRejected)
+    assert (rejected.number, "id" in rejected.reason) == (5, True)
+    results = consolidate(job(tmp_path, required), share(*paths[:5]), 0)
+    assert rows_written(results) == 10
+    files = [pq.ParquetFile(path) for path in (tmp_path / "table").rglob("*.parquet")]
+    assert [each["id"] for file in files for each in file.read().to_pylist()] == [
+        0, 0, 1, 1, 2, 2, 3, 3, 4, 4
+    ]  # fmt: skip
+
+
+def test_files_of_the_same_columns_in_other_folders_have_the_values_of_their_own(tmp_path: Path) -> None:
+    schema = pa.schema([field("id", pa.int64(), 1), field("day", pa.int32(), 2)])
+    paths = [str(tmp_path / f"day={day}" / "a.parquet") for day in (1, 2, 1)]
+    paths[2] = paths[2].replace("a.parquet", "b.parquet")
+    for path in paths:
+        Path(path).parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"id": [1]}), path)
+    by_day = PartitionSource("day", ("day",), "identity")
+    files = share(*paths).files
+    found = profile(ProfileJob(SOURCES, files, schema, (by_day,)))
+    days = {files[each.number][1].path: each.parts for each in found if isinstance(each, SourceProfile)}
+    assert days == dict(zip(paths, ((((1,), 1),), (((2,), 1),), (((1,), 1),)), strict=True))
+
+
 def test_a_file_with_other_rows_than_its_footer_states_is_rejected(tmp_path: Path) -> None:
     path, schema = str(tmp_path / "a.parquet"), pa.schema([field("id", pa.int64(), 1)])
     pq.write_table(pa.table({"id": [1, 2]}), path)
