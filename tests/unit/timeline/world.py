@@ -430,7 +430,7 @@ class Audit:
                     if mine:
                         deleted.append(entry)
                     continue
-                assert not {location} & {*live, *positions}, f"live twice: {location}"
+                assert not any(location in known for known in (live, positions)), f"live twice: {location}"
                 found = live if file.content == DataFileContent.DATA else positions
                 found[location] = file.record_count, file.file_size_in_bytes
                 shares |= found is positions and _is_shared(file)
