@@ -16,13 +16,13 @@ from tests.simulation.schedule import AUDITS, INGESTION, KEYS, OUTBOXES, run
 from tests.simulation.score import Scored, known_seeds, markdown, score
 from tests.simulation.simulation import Report
 
-SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "1500"))
+SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "500"))
 SEEDS_TO_CATCH = 300
 """Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
-SCHEDULES_OF_TWO_TABLES = SCHEDULES // 10
-SCHEDULES_OF_KEYS = SCHEDULES // 6
-SCHEDULES_OF_INGESTION = SCHEDULES // 5
-SCHEDULES_OF_AUDITS = SCHEDULES // 10
+SCHEDULES_OF_TWO_TABLES = SCHEDULES * 3 // 10
+SCHEDULES_OF_KEYS = SCHEDULES * 4 // 10
+SCHEDULES_OF_INGESTION = SCHEDULES * 6 // 10
+SCHEDULES_OF_AUDITS = SCHEDULES * 6 // 10
 _MUST_BE_MET = (
     "a delete file shared", "acknowledged", "another had changed the partitioning",
     "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",
