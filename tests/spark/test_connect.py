@@ -14,14 +14,12 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.pysparks import required
+from tests.pysparks import OTHERS, required
 from tests.spark.streams import source_ids
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.servers]
 
 ROOT = Path(__file__).resolve().parents[2]
-OTHERS = ("4.2.1", "4.3.0")
-"""Beside the one that is installed."""
 
 _CONNECT = """
 import json, sys

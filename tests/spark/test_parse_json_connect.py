@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pysparks import required
+from tests.pysparks import OTHERS, required
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.servers]
 
@@ -45,7 +45,7 @@ spark.stop()
 """
 
 
-@pytest.mark.parametrize("release", [None, "4.3.0"], ids=lambda release: release or "installed")
+@pytest.mark.parametrize("release", [None, OTHERS[-1]], ids=lambda release: release or "installed")
 def test_a_query_on_connect_sees_new_keys_and_loses_no_text(release: str | None, tmp_path: Path) -> None:
     env = {**os.environ, **required(release), "SPARK_TESTING": "1"}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [env["PYTHONPATH"], str(ROOT)]))
