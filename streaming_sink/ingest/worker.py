@@ -25,7 +25,7 @@ from streaming_sink.ingest.landed import (
     write_note,
 )
 from streaming_sink.ingest.publishing import NotWantedError
-from streaming_sink.ingest.records import KIND, Plan
+from streaming_sink.ingest.records import KIND, Plan, item_of_claim
 from streaming_sink.ingest.write_audit_publish import unstage_old
 from streaming_sink.ingest.zone import BufferZone
 from timeline import names, outbox
@@ -178,8 +178,11 @@ class Worker:
             raise
         landed = with_arrivals(with_rejections(store, landed), item)
         landed = replace(landed, planned_ms=names.ulid_time_ms(plan.id))
-        note_landed(self._zone, landed)
-        store.delete(names.inflight_path(claim.plan_id, number) for number in range(1, claim.number + 1))
+        try:
+            write_note(store, landed)
+            _delete_claims(store, claim.plan_id, claim.number)
+        except StoreUnavailableError as failure:
+            _LOG.warning("work item %d has landed; its note is left to later runs: %s", item.number, failure)
         self._open.pop(item.number, None)
         _LOG.info("%s", landed.line())
         return landed
@@ -208,27 +211,25 @@ class Worker:
         self._consolidation.finish()
 
     def complete_notes(self) -> int:
-        """Write the notes that dead workers have not written, and return how many."""
-        table, count = self._consolidation.table(), 0
+        """Write the notes that dead workers have not written, and return how many. Which these are the claims
+        say: a worker deletes those of an item only after its note. StoreUnavailableError.
+        """
+        table, count, store = self._consolidation.table(), 0, self._zone.store
         if table is None:
             return 0
         published = published_items(table.head.properties, self._zone.app_id)
-        for first, last in published.ranges[-1:]:
-            for number in range(last, first - 1, -1):
-                if read_note(self._zone.store, number) is not None:
-                    break
-                landed = landed_in(table.head, self._zone.app_id, number)
-                note_landed(self._zone, with_rejections(self._zone.store, landed))
+        for claim_id, states in all_instants(store, KIND).items():
+            if "inflight" not in states or (number := item_of_claim(claim_id)) not in published:
+                continue
+            if read_note(store, number) is None:
+                write_note(store, with_rejections(store, landed_in(table.head, self._zone.app_id, number)))
                 count += 1
+            _delete_claims(store, claim_id, states["inflight"])
         return count
 
 
-def note_landed(zone: BufferZone, landed: Landed) -> None:
-    """Note what became of an item, best effort: the table knows that it landed."""
-    try:
-        write_note(zone.store, landed)
-    except StoreUnavailableError as failure:
-        _LOG.warning("work item %d has landed; its note failed: %s", landed.number, failure)
+def _delete_claims(store: Store, claim_id: str, last: int) -> None:
+    store.delete(names.inflight_path(claim_id, number) for number in range(1, last + 1))
 
 
 def fail_claims(zone: BufferZone, name: str, reason: str) -> int:

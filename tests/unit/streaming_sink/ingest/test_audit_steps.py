@@ -19,13 +19,16 @@ from streaming_sink import ingest
 from streaming_sink.ingest import deciding
 from streaming_sink.ingest.audit import AuditFailedError, Auditor
 from streaming_sink.ingest.flux import Flux
+from streaming_sink.ingest.landed import read_note
 from streaming_sink.ingest.ledger import Ledger, retry
 from streaming_sink.ingest.profiling import Profiled, target_of
 from streaming_sink.ingest.publishing import Written
+from streaming_sink.ingest.records import KIND
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.tasks.results import WrittenFile
 from tests.unit.timeline.world import SCHEMA
 from timeline import names, staging
+from timeline.plans.claims import all_instants
 from timeline.stores import LocalStore
 from timeline.table import Table, open_table
 from timeline.versions.staged import staged_items
@@ -146,6 +149,30 @@ def test_a_worker_that_dies_at_a_step_leaves_an_item_that_lands_once(
     assert (world.writes, len(seen.seen), len(set(seen.seen))) == (writes, audits, 1)
     world.check_landed_once()
     assert world.land(seen) == []
+
+
+def test_a_later_run_notes_what_a_dead_worker_did_not_though_newer_items_have_notes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    with monkeypatch.context() as dying:
+        dying.setattr("streaming_sink.ingest.worker.write_note", dies)
+        with pytest.raises(_Dies):
+            world.worker(None).land_next(None)  # type: ignore[arg-type]
+    source = tmp_path / "1.parquet"
+    pq.write_table(pa.table({"id": [3, 4, 5], "p": [0, 1, 2]}), source)
+    world.zone.push(str(source))
+    Flux(world.zone).plan(flush=True)
+    worker = world.worker(None)
+    landed = worker.land_next(None)  # type: ignore[arg-type]
+    assert landed is not None
+    assert landed.number == 1
+    assert [read_note(world.zone.store, number) is None for number in (0, 1)] == [True, False]
+    assert (worker.complete_notes(), worker.complete_notes()) == (1, 0)
+    noted = read_note(world.zone.store, 0)
+    assert noted is not None
+    assert (noted.rows, noted.version) == (3, landed.version - 1)
+    assert all_instants(world.zone.store, KIND) == {}, "a claim that nobody needs was left"
 
 
 def test_an_item_that_fails_is_held_and_audited_again_when_it_is_freed(tmp_path: Path) -> None:
