@@ -50,6 +50,12 @@ def cluster(plan: Plan, number: int) -> None:
         time.sleep(0.01)
 
 
+def have_work(location: str) -> bool:
+    """Return whether a plan waits, or could be made, once no writer runs any more."""
+    table = Table.open(LocalStore(location))
+    return bool(pending_plans(table.head.properties) or _groups(table.head, Reservations(table.store)))
+
+
 def _groups(head: Head, reservations: Reservations) -> list[list[LiveFile]]:
     reserved = reservations.files(head)
     by_partition: dict[tuple[object, ...], list[LiveFile]] = defaultdict(list)

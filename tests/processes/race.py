@@ -83,7 +83,7 @@ class _Race:
         # have taken the inputs of every plan, and left nothing to plan, none completes: race again.
         give_up_at = time.monotonic() + _SECONDS_FOR_A_PLAN
         while self.plan.clusterers and not clusterers.check(self.plan.location)["completed"]:
-            if time.monotonic() > give_up_at:
+            if time.monotonic() > give_up_at or not clusterers.have_work(self.plan.location):
                 break
             self._reap()
             time.sleep(0.1)
