@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
@@ -21,20 +21,19 @@ from streaming_sink.ingest.jobs import run_tasks
 from streaming_sink.ingest.landed import Landed
 from streaming_sink.ingest.profiling import Profiling, Work
 from streaming_sink.ingest.publishing import NotWantedError, Publishing, Written, since
+from streaming_sink.ingest.registering import register_tasks
 from streaming_sink.options import SinkOptions
 from streaming_sink.spark.jobs import parallelism
+from streaming_sink.spark.worker_python import Task
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.ingest.consolidation_task import ConsolidationTask, Share
-from streaming_sink.tasks.ingest.profile_task import (
-    SourceProfile,
-    SourceRejected,
-)
+from streaming_sink.tasks.ingest.profile_task import SourceProfile
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
-from streaming_sink.tasks.results import Merge, TaskReport, WrittenFile, delete_files
+from streaming_sink.tasks.results import delete_files
 from timeline.clock import SYSTEM
 from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError, SchemaMismatchError
@@ -59,8 +58,8 @@ class Consolidation:
         self._publishing = Publishing(app_id, zone, auditor, options.sizing.small_file_bytes)
         self._fills = auditor is None
         self._destination = Destination(options)
-        self._profiling = Profiling(options, self._destination, sources)
-        by_row = options.keys is not None or options.expectations
+        by_row = bool(options.keys is not None or options.expectations)
+        self._profiling = Profiling(options, self._destination, sources, registers=not by_row)
         self._batches = ItemBatches(options, self._destination, sources, self._publishing) if by_row else None
 
     def finish(self) -> None:
@@ -106,9 +105,9 @@ class Consolidation:
             if not is_wanted():
                 raise NotWantedError(f"another worker has work item {item.number}")
             if target is None or not profiles:
-                plan, written = None, Written()
+                written = Written()
                 break
-            plan = self._plan(session, target, profiles)
+            plan = self._plan(session, target, [each for each in profiles if each.rewritten is not None])
             written = self._write(session, target, plan, work, profiles)
             if not written.rejected:
                 break
@@ -161,13 +160,13 @@ class Consolidation:
         profiles: Sequence[SourceProfile],
     ) -> Written:
         rows = {profile.number: profile.rows for profile in profiles}
-        ids = FileIds(commit_time(SYSTEM, target.head), self._app_id, work.item.number)
-        jobs = []
+        job = self._worker_job(target, work.item.number)
+        tasks: list[Task] = []
         for share in plan.tasks:
             numbers = dict.fromkeys(source.file for source in share.sources)
-            jobs.append(
+            tasks.append(
                 ConsolidationTask(
-                    self._worker_job(target, plan.plan, share, ids),
+                    _writing(job, plan.plan, share),
                     Share(
                         self._sources,
                         tuple((number, work.item.files[number]) for number in numbers),
@@ -176,31 +175,39 @@ class Consolidation:
                     ),
                 )
             )
+        tasks += register_tasks(job, self._sources, work.item, profiles, parallelism(session))
         written = Written()
-        for results in run_tasks(session, f"{self._options.location}: work item {work.item.number}", jobs):
-            written.new += [each for each in results if isinstance(each, WrittenFile)]
-            written.merges += [each for each in results if isinstance(each, Merge)]
-            written.rejected += [each for each in results if isinstance(each, SourceRejected)]
-            written.rows += sum(each.rows for each in results if isinstance(each, TaskReport))
+        for results in run_tasks(session, f"{self._options.location}: work item {work.item.number}", tasks):
+            written.add(results)
         if written.rejected:
             delete_files(self._destination.store, written.every)
         return written
 
-    def _worker_job(self, target: Target, plan: InsertPlan, share: TaskShare, ids: FileIds) -> WorkerJob:
+    def _worker_job(self, target: Target, number: int) -> WorkerJob:
         return WorkerJob(
             store=self._destination.store,
             schema=arrow_schema(target.schema),
             partition_by=partition_sources(target.schema, target.spec),
             parquet=parquet_settings(target.properties, target.schema),
             metrics=metrics_modes(target.schema, target.properties),
-            ids=ids,
+            ids=FileIds(commit_time(SYSTEM, target.head), self._app_id, number),
             tasks={},
-            shared=TaskBuckets(tuple((place, plan.buckets[place]) for place in share.buckets)),
-            rows_per_new_file=plan.rows_per_new_file,
-            max_file_bytes=plan.max_file_bytes,
-            first_free_bucket=len(plan.buckets),
+            shared=TaskBuckets(),
+            rows_per_new_file=1,
+            max_file_bytes=self._options.sizing.max_file_bytes,
             fast_workers=fast_workers.is_enabled(),
         )
+
+
+def _writing(job: WorkerJob, plan: InsertPlan, share: TaskShare) -> WorkerJob:
+    """Return the job of one share of a plan."""
+    return replace(
+        job,
+        shared=TaskBuckets(tuple((place, plan.buckets[place]) for place in share.buckets)),
+        rows_per_new_file=plan.rows_per_new_file,
+        max_file_bytes=plan.max_file_bytes,
+        first_free_bucket=len(plan.buckets),
+    )
 
 
 @dataclass(frozen=True)

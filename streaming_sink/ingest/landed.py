@@ -22,6 +22,7 @@ ITEM = "streaming-sink.ingest.item"
 """The key in a snapshot's summary that names the work item: the zone's application and the item's number."""
 _FILES_IN = "streaming-sink.ingest.files-in"
 _BYTES_IN = "streaming-sink.ingest.bytes-in"
+_REGISTERED = "streaming-sink.ingest.registered"
 _REJECTED = "streaming-sink.ingest.rejected"
 _REJECTED_IN = "streaming-sink.ingest.rejected-in"
 _OLDEST = "streaming-sink.ingest.oldest-ms"
@@ -49,6 +50,8 @@ class Landed:
     bytes_out: int = 0
     merged_files: int = 0
     """Small files of the table that were filled."""
+    registered: int = 0
+    """New files that have the bytes of a source file, which was large enough and fitted as it was."""
     partitions: int = 0
     quarantined: int = 0
     """Rows that went into the quarantine."""
@@ -92,7 +95,8 @@ class Landed:
         refused = f", {len(self.rejected):,} rejected" if self.rejected else ""
         refused += f", {self.quarantined:,} rows quarantined" if self.quarantined else ""
         refused += f", {self.dropped:,} rows dropped" if self.dropped else ""
-        filled = f", {self.merged_files:,} small files filled" if self.merged_files else ""
+        filled = f", {self.registered:,} registered as they came" if self.registered else ""
+        filled += f", {self.merged_files:,} small files filled" if self.merged_files else ""
         return (
             f"work item {self.number}: {self.files_in:,} files became {self.files_out:,} in"
             f" {self.partitions:,} partitions, {self.rows:,} rows, {self.bytes_out:,} bytes{filled}{refused};"
@@ -177,6 +181,7 @@ def summary_of(app_id: str, landed: Landed) -> dict[str, str]:
     known = {
         _REJECTED_IN: landed.rejected_in,
         _EVENT_TIME: "/".join(map(str, landed.event_time_ms)),
+        _REGISTERED: str(landed.registered or ""),
     }
     return {key: text for key, text in known.items() if text} | {
         ITEM: f"{app_id}/{landed.number}",
@@ -219,6 +224,7 @@ def landed_in(head: Head, app_id: str, number: int) -> Landed:
                 rows=int(counts.get("added-records", 0)),
                 files_out=int(counts.get("added-data-files", 0)),
                 bytes_out=int(counts.get("added-files-size", 0)),
+                registered=int(counts.get(_REGISTERED, 0)),
                 oldest_ms=int(counts.get(_OLDEST, 0)),
                 partitions=int(counts.get("changed-partition-count", 1)),
                 rejected_in=str(counts.get(_REJECTED_IN, "")),

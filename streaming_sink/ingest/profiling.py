@@ -35,6 +35,7 @@ from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import PartitionSource
 from timeline.commit.schema_changes import MergeSchema
 from timeline.errors import CommitConflictError, SchemaMismatchError
+from timeline.properties import NAME_MAPPING, name_mapping
 from timeline.table import Table
 
 _LOG = logging.getLogger("streaming_sink")
@@ -97,8 +98,11 @@ class Profiled:
 class Profiling:
     """Profiles files for one table, which it creates if there is none, and evolves as the contract says."""
 
-    def __init__(self, options: SinkOptions, destination: Destination, sources: Sources) -> None:
+    def __init__(
+        self, options: SinkOptions, destination: Destination, sources: Sources, registers: bool = False
+    ) -> None:
         self._options, self._destination, self._sources = options, destination, sources
+        self._registers = registers
 
     def profile(self, session: SparkSession, work: Work) -> Profiled:
         """Return the table that the files fit, and what each file holds; no table, where no file can be read
@@ -184,7 +188,10 @@ class Profiling:
             partition_by: tuple[PartitionSource, ...] = ()
         else:
             partition_by = partition_sources(target.schema, target.spec)
-        return ProfileJob(self._sources, tuple(files), schema, partition_by, fast_workers.is_enabled())
+        registers = self._options.sizing if self._registers and may_register(target) else None
+        return ProfileJob(
+            self._sources, tuple(files), schema, partition_by, registers, fast_workers.is_enabled()
+        )
 
     def _evolve(self, target: Target, kinds: Mapping[bytes, spark.StructType | str]) -> Target | None:
         """Return the target after the table's schema has grown as the contract allows; None where it fits
@@ -229,6 +236,13 @@ class Profiling:
 
 def target_of(table: Table) -> Target:
     return Target(table, table.head.schema, table.head.spec, table.head.properties)
+
+
+def may_register(target: Target | None) -> bool:
+    """Return whether readers find the columns of files without field ids by the names of the table's own."""
+    if target is None:
+        return False
+    return target.properties.get(NAME_MAPPING) == name_mapping(target.schema)
 
 
 def _typed(columns: spark.StructType | str, target: Target) -> spark.StructType | str:

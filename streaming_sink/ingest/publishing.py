@@ -19,7 +19,8 @@ from streaming_sink.ingest.profiling import Work
 from streaming_sink.ingest.write_audit_publish import settle
 from streaming_sink.table.data_files import data_file, fill_of
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
-from streaming_sink.tasks.results import Merge, WrittenFile
+from streaming_sink.tasks.ingest.register_task import Registered
+from streaming_sink.tasks.results import Merge, TaskReport, WrittenFile
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Append, Change
 from timeline.errors import CommitConflictError, TimelineError
@@ -42,6 +43,17 @@ class Written:
     merges: list[Merge] = field(default_factory=list)
     rejected: list[SourceRejected] = field(default_factory=list)
     rows: int = 0
+    registered: int = 0
+    """How many of the new files have the bytes of a source file."""
+
+    def add(self, results: Sequence[object]) -> None:
+        """Add what a task has reported."""
+        made = [each.file for each in results if isinstance(each, Registered)]
+        self.new += [*(each for each in results if isinstance(each, WrittenFile)), *made]
+        self.merges += [each for each in results if isinstance(each, Merge)]
+        self.rejected += [each for each in results if isinstance(each, SourceRejected)]
+        self.rows += sum(each.rows for each in results if isinstance(each, TaskReport))
+        self.registered += len(made)
 
     @property
     def every(self) -> list[WrittenFile]:
@@ -151,6 +163,7 @@ def _described(target: Target, work: Work, written: Written) -> Landed:
         files_out=len(written.new),
         bytes_out=sum(file.bytes for file in written.new),
         merged_files=sum(len(merge.inputs) for merge in written.merges),
+        registered=written.registered,
         partitions=len({file.partition for file in written.new}),
         oldest_ms=min(file.arrived_ms for file in item.files),
         event_time_ms=event_time_of(target.schema, target.spec, written.new),

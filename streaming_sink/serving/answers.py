@@ -28,6 +28,8 @@ class Commit:
     rows: int
     partitions: int
     merged_files: int
+    registered: int
+    """Of the files out: those that have the bytes of a file that came."""
     rejected: int
     waited_ms: int
     """From the first announcement of its files to the plan."""
@@ -170,6 +172,7 @@ def _commit(landed: Landed) -> Commit:
         rows=landed.rows,
         partitions=landed.partitions,
         merged_files=landed.merged_files,
+        registered=landed.registered,
         rejected=len(landed.rejected),
         waited_ms=landed.waited_ms,
         lag_ms=landed.lags_ms,

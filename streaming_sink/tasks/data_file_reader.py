@@ -1,4 +1,6 @@
-"""Reads the rows of one data file in a table's current schema: columns are matched by field id."""
+"""Reads the rows of one data file in a table's current schema: columns are matched by field id, and in a file
+without ids by name, as the table's name mapping says.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_sink.tasks.batches import conform, match_field_id
+from streaming_sink.tasks.batches import conform, match_field_id, match_name
 from streaming_sink.tasks.errors import DataFileError, KeysError
-from streaming_sink.tasks.leaves import FIELD_ID
 from timeline.stores.base import Store
 
 if TYPE_CHECKING:
@@ -29,8 +30,19 @@ class DataFileReader:
         keys = None if cipher is None else cipher.decryption()
         self._reader = pq.ParquetFile(pa.PythonFile(source, mode="r"), decryption_properties=keys)
         fields = self._reader.schema_arrow
-        self.names = {(field.metadata or {}).get(FIELD_ID): field.name for field in fields}
-        """The names of the top-level columns by field id, as Arrow's metadata spells it."""
+        # A file that was registered as it came has no ids. A name keeps its meaning: no column is ever
+        # dropped or renamed.
+        self._match = match_field_id if any(map(match_field_id, fields)) else match_name
+        self._names = {self._match(field): field.name for field in fields}
+
+    @property
+    def has_all_ids(self) -> bool:
+        """Whether every top-level column can be matched: not where some of them alone have field ids."""
+        return None not in self._names
+
+    def holds(self, field: pa.Field) -> bool:
+        """Return whether the file has a column of the table."""
+        return self._match(field) in self._names
 
     @property
     def rows(self) -> int:
@@ -46,13 +58,13 @@ class DataFileReader:
 
     def read(self, schema: pa.Schema, batch_rows: int = READ_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows in `schema`: columns that the file lacks are null, its others are not read."""
-        names = [self.names[key] for field in schema if (key := field.metadata[FIELD_ID]) in self.names]
+        names = [self._names[self._match(field)] for field in schema if self.holds(field)]
         for batch in self._reader.iter_batches(batch_rows, columns=names):
-            yield conform(batch, schema, match_field_id)
+            yield conform(batch, schema, self._match)
 
     def read_at(self, schema: pa.Schema, positions: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield the rows at these positions, which are ascending. Reads the row groups that hold one."""
-        names = [self.names[key] for field in schema if (key := field.metadata[FIELD_ID]) in self.names]
+        names = [self._names[self._match(field)] for field in schema if self.holds(field)]
         footer, begin = self._reader.metadata, 0
         for group in range(footer.num_row_groups):
             end = begin + footer.row_group(group).num_rows
@@ -60,7 +72,7 @@ class DataFileReader:
             if first < last:
                 rows = self._reader.read_row_group(group, columns=names).take(positions[first:last] - begin)
                 for batch in rows.combine_chunks().to_batches():
-                    yield conform(batch, schema, match_field_id)
+                    yield conform(batch, schema, self._match)
             begin = end
 
 
@@ -70,15 +82,16 @@ def open_data_file(
 ) -> Iterator[DataFileReader]:
     """Open the data file that manifests name `path`; `cipher` decrypts it.
 
-    DataFileError, also for what reading in the block meets, if the file is missing or damaged, has no field
-    ids, or its keys are not available. Its text begins with `what`: the part that the file has in the work.
+    DataFileError, also for what reading in the block meets, if the file is missing or damaged, has field ids
+    of some columns alone, or its keys are not available. Its text begins with `what`: the part that the file
+    has in the work.
     """
     try:
         source: Any = store.open_input(store.relative(path))
         try:
             reader = DataFileReader(source, cipher)
-            if None in reader.names:
-                raise DataFileError(f"{what} has columns without field ids: {path}")
+            if not reader.has_all_ids:
+                raise DataFileError(f"{what} has columns with and without field ids: {path}")
             yield reader
         finally:
             source.close()

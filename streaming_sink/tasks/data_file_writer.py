@@ -118,7 +118,7 @@ class DataFileWriter:
             nan_counts=metrics.nans,
             lower_bounds=metrics.lower,
             upper_bounds=metrics.upper,
-            split_offsets=_split_offsets(footer),
+            split_offsets=split_offsets(footer),
             key_metadata=None if self._job.key_names is None else self._job.key_names.to_bytes(),
         )
 
@@ -238,7 +238,8 @@ def _bloom_filters(settings: ParquetSettings, columns: tuple[Leaf, ...]) -> Mapp
     return options
 
 
-def _split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:
+def split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:
+    """Return where the row groups of a file begin."""
     offsets = []
     for index in range(footer.num_row_groups):
         first = footer.row_group(index).column(0)

@@ -13,7 +13,6 @@ from streaming_sink.tasks.data_file_writer import GroupedFile
 from streaming_sink.tasks.dictionaries import DictionaryChoice
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import WorkerJob
-from streaming_sink.tasks.leaves import FIELD_ID
 from streaming_sink.tasks.live_rows import check_rows, deleted_positions, leave_out
 from streaming_sink.tasks.results import Merge, MergeSkipped, WrittenFile
 from streaming_sink.tasks.task_state import TaskState
@@ -66,7 +65,7 @@ def live_rows_of(job: WorkerJob, given: InputFile, deleted: np.ndarray) -> Itera
         check_rows(file, given, "a file to fill")
         for field in job.partition_by:
             top = job.schema.field(field.source[0])
-            if top.metadata[FIELD_ID] not in file.names:
+            if not file.holds(top):
                 raise DataFileError(f"a file to fill keeps a partition column only in its path: {given.path}")
         yield from leave_out(file.read(job.schema), deleted)
 

@@ -61,14 +61,22 @@ def _add_bounds(metrics: ColumnMetrics, leaf: Leaf, mode: str, statistics: list[
     bounded = []
     for each in statistics:
         if each.has_min_max:
+            if floating and (each.min_raw != each.min_raw or each.max_raw != each.max_raw):
+                return  # NaN, of another writer: it bounds nothing
             bounded.append(each)
         elif each.num_values and not floating:
             return  # a value too long for the footer: its row group has no bound, so neither has the file
     if not bounded:
         return
     length = int(mode[len("truncate(") : -1]) if mode.startswith("truncate(") else None
-    lower = lower_bound(leaf.type, min((each.min_raw for each in bounded), key=_order(leaf.type)), length)
-    upper = upper_bound(leaf.type, max((each.max_raw for each in bounded), key=_order(leaf.type)), length)
+    least = min((each.min_raw for each in bounded), key=_order(leaf.type))
+    most = max((each.max_raw for each in bounded), key=_order(leaf.type))
+    if floating:  # some writers state one zero for both
+        least, most = least or -0.0, most or 0.0
+    try:
+        lower, upper = lower_bound(leaf.type, least, length), upper_bound(leaf.type, most, length)
+    except UnicodeDecodeError:
+        return  # another writer has cut a text in the middle of a character
     if lower is not None:
         metrics.lower[leaf.field_id] = lower
     if upper is not None:

@@ -173,7 +173,7 @@ def read_input(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one data file, deleted or not, in the table's schema, of all columns or of these.
 
-    DataFileError for a file that is missing, damaged, without field ids, or of another number of rows.
+    DataFileError for a file that is missing, damaged, or of another number of rows.
     """
     schema = job.worker.schema
     if columns is not None:

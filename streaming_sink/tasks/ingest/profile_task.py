@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from planners.buffering import BufferedFile
 from planners.model import PartitionKey
-from streaming_sink.tasks.batches import conform
-from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns, with_fields
+from planners.registering import is_large_enough, why_rewritten
+from planners.sizing import FileSizing
+from streaming_sink.tasks.ingest.footers import describe_footer, table_columns
+from streaming_sink.tasks.ingest.layouts import Layout, Layouts, serialized, split_rows
+from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns
 from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
     open_bytes,
@@ -20,15 +22,12 @@ from streaming_sink.tasks.ingest.reading import (
     read_rows,
     unreadable,
 )
-from streaming_sink.tasks.ingest.sources import Sources, partition_of
+from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import PartitionSource
-from streaming_sink.tasks.partitioning import split
 from streaming_sink.tasks.results import encode_results
 from streaming_sink.tasks.spark_task import start_task
 
 _Parts = tuple[tuple[PartitionKey, int], ...]
-_Edges = dict[str, tuple[Any, Any]]
-_MONOTONIC = ("identity", "year", "month", "day", "hour", "truncate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,9 @@ class ProfileJob:
     schema: pa.Schema | None
     """The table's; None while there is no table: then only the columns of files are asked for."""
     partition_by: tuple[PartitionSource, ...]
+    registers: FileSizing | None = None
+    """The sizes of files, where those that are large enough may be registered; None where all are rewritten.
+    """
     fast_workers: bool = True
 
 
@@ -56,6 +58,8 @@ class SourceProfile:
     """Its rows by partition of the table."""
     data_bytes: int
     """Its size without the footer, which says what its rows take in a larger file: rather less."""
+    rewritten: str | None = None
+    """Why it is not registered as it is; None where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,132 +95,57 @@ def profile(job: ProfileJob) -> list[SourceProfile | SourceColumns | SourceRejec
     """Return what the files hold. StoreUnavailableError where the store does not answer."""
     known: dict[bytes, int] = {}
     found: list[SourceProfile | SourceColumns | SourceRejected] = []
-    layouts = _Layouts(job)
+    layouts = Layouts(job.schema, job.partition_by)
     for number, file in job.files:
         try:
-            columns, rows, parts, data_bytes = _profile_one(job, layouts, file)
+            columns, rows, parts, data_bytes, rewritten = _profile_one(job, layouts, file)
         except SourceFileError as failure:
             found.append(SourceRejected(number, str(failure)))
             continue
         place = known.setdefault(columns, len(known))
-        found.append(SourceProfile(number, place, rows, parts, data_bytes))
+        found.append(SourceProfile(number, place, rows, parts, data_bytes, rewritten))
     return [*found, *(SourceColumns(number, schema) for schema, number in known.items())]
 
 
-def _profile_one(job: ProfileJob, layouts: _Layouts, file: BufferedFile) -> tuple[bytes, int, _Parts, int]:
+def _profile_one(
+    job: ProfileJob, layouts: Layouts, file: BufferedFile
+) -> tuple[bytes, int, _Parts, int, str | None]:
     with open_bytes(job.sources, file) as data:
         if file.format != "parquet":
             rows = read_rows(file, data, job.schema)
             rows = with_columns(rows, path_columns(file.path, rows.column_names, job.schema))
-            return _serialized(rows.schema), rows.num_rows, _parts(job, rows), file.bytes
+            parts = _parts(job, rows)
+            return serialized(rows.schema), rows.num_rows, parts, file.bytes, "it is no Parquet"
         footer = open_parquet(data)
         with unreadable():
             layout = layouts.of(footer, file.path)
-            count = footer.metadata.num_rows
             size = max(1, file.bytes - footer.metadata.serialized_size)
-            if not job.partition_by or job.schema is None or not count:
-                return layout.columns, count, (((), count),) if count else (), size
-            key = layout.key(job, footer)
-            if key is not None:
-                return layout.columns, count, ((key, count),), size
-            wanted = [".".join(field.source) for field in job.partition_by]
-            rows = with_columns(footer.read(columns=wanted, use_threads=False), layout.stated)
-            return layout.columns, count, _parts(job, rows), size
+            parts = _parts_of(job, footer, layout)
+            rewritten = _why_rewritten(job, file, footer, len(parts), layout.stated)
+            return layout.columns, footer.metadata.num_rows, parts, size, rewritten
 
 
-def _serialized(schema: pa.Schema) -> bytes:
-    plain = pa.schema([field.remove_metadata() for field in schema])
-    return bytes(plain.serialize().to_pybytes())
+def _why_rewritten(
+    job: ProfileJob, file: BufferedFile, footer: pq.ParquetFile, partitions: int, stated: Iterable[str]
+) -> str | None:
+    if job.registers is None or job.schema is None or not is_large_enough(file.bytes, job.registers):
+        return "it is not of a size that is registered"
+    own = set(footer.schema_arrow.names)
+    absent = [*stated, *(field.source[0] for field in job.partition_by if field.source[0] not in own)]
+    described = describe_footer(footer, file.bytes, partitions, absent)
+    return why_rewritten(described, table_columns(job.schema), job.registers)
 
 
-class _Layouts:
-    """The layouts of a task's files: nearly all have the columns of the file before."""
-
-    def __init__(self, job: ProfileJob) -> None:
-        self._job = job
-        self._known: dict[tuple[str, bytes], list[_Layout]] = {}
-
-    def of(self, footer: pq.ParquetFile, path: str) -> _Layout:
-        """Return the layout of a file with this footer. SourceFileError as `path_columns`."""
-        arrow = (footer.metadata.metadata or {}).get(b"ARROW:schema", b"")
-        same = self._known.setdefault((partition_of(path), arrow), [])
-        for layout in same:
-            if layout.schema.equals(footer.schema):
-                return layout
-        stated = path_columns(path, footer.schema_arrow.names, self._job.schema)
-        same.append(_Layout(footer, stated))
-        return same[-1]
-
-
-class _Layout:
-    """What files with the same columns, in folders that state the same, have in common.
-
-    `stated`: the columns that the path states, which have one value.
-    """
-
-    def __init__(self, footer: pq.ParquetFile, stated: Mapping[str, pa.Scalar]) -> None:
-        self.schema, self.stated = footer.schema, stated
-        self.columns = _serialized(with_fields(footer.schema_arrow, stated))
-        self._types = footer.schema_arrow
-        self._places = {self.schema.column(place).path: place for place in range(len(self.schema))}
-        self._keys: dict[str, PartitionKey | None] = {}
-
-    def key(self, job: ProfileJob, footer: pq.ParquetFile) -> PartitionKey | None:
-        """Return the one partition of all rows; None where the footer does not show that there is one."""
-        edges = self._edges(footer, job.partition_by)
-        if edges is None:
-            return None
-        # Not by the values themselves: -0.0 equals 0.0, and is of a partition of its own.
-        known = repr(edges)
-        if known not in self._keys:
-            found = [key for key, _ in _split(job, self._table(edges))]
-            self._keys[known] = found[0] if len(found) == 1 else None
-        return self._keys[known]
-
-    def _edges(self, footer: pq.ParquetFile, fields: Sequence[PartitionSource]) -> _Edges | None:
-        """Return the least and the greatest value of each source column of the partition that the file has;
-        None where the footer does not have them, or rows between them may be of another partition.
-        """
-        edges: _Edges = {}
-        for field in fields:
-            if field.source[0] in self.stated:
-                continue
-            place = self._places.get(".".join(field.source))
-            if place is None or len(field.source) > 1:
-                return None
-            found = _range(footer, place)
-            if found is None or (found[0] != found[1] and not field.transform.startswith(_MONOTONIC)):
-                return None
-            edges[field.source[0]] = found
-        return edges
-
-    def _table(self, edges: _Edges) -> pa.Table:
-        found = {name: pa.array(both, self._types.field(name).type) for name, both in edges.items()}
-        return pa.table(found | {name: pa.repeat(value, 2) for name, value in self.stated.items()})
-
-
-def _range(footer: pq.ParquetFile, place: int) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value of a column; None where nulls or no statistics are there."""
-    low = high = None
-    for group in range(footer.metadata.num_row_groups):
-        found = footer.metadata.row_group(group).column(place).statistics
-        if found is None or not found.has_min_max or found.null_count != 0:
-            return None
-        try:
-            least, most = found.min, found.max
-        except (OverflowError, ValueError):  # a date or time that Python does not have
-            return None
-        low = least if low is None else min(low, least)
-        high = most if high is None else max(high, most)
-    return low, high
-
-
-def _split(job: ProfileJob, rows: pa.Table) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
-    assert job.schema is not None
-    names = dict.fromkeys(field.source[0] for field in job.partition_by)
-    needed = pa.schema([job.schema.field(name) for name in names])
-    for batch in rows.combine_chunks().to_batches():
-        yield from split(conform(batch, needed), job.partition_by)
+def _parts_of(job: ProfileJob, footer: pq.ParquetFile, layout: Layout) -> _Parts:
+    """Return the rows of a file by partition: by the footer, where that says it; else by the columns."""
+    count = footer.metadata.num_rows
+    if not job.partition_by or job.schema is None or not count:
+        return (((), count),) if count else ()
+    key = layout.key(footer)
+    if key is not None:
+        return ((key, count),)
+    wanted = [".".join(field.source) for field in job.partition_by]
+    return _parts(job, with_columns(footer.read(columns=wanted, use_threads=False), layout.stated))
 
 
 def _parts(job: ProfileJob, rows: pa.Table) -> _Parts:
@@ -224,6 +153,6 @@ def _parts(job: ProfileJob, rows: pa.Table) -> _Parts:
         return (((), rows.num_rows),) if rows.num_rows else ()
     with unreadable():
         counts: dict[PartitionKey, int] = {}
-        for key, part in _split(job, rows):
+        for key, part in split_rows(rows, job.schema, job.partition_by):
             counts[key] = counts.get(key, 0) + part.num_rows
         return tuple(counts.items())

@@ -315,14 +315,28 @@ def test_a_column_that_an_input_lacks_is_null_in_the_merged_file_and_a_renamed_o
     ]
 
 
-def test_an_input_without_field_ids_is_not_merged(store):
+def _fill_of_another_file(store, table):
     with store.open_output("data/other.parquet") as out:
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.table({"id": [1]}), sink)
+        pq.write_table(table, sink)
         out.write(sink.getvalue())
     bucket = Bucket((), 100, (InputFile(store.uri("data/other.parquet"), 1),), 10, 1)
-    _, skipped = _run(_job(store, [bucket]), [_rows(2, 1)])
+    _, result = _run(_job(store, [bucket]), [_rows(2, 1)])
+    return result
+
+
+def test_an_input_with_field_ids_of_some_columns_is_not_merged(store):
+    partly = pa.schema([_field("id", pa.int64(), 1), pa.field("p", pa.int32())])
+    skipped = _fill_of_another_file(store, pa.table({"id": [1], "p": [0]}, partly))
     assert "field ids" in skipped.reason
+
+
+def test_the_columns_of_an_input_without_field_ids_are_found_by_name(store):
+    merge = _fill_of_another_file(store, pa.table({"text": ["a"], "id": [1], "other": [9], "p": [0]}))
+    assert _read(store, merge.merged.path).to_pylist() == [
+        {"id": 1, "p": 0, "text": "a"},
+        {"id": 2, "p": 0, "text": "x2"},
+    ]
 
 
 def test_the_rest_of_a_fill_that_outgrew_the_maximum_is_a_new_file(store):

@@ -76,7 +76,7 @@ class World:
         if audits is not None:
             auditor.audit = audits.audit
         object.__setattr__(consolidation._publishing, "auditor", auditor)
-        profile = SimpleNamespace(number=0, rows=3)
+        profile = SimpleNamespace(number=0, rows=3, rewritten="it is small")
         consolidation._profiling = SimpleNamespace(
             profile=lambda session, work: Profiled(target_of(consolidation._destination.table), [profile])
         )

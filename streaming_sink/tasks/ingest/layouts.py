@@ -1,0 +1,135 @@
+"""What many source files have in common, looked up once a task: columns, and the partitions of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from planners.model import PartitionKey
+from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.ingest.path_columns import path_columns, with_fields
+from streaming_sink.tasks.ingest.sources import partition_of
+from streaming_sink.tasks.job import PartitionSource
+from streaming_sink.tasks.partitioning import split
+
+_Edges = dict[str, tuple[Any, Any]]
+_MONOTONIC = ("identity", "year", "month", "day", "hour", "truncate")
+_TRUNCATED = 16
+"""Some writers cut longer texts in statistics, and so may have one for all of many."""
+
+
+class Layouts:
+    """The layouts of a task's Parquet files: nearly all have the columns of the file before.
+
+    `schema`: the table's; None while there is no table.
+    """
+
+    def __init__(self, schema: pa.Schema | None, partition_by: Sequence[PartitionSource]) -> None:
+        self._schema, self._partition_by = schema, partition_by
+        self._known: dict[tuple[str, bytes], list[Layout]] = {}
+
+    def of(self, footer: pq.ParquetFile, path: str) -> Layout:
+        """Return the layout of a file with this footer. SourceFileError as `path_columns`."""
+        arrow = (footer.metadata.metadata or {}).get(b"ARROW:schema", b"")
+        same = self._known.setdefault((partition_of(path), arrow), [])
+        for layout in same:
+            if layout.schema.equals(footer.schema):
+                return layout
+        stated = path_columns(path, footer.schema_arrow.names, self._schema)
+        same.append(Layout(footer, stated, self._schema, self._partition_by))
+        return same[-1]
+
+
+class Layout:
+    """What files with the same columns, in folders that state the same, have in common."""
+
+    def __init__(
+        self,
+        footer: pq.ParquetFile,
+        stated: Mapping[str, pa.Scalar],
+        schema: pa.Schema | None,
+        partition_by: Sequence[PartitionSource],
+    ) -> None:
+        self.schema = footer.schema
+        self.stated = stated
+        """The columns that the path states, which have one value."""
+        self.columns = serialized(with_fields(footer.schema_arrow, stated))
+        """All columns, as Arrow serializes a schema."""
+        self._table_schema, self._partition_by = schema, partition_by
+        self._types = footer.schema_arrow
+        self._places = {self.schema.column(place).path: place for place in range(len(self.schema))}
+        self._keys: dict[str, PartitionKey | None] = {}
+
+    def key(self, footer: pq.ParquetFile) -> PartitionKey | None:
+        """Return the one partition of all rows; None where the footer does not show that there is one."""
+        edges = self._edges(footer)
+        if edges is None or self._table_schema is None:
+            return None
+        known = repr(edges)  # equal values of several types have partitions of their own
+        if known not in self._keys:
+            rows = split_rows(self._table(edges), self._table_schema, self._partition_by)
+            found = [key for key, _ in rows]
+            self._keys[known] = found[0] if len(found) == 1 else None
+        return self._keys[known]
+
+    def _edges(self, footer: pq.ParquetFile) -> _Edges | None:
+        """Return the least and the greatest value of each source column of the partition that the file has;
+        None where the footer does not have them, or rows between them may be of another partition.
+        """
+        edges: _Edges = {}
+        for field in self._partition_by:
+            name = field.source[0]
+            if name in self.stated:
+                continue
+            place = self._places.get(".".join(field.source))
+            if place is None or len(field.source) > 1:
+                return None
+            if pa.types.is_floating(self._types.field(name).type):
+                return None  # no statistics know of NaN
+            found = _range(footer, place)
+            if found is None or (found[0] != found[1] and not field.transform.startswith(_MONOTONIC)):
+                return None
+            edges[name] = found
+        return edges
+
+    def _table(self, edges: _Edges) -> pa.Table:
+        """Return the edges as two rows."""
+        found = {name: pa.array(both, self._types.field(name).type) for name, both in edges.items()}
+        return pa.table(found | {name: pa.repeat(value, 2) for name, value in self.stated.items()})
+
+
+def _range(footer: pq.ParquetFile, place: int) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a column; None where it has nulls, or no such statistics."""
+    low = high = None
+    for group in range(footer.metadata.num_row_groups):
+        found = footer.metadata.row_group(group).column(place).statistics
+        if found is None or not found.has_min_max or found.null_count != 0:
+            return None
+        try:
+            least, most = found.min, found.max
+        except (OverflowError, ValueError):  # a date or time that Python does not have
+            return None
+        if isinstance(least, (str, bytes)) and len(least) >= _TRUNCATED:
+            return None
+        low = least if low is None else min(low, least)
+        high = most if high is None else max(high, most)
+    return low, high
+
+
+def split_rows(
+    rows: pa.Table, schema: pa.Schema, partition_by: Sequence[PartitionSource]
+) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
+    """Yield the rows of each partition of a table with this schema: the columns of its partitions alone."""
+    names = dict.fromkeys(field.source[0] for field in partition_by)
+    needed = pa.schema([schema.field(name) for name in names])
+    for batch in rows.combine_chunks().to_batches():
+        yield from split(conform(batch, needed), partition_by)
+
+
+def serialized(schema: pa.Schema) -> bytes:
+    """Return a schema without metadata, as Arrow serializes it."""
+    plain = pa.schema([field.remove_metadata() for field in schema])
+    return bytes(plain.serialize().to_pybytes())

@@ -1,0 +1,156 @@
+"""The task that registers source files: it checks and copies them, and no row is encoded again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from planners.buffering import BufferedFile
+from planners.model import PartitionKey
+from planners.partitions import comparable
+from streaming_sink.tasks.batches import conform_valid
+from streaming_sink.tasks.data_file_reader import READ_ROWS
+from streaming_sink.tasks.data_file_writer import split_offsets
+from streaming_sink.tasks.data_paths import new_data_path
+from streaming_sink.tasks.ingest.profile_task import SourceRejected
+from streaming_sink.tasks.ingest.reading import (
+    SourceFileError,
+    check_unchanged,
+    open_bytes,
+    open_parquet,
+    unreadable,
+)
+from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.tasks.job import WorkerJob
+from streaming_sink.tasks.leaves import Leaf, leaves
+from streaming_sink.tasks.metrics import column_metrics, nan_counts
+from streaming_sink.tasks.partitioning import split
+from streaming_sink.tasks.results import TaskReport, TaskResult, WrittenFile, encode_results
+from streaming_sink.tasks.spark_task import start_task
+from timeline.names import data_file_name
+
+_COPIED_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SourceToRegister:
+    """A source file whose footer lets it be a data file of the table."""
+
+    number: int
+    """In its work item."""
+    file: BufferedFile
+    partition: PartitionKey
+    """Of all its rows."""
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A registered file: a data file that has the bytes of a source file."""
+
+    file: WrittenFile
+
+
+class RegisterTask:
+    """The function that Spark runs for some of the files of a work item."""
+
+    def __init__(self, job: WorkerJob, sources: Sources, files: Iterable[SourceToRegister]) -> None:
+        self._job, self._sources, self._files = job, sources, tuple(files)
+
+    def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        del rows  # of a stage that only starts the task
+        _, attempt = start_task(self._job.fast_workers)
+        yield encode_results(register(self._job, self._sources, self._files, attempt))
+
+
+def register(
+    job: WorkerJob, sources: Sources, files: Iterable[SourceToRegister], attempt: int
+) -> list[TaskResult | Registered | SourceRejected]:
+    """Copy each file to a closed, durable data file of its own, and return what was made.
+
+    The rows of a file are read once, and written nowhere: a file with damaged pages, text that is not UTF-8,
+    or other rows than its footer states is no file of a table, and is returned as rejected.
+    """
+    started, rows = time.perf_counter(), 0
+    columns = leaves(job.schema)
+    results: list[TaskResult | Registered | SourceRejected] = []
+    for source in files:
+        try:
+            results.append(Registered(_register(job, columns, sources, source, attempt)))
+            rows += source.rows
+        except SourceFileError as failure:
+            results.append(SourceRejected(source.number, str(failure)))
+    return [*results, TaskReport(0, attempt, rows, time.perf_counter() - started, 0.0)]
+
+
+def _register(
+    job: WorkerJob, columns: tuple[Leaf, ...], sources: Sources, source: SourceToRegister, attempt: int
+) -> WrittenFile:
+    with open_bytes(sources, source.file) as data:
+        file = open_parquet(data)
+        by_name = {leaf.parquet_path: leaf for leaf in columns}
+        found = tuple(by_name[name] for name in file.schema_arrow.names)
+        floats = tuple(leaf for leaf in found if pa.types.is_floating(leaf.type))
+        nans = _check_rows(job, file, source, floats)
+        path = _copy(job, sources, source, data, attempt)
+        metrics = column_metrics(file.metadata, found, job.metrics, nans)
+        return WrittenFile(
+            path=job.store.uri(path),
+            partition=source.partition,
+            bucket=source.number,
+            rows=source.rows,
+            bytes=source.file.bytes,
+            column_sizes=metrics.sizes,
+            value_counts=metrics.values,
+            null_counts=metrics.nulls,
+            nan_counts=metrics.nans,
+            lower_bounds=metrics.lower,
+            upper_bounds=metrics.upper,
+            split_offsets=split_offsets(file.metadata),
+        )
+
+
+def _check_rows(
+    job: WorkerJob, file: pq.ParquetFile, source: SourceToRegister, floats: tuple[Leaf, ...]
+) -> dict[int, int]:
+    """Return the NaNs of each column of floats. SourceFileError where the rows are not those that the footer
+    states.
+    """
+    rows, nans = 0, dict.fromkeys((leaf.field_id for leaf in floats), 0)
+    with unreadable():
+        for batch in file.iter_batches(READ_ROWS, use_threads=False):
+            given = conform_valid(batch, job.schema)
+            rows += given.num_rows
+            for number, count in nan_counts(pa.Table.from_batches([given]), floats).items():
+                nans[number] += count
+            keys = {comparable(key) for key, _ in split(given, job.partition_by)}
+            if keys - {comparable(source.partition)}:
+                raise SourceFileError(
+                    "its statistics say that its rows are of one partition, and they are of several; write it"
+                    " anew"
+                )
+    if rows != source.rows:
+        raise SourceFileError(f"it states {source.rows:,} rows, and holds {rows:,}; write it anew")
+    return nans
+
+
+def _copy(job: WorkerJob, sources: Sources, source: SourceToRegister, data: Any, attempt: int) -> str:
+    """Copy a source file to a data file, and return its path. SourceFileError where it was replaced."""
+    ids = job.ids
+    name = partial(data_file_name, app_id=ids.app_id, batch=ids.batch, bucket=source.number, attempt=attempt)
+    path, size = new_data_path(job, source.partition, name), 0
+    data.seek(0)
+    with job.store.open_output(path) as output:
+        while chunk := data.read(_COPIED_BYTES):
+            output.write(chunk)
+            size += len(chunk)
+        check_unchanged(sources, source.file)  # what was read of a large file came piece by piece
+        if size != source.file.bytes:
+            raise SourceFileError("it was replaced by other bytes after it was announced; announce it again")
+    return path

@@ -1,0 +1,60 @@
+"""Files that are large enough and fit land as they are, beside small ones that are consolidated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from planners import FileSizing
+from streaming_sink import ingest
+from streaming_sink.ingest.landed import landed_in
+from tests.spark.source_files import Row, files_in, rows_from, rows_in, write_parquet
+from tests.spark.streams import head_of
+from timeline.diagnosis import doctor
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SIZING = FileSizing(max_file_bytes=40_000, small_file_bytes=4_000)
+
+
+def zone_at(folder: Path, **given: object) -> ingest.BufferZone:
+    return ingest.BufferZone(
+        str(folder / "zone"),
+        table=str(folder / "table"),
+        partition_by=["day"],
+        sizing=SIZING,
+        **given,  # type: ignore[arg-type]
+    )
+
+
+def push(zone: ingest.BufferZone, folder: Path) -> list[Row]:
+    """Announce two large files of a day each, a large one of many days, and three small ones."""
+    kinds = [(0, 3_000, ["mon"]), (3_000, 3_000, ["tue"]), (6_000, 2_000, ["mon", "tue"])]
+    kinds += [(number, 10, ["mon"]) for number in (9_000, 9_010, 9_020)]
+    landing = []
+    for start, count, days in kinds:
+        landing += rows_from(start, count, days)
+        write_parquet(folder / "drop" / f"{start}.parquet", rows_from(start, count, days))
+    zone.push(f"{folder}/drop/")
+    return sorted(landing)
+
+
+def test_large_files_of_one_partition_keep_their_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    zone = zone_at(tmp_path)
+    rows = push(zone, tmp_path)
+    (landed,) = ingest.run(spark, zone, available_now=True)
+    assert (landed.files_in, landed.registered, landed.files_out) == (6, 2, 4)
+    assert "2 registered as they came" in landed.line()
+    table = tmp_path / "table"
+    head = head_of(str(table))
+    assert landed_in(head, zone.app_id, 0).registered == 2
+    sources = {(tmp_path / "drop" / name).read_bytes() for name in ("0.parquet", "3000.parquet")}
+    assert sources <= {path.read_bytes() for path in table.rglob("*.parquet")}
+    assert rows_in(str(table)) == rows
+    assert files_in(str(table)) == ["mon", "mon", "tue", "tue"]
+    assert doctor(str(table)).findings == ()
