@@ -55,7 +55,7 @@ class FileFooter:
 
 
 def is_large_enough(size: int, sizing: FileSizing) -> bool:
-    """Return whether a file has the size of a full one: all others are rewritten, whatever they hold."""
+    """Return whether a file has the size of a full one; all others are rewritten."""
     return (sizing.small_file_bytes or sizing.max_file_bytes // 2) <= size <= sizing.max_file_bytes
 
 
