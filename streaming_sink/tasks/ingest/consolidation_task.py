@@ -13,12 +13,12 @@ from planners.buffering import BufferedFile
 from planners.model import PartitionKey
 from planners.partitions import comparable
 from streaming_sink.tasks.batches import conform_valid
+from streaming_sink.tasks.ingest.opening import Opener, open_all
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
 from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
     check_whole,
-    open_bytes,
     read_rows,
     unreadable,
 )
@@ -90,9 +90,9 @@ def _batches(
     """
     held: list[tuple[int, pa.Table]] = []
     size = 0
-    for number, file in share.files:
+    for number, file, opener in open_all(share.sources, share.files):
         try:
-            rows = _read(job, share.sources, file, share.rows.get(number))
+            rows = _read(job, share, number, file, opener)
         except SourceFileError as failure:
             rejected.append(SourceRejected(number, str(failure)))
             continue
@@ -109,11 +109,11 @@ def _batches(
     yield from ((batch, None) for batch in _joined(job, held, rejected))
 
 
-def _read(job: WorkerJob, sources: Sources, file: BufferedFile, rows: int | None) -> pa.Table:
-    with open_bytes(sources, file) as data:
+def _read(job: WorkerJob, share: Share, number: int, file: BufferedFile, opener: Opener) -> pa.Table:
+    with opener() as data:
         table = read_rows(file, data, job.schema)
         table = with_columns(table, path_columns(file.path, table.column_names, job.schema))
-        check_whole(sources, file, table, rows)
+        check_whole(share.sources, file, table, share.rows.get(number))
         return table
 
 

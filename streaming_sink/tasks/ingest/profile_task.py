@@ -14,10 +14,10 @@ from planners.registering import is_large_enough, why_rewritten
 from planners.sizing import FileSizing
 from streaming_sink.tasks.ingest.footers import describe_footer, table_columns
 from streaming_sink.tasks.ingest.layouts import Layout, Layouts, serialized, split_rows
+from streaming_sink.tasks.ingest.opening import Opener, open_all
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns
 from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
-    open_bytes,
     open_parquet,
     read_rows,
     unreadable,
@@ -96,9 +96,9 @@ def profile(job: ProfileJob) -> list[SourceProfile | SourceColumns | SourceRejec
     known: dict[bytes, int] = {}
     found: list[SourceProfile | SourceColumns | SourceRejected] = []
     layouts = Layouts(job.schema, job.partition_by)
-    for number, file in job.files:
+    for number, file, opener in open_all(job.sources, job.files):
         try:
-            columns, rows, parts, data_bytes, rewritten = _profile_one(job, layouts, file)
+            columns, rows, parts, data_bytes, rewritten = _profile_one(job, layouts, file, opener)
         except SourceFileError as failure:
             found.append(SourceRejected(number, str(failure)))
             continue
@@ -108,9 +108,9 @@ def profile(job: ProfileJob) -> list[SourceProfile | SourceColumns | SourceRejec
 
 
 def _profile_one(
-    job: ProfileJob, layouts: Layouts, file: BufferedFile
+    job: ProfileJob, layouts: Layouts, file: BufferedFile, opener: Opener
 ) -> tuple[bytes, int, _Parts, int, str | None]:
-    with open_bytes(job.sources, file) as data:
+    with opener() as data:
         if file.format != "parquet":
             rows = read_rows(file, data, job.schema)
             rows = with_columns(rows, path_columns(file.path, rows.column_names, job.schema))

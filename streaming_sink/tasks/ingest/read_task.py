@@ -10,11 +10,11 @@ import pyarrow as pa
 from planners.buffering import BufferedFile
 from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.errors import SourceFailedError
+from streaming_sink.tasks.ingest.opening import open_all
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns
 from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
     check_whole,
-    open_bytes,
     read_rows,
     unreadable,
 )
@@ -50,12 +50,14 @@ class ReadTask:
 
 def read_share(job: ReadJob, share: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a share's files. SourceFailedError for a file that cannot be read."""
-    for number, file, rows in job.shares[share]:
+    stated = {number: rows for number, _, rows in job.shares[share]}
+    files = ((number, file) for number, file, _ in job.shares[share])
+    for number, file, opener in open_all(job.sources, files):
         try:
-            with open_bytes(job.sources, file) as data:
+            with opener() as data:
                 table = read_rows(file, data, job.typed)
                 table = with_columns(table, path_columns(file.path, table.column_names, job.typed))
-                check_whole(job.sources, file, table, rows)
+                check_whole(job.sources, file, table, stated[number])
                 with unreadable():
                     batches = [
                         conform_valid(each, job.schema) for each in table.to_batches() if each.num_rows
