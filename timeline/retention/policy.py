@@ -12,6 +12,7 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from timeline import properties
+from timeline.versions.work_items import STAGED_TAG_PREFIX
 
 VERSIONS_ALWAYS_KEPT = 100
 VERSIONS_MOST = 900
@@ -56,7 +57,8 @@ def snapshots_to_expire(
     what a branch or tag pinned of an earlier one; snapshots that one pins, or that another engine staged,
     stay where they are; main's newest snapshot that changed rows stays, since a stream reader's offset names
     it. `snapshots` are in the order of their commits. One too many takes a twentieth of the greatest number
-    with it. At most 200 go at once.
+    with it. At most 200 go at once. What is staged beside main does not count: it would make main's history
+    shorter while it waits.
     """
     main = _find_main(snapshots, refs)
     if not main:
@@ -68,8 +70,10 @@ def snapshots_to_expire(
     expirable: frozenset[int] = frozenset()
     expired: set[int] = set()
     cut_by_number = False
+    staged = {ref.snapshot_id for name, ref in refs.items() if name.startswith(STAGED_TAG_PREFIX)}
+    counted = len(snapshots) - len(staged.difference(s.snapshot_id for s in main))
     for group in _group_by_version(snapshots):
-        kept = len(snapshots) - len(expired)
+        kept = counted - len(expired)
         old = now_ms - group[-1].timestamp_ms > max_age and kept - len(group) >= least
         too_many = kept > (most - most // _SLACK if expired else most)
         near = version - snapshot_version(group[-1]) < SAFE_DISTANCE

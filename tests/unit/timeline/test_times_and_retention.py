@@ -267,6 +267,17 @@ def test_the_least_number_to_keep_is_kept() -> None:
     assert expire(history, **{properties.MIN_SNAPSHOTS_TO_KEEP: "4"}) == [1, 2, 3, 4, 5, 6]
 
 
+def test_what_is_staged_beside_main_makes_its_history_no_shorter() -> None:
+    """Work items may wait for days, by the hundred, and their tags hold them whatever the bounds are."""
+    history = [snapshot(n) for n in range(1, 11)]
+    staged = [snapshot(n, id_=n).model_copy(update={"parent_snapshot_id": 3}) for n in range(11, 16)]
+    tags = {"main": 10, **{f"wap-app-{n}": n for n in range(11, 16)}}
+    young = {properties.MAX_SNAPSHOT_AGE_MS: "100000"}
+    assert expire([*history, *staged], tags, **young, **{properties.MAX_SNAPSHOTS: "10"}) == []
+    assert expire([*history, *staged], tags, **young, **{properties.MAX_SNAPSHOTS: "8"}) == [1, 2]
+    assert expire([*history, *staged], tags, **{properties.MIN_SNAPSHOTS_TO_KEEP: "4"}) == [1, 2, 3, 4, 5, 6]
+
+
 # version files ------------------------------------------------------------------------------------
 
 
