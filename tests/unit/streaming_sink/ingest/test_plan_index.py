@@ -189,6 +189,31 @@ def test_an_index_of_other_plans_is_not_used(caplog: pytest.LogCaptureFixture) -
     assert "the plan index is of other plans" in caplog.text
 
 
+@pytest.mark.parametrize("restored", [1, 10, 16])
+@pytest.mark.parametrize("left", ["all", 0, 1, 5])
+def test_a_zone_that_was_restored_to_older_plans_uses_no_run_of_those_that_came_after(
+    restored: int, left: str | int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where a planner died while it deleted them, so that one is left."""
+    store = filled(20)
+    store.delete(f"plans/{number:012}.avro" for number in range(restored + 1, 21))
+    runs = runs_of(store)
+    if left != "all":
+        store.delete(path for at, path in enumerate(runs) if at != left)
+    assert found(store, 2 * restored) == []
+    zone = Zone(store)
+    flux = Flux(zone)
+    for number in range(restored, 24):  # other files in each plan than before
+        zone.announce([file(2 * number), file(100 + number)])
+        assert flux.plan() is not None
+    planned = [(entry.path, (entry.item, entry.identity)) for entry in Ledger(Zone(store)).entries()]
+    assert len(planned) == len(dict(planned)) == 2 * 20 + 24 - restored + 4
+    for number in (*range(0, 48, 4), *range(100 + restored, 124, 3)):
+        assert found(store, number) == [place for path, place in planned if path == file(number).path]
+    if left == "all":
+        assert "the plan index is of other plans" in caplog.text
+
+
 def test_a_plan_that_is_missing_is_told() -> None:
     store = filled(3)
     store.delete(["plans/000000000002.avro", runs_of(store)[1]])
