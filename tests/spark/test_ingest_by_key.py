@@ -122,11 +122,11 @@ def test_workers_and_a_stream_change_the_same_keys(spark: SparkSession, tmp_path
     assert rows_in(str(tmp_path / "table")) == latest(changes)
 
 
-def test_a_damaged_file_of_changes_is_rejected_and_the_others_land(
+def test_a_damaged_file_of_changes_is_rejected_and_the_others_land_also_what_a_path_states(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     zone = zone_at(tmp_path)
-    zone.push(write_changes(tmp_path / "drop" / "0.parquet", [Change(0, 0, "zero")]))
+    zone.push(write_changes(tmp_path / "drop" / "0.parquet", [Change(0, 0, "zero"), Change(7, 0, "seven")]))
     land(spark, zone)
     many = [Change(number, 1, f"name {number}") for number in range(5000)]
     path = Path(write_changes(tmp_path / "drop" / "1.parquet", many))
@@ -136,7 +136,10 @@ def test_a_damaged_file_of_changes_is_rejected_and_the_others_land(
     without_op = tmp_path / "drop" / "2.parquet"
     pq.write_table(pa.table({"id": [9], "at": [9], "name": ["nine"]}), without_op)
     zone.push(write_changes(tmp_path / "drop" / "3.parquet", [Change(3, 3, "three")]))
-    zone.push(str(path), str(without_op))
+    stated = tmp_path / "drop" / "op=D" / "4.parquet"  # the table does not get this column, and has none
+    stated.parent.mkdir()
+    pq.write_table(pa.table({"id": [7], "at": [7], "name": ["seven"]}), stated)
+    zone.push(str(path), str(without_op), str(stated))
     (landed,) = land(spark, zone)
     assert {Path(name).name for name in landed.rejected} == {"1.parquet", "2.parquet"}
     assert "op" in landed.rejected[str(without_op)]

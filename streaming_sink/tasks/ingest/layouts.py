@@ -24,11 +24,13 @@ _TRUNCATED = 16
 class Layouts:
     """The layouts of a task's Parquet files: nearly all have the columns of the file before.
 
-    `schema`: the table's; None while there is no table.
+    `schema`: the table's; None while there is no table. `besides` as in `path_columns`.
     """
 
-    def __init__(self, schema: pa.Schema | None, partition_by: Sequence[PartitionSource]) -> None:
-        self._schema, self._partition_by = schema, partition_by
+    def __init__(
+        self, schema: pa.Schema | None, partition_by: Sequence[PartitionSource], besides: Sequence[str] = ()
+    ) -> None:
+        self._schema, self._partition_by, self._besides = schema, partition_by, besides
         self._known: dict[tuple[str, bytes], list[Layout]] = {}
 
     def of(self, footer: pq.ParquetFile, path: str) -> Layout:
@@ -38,7 +40,7 @@ class Layouts:
         for layout in same:
             if layout.schema.equals(footer.schema):
                 return layout
-        stated = path_columns(path, footer.schema_arrow.names, self._schema)
+        stated = path_columns(path, footer.schema_arrow.names, self._schema, self._besides)
         same.append(Layout(footer, stated, self._schema, self._partition_by))
         return same[-1]
 

@@ -7,7 +7,7 @@ file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import date
 
 import pyarrow as pa
@@ -22,13 +22,16 @@ _DIGITS = re.compile(r"-?[0-9]+")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def path_columns(path: str, given: Iterable[str], schema: pa.Schema | None) -> dict[str, pa.Scalar]:
+def path_columns(
+    path: str, given: Iterable[str], schema: pa.Schema | None, besides: Collection[str] = ()
+) -> dict[str, pa.Scalar]:
     """Return the value of each column that the path of a file states, and the file does not have.
 
     `given`: the columns that the file has. `schema`: the table's; columns that it does not have are left out,
-    and the others have its types. None, for the first file of a new table, takes a whole number as a long, a
-    day as a date, and everything else as a string, as Spark does. Times without an offset are in UTC.
-    SourceFileError where a value is none of the column's type, or a name is the column's in another case.
+    but for those of `besides`, and the others have its types. None, for the first file of a new table, takes
+    a whole number as a long, a day as a date, and everything else as a string, as Spark does; so are the
+    columns of `besides`. Times without an offset are in UTC. SourceFileError where a value is none of the
+    column's type, or a name is the column's in another case.
     """
     own = set(given)
     lacking = {} if schema is None else {name.lower(): name for name in schema.names if name not in own}
@@ -36,7 +39,7 @@ def path_columns(path: str, given: Iterable[str], schema: pa.Schema | None) -> d
     for name, text in folder_values(path).items():
         if name in own:
             continue
-        if schema is None:
+        if schema is None or (name in besides and name not in schema.names):
             found[name] = _inferred(text)
         elif name in schema.names:
             kind = schema.field(name).type
@@ -92,6 +95,4 @@ def _typed(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
             raise pa.ArrowInvalid(f"{text} would be rounded")
         return typed
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceFileError(
-            f"its path does not fit the table's column {name} of {kind}: {error}"
-        ) from error
+        raise SourceFileError(f"its path does not fit the column {name} of {kind}: {error}") from error

@@ -43,6 +43,8 @@ class ProfileJob:
     registers: FileSizing | None = None
     """The sizes of files, where those that are large enough may be registered; None where all are rewritten.
     """
+    besides: tuple[str, ...] = ()
+    """Columns that the table does not get, which paths may state: of changes, what `except_columns` names."""
     fast_workers: bool = True
 
 
@@ -95,7 +97,7 @@ def profile(job: ProfileJob) -> list[SourceProfile | SourceColumns | SourceRejec
     """Return what the files hold. StoreUnavailableError where the store does not answer."""
     known: dict[bytes, int] = {}
     found: list[SourceProfile | SourceColumns | SourceRejected] = []
-    layouts = Layouts(job.schema, job.partition_by)
+    layouts = Layouts(job.schema, job.partition_by, job.besides)
     for number, file, opener in open_all(job.sources, job.files):
         try:
             columns, rows, parts, data_bytes, rewritten = _profile_one(job, layouts, file, opener)
@@ -113,7 +115,7 @@ def _profile_one(
     with opener() as data:
         if file.format != "parquet":
             rows = read_rows(file, data, job.schema)
-            rows = with_columns(rows, path_columns(file.path, rows.column_names, job.schema))
+            rows = with_columns(rows, path_columns(file.path, rows.column_names, job.schema, job.besides))
             parts = _parts(job, rows)
             return serialized(rows.schema), rows.num_rows, parts, file.bytes, "it is no Parquet"
         footer = open_parquet(data)

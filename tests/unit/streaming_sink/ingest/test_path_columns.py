@@ -63,12 +63,18 @@ def test_a_uuid_is_text_which_the_column_takes() -> None:
     assert found["c"].as_py() == text
 
 
+def test_a_column_that_the_table_does_not_get_is_read_where_the_options_name_it() -> None:
+    schema = pa.schema([("id", pa.int64()), ("n", pa.string())])
+    found = path_columns("/drop/op=D/n=7/other=1/f.parquet", ("id",), schema, ("op", "n"))
+    assert {name: value.as_py() for name, value in found.items()} == {"op": "D", "n": "7"}
+
+
 def test_what_the_file_has_is_the_files() -> None:
     assert path_columns("/drop/day=1/f.parquet", ("day",), None) == {}
 
 
 def test_a_value_of_another_type_is_refused() -> None:
-    with pytest.raises(SourceFileError, match=r"does not fit the table's column c of int32.*seven"):
+    with pytest.raises(SourceFileError, match=r"does not fit the column c of int32.*seven"):
         path_columns("/drop/c=seven/f.parquet", (), pa.schema([("c", pa.int32())]))
 
 
