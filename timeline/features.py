@@ -12,7 +12,9 @@ OUTBOX = "outbox"
 """Cleaners of the table keep what the outboxes of other tables name (R24)."""
 KEYS = "keys"
 """Writers of a keyed table look for the keys of their rows in it, and state up to where they have looked."""
-_SINCE = {OUTBOX: "0.1", KEYS: "0.1"}
+BY_REFERENCE = "by-reference"
+"""Data files may lie outside of the table's location, and are never deleted (R28)."""
+_SINCE = {OUTBOX: "0.1", KEYS: "0.1", BY_REFERENCE: "0.1"}
 KNOWN_FEATURES = frozenset(_SINCE)
 """The features that this version implements. An entry never leaves this set."""
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyiceberg.typedef import Record
 
 from planners import TablePartition, comparable, share_delete_files
-from streaming_sink.tasks.delete_files import write_shared_deletes
+from streaming_sink.tasks.delete_files import folder_of_deletes, write_shared_deletes
 from streaming_sink.tasks.job import FileIds, ParquetSettings
 from timeline import names
 from timeline.errors import StoreUnavailableError
@@ -69,7 +69,7 @@ class RowDeletes:
     def _write(self, of: LiveFile, positions: Mapping[str, np.ndarray], number: int) -> DeleteFile:
         ids = self._ids
         file_id = names.ulid(ids.time_ms, int.from_bytes(os.urandom(10), "big"))
-        folder = self._store.relative(of.location).rpartition("/")[0]
+        folder = folder_of_deletes(self._store, of.location)
         path = f"{folder}/{names.delete_file_name(file_id, ids.app_id, ids.batch, number, 0)}"
         arrays = {data_file: pa.array(these) for data_file, these in positions.items()}
         rows_of, size = write_shared_deletes(self._store, path, arrays, self._parquet)

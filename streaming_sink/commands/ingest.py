@@ -47,6 +47,9 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one
 @click.option("--max-age", metavar="TIME", help="5 minutes, where it is not said.")
 @click.option("--per-partition/--together", default=None, help="Wait for each partition apart.")
 @click.option("--max-waiting", metavar="SIZE", help="Producers wait while more is not in the table yet.")
+@click.option(
+    "--by-reference/--no-by-reference", default=None, help="Large files that fit stay where they are."
+)
 @click.option("--audit/--no-audit", default=None, help="Stage items, and count their rows before publishing.")
 @click.option("--expect", multiple=True, metavar="SQL", help="What each row must meet; may be repeated.")
 @click.option("--audit-function", metavar="MODULE:NAME", help="A function that gets each StagedItem.")
@@ -69,6 +72,7 @@ def create(
     max_age: str | None,
     per_partition: bool | None,
     max_waiting: str | None,
+    by_reference: bool | None,
     audit: bool | None,
     expect: tuple[str, ...],
     audit_function: str | None,
@@ -98,6 +102,7 @@ def create(
         rules=rules,
         sources=sources or None,
         max_waiting=max_waiting,
+        by_reference=by_reference,
         partition_by=partition_by,
         audit=Audit(expect, audit_function) if expect or audit_function else audit,
         by_key={name: value for name, value in by_key.items() if value} or None,

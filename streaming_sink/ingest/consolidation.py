@@ -21,7 +21,7 @@ from streaming_sink.ingest.jobs import run_tasks
 from streaming_sink.ingest.landed import Landed
 from streaming_sink.ingest.profiling import Profiling, Work
 from streaming_sink.ingest.publishing import NotWantedError, Publishing, Written, since
-from streaming_sink.ingest.registering import register_tasks
+from streaming_sink.ingest.registering import Registering, register_tasks
 from streaming_sink.options import SinkOptions
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import Task
@@ -52,9 +52,16 @@ class Consolidation:
     """Lands the work items of one zone, one at a time. Keeps the open table."""
 
     def __init__(
-        self, options: SinkOptions, app_id: str, sources: Sources, zone: Store, auditor: Auditor | None = None
+        self,
+        options: SinkOptions,
+        app_id: str,
+        sources: Sources,
+        zone: Store,
+        auditor: Auditor | None = None,
+        by_reference: bool = False,
     ) -> None:
         self._options, self._app_id, self._sources = options, app_id, sources
+        self._registering = Registering(options.location, zone.location, by_reference)
         self._publishing = Publishing(app_id, zone, auditor, options.sizing.small_file_bytes)
         self._fills = auditor is None
         self._destination = Destination(options)
@@ -104,6 +111,9 @@ class Consolidation:
         while True:
             if not is_wanted():
                 raise NotWantedError(f"another worker has work item {item.number}")
+            if target is not None and target.head is not None:
+                work.reject(self._registering.registered_before(target.head, work.item, profiles))
+                profiles = [each for each in profiles if each.number not in work.rejected]
             if target is None or not profiles:
                 written = Written()
                 break
@@ -175,7 +185,8 @@ class Consolidation:
                     ),
                 )
             )
-        tasks += register_tasks(job, self._sources, work.item, profiles, parallelism(session))
+        registered = self._registering.files(work.item, profiles)
+        tasks += register_tasks(job, self._sources, registered, parallelism(session))
         written = Written()
         for results in run_tasks(session, f"{self._options.location}: work item {work.item.number}", tasks):
             written.add(results)

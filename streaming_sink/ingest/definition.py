@@ -66,6 +66,8 @@ class Definition:
     """Bytes that may be announced and not in the table before producers wait; None for any number."""
     audit: Mapping[str, Any] | None = None
     """As `Audit.to_stored`; None where items are published as they are written."""
+    by_reference: bool = False
+    """Whether files that are registered stay where they are."""
 
     def to_json(self) -> bytes:
         return json.dumps({"format": 1, **asdict(self)}, indent=1, sort_keys=True).encode()
@@ -83,6 +85,7 @@ class Definition:
                 stored.get("announcements", ""),
                 stored.get("max_waiting"),
                 stored.get("audit"),
+                bool(stored.get("by_reference", False)),
             )
         except (ValueError, KeyError, TypeError) as failure:
             raise CorruptTableError(
@@ -165,6 +168,11 @@ def settle_definition(
 def check_together(definition: Definition) -> None:
     """Raise ValueError for an audit of items whose rows are changes by key, or are checked one by one."""
     by_row = [name for name in ("key", "expectations") if definition.table_options.get(name)]
+    if definition.by_reference and by_row:
+        raise ValueError(
+            f"a zone with {by_row[0]} looks at rows one by one and registers no file as it is: leave"
+            " by_reference out"
+        )
     if definition.audit is not None and by_row:
         raise ValueError(
             f"a zone with {by_row[0]} publishes items as they are written, since what is staged does not know"

@@ -16,6 +16,7 @@ from streaming_sink.ingest.audit import Auditor, check_row_counts
 from streaming_sink.ingest.event_time import event_time_of
 from streaming_sink.ingest.landed import Landed, keep_rejections, landed_in, summary_of
 from streaming_sink.ingest.profiling import Work
+from streaming_sink.ingest.registering import allow_references
 from streaming_sink.ingest.write_audit_publish import settle
 from streaming_sink.table.data_files import data_file, fill_of
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
@@ -106,6 +107,7 @@ class Publishing:
         began = time.perf_counter()
         table, item = target.table, work.item
         assert table is not None
+        allow_references(table, (file.path for file in written.new))
         new = tuple(data_file(file, target.spec) for file in written.new)
         landed = self.described(target, work, written)
         summary, schema_id = summary_of(self.app_id, landed), target.schema.schema_id

@@ -50,7 +50,12 @@ class Worker:
         self._zone = zone
         self._name = name or zone.new_id()
         self._consolidation = Consolidation(
-            zone.sink_options, zone.app_id, zone.sources, zone.store, zone.auditor()
+            zone.sink_options,
+            zone.app_id,
+            zone.sources,
+            zone.store,
+            zone.auditor(),
+            zone.definition.by_reference,
         )
         self._watch = Watch(zone.environment, patience_seconds)
         self._patience = patience_seconds

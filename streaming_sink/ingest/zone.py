@@ -67,9 +67,10 @@ class BufferZone:
     `by_key` has the options by which `IcebergSink` lands changes by key, such as
     `{"key": ["user_id"], "sequence_by": "updated_at", "delete_where": "op = 'D'", "except_columns": ["op"]}`;
     the operation is "upsert", unless it says "delete". The rows of the files then replace those of their key.
-    `expectations`, `quarantine` and `max_quarantined` are the sink's.
-    `announcements="kafka://host:9092/topic"` keeps announcements in a topic. While more bytes than
-    `max_waiting` wait, or are not in the table yet, `push` is refused, and streams and watched folders wait.
+    `expectations`, `quarantine` and `max_quarantined` are the sink's. `by_reference=True` registers large
+    files where they are, and their owner then never changes them. `announcements="kafka://host:9092/topic"`
+    keeps announcements in a topic. While more bytes than `max_waiting` wait, or are not in the table yet,
+    `push` is refused, and streams and watched folders wait.
 
     The first use stores all of this, but for `storage_options` and `kafka_options`, which may hold secrets,
     in the zone itself; a later `BufferZone(location)` needs nothing else, and what it gives anew replaces
@@ -93,6 +94,7 @@ class BufferZone:
         quarantine: str | None = None,
         max_quarantined: float | None = None,
         max_waiting: int | str | None = None,
+        by_reference: bool | None = None,
         announcements: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         storage_options: StorageOptions | None = None,
@@ -113,7 +115,7 @@ class BufferZone:
             },
             storage_options,
         )
-        self._given = zone_options(table, rules, sources, max_waiting, storage_options)
+        self._given = zone_options(table, rules, sources, max_waiting, by_reference, storage_options)
         self._audit = None if audit is None else audit_option(audit)
         if audit is not None:
             self._given["audit"] = None if self._audit is None else self._audit.to_stored()
@@ -286,11 +288,9 @@ class BufferZone:
         plan = self.plan(number)
         if plan is None:
             where = self.store.uri(self.plans.path(number))
-            raise CorruptTableError(
-                f"a plan of the buffer zone is missing, so which files landed is not known; nothing was"
-                f" changed. Restore it from a copy: {where}",
-                files=[where],
-            )
+            why = "a plan of the buffer zone is missing, so which files landed is not known"
+            message = f"{why}; nothing was changed. Restore it from a copy: {where}"
+            raise CorruptTableError(message, files=[where])
         return plan
 
     def plans_after(self, number: int) -> Iterator[tuple[int, Plan]]:

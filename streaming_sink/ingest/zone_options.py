@@ -44,10 +44,15 @@ def zone_options(
     rules: Rules | None,
     sources: Sequence[str] | None,
     max_waiting: int | str | None,
+    by_reference: bool | None,
     storage_options: StorageOptions | None,
 ) -> dict[str, Any]:
     """Return the options of the zone itself that are given, as plain values."""
     given: dict[str, Any] = {}
+    if by_reference is not None:
+        if not isinstance(by_reference, bool):
+            raise TypeError(f"by_reference must be True or False, not {by_reference!r}")
+        given["by_reference"] = by_reference
     if table is not None:
         given["table"] = open_store(table, remote(table, storage_options)).location
     if rules is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import fastavro
 
 from streaming_sink.purging.matching import RowMatcher
+from streaming_sink.purging.places import location_of, path_of
 from streaming_sink.tasks.leaves import field_id
 from timeline import names
 from timeline.stores.base import Store
@@ -41,7 +42,7 @@ def _files_that_name_a_key(store: Store, manifest: str, matcher: RowMatcher) -> 
     try:
         records: list[Any] = list(fastavro.reader(io.BytesIO(store.read(manifest).data)))
         files = [record["data_file"] for record in records]
-        return [store.relative(file["file_path"]) for file in files if _names_a_key(file, matcher)]
+        return [path_of(store, file["file_path"]) for file in files if _names_a_key(file, matcher)]
     except FileNotFoundError:
         return []
     except _UNREADABLE:
@@ -49,7 +50,11 @@ def _files_that_name_a_key(store: Store, manifest: str, matcher: RowMatcher) -> 
 
 
 def _is_missing(store: Store, path: str) -> bool:
-    """Return whether a file is missing that was not in a listing: it may have been written since."""
+    """Return whether a file is missing that was not in a listing: it may have been written since. One by
+    reference, which no snapshot has any more, is as good as missing.
+    """
+    if location_of(store, path) == path:
+        return True
     try:
         store.open_input(path).close()
     except FileNotFoundError:

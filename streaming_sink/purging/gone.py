@@ -54,6 +54,10 @@ _MEANINGS: Mapping[Kind, tuple[str, str]] = {
         "another program has put the file here; this sink neither reads nor deletes it",
         "delete it if it is yours",
     ),
+    Kind.REFERENCE: (
+        "the table has the file by reference, and it is its producer's: this sink never deletes it",
+        "`streaming-sink purge` takes the rows out of the table; then delete the file, or its rows, yourself",
+    ),
     Kind.DELETE_FILE: (
         "another engine has deleted rows by their values, or wrote them beside its deletes: they are there",
         "have that engine rewrite its data files (rewrite_data_files), and expire its snapshots",

@@ -14,6 +14,7 @@ from pyiceberg.manifest import DataFileContent
 from streaming_sink.purging.bounds import bounds_of_missing_files
 from streaming_sink.purging.holders import HeldFiles, How, read_holders
 from streaming_sink.purging.matching import RowMatcher
+from streaming_sink.purging.places import location_of, path_of
 from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.errors import DataFileError, KeyIndexError
 from streaming_sink.tasks.keys.open_runs import OpenRuns
@@ -47,6 +48,8 @@ class Kind(str, Enum):
     """An outbox names the file."""
     ORPHAN = "row-orphaned"
     FOREIGN = "row-foreign"
+    REFERENCE = "row-by-reference"
+    """The table has, or had, the file by reference (R28)."""
     DELETE_FILE = "key-in-deletes"
     INDEX = "key-in-index"
     BOUNDS = "key-in-bounds"
@@ -68,7 +71,7 @@ class Leftover:
 
     kind: Kind
     path: str
-    """Of the file, below the table's location."""
+    """Of the file, below the table's location; of a file by reference its whole name."""
     rows: int = 0
     """Rows, or hashes."""
     holders: tuple[str, ...] = ()
@@ -128,6 +131,7 @@ def find_leftovers(
     found = Leftovers(table, role, held=held)
     seen = Seen() if seen is None else seen
     rows = [path for path in paths if path.endswith(_PARQUET) and not path.endswith(_TOMBSTONES)]
+    rows += [it for it in sorted(held.known) if path_of(table.store, it) == it]
     found.files = len(rows)
 
     def look(path: str) -> list[Leftover]:
@@ -148,7 +152,8 @@ def find_leftovers(
         found.found += _in_tombstones(table, stones, matcher, _salts(held, table.head))
         runs = [path for path in paths if names.key_run_id(path)]
         found.found += _in_index(table, runs, matcher, own_key, seen.hashes)
-    for path, count in bounds_of_missing_files(table.store, paths, matcher, seen.bounds):
+    there = paths.keys() | set(rows)
+    for path, count in bounds_of_missing_files(table.store, there, matcher, seen.bounds):
         newest = held.newest.get(table.store.uri(path), 0)
         found.found.append(Leftover(kind=Kind.BOUNDS, path=path, rows=count, newest=newest))
     for path in paths:
@@ -163,7 +168,7 @@ def _in_file(
 ) -> list[Leftover]:
     if not len(positions):
         return []
-    table, held, location = left.table, left.held, left.table.store.uri(path)
+    table, held, location = left.table, left.held, location_of(left.table.store, path)
     left.with_rows.add(location)
     known, newest = held.known.get(location), held.newest.get(location, 0)
     if known is not None and known.content != DataFileContent.DATA:
@@ -184,6 +189,8 @@ def _in_file(
             found.append(
                 Leftover(kind=kind, path=path, rows=len(positions), holders=tuple(names_of), newest=newest)
             )
+    if path == location:
+        found.append(Leftover(kind=Kind.REFERENCE, path=path, rows=len(positions)))
     if found:
         return found
     if location in undelivered:

@@ -15,6 +15,7 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
+from streaming_sink.purging.places import location_of
 from streaming_sink.purging.texts import TextMatcher
 from streaming_sink.purging.wanted import WantedKeys
 from streaming_sink.table.arrow_types import arrow_schema
@@ -24,7 +25,7 @@ from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import SCAN_ROWS, KeyColumns
 from streaming_sink.tasks.leaves import FIELD_ID
-from timeline.stores.base import Store
+from timeline.stores.base import Store, open_by_name
 from timeline.versions.head import Head
 from timeline.versions.keys import TableKey, key_of
 
@@ -65,7 +66,7 @@ class RowMatcher:
         """
         found, start = [np.empty(0, np.int64)], 0
         try:
-            with store.open_input(path) as source:
+            with open_by_name(store, location_of(store, path)) as source:
                 file = pq.ParquetFile(pa.PythonFile(source, mode="r"))
                 columns = self._columns_in(file.schema_arrow)
                 if not columns:

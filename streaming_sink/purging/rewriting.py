@@ -18,11 +18,16 @@ from streaming_sink.changefeed.pieces import PURGE
 from streaming_sink.clustering.sort_orders import recorded_sort_order
 from streaming_sink.purging.leftovers import Kind, Leftovers
 from streaming_sink.purging.matching import RowMatcher
+from streaming_sink.purging.places import location_of
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
 from streaming_sink.table.spec import partition_sources
-from streaming_sink.tasks.delete_files import read_position_deletes, write_position_deletes
+from streaming_sink.tasks.delete_files import (
+    folder_of_deletes,
+    read_position_deletes,
+    write_position_deletes,
+)
 from streaming_sink.tasks.fill_task import Fill, FillSkipped, carry_out
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from streaming_sink.tasks.keys.probing import KeyProbe
@@ -62,7 +67,8 @@ class Rewritten:
 
 def files_to_rewrite(left: Leftovers) -> list[str]:
     """Return the locations of the live data files that hold rows of the keys, deleted or not."""
-    return sorted({left.table.store.uri(each.path) for each in left.of(Kind.LIVE, Kind.DELETED)})
+    store = left.table.store
+    return sorted({location_of(store, each.path) for each in left.of(Kind.LIVE, Kind.DELETED)})
 
 
 def stale_manifests(left: Leftovers) -> frozenset[str]:
@@ -183,7 +189,7 @@ def _delete(job: WorkerJob, number: int, file: LiveFile, positions: np.ndarray) 
     """Write a delete file of live rows of a data file; None where there are none."""
     if not len(positions):
         return None
-    folder = job.store.relative(file.location).rpartition("/")[0]
+    folder = folder_of_deletes(job.store, file.location)
     path = f"{folder}/{names.delete_file_name(_new_id(job.ids), _APP_ID, 0, number, 0)}"
     rows, size = write_position_deletes(job.store, path, file.location, pa.array(positions), job.parquet)
     return position_deletes(

@@ -51,6 +51,8 @@ class TablePurge:
     """The locations of files that an outbox names for this table."""
     _seen: Seen = field(default_factory=Seen)
     _found: Counter[Kind] | None = None
+    _references: dict[str, Leftover] = field(default_factory=dict)
+    """Files by reference with rows of the keys: their owners have them, also once the table forgets them."""
     _deleted_rows: int = 0
     _rewritten: int = 0
     _delete_files: int = 0
@@ -66,6 +68,7 @@ class TablePurge:
         left = find_leftovers(
             self.table, self.role, self.matcher, self.own_key, self.undelivered(), self._seen
         )
+        self._references |= {each.path: each for each in left.of(Kind.REFERENCE)}
         if self._found is None:
             self._found = _counted(left)
             self._ended = _time_travel(left, planned=True)
@@ -156,6 +159,7 @@ class TablePurge:
     def report(self) -> PurgedTable:
         """Return what was found and done until now, and what is left."""
         left = self.look()
+        elsewhere = self._references.values()
         return PurgedTable(
             location=self.table.store.location,
             role=self.role,
@@ -171,7 +175,7 @@ class TablePurge:
             problems=tuple(f"{path}: {why}" for path, why in self._problems.items()),
             left=tuple(
                 StillThere(kind=it.kind, path=it.path, rows=it.rows, until=_until(it, left))
-                for it in left.found
+                for it in (*(it for it in left.found if it.kind is not Kind.REFERENCE), *elsewhere)
             ),
         )
 
@@ -266,6 +270,7 @@ _UNTIL = {
     Kind.STAGED: "the staged snapshot is published or dropped; then purge again",
     Kind.UNDELIVERED: "the stream, or the next purge, delivers it",
     Kind.FOREIGN: "its owner deletes it: this sink did not write it",
+    Kind.REFERENCE: "its owner deletes it, or its rows: this sink deletes no file by reference",
     Kind.DELETE_FILE: "the engine that wrote it rewrites its data files",
     Kind.INDEX: "purge again: the stream has built it since",
     Kind.NOT_CHECKED: "it can be read: restore it, or delete it if it is not needed",

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from streaming_sink.tasks.batches import conform, match_field_id, match_name
 from streaming_sink.tasks.errors import DataFileError, KeysError
-from timeline.stores.base import Store
+from timeline.stores.base import Store, open_by_name
 
 if TYPE_CHECKING:
     from streaming_sink.tasks.encryption import Cipher
@@ -87,7 +87,7 @@ def open_data_file(
     has in the work.
     """
     try:
-        source: Any = store.open_input(store.relative(path))
+        source: Any = open_by_name(store, path)
         try:
             reader = DataFileReader(source, cipher)
             if not reader.has_all_ids:

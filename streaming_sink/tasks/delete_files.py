@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import ParquetSettings
-from timeline.stores.base import Store
+from timeline.names import DATA_FOLDER
+from timeline.stores.base import Store, paths_below
 
 _SCHEMA = pa.schema(
     [
@@ -20,6 +21,12 @@ _SCHEMA = pa.schema(
         pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
     ]
 )
+
+
+def folder_of_deletes(store: Store, data_file: str) -> str:
+    """Return the folder for delete files of a data file: its own, or the table's for a file by reference."""
+    below = paths_below(store, [data_file])
+    return below[0].rpartition("/")[0] if below else DATA_FOLDER
 
 
 def write_position_deletes(

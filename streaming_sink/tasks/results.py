@@ -13,7 +13,7 @@ import pyarrow as pa
 from planners.model import PartitionKey
 from streaming_sink.tasks.plain_arrays import bytes_array
 from timeline.errors import StoreUnavailableError
-from timeline.stores.base import Store
+from timeline.stores.base import Store, paths_below
 
 Raw = bytes
 """Bytes of a bound; `WrittenFile.bytes` hides the builtin's name."""
@@ -150,6 +150,8 @@ def decode_result(data: bytes) -> Any:
 
 
 def delete_files(store: Store, files: Iterable[WrittenFile]) -> None:
-    """Delete files that will never be published, best effort: what remains is an orphan."""
+    """Delete files that will never be published, best effort: what remains is an orphan. Files by reference
+    stay (R28).
+    """
     with suppress(StoreUnavailableError):
-        store.delete([store.relative(file.path) for file in files])
+        store.delete(paths_below(store, (file.path for file in files)))

@@ -1,4 +1,4 @@
-"""Readers see the rows of files that were registered as they came, without field ids, from any writer."""
+"""Readers see the rows of files without field ids, registered as they came: copied, or where they lie."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
 from tests.readers.judges import assert_all_readers_agree
 from timeline.commit.changes import Append
+from timeline.commit.references import AllowReferences
 from timeline.commit.schema_changes import MergeSchema
 from timeline.stores import LocalStore
 from timeline.table import Table
@@ -75,7 +76,7 @@ def rows(first: int) -> pa.Table:
     return pa.Table.from_pylist([*full, {"id": first + 2}], own)
 
 
-def add(table: Table, path: Path) -> None:
+def add(table: Table, path: Path, stays: bool = False) -> None:
     """Register a file as a worker does."""
     schema, head = arrow_schema(table.head.schema), table.head
     (file,), _ = SOURCES.find([str(path)], 0)
@@ -95,7 +96,7 @@ def add(table: Table, path: Path) -> None:
         1,
         1 << 30,
     )
-    results = register(job, SOURCES, [SourceToRegister(0, file, (), profiled.rows)], 0)
+    results = register(job, SOURCES, [SourceToRegister(0, file, (), profiled.rows, stays)], 0)
     made = [data_file(each.file, head.spec) for each in results if isinstance(each, Registered)]
     assert len(made) == 1
     table.commit([Append(tuple(made))])
@@ -133,6 +134,12 @@ def test_readers_find_the_columns_of_registered_files_by_name(tmp_path: Path) ->
     add(table, few)
     expected.append(rows(90).select(["name", "id"]))
     assert_all_readers_agree(tmp_path / "t", pa.concat_tables(expected, promote_options="default"))
+    elsewhere = tmp_path / "drop" / "by-reference.parquet"
+    elsewhere.parent.mkdir()
+    pq.write_table(rows(95).select(["x", "id"]), elsewhere)
+    table.commit([AllowReferences()])
+    add(table, elsewhere, stays=True)
+    expected.append(rows(95).select(["x", "id"]))
     # The table grows a column and a wider type over them; no name ever gets another meaning.
     wider = StructType(
         NestedField(1, "count", LongType(), required=False),

@@ -61,7 +61,7 @@ def read_files(sim: Simulation, process: Process, locations: Iterable[str]) -> t
     rows: list[int] = []
     for location in locations:
         try:
-            data = process.store.read(process.store.relative(location)).data
+            data = process.store.read(process.store.key(location)).data
         except FileNotFoundError:
             sim.meet("planned on a file that has gone")
             return None

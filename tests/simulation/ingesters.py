@@ -25,13 +25,15 @@ from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.ingest.write_audit_publish import settle
 from streaming_sink.ingest.zone import BufferZone
-from tests.simulation.acting import OPEN_BELOW, Body, commit, think, told
+from tests.simulation.acting import OPEN_BELOW, Body, think, told
 from tests.simulation.oracle import Work
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import Process, Simulation, content, first_id_time
-from tests.simulation.store import LOCATION
+from tests.simulation.store import DROP, LOCATION
 from timeline import staging
+from timeline.commit.changes import Append
+from timeline.commit.references import AllowReferences, allows_references
 from timeline.commit.staging_changes import Publish
 from timeline.errors import CommitConflictError, StoreUnavailableError, TableNotFoundError, TimelineError
 from timeline.table import AlreadyCommitted, Committed, Table
@@ -48,6 +50,8 @@ class Ingestion:
     def __init__(self, sim: Simulation, audited: bool = False) -> None:
         self.sim = sim
         self.audited = audited
+        self.references = sim.seed % 4 == 1
+        """Whether every second item is one large file, which is registered by reference."""
         self.lenient = False
         """Whether audits let everything pass."""
         self.items: dict[int, PlannedItem] = {}
@@ -279,14 +283,13 @@ class _Consolidation:
         if sim.random.random() < 0.3:
             process.environment.sleep(sim.random.choice([1.0, 10.0, 60.0]))
         is_wanted()
-        rows = self._world.rows_of(item)
-        file = sim.new_file(process, table.head, rows, 0, first_id_time(process, table.head), "ingest")
+        file, own = self._file(table, item)
         landed = Landed(item.number, published_before=False, version=0)
         if self._world.audited and sim.random.random() < 0.85:
             staged = told(
                 sim,
                 process,
-                [file.file_path],
+                own,
                 lambda: staging.stage(table, transaction, [file], summary=summary_of(APP, landed)),
             )
             if isinstance(staged, TimelineError):
@@ -294,30 +297,45 @@ class _Consolidation:
             if sim.random.random() < 0.3:
                 process.environment.sleep(sim.random.choice([1.0, 10.0, 60.0]))
             return self.land(session, item, is_wanted)
-        outcome = commit(
+        outcome = told(
             sim,
             process,
-            table,
-            [file],
-            [],
-            transaction,  # type: ignore[arg-type]
-            summary=summary_of(APP, landed),
+            own,
+            lambda: table.commit(
+                [Append((file,))],
+                transaction=transaction,
+                summary=summary_of(APP, landed),
+                open_below_bytes=OPEN_BELOW,
+            ),
         )
         if isinstance(outcome, Committed):
             for each in item.files:
                 work = self._world._works[each.path]
-                sim.oracle.acknowledged(work, [file.file_path], outcome.version)
+                sim.oracle.acknowledged(work, own, outcome.version)
             return Landed(item.number, published_before=False, version=outcome.version)
         if isinstance(outcome, AlreadyCommitted):
             return self._settled(table, item, outcome)
         raise outcome
+
+    def _file(self, table: Table, item: PlannedItem) -> tuple[DataFile, list[str]]:
+        """Return the file of an item, and which files this worker has written for it: none where the file is
+        registered by reference, whichever worker lands it.
+        """
+        sim, process, rows = self._world.sim, self._process, self._world.rows_of(item)
+        if not self._world.references or item.number % 2:
+            file = sim.new_file(process, table.head, rows, 0, first_id_time(process, table.head), "ingest")
+            return file, [file.file_path]
+        if not allows_references(table.head):
+            table.commit([AllowReferences()])
+        sim.meet("file by reference")
+        return sim.referenced_file(table.head, rows, f"{DROP}/{item.number:06}.parquet"), []
 
     def _audit(self, item: PlannedItem, staged: Snapshot, files: Sequence[DataFile]) -> None:
         """The staged files hold the rows of the item; some items fail until an operator lets them pass."""
         sim, rows = self._world.sim, list[int]()
         for file in files:
             try:
-                data = self._process.store.read(self._process.store.relative(file.file_path)).data
+                data = self._process.store.read(self._process.store.key(file.file_path)).data
             except FileNotFoundError as missing:
                 raise StagedFilesLostError(f"it is missing: {file.file_path}") from missing
             if data != content(sim.oracle.rows[file.file_path]):

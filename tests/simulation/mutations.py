@@ -478,6 +478,8 @@ SWITCHES = (
            audited=True),
     Switch("R27", "what is staged expires", policy, "_find_unpinned",
            "pinned.add(ref.snapshot_id)", "pass", audited=True),
+    Switch("R28", "expiry deletes files by reference", garbage, "_path", "return None", "return location",
+           buffered=True),
     Switch("R25", "files that were added since are not looked at", KeysResolved, "find_conflict",
            "if added:", "if False:", keyed=True),
     Switch("R25", "a second look passes over files that a replace has added", key_resolution,
@@ -599,6 +601,12 @@ ELSEWHERE = (
         "R26",
         "an item that the table has is declared lost once its snapshot has left",
         "seed 3100263; tests/unit/timeline/test_work_items.py",
+    ),
+    ("R28", "a file by reference is added twice", "tests/unit/timeline/test_references.py"),
+    (
+        "R28",
+        "a commit is known by a file that another one may have added",
+        "seed 4000181; tests/unit/timeline/test_references.py",
     ),
     (
         "features",

@@ -169,6 +169,8 @@ class Oracle:
 
     def _check_deleted_file(self, uri: str, path: str, by: str) -> None:
         head = self.head
+        if "://" in path:
+            raise ViolationError(f"{by} deleted a file by reference (R28): {path}")
         if path.startswith("_timeline/"):
             self._check_deleted_note(path, by)
             return

@@ -135,6 +135,9 @@ def _ingestion(*, audited: bool) -> tuple[Callable[[Simulation], None], Callable
             start("appender", writers.append_at_times(sim, "plain", random.randrange(2, 6), True, deadline))
         if random.random() < 0.4:
             start("expirer", cleaners.expire(sim, random.randrange(2, 6)))
+        if world.references:
+            start("filler", fillers.fill_beside(sim, random.randrange(10, 30), deadline))
+            start("expirer2", cleaners.expire(sim, random.randrange(4, 10)))
         if random.random() < (0.6 if audited else 0.3):
             times = random.randrange(1, 4)
             start("cleaner", cleaners.remove_orphans(sim, 4 * times if audited else times))

@@ -255,6 +255,18 @@ class Simulation:
         self.oracle.wrote(location, rows, str(head.metadata.table_uuid), columns, spec.spec_id)
         with process.store.open_output(process.store.relative(location)) as output:
             output.write(content(rows))
+        return self._described(location, rows, p, spec, sort_order_id)
+
+    def referenced_file(self, head: Head, rows: tuple[int, ...], location: str) -> DataFile:
+        """Return a data file that its producer has written elsewhere (R28)."""
+        columns = frozenset(field.name for field in head.schema.fields)
+        self.oracle.wrote(location, rows, str(head.metadata.table_uuid), columns, head.spec.spec_id)
+        self.unfailing()[0].overwrite(location, content(rows))
+        return self._described(location, rows, 0, head.spec, 0)
+
+    def _described(
+        self, location: str, rows: tuple[int, ...], p: int, spec: PartitionSpec, sort_order_id: int
+    ) -> DataFile:
         file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=location,

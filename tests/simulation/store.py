@@ -22,6 +22,8 @@ from timeline.stores.base import Created, CreateOutcome, Exists, ListedObject, S
 from timeline.stores.memory import _Output
 
 LOCATION = "memory://simulated"
+DROP = "memory://drop"
+"""Where the files lie that the table has by reference (R28)."""
 
 
 class Watcher(Protocol):
@@ -134,7 +136,16 @@ class SimulatedStore:
         return f"{self.location}/{path}"
 
     def relative(self, uri: str) -> str:
+        if uri.startswith(f"{DROP}/"):
+            raise ValueError(f"a file by reference has no path below the table: {uri}")
+        return self.key(uri)
+
+    def key(self, uri: str) -> str:
+        """Return under which key the object of a name is stored: a file by reference under its whole name."""
         return uri.removeprefix(f"{self.location}/")
+
+    def at(self, location: str) -> SimulatedStore:
+        raise ValueError(f"only judges look at what lies elsewhere: {location}")
 
     @property
     def _name(self) -> str:

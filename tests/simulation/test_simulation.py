@@ -59,7 +59,7 @@ _MUST_BE_MET_BY_KEYS = (
 
 _MUST_BE_MET_BY_INGESTION = (
     "acknowledged", "an announcement is tried again", "announced twice", "create conflict", "crash",
-    "fork below the head", "item landed", "item was published before", "items planned",
+    "file by reference", "fork below the head", "item landed", "item was published before", "items planned",
     "orphan deleted", "planning is tried again", "unknown",
 )  # fmt: skip
 

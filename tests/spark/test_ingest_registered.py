@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from planners import FileSizing
+import streaming_sink
+from planners import All, FileSizing
 from streaming_sink import ingest
+from streaming_sink.clustering import service
 from streaming_sink.ingest.landed import landed_in
 from tests.spark.source_files import Row, files_in, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of
@@ -58,3 +60,31 @@ def test_large_files_of_one_partition_keep_their_bytes(spark: SparkSession, tmp_
     assert rows_in(str(table)) == rows
     assert files_in(str(table)) == ["mon", "mon", "tue", "tue"]
     assert doctor(str(table)).findings == ()
+
+
+def test_files_by_reference_are_read_where_they_are_and_never_deleted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    zone = zone_at(tmp_path, by_reference=True)
+    rows = push(zone, tmp_path)
+    (landed,) = ingest.run(spark, zone, available_now=True)
+    assert (landed.registered, landed.files_out) == (2, 4)
+    table, drop = str(tmp_path / "table"), tmp_path / "drop"
+    kept = {str(path): path.read_bytes() for path in drop.iterdir()}
+    live = {file.location for file in head_of(table).live_files()}
+    assert {f"{drop}/0.parquet", f"{drop}/3000.parquet"} <= live
+    assert rows_in(table) == rows
+    assert doctor(table).findings == ()
+    fed = streaming_sink.changes(spark, table, 1).collect()
+    assert sorted((row.id, row.day) for row in fed) == rows
+    # The same bytes again, announced anew as another version, would count twice.
+    (drop / "0.parquet").write_bytes(kept[f"{drop}/0.parquet"])
+    zone.push(f"{drop}/0.parquet")
+    (again,) = ingest.run(spark, zone, available_now=True)
+    assert "by reference already" in again.rejected[f"{drop}/0.parquet"]
+    assert service.schedule_and_execute(spark, table, sort_by=["id"], select=All()) is not None
+    assert not any(file.location.startswith(str(drop)) for file in head_of(table).live_files())
+    assert rows_in(table) == rows
+    streaming_sink.expire_snapshots(table)
+    streaming_sink.remove_orphan_files(table)
+    assert {str(path): path.read_bytes() for path in drop.iterdir()} == kept

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pyiceberg.manifest import DataFile
+
 from timeline.commit.attempts import Candidate
 from timeline.commit.changes import Intent
 from timeline.commit.log import Standing
+from timeline.commit.references import is_reference
 from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
 from timeline.versions.transactions import Transaction
@@ -30,11 +33,23 @@ def judge_standing(intent: Intent, head: Head, candidate: Candidate) -> Standing
             return Standing.COMMITTED if ours else Standing.LOST
     if isinstance(txn, WorkItem) and txn.check(head.properties) is not None:
         return Standing.LOST  # neither published nor discarded, by anyone
-    outputs = (*intent.appended_files, *intent.rewritten_files)
-    if any(head.find_live(file.file_path) for file in outputs):
+    if any(head.find_live(file.file_path) for file in _written_for(intent, head)):
         return Standing.COMMITTED
     inputs, changes_rows = intent.inputs, intent.appended_files or intent.delete_files
     if inputs and not changes_rows and all(head.find_live(location) for location in inputs):
         return Standing.LOST
-    # Of a work item too: it is settled, by this worker or another one, and their files are not the same.
+    # Of a work item too: it is settled, by this worker or another one, and their files are not the same; or
+    # they are, where they were staged, or are by reference.
     return Standing.UNKNOWN
+
+
+def _written_for(intent: Intent, head: Head) -> list[DataFile]:
+    """Return the new files that no other commit can add: not those that were staged, which any worker may
+    publish, nor those by reference (R28).
+    """
+    written, table = {file.file_path for file in intent.fenced_files}, head.metadata.location
+    return [
+        file
+        for file in (*intent.appended_files, *intent.rewritten_files)
+        if file.file_path in written and not is_reference(table, file.file_path)
+    ]

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from timeline.clock import SYSTEM, Environment
 from timeline.diagnosis.deletes import check_deletes
-from timeline.diagnosis.files import Reachable, check_files, read_reachable, staged_tags
+from timeline.diagnosis.files import (
+    Reachable,
+    check_files,
+    read_reachable,
+    sizes_of_references,
+    staged_tags,
+)
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, some
 from timeline.diagnosis.lineage import Lineage, read_lineage
 from timeline.diagnosis.missing import check_every_file_is_there
@@ -59,6 +65,8 @@ def doctor(
             f"there is nothing here; is the location spelled as the stream's? {store.location}"
         )
     found = None if lineage.head is None else read_reachable(store, lineage.head)
+    if found is not None:
+        objects |= sizes_of_references(found, store)
 
     def open_other(location: str) -> Table:
         return Table.open(open_store(location, storage_options), environment)

@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline import names
 from timeline.diagnosis.findings import Finding, Severity, count, some
 from timeline.errors import CorruptTableError
-from timeline.stores.base import Store
+from timeline.stores.base import Store, paths_below
 from timeline.stores.local import is_unfinished
 from timeline.versions.entries import LiveFile
 from timeline.versions.manifests import ManifestFiles
@@ -109,6 +109,21 @@ def read_reachable(store: Store, head: Version) -> Reachable:
     for statistics in (*head.metadata.statistics, *head.metadata.partition_statistics):
         _need(found, statistics.statistics_path, "statistics file", statistics.file_size_in_bytes, False)
     return found
+
+
+def sizes_of_references(found: Reachable, store: Store) -> dict[str, int]:
+    """Return the size of each file by reference that is there, by its location (R28). One LIST a folder."""
+    wanted: dict[str, set[str]] = {}
+    for location in found.sizes:
+        if not paths_below(store, [location]):
+            folder, _, name = location.rpartition("/")
+            wanted.setdefault(folder, set()).add(name)
+    return {
+        f"{folder}/{each.path}": each.size
+        for folder, names_there in wanted.items()
+        for each in store.at(folder).list_folder("")
+        if each.path in names_there
+    }
 
 
 def check_files(
@@ -276,7 +291,7 @@ def _or_damage(read: Callable[[], _T]) -> _T | CorruptTableError:
 
 
 def _path(store: Store, location: str) -> str:
-    """Return the path of a location; a location outside the table is returned as it is, and so not found."""
+    """Return the path of a location; that of a file by reference is returned as it is."""
     try:
         return store.relative(location)
     except ValueError:

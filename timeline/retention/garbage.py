@@ -212,7 +212,7 @@ def _spare(
 
 
 def _path(store: Store, location: str) -> str | None:
-    """Return the path of a location below the table; None for a file outside it, which stays."""
+    """Return the path of a location below the table; None for a file by reference, which stays (R28)."""
     try:
         return store.relative(location)
     except ValueError:

@@ -9,7 +9,18 @@ from __future__ import annotations
 import re
 
 from timeline.stores._options import StorageOptions
-from timeline.stores.base import Created, CreateOutcome, Exists, Listed, ListedObject, Store, Stored, Unknown
+from timeline.stores.base import (
+    Created,
+    CreateOutcome,
+    Exists,
+    Listed,
+    ListedObject,
+    Store,
+    Stored,
+    Unknown,
+    open_by_name,
+    paths_below,
+)
 from timeline.stores.local import LocalStore
 from timeline.stores.memory import MemoryStore
 from timeline.stores.probe import probe
@@ -26,7 +37,9 @@ __all__ = [
     "Store",
     "Stored",
     "Unknown",
+    "open_by_name",
     "open_store",
+    "paths_below",
     "probe",
 ]
 

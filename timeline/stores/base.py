@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -96,6 +96,12 @@ class Store(Protocol):
         ValueError if the name lies elsewhere.
         """
 
+    def at(self, location: str) -> Store:
+        """Return the store of another location, reached as this one is. Sends no request.
+
+        ValueError for a location of another kind of store.
+        """
+
     def create(self, path: str, data: bytes) -> CreateOutcome:
         """Create `path` holding `data` unless it exists; never replaces. One request, no retries.
 
@@ -148,3 +154,27 @@ class Store(Protocol):
 
         Raises the builtin FileNotFoundError if there is none.
         """
+
+
+def open_by_name(store: Store, uri: str) -> BinaryIO:
+    """Open a file by its absolute name for seeking reads, also one that lies outside of the store's location.
+
+    FileNotFoundError if there is none; ValueError for a name of another kind of store.
+    """
+    try:
+        path = store.relative(uri)
+    except ValueError:
+        folder, _, name = uri.rpartition("/")
+        return store.at(folder or "/").open_input(name)
+    return store.open_input(path)
+
+
+def paths_below(store: Store, uris: Iterable[str]) -> list[str]:
+    """Return the paths of those of the files that lie below the store's location. What lies elsewhere is not
+    the table's own, and is never deleted by it (R28).
+    """
+    paths = []
+    for uri in uris:
+        with suppress(ValueError):
+            paths.append(store.relative(uri))
+    return paths

@@ -55,6 +55,11 @@ class LocalStore:
     def relative(self, uri: str) -> str:
         return _paths.relative(self._location, uri)
 
+    def at(self, location: str) -> LocalStore:
+        if "://" in location and not location.startswith("file:"):
+            raise ValueError(f"not on this machine's disk, as {self._location} is: {location}")
+        return LocalStore(location)
+
     def create(self, path: str, data: bytes) -> CreateOutcome:
         final = self.uri(path)
         try:

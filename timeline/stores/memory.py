@@ -76,6 +76,11 @@ class MemoryStore:
     def relative(self, uri: str) -> str:
         return _paths.relative(self.location, uri)
 
+    def at(self, location: str) -> MemoryStore:
+        if not location.startswith(_SCHEME):
+            raise ValueError(f"not in this process's memory, as {self.location} is: {location}")
+        return MemoryStore(location.removeprefix(_SCHEME))
+
     def create(self, path: str, data: bytes) -> CreateOutcome:
         def apply() -> CreateOutcome:
             with self._contents.lock:

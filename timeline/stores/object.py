@@ -84,6 +84,12 @@ class ObjectStore:
     def relative(self, uri: str) -> str:
         return _paths.relative(self._location, uri)
 
+    def at(self, location: str) -> ObjectStore:
+        other = _object_client.parse(location)
+        if other.service != self._place.service:
+            raise ValueError(f"another kind of store than that of {self._location}: {location}")
+        return ObjectStore(location, self._storage_options, self._connect)
+
     def create(self, path: str, data: bytes) -> CreateOutcome:
         try:
             self._send(

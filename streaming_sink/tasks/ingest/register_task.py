@@ -48,6 +48,8 @@ class SourceToRegister:
     partition: PartitionKey
     """Of all its rows."""
     rows: int
+    stays: bool = False
+    """Whether it becomes a data file where it is, by reference, and is not copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class RegisterTask:
 def register(
     job: WorkerJob, sources: Sources, files: Iterable[SourceToRegister], attempt: int
 ) -> list[TaskResult | Registered | SourceRejected]:
-    """Copy each file to a closed, durable data file of its own, and return what was made.
+    """Copy each file that does not stay to a closed, durable data file, and return what was made.
 
     The rows of a file are read once, and written nowhere: a file with damaged pages, text that is not UTF-8,
     or other rows than its footer states is no file of a table, and is returned as rejected.
@@ -98,10 +100,14 @@ def _register(
         found = tuple(by_name[name] for name in file.schema_arrow.names)
         floats = tuple(leaf for leaf in found if pa.types.is_floating(leaf.type))
         nans = _check_rows(job, file, source, floats)
-        path = _copy(job, sources, source, data, attempt)
+        if source.stays:
+            check_unchanged(sources, source.file)
+            location = source.file.path
+        else:
+            location = _copy(job, source, data, attempt, sources)
         metrics = column_metrics(file.metadata, found, job.metrics, nans)
         return WrittenFile(
-            path=job.store.uri(path),
+            path=location,
             partition=source.partition,
             bucket=source.number,
             rows=source.rows,
@@ -140,8 +146,8 @@ def _check_rows(
     return nans
 
 
-def _copy(job: WorkerJob, sources: Sources, source: SourceToRegister, data: Any, attempt: int) -> str:
-    """Copy a source file to a data file, and return its path. SourceFileError where it was replaced."""
+def _copy(job: WorkerJob, source: SourceToRegister, data: Any, attempt: int, sources: Sources) -> str:
+    """Copy a source file to a data file, and return its location. SourceFileError where it was replaced."""
     ids = job.ids
     name = partial(data_file_name, app_id=ids.app_id, batch=ids.batch, bucket=source.number, attempt=attempt)
     path, size = new_data_path(job, source.partition, name), 0
@@ -153,4 +159,4 @@ def _copy(job: WorkerJob, sources: Sources, source: SourceToRegister, data: Any,
         check_unchanged(sources, source.file)  # what was read of a large file came piece by piece
         if size != source.file.bytes:
             raise SourceFileError("it was replaced by other bytes after it was announced; announce it again")
-    return path
+    return job.store.uri(path)

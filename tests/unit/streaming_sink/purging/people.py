@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from timeline import names
 from timeline.commit.changes import Append, SetProperties
 from timeline.commit.key_changes import DeclareKey, KeysResolved, PutTombstones
 from timeline.commit.outbox_changes import PutOutbox
+from timeline.commit.references import AllowReferences
 from timeline.commit.row_deltas import RowDelta
 from timeline.commit.succession import commit_time
 from timeline.outbox import deliver_all, register_main
@@ -122,6 +124,22 @@ class People:
         known = frozenset(it.location for it in tombstones_of(head.properties))
         resolved = KeysResolved(self.key, head.metadata.last_sequence_number, known)
         self.table.commit([Append(files), resolved])
+
+    def refer(self, path: str, *ids: int) -> str:
+        """Commit a producer's file of these people by reference, without field ids; return its location."""
+        put_parquet(
+            path, {"user_id": list(ids), "at": [0] * len(ids), "name": [f"name of {it}" for it in ids]}
+        )
+        self.table.commit([AllowReferences()])
+        file = data_file(self.written(path, len(ids)), self.table.head.spec)
+        self.commit(file)
+        return path
+
+    def written(self, path: str, rows: int) -> WrittenFile:
+        nothing: dict[int, Any] = {}
+        size = Path(path).stat().st_size
+        bounds = {1: (ALICE).to_bytes(8, "little")}
+        return WrittenFile(path, (), 0, rows, size, nothing, nothing, nothing, nothing, bounds, bounds, (4,))
 
     def delete(self, location: str, *positions: int) -> str:
         """Delete rows by their positions, and return the location of the delete file."""

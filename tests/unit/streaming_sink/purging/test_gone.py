@@ -110,6 +110,10 @@ def foreign(people: People) -> str:
     return "theirs.parquet"
 
 
+def by_reference(people: People) -> str:
+    return people.refer(f"{people.location}-drop.parquet", 3, ALICE)
+
+
 def by_value(people: People) -> str:
     """An equality delete of another engine: the deleted value is in it."""
     (file,) = people.write(ALICE)
@@ -185,6 +189,7 @@ PLANTED: dict[str, list[Callable[[People], str]]] = {
     "gone-row-undelivered": [undelivered],
     "gone-row-orphaned": [orphaned],
     "gone-row-foreign": [foreign, row_of_a_delete],
+    "gone-row-by-reference": [by_reference],
     "gone-key-in-deletes": [by_value],
     "gone-key-in-index": [indexed],
     "gone-key-in-bounds": [bounds],

@@ -151,6 +151,25 @@ def test_all_bytes_are_gone_once_versions_and_time_have_passed(people: People) -
     assert files_that_say(people, "name of 6") != []
 
 
+@on_disk
+def test_rows_of_a_file_by_reference_leave_the_table_and_its_owner_is_told(people: People) -> None:
+    """The purge never deletes the file (R28), and says that it has the rows also once the table forgot it."""
+    where = people.refer(f"{people.location}-drop.parquet", 5, ALICE, 6)
+    before, job = Path(where).read_bytes(), start(people)
+    job.run()
+    assert people.rows() == [1, 2, 3, 5, 6]
+    for _ in range(2):
+        people.pass_versions()
+        job.run()
+    assert where not in {file.location for file in people.table.refresh().live_files()}
+    (table,) = job.report().tables
+    told = {each.path: each for each in table.left if each.kind.value == "row-by-reference"}
+    assert (told[where].rows, "its owner deletes it" in told[where].until) == (1, True)
+    assert {each.kind.value for each in table.left} == {"row-by-reference", "key-in-tombstones"}
+    assert Path(where).read_bytes() == before
+    assert start(people).report().tables[0].left[0].kind.value == "key-in-tombstones"
+
+
 def test_what_an_earlier_fold_has_left_in_a_manifest_leaves_it(people: People) -> None:
     """The manifest names a live file too, so that later versions carry it."""
     hers, other = people.write(ALICE), people.write(8)

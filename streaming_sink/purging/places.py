@@ -1,0 +1,15 @@
+"""How a purge names a file: by its path below the table, and a file by reference by its whole name (R28)."""
+
+from __future__ import annotations
+
+from timeline.stores.base import Store, paths_below
+
+
+def path_of(store: Store, location: str) -> str:
+    """Return the path of a file below the table; of a file elsewhere its location."""
+    return next(iter(paths_below(store, [location])), location)
+
+
+def location_of(store: Store, path: str) -> str:
+    """Return the location of what `path_of` has named."""
+    return path if path.startswith("/") or "://" in path else store.uri(path)
