@@ -177,6 +177,10 @@ class SimulatedStore:
         listed: list[ListedObject] = self._request("list", folder, lambda: self.objects.list_below(folder))
         return iter(listed)
 
+    def look(self, path: str) -> ListedObject:
+        stored = self.read(path)
+        return ListedObject(path, len(stored.data), stored.identity)
+
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             self._request("delete", path, partial(self.objects.delete, path, self._name))

@@ -149,6 +149,12 @@ class Store(Protocol):
         promised when it exists.
         """
 
+    def look(self, path: str) -> Listed:
+        """Return what a listing would show of one object, by one request, however full its folder is.
+
+        Raises the builtin FileNotFoundError if there is none.
+        """
+
     def open_input(self, path: str) -> BinaryIO:
         """Open an object for seeking reads, as pyarrow does on Parquet.
 

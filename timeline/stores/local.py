@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from timeline.stores import _paths
 from timeline.stores._disk import DurableFile, delete, discard, publish, sync_folder, unavailable, write_all
-from timeline.stores.base import CreateOutcome, Listed, Stored
+from timeline.stores.base import CreateOutcome, Listed, ListedObject, Stored
 
 _TEMPORARY = ".tmp-"
 _AT_ONCE_NS = 500_000_000
@@ -89,6 +89,16 @@ class LocalStore:
                 return Stored(file.read(), _identity(os.fstat(file.fileno())))
             except OSError as error:
                 raise unavailable("read", self.uri(path), error) from error
+
+    def look(self, path: str) -> Listed:
+        absolute = self.uri(path)
+        try:
+            status = os.stat(absolute)
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError(f"no such file: {absolute}") from None
+        except OSError as error:
+            raise unavailable("look at", absolute, error) from error
+        return ListedObject(path, status.st_size, _identity(status))
 
     def list_folder(self, folder: str) -> list[Listed]:
         absolute = self.uri(folder)

@@ -127,6 +127,10 @@ class MemoryStore:
 
         return iter(self._clean_request("list", folder, apply))
 
+    def look(self, path: str) -> Listed:
+        data, identity = self._clean_request("look at", path, lambda: self._get(path))
+        return ListedObject(path, len(data), str(identity))
+
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             self._clean_request("delete", path, partial(self._remove, path))

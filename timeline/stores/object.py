@@ -142,6 +142,10 @@ class ObjectStore:
             for meta in page:
                 yield ListedObject(meta["path"], meta["size"], self._identity(meta))
 
+    def look(self, path: str) -> Listed:
+        meta = self._request("look at", path, lambda client: obstore.head(client, path))
+        return ListedObject(path, meta["size"], self._identity(meta))
+
     def delete(self, paths: Iterable[str]) -> None:
         wanted = list(paths)
         if not wanted:

@@ -18,6 +18,8 @@ from timeline.stores.base import Store
 _LOG = logging.getLogger("streaming_sink")
 
 _REPLAYS = re.compile(r"(@\d+)+$")
+_FEW = 10
+"""Files of a folder that are looked up one by one: a LIST is a request for each thousand of its objects."""
 FORMATS = ("parquet", "json", "csv", "avro")
 _ENDINGS = {
     ".parquet": "parquet",
@@ -150,8 +152,11 @@ class Sources:
         folder, name = folder_of(path)
         store = self.store(folder)
         if not is_local(path):
-            found = (each for each in store.list_folder("") if each.path == name)
-            return next(((each.size, each.identity) for each in found), None)
+            try:
+                found = store.look(name)
+            except FileNotFoundError:
+                return None
+            return found.size, found.identity
         try:
             status = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -161,7 +166,8 @@ class Sources:
         return status.st_size, f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
 
     def find(self, paths: Iterable[str], now_ms: int) -> tuple[list[BufferedFile], list[str]]:
-        """Return the files of these names, and the names of which there is none. One LIST a folder.
+        """Return the files of these names, and the names of which there is none. Each of a few files of a
+        folder is a HEAD; more are one LIST of the folder.
 
         ValueError for a file outside the roots, or whose name does not end in a format.
         """
@@ -171,13 +177,13 @@ class Sources:
             wanted.setdefault(folder, {})[name] = path
         found, missing = [], []
         for folder, by_name in wanted.items():
-            store = self.store(folder)
-            listed = {} if is_local(folder) else {each.path: each for each in store.list_folder("")}
+            store, one_by_one = self.store(folder), is_local(folder) or len(by_name) <= _FEW
+            listed = {} if one_by_one else {each.path: each for each in store.list_folder("")}
             for name, path in by_name.items():
                 if is_local(folder) and not self.allows(path):
                     raise ValueError(f"the file is a link out of {', '.join(self.roots)}: {path}")
                 seen = (listed[name].size, listed[name].identity) if name in listed else None
-                seen = self.look(path) if is_local(folder) else seen
+                seen = self.look(path) if one_by_one else seen
                 if seen is None:
                     missing.append(path)
                 else:

@@ -11,8 +11,9 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.ingest.flux import Flux
-from streaming_sink.tasks.ingest.reading import SourceFileError, open_bytes
+from streaming_sink.tasks.ingest.reading import SourceFileError, check_unchanged, open_bytes
 from streaming_sink.tasks.ingest.sources import Sources, spelled
+from timeline.stores import Listed, MemoryStore
 
 
 @pytest.fixture
@@ -106,3 +107,31 @@ def test_the_number_of_a_device_is_no_part_of_an_identity(tmp_path: Path, file: 
     (found,), _ = Sources(("/",)).find([str(file)], 0)
     status = file.stat()
     assert found.identity == f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
+
+
+class Counting(MemoryStore):
+    """Counts the listings of a store in memory, which stands for an object store."""
+
+    listings = 0
+
+    def list_folder(self, folder: str) -> list[Listed]:
+        self.listings += 1
+        return super().list_folder(folder)
+
+
+def test_a_few_files_of_a_full_folder_are_looked_up_without_listing_it() -> None:
+    store = Counting("few-of-many")
+    for number in range(50):
+        store.create(f"{number}.parquet", bytes(number))
+    sources = Sources((store.location,), _stores={store.location: store})
+    paths = [f"{store.location}/{number}.parquet" for number in range(60)]
+    few, absent = sources.find([paths[1], paths[55]], 0)
+    assert ([each.bytes for each in few], absent, store.listings) == ([1], [paths[55]], 0)
+    many, absent = sources.find(paths, 0)
+    assert (len(many), len(absent), store.listings) == (50, 10, 1)
+    assert few[0] in many
+    check_unchanged(sources, few[0])
+    store.overwrite("1.parquet", b"other")
+    with pytest.raises(SourceFileError, match="replaced by other bytes"):
+        check_unchanged(sources, few[0])
+    assert store.listings == 1

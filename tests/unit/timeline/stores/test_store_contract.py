@@ -91,6 +91,8 @@ def test_listing_and_read_name_the_same_object_alike(store: Store) -> None:
     store.create("metadata/v1", b"one")
     (listed,) = store.list_folder("metadata")
     assert listed.identity == store.read("metadata/v1").identity
+    seen = store.look("metadata/v1")
+    assert (seen.path, seen.size, seen.identity) == ("metadata/v1", 3, listed.identity)
 
 
 def test_an_overwrite_changes_bytes_and_identity(store: Store) -> None:
@@ -108,6 +110,8 @@ def test_reading_what_is_not_there_raises_file_not_found(store: Store) -> None:
         store.read("missing")
     with pytest.raises(FileNotFoundError, match="missing"):
         store.open_input("missing")
+    with pytest.raises(FileNotFoundError, match="missing"):
+        store.look("missing")
 
 
 def test_delete_removes_what_is_there_and_minds_nothing_else(store: Store) -> None:
