@@ -39,7 +39,7 @@ class Backlog:
         ledger = Ledger(self._zone)
         numbers = set(ledger.open_numbers)
         new = ledger.items(numbers - self._sizes.keys())
-        self._sizes |= {item.number: item.bytes for _, item in new}
+        self._sizes |= {item.number: item.bytes for item in new}
         self._sizes = {number: size for number, size in self._sizes.items() if number in numbers}
         waiting = sum(size for _, size, _ in self._flux.buffer.waiting.values())
         return waiting + sum(self._sizes.values())

@@ -22,7 +22,7 @@ from streaming_sink.ingest.landed import (
     with_rejections,
 )
 from streaming_sink.ingest.plan_index import PlanIndex, PlanView
-from streaming_sink.ingest.records import KIND, Plan, item_of_claim
+from streaming_sink.ingest.records import KIND, ItemSummary, Plan, item_of_claim
 from streaming_sink.ingest.zone import BufferZone
 from timeline import names
 from timeline.errors import TableNotFoundError
@@ -129,7 +129,7 @@ class Ledger:
             if number not in self.published and number not in self.discarded
         ]
 
-    def open_items(self, most: int) -> list[tuple[Plan, PlannedItem]]:
+    def open_items(self, most: int) -> list[ItemSummary]:
         """Return the first work items that are not in the table, and the first of those that are set apart,
         by their numbers; at most so many of each. Reads the plans of these.
         """
@@ -137,11 +137,12 @@ class Ledger:
         wanted = [number for number in self.open_numbers if number in apart][:most]
         return self.items({*wanted, *self.open_numbers[:most]})
 
-    def items(self, numbers: Set[int]) -> list[tuple[Plan, PlannedItem]]:
+    def items(self, numbers: Set[int]) -> list[ItemSummary]:
         """Return work items by their numbers, in order. Reads their plans."""
         places = {at for number in numbers if (at := self._view.plan_of_item(number)) is not None}
-        plans = (self.zone.existing_plan(at) for at in sorted(places))
-        return [(plan, item) for plan in plans for item in plan.items if item.number in numbers]
+        return [
+            item for at in sorted(places) for item in self.zone.items_of_plan(at) if item.number in numbers
+        ]
 
     def _plan_of(self, number: int) -> tuple[Plan, PlannedItem] | None:
         at = self._view.plan_of_item(number)
@@ -172,23 +173,23 @@ class Ledger:
                     found.append(landed)
         return found
 
-    def state_of(self, plan: Plan, item: PlannedItem) -> str:
+    def state_of(self, number: int, claim_id: str) -> str:
         """Return how far a work item has come."""
-        if item.number in self.published:
+        if number in self.published:
             return "landed"
-        if item.number in self.discarded:
+        if number in self.discarded:
             return "discarded"
-        states = self._instants.get(plan.claim_id(item), {})
+        states = self._instants.get(claim_id, {})
         if "cancelled" in states:
-            return "held" if item.number in self.staged else "set apart"
+            return "held" if number in self.staged else "set apart"
         return "claimed" if "inflight" in states else "planned"
 
-    def reason_of(self, plan: Plan, item: PlannedItem) -> str:
+    def reason_of(self, number: int, claim_id: str) -> str:
         """Return why an item was set apart, held or discarded; "" for any other."""
-        state = self.state_of(plan, item)
+        state = self.state_of(number, claim_id)
         if state not in ("set apart", "held"):
             return "it was discarded" if state == "discarded" else ""
-        note = _read_note_of(self.zone, plan.claim_id(item))
+        note = _read_note_of(self.zone, claim_id)
         try:
             return str(json.loads(note)["reason"])
         except (ValueError, KeyError, TypeError):
@@ -200,9 +201,9 @@ class Ledger:
                 yield from (entry for entry in self._entries_of(plan, item) if entry.path == path)
 
     def _entries_of(self, plan: Plan, item: PlannedItem) -> Iterator[LedgerEntry]:
-        state = self.state_of(plan, item)
+        state = self.state_of(item.number, plan.claim_id(item))
         landed = self.landed(item.number) if state == "landed" else None
-        why = self.reason_of(plan, item)
+        why = self.reason_of(item.number, plan.claim_id(item))
         for place, file in enumerate(item.files):
             rejected = None if landed is None else landed.reason(place, file.path)
             known = file.path, file.identity, file.bytes, file.arrived_ms, item.number

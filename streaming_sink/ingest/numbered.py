@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from timeline.clock import SYSTEM, Environment
-from timeline.errors import StoreUnavailableError
+from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.stores.base import Created, Store
 
 _DIGITS = 12
@@ -52,6 +52,18 @@ class NumberedLog:
             return self._store.read(self.path(number)).data
         except FileNotFoundError:
             return None
+
+    def existing(self, number: int) -> bytes:
+        """Return an entry that is known to be there. CorruptTableError where it is not."""
+        data = self.read(number)
+        if data is None:
+            where = self._store.uri(self.path(number))
+            raise CorruptTableError(
+                f"an entry of the buffer zone is missing, so which files landed is not known; nothing was"
+                f" changed. Restore it from a copy: {where}",
+                files=[where],
+            )
+        return data
 
     def read_after(self, number: int) -> Iterator[tuple[int, bytes]]:
         """Yield the entries after a number, in order."""

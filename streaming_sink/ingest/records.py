@@ -92,7 +92,22 @@ class Plan:
 
     def claim_id(self, item: PlannedItem) -> str:
         """Return the id under which workers claim an item."""
-        return names.plan_id(KIND, names.ulid(names.ulid_time_ms(self.id), item.number))
+        return _claim_id(self.id, item.number)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSummary:
+    """A work item of a plan, without its files."""
+
+    number: int
+    why: str
+    files: int
+    bytes: int
+    claim_id: str
+
+
+def _claim_id(plan_id: str, number: int) -> str:
+    return names.plan_id(KIND, names.ulid(names.ulid_time_ms(plan_id), number))
 
 
 def item_of_claim(claim_id: str) -> int:
@@ -130,6 +145,23 @@ def decode_plan(data: bytes, where: str) -> Plan:
     )
 
 
+def summarize_plan(data: bytes, where: str) -> list[ItemSummary]:
+    """Return the work items of a plan without their files, in less time and memory than `decode_plan` takes.
+    Raises as that.
+    """
+    stored = _decode(_PLAN, data, where)
+    return [
+        ItemSummary(
+            item["number"],
+            item["why"],
+            len(item["files"]),
+            sum(file["bytes"] for file in item["files"]),
+            _claim_id(stored["id"], item["number"]),
+        )
+        for item in stored["items"]
+    ]
+
+
 def mark_of(plan: Plan) -> str:
     """Return what the bytes of a plan end with, and those of no other plan: the random half of its id."""
     return plan.id[-16:]
@@ -160,9 +192,24 @@ def _encode(schema: Any, value: dict[str, Any]) -> bytes:
     return written.getvalue()
 
 
+def _as_written(schema: Any) -> str:
+    """Return a schema as the files that are written under it state it."""
+    empty = io.BytesIO()
+    fastavro.writer(empty, schema, [])
+    return str(fastavro.reader(io.BytesIO(empty.getvalue())).metadata["avro.schema"])
+
+
+_SCHEMAS: tuple[Any, ...] = (_ANNOUNCEMENT, _PLAN)
+_AS_WRITTEN = {schema["name"]: _as_written(schema) for schema in _SCHEMAS}
+
+
 def _decode(schema: Any, data: bytes, where: str) -> dict[str, Any]:
     try:
-        (value,) = fastavro.reader(io.BytesIO(data), schema)
+        entry = fastavro.reader(io.BytesIO(data))
+        # To resolve a schema against an equal one takes longer than all else: 24 of 52 ms for 10,000 files.
+        if entry.metadata["avro.schema"] != _AS_WRITTEN[schema["name"]]:
+            entry = fastavro.reader(io.BytesIO(data), schema)
+        (value,) = entry
     except Exception as failure:
         raise CorruptTableError(
             f"an entry of the buffer zone cannot be read, so which files wait is not known; nothing was"

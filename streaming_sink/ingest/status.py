@@ -6,12 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planners.buffering import PlannedItem
 from planners.percentiles import percentiles
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.landed import Landed
 from streaming_sink.ingest.ledger import Ledger
-from streaming_sink.ingest.records import Plan
+from streaming_sink.ingest.records import ItemSummary
 from streaming_sink.ingest.zone import BufferZone
 
 _LAST = 100
@@ -74,7 +73,7 @@ def status(zone: BufferZone, flux: Flux | None = None) -> ZoneStatus:
     ledger, now_ms = Ledger(zone), time.time_ns() // 1_000_000
     flux.catch_up()
     rules = zone.definition.rules
-    open_items = [_open_item(ledger, plan, item) for plan, item in ledger.open_items(_OPEN)]
+    open_items = [_open_item(ledger, item) for item in ledger.open_items(_OPEN)]
     last = ledger.last_landed(_LAST)
     return ZoneStatus(
         location=zone.store.location,
@@ -94,6 +93,7 @@ def status(zone: BufferZone, flux: Flux | None = None) -> ZoneStatus:
     )
 
 
-def _open_item(ledger: Ledger, plan: Plan, item: PlannedItem) -> OpenItem:
-    state, reason = ledger.state_of(plan, item), ledger.reason_of(plan, item)
-    return OpenItem(item.number, state, len(item.files), item.bytes, item.why, reason)
+def _open_item(ledger: Ledger, item: ItemSummary) -> OpenItem:
+    state = ledger.state_of(item.number, item.claim_id)
+    reason = ledger.reason_of(item.number, item.claim_id)
+    return OpenItem(item.number, state, item.files, item.bytes, item.why, reason)

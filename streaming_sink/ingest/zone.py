@@ -28,11 +28,13 @@ from streaming_sink.ingest.audit import DEFAULT_TIMEOUT_MS, Audit, Auditor, Stag
 from streaming_sink.ingest.definition import Definition, checked_topic, open_log, settle_definition
 from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.ingest.records import (
+    ItemSummary,
     Plan,
     Pushed,
     decode_announcement,
     decode_plan,
     encode_announcement,
+    summarize_plan,
 )
 from streaming_sink.ingest.watched import read_watched, write_watched
 from streaming_sink.ingest.zone_options import table_options, zone_options
@@ -227,10 +229,9 @@ class BufferZone:
         return spelled(path)
 
     def watch(self, folder: str, pattern: str = "*") -> None:
-        """From now on, announce the files below a folder that fills, whose names fit the pattern:
-        planners (`ingest.run`, `streaming-sink ingest flux`) look at it again and again.
+        """From now on, announce the files below a folder that fills, whose names fit the pattern.
 
-        Stored in the zone. On a disk a file is announced once it has not changed between two looks.
+        Stored in the zone, for planners to look again and again. On a disk a file is announced once it has not changed between two looks.
         ValueError for a folder outside the zone's sources.
         """
         entry = (self._elsewhere(folder).rstrip("/"), pattern)
@@ -245,8 +246,7 @@ class BufferZone:
         """Return a function for `foreachBatch` that stages the batches of a stream here, each once, as
         Parquet files which land in the table when a rule is met.
 
-        `app_id` names the stream, as in `IcebergSink`; by default the query's id. ValueError for a name that
-        no folder can have.
+        `app_id` names the stream, by default by the query's id. ValueError for a name that no folder can have.
         """
         from streaming_sink.ingest.siphon import Siphon
 
@@ -281,17 +281,18 @@ class BufferZone:
     def plan(self, number: int) -> Plan | None:
         """Return an entry of the plan log, None where there is none yet."""
         data = self.plans.read(number)
-        return None if data is None else decode_plan(data, self.store.uri(self.plans.path(number)))
+        return None if data is None else decode_plan(data, self._plan_uri(number))
 
     def existing_plan(self, number: int) -> Plan:
         """Return an entry of the plan log that is known to be there. CorruptTableError where it is not."""
-        plan = self.plan(number)
-        if plan is None:
-            where = self.store.uri(self.plans.path(number))
-            why = "a plan of the buffer zone is missing, so which files landed is not known"
-            message = f"{why}; nothing was changed. Restore it from a copy: {where}"
-            raise CorruptTableError(message, files=[where])
-        return plan
+        return decode_plan(self.plans.existing(number), self._plan_uri(number))
+
+    def items_of_plan(self, number: int) -> list[ItemSummary]:
+        """Return the work items of an entry that is known to be there. Raises as `existing_plan`."""
+        return summarize_plan(self.plans.existing(number), self._plan_uri(number))
+
+    def _plan_uri(self, number: int) -> str:
+        return self.store.uri(self.plans.path(number))
 
     def plans_after(self, number: int) -> Iterator[tuple[int, Plan]]:
         while (plan := self.plan(number + 1)) is not None:

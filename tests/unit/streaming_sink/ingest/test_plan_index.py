@@ -12,6 +12,7 @@ import pytest
 from planners.buffering import BufferedFile, FileKey, Rules
 from streaming_sink import ingest
 from streaming_sink.ingest import flux as flux_module
+from streaming_sink.ingest import records
 from streaming_sink.ingest.definition import Definition
 from streaming_sink.ingest.digests import FileDigests, PlannedFiles
 from streaming_sink.ingest.flux import Flux
@@ -112,6 +113,7 @@ def test_a_planner_starts_from_the_index_and_reads_the_plans_after_it() -> None:
 def test_the_state_of_a_zone_reads_the_plans_of_open_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     zone = Zone(filled(75))
     monkeypatch.setattr(Ledger, "published", NumberSet(((0, 9), (11, 73))))
+    monkeypatch.delattr(records, "BufferedFile")  # nor does it build a file of them
     assert [item.number for item in status(zone).open_items] == [10, 74]
     # Planner and ledger: the newest plan in the index, and none after it, which the planner asks twice; no
     # announcement after its position; and the two plans.
@@ -217,7 +219,7 @@ def test_a_zone_that_was_restored_to_older_plans_uses_no_run_of_those_that_came_
 def test_a_plan_that_is_missing_is_told() -> None:
     store = filled(3)
     store.delete(["plans/000000000002.avro", runs_of(store)[1]])
-    with pytest.raises(CorruptTableError, match="a plan of the buffer zone is missing"):
+    with pytest.raises(CorruptTableError, match="an entry of the buffer zone is missing"):
         Flux(Zone(store))
 
 
