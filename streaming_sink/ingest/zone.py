@@ -231,8 +231,8 @@ class BufferZone:
     def watch(self, folder: str, pattern: str = "*") -> None:
         """From now on, announce the files below a folder that fills, whose names fit the pattern.
 
-        Stored in the zone, for planners to look again and again. On a disk a file is announced once it has not changed between two looks.
-        ValueError for a folder outside the zone's sources.
+        Stored in the zone, for planners, which look again and again. On a disk a file is announced once it
+        has not changed between two looks. ValueError for a folder outside the zone's sources.
         """
         entry = (self._elsewhere(folder).rstrip("/"), pattern)
         self.sources.store(entry[0])
@@ -246,7 +246,7 @@ class BufferZone:
         """Return a function for `foreachBatch` that stages the batches of a stream here, each once, as
         Parquet files which land in the table when a rule is met.
 
-        `app_id` names the stream, by default by the query's id. ValueError for a name that no folder can have.
+        `app_id` names the stream; by default the query's id. ValueError where no folder can have that name.
         """
         from streaming_sink.ingest.siphon import Siphon
 
