@@ -5,8 +5,9 @@
 
 Files have 200 rows of ten columns (8 to 20 KB) in 50 partitions; the large ones have 40,000 rows (about 2.5
 MB). `processor` is the time of this process and all below it, the JVM and its workers, from the announcement
-to the commit. Spark is started, and its workers are, before the clock starts. The peer reads the same files
-by `spark.read.parquet` (openCostInBytes 0, its best) and writes with `operation="bulk_insert"`.
+to the commit. Spark is started, and its workers are, before the clock starts. Two peers take such files, too:
+`spark.read.parquet` (openCostInBytes 0, its best) with `operation="bulk_insert"`, and Iceberg's `add_files`
+with `rewrite_data_files`, into a table without partitions, which is less work.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from benchmarks.measure import TableShape, is_below, processor_seconds, shape_of
 from benchmarks.sessions import local_session
 from planners import FileSizing
 from streaming_sink import IcebergSink, ingest
+from tests.jars import iceberg_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -140,6 +142,35 @@ def land_by_spark(session: SparkSession, drop: Path, lake: Path) -> Figures:
     return Figures("spark.read + bulk_insert", len(files), size, seconds, spent, max(peaks), shape)
 
 
+def land_by_iceberg(session: SparkSession, drop: Path, lake: Path) -> Figures:
+    """Let Iceberg add the files to a table as they are, and rewrite them as few."""
+    files, table = list(drop.iterdir()), f"iceberg.peer.{drop.name}"
+    session.read.parquet(str(files[0])).limit(0).writeTo(table).using("iceberg").create()
+    peaks: list[float] = [0.0]
+    with _watched_workers(peaks):
+        started, before = time.perf_counter(), processor_seconds()
+        source = f"source_table => '`parquet`.`{drop}`', parallelism => 2"
+        session.sql(f"CALL iceberg.system.add_files(table => '{table}', {source})").collect()
+        options = f"'rewrite-all', 'true', 'target-file-size-bytes', '{SIZING.max_file_bytes}'"
+        rewrite = f"table => '{table}', options => map({options})"
+        session.sql(f"CALL iceberg.system.rewrite_data_files({rewrite})").collect()
+        seconds, spent = time.perf_counter() - started, processor_seconds() - before
+    shape = shape_of(lake / "peer" / drop.name, SIZING.small_file_bytes)
+    size = sum(file.stat().st_size for file in files)
+    way = "Iceberg's add_files + rewrite_data_files"
+    return Figures(way, len(files), size, seconds, spent, max(peaks), shape)
+
+
+def _iceberg(warehouse: Path) -> dict[str, str]:
+    return {
+        "spark.jars": str(iceberg_runtime()),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.iceberg": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.iceberg.type": "hadoop",
+        "spark.sql.catalog.iceberg.warehouse": str(warehouse),
+    }
+
+
 def _warm_up(session: SparkSession, work: Path) -> None:
     write_files(work / "warm", 100, _ROWS)
     land_by_zone(session, work / "warm", work / "warm-lake")
@@ -190,26 +221,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark, report, and return the exit code."""
     parser = benchmark_parser("benchmarks.ingestion", __doc__, "2,000 files")
     parser.add_argument("--files", type=int, default=FILES)
-    parser.add_argument("--peer-files", type=int, default=_PEER_FILES, help="0: no peer")
+    parser.add_argument("--peer-files", type=int, default=_PEER_FILES, help="0: no peers")
     options = parser.parse_args(arguments)
     files = 2_000 if options.quick else options.files
     peer = min(files, options.peer_files)
     work = Path(tempfile.mkdtemp(dir=options.work))
     try:
-        session = local_session("ingestion", {"spark.sql.files.openCostInBytes": "0"})
+        settings = {"spark.sql.files.openCostInBytes": "0"} | (_iceberg(work / "iceberg") if peer else {})
+        session = local_session("ingestion", settings)
         _warm_up(session, work)
         write_files(work / "drop", files, _ROWS)
         write_files(work / "large", 10 if options.quick else _LARGE_FILES, _LARGE_ROWS)
         zone = land_by_zone(session, work / "drop", work / "zone")
         large = land_by_zone(session, work / "large", work / "large-lake", "buffer zone, large files")
-        spark = None
+        spark = iceberg = None
         if peer:
             write_files(work / "peer", peer, _ROWS)
             spark = land_by_spark(session, work / "peer", work / "spark")
+            land_by_iceberg(session, work / "warm", work / "iceberg")
+            iceberg = land_by_iceberg(session, work / "peer", work / "iceberg")
         session.stop()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    found = [zone, large, *([] if spark is None else [spark])]
+    found = [each for each in (zone, large, spark, iceberg) if each is not None]
     introduction = f"{PARTITIONS} partitions, files of at most {SIZING.max_file_bytes:,} bytes."
     figures = {"ways": [{**asdict(it), "milliseconds_a_file": it.milliseconds_a_file} for it in found]}
     return conclude(options, introduction, [_table(found)], figures, _aims(zone, spark, large))
