@@ -79,8 +79,8 @@ class Profiled:
     came: dict[str, spark.DataType] = field(default_factory=dict)
     """All columns that a file has: with the table's types, and where it has none with the first file's."""
 
-    def add(self, profile: SourceProfile, columns: spark.StructType | str) -> None:
-        self.profiles.append(profile)
+    def know(self, columns: spark.StructType | str) -> None:
+        """Take note of the columns of files that can land."""
         if not isinstance(columns, str) and self.target is not None:
             known = absent_columns(self.target.schema, spark.StructType())
             for column in columns:
@@ -126,14 +126,16 @@ class Profiling:
                 break
             target = grown
         fits = {schema: self._why_unfit(target, columns) for schema, columns in kinds.items()}
-        profiled = Profiled(target)
+        profiled, known = Profiled(target), set[bytes]()
         for task, each in found.profiles:
             schema = found.columns[task, each.columns].schema
-            reason = fits[schema]
-            if reason is None:
-                profiled.add(each, came[schema])
-            else:
+            if (reason := fits[schema]) is not None:
                 work.rejected[each.number] = reason
+                continue
+            profiled.profiles.append(each)
+            if schema not in known:  # nearly all files have the columns of another
+                known.add(schema)
+                profiled.know(came[schema])
         return profiled
 
     def _written(self, columns: spark.StructType | str) -> spark.StructType | str:
