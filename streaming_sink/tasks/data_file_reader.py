@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -87,7 +87,7 @@ def open_data_file(
     has in the work.
     """
     try:
-        source: Any = open_by_name(store, path)
+        source: Any = _open(store, path, what)
         try:
             reader = DataFileReader(source, cipher)
             if not reader.has_all_ids:
@@ -99,3 +99,10 @@ def open_data_file(
         raise DataFileError(f"{what} is missing: {path}") from missing
     except (pa.ArrowException, OSError, KeysError) as damage:
         raise DataFileError(f"{what} cannot be read: {path}: {damage}") from damage
+
+
+def _open(store: Store, path: str, what: str) -> BinaryIO:
+    try:
+        return open_by_name(store, path)
+    except ValueError as elsewhere:
+        raise DataFileError(f"{what} is in another kind of store than the table: {path}") from elsewhere

@@ -35,7 +35,7 @@ from pyiceberg.manifest import DataFile
 
 from timeline import names, properties
 from timeline.commit.changes import Beside, Change, Dropped, Intent
-from timeline.commit.references import check_references_are_allowed_and_new, is_reference
+from timeline.commit.references import check_references_are_allowed_and_new, without_references
 from timeline.commit.row_deltas import by_data_file
 from timeline.commit.staging_changes import Discard, Publish
 from timeline.errors import CommitConflictError, KeyConflictError, SchemaMismatchError
@@ -74,7 +74,7 @@ def check_conflicts(intent: Intent, head: Head) -> Verdict | None:
     check_keys_of_new_rows_are_known(head, intent)
     check_files_have_a_known_spec(head, (*intent.new_files, *intent.rewritten_files))
     check_references_are_allowed_and_new(head, intent.new_files)
-    check_files_are_above_the_fence(head, intent.fenced_files)
+    check_files_are_above_the_fence(head, without_references(head, intent))
     check_files_are_not_live(head, intent.new_files)
     kept, dropped = drop_changes_that_no_longer_fit(head, intent)
     check_something_is_left(head, kept, dropped)
@@ -166,8 +166,6 @@ def check_files_are_above_the_fence(head: Head, files: Iterable[DataFile]) -> No
     if cutoff is None:
         return
     for file in files:
-        if is_reference(head.metadata.location, file.file_path):
-            continue  # its name is its owner's, and no cleaner of this table deletes it (R28)
         file_id = names.file_id(file.file_path)
         if file_id is not None and file_id < cutoff:
             raise CommitConflictError(

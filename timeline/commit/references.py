@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
 
-from timeline.commit.changes import Change
+from timeline.commit.changes import Change, Intent
 from timeline.commit.draft import Draft
 from timeline.errors import CommitConflictError
 from timeline.features import BY_REFERENCE, require_feature, required_features
@@ -64,3 +64,15 @@ def check_references_are_allowed_and_new(head: Head, files: Iterable[DataFile]) 
                 version=head.number,
                 files=[file.file_path],
             )
+
+
+def without_references(head: Head, intent: Intent) -> list[DataFile]:
+    """Return the files of a commit that the garbage fence is for (R6): all but its new rows by reference,
+    which no cleaner deletes. What it leaves for a second table lies elsewhere, too, and is for the fence.
+    """
+    table, new = head.metadata.location, {file.file_path for file in intent.new_files}
+    return [
+        file
+        for file in intent.fenced_files
+        if file.file_path not in new or not is_reference(table, file.file_path)
+    ]
