@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 FILES = 200_000
 PARTITIONS = 50
 SIZING = FileSizing(max_file_bytes="12MiB", small_file_bytes="10MiB")
+AS_THEY_ARE = FileSizing(max_file_bytes="12MiB", small_file_bytes="2MiB")
+"""In a table of these sizes the large files are registered as they are."""
 _ROWS, _LARGE_ROWS = 200, 40_000
 _LARGE_FILES = 100
 _PEER_FILES = 20_000
@@ -108,11 +110,23 @@ def _watched_workers(peaks: list[float]) -> Iterator[None]:
         thread.join()
 
 
-def land_by_zone(session: SparkSession, drop: Path, lake: Path, way: str = "buffer zone") -> Figures:
+def land_by_zone(
+    session: SparkSession,
+    drop: Path,
+    lake: Path,
+    way: str = "buffer zone",
+    sizing: FileSizing = SIZING,
+    by_reference: bool = False,
+) -> Figures:
     """Announce all files of a folder, and land them."""
     rules = ingest.Rules(max_files=1_000_000, max_bytes="1TiB")
     zone = ingest.BufferZone(
-        str(lake / "zone"), table=str(lake / "table"), rules=rules, partition_by=["day"], sizing=SIZING
+        str(lake / "zone"),
+        table=str(lake / "table"),
+        rules=rules,
+        partition_by=["day"],
+        sizing=sizing,
+        by_reference=by_reference,
     )
     peaks: list[float] = [0.0]
     with _watched_workers(peaks):
@@ -122,8 +136,17 @@ def land_by_zone(session: SparkSession, drop: Path, lake: Path, way: str = "buff
         seconds, spent = time.perf_counter() - started, processor_seconds() - before
     for each in landed:
         print(each.line(), file=sys.stderr)
-    shape = shape_of(lake / "table", SIZING.small_file_bytes)
+    shape = shape_of(lake / "table", sizing.small_file_bytes)
     return Figures(way, pushed.files, pushed.bytes, seconds, spent, max(peaks), shape)
+
+
+def land_large(session: SparkSession, drop: Path, work: Path) -> list[Figures]:
+    """Land the same large files in each way: consolidated, copied as they are, by reference."""
+    return [
+        land_by_zone(session, drop, work / "consolidated", "large files, consolidated"),
+        land_by_zone(session, drop, work / "copied", "large files, registered", AS_THEY_ARE),
+        land_by_zone(session, drop, work / "referenced", "large files, by reference", AS_THEY_ARE, True),
+    ]
 
 
 def land_by_spark(session: SparkSession, drop: Path, lake: Path) -> Figures:
@@ -205,11 +228,12 @@ def _aims(zone: Figures, spark: Figures | None, large: Figures) -> list[Aim]:
 
 def _table(figures: Sequence[Figures]) -> str:
     lines = [
-        "| way | files | MB | seconds | processor s | ms a file | files out | at size | worker MB |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| way | files | MB | seconds | MB/s | processor s | ms a file | files out | at size | worker MB |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     lines += [
-        f"| {it.way} | {it.files:,} | {it.bytes / 1e6:,.0f} | {it.seconds:.1f} | {it.processor_seconds:.1f} |"
+        f"| {it.way} | {it.files:,} | {it.bytes / 1e6:,.0f} | {it.seconds:.1f} |"
+        f" {it.bytes / 1e6 / it.seconds:,.0f} | {it.processor_seconds:.1f} |"
         f" {it.milliseconds_a_file:.2f} | {it.table.files:,} | {it.table.share_at_size:.0%} |"
         f" {it.worker_megabytes:.0f} |"
         for it in figures
@@ -233,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_files(work / "drop", files, _ROWS)
         write_files(work / "large", 10 if options.quick else _LARGE_FILES, _LARGE_ROWS)
         zone = land_by_zone(session, work / "drop", work / "zone")
-        large = land_by_zone(session, work / "large", work / "large-lake", "buffer zone, large files")
+        large, *registered = land_large(session, work / "large", work)
         spark = iceberg = None
         if peer:
             write_files(work / "peer", peer, _ROWS)
@@ -243,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         session.stop()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    found = [each for each in (zone, large, spark, iceberg) if each is not None]
+    found = [each for each in (zone, large, *registered, spark, iceberg) if each is not None]
     introduction = f"{PARTITIONS} partitions, files of at most {SIZING.max_file_bytes:,} bytes."
     figures = {"ways": [{**asdict(it), "milliseconds_a_file": it.milliseconds_a_file} for it in found]}
     return conclude(options, introduction, [_table(found)], figures, _aims(zone, spark, large))
