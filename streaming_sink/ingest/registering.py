@@ -15,6 +15,8 @@ from timeline.commit.references import AllowReferences, allows_references, is_re
 from timeline.table import Table
 from timeline.versions.head import Head
 
+_TOGETHER = 64
+"""Files that one task registers at most: a task that fails is run again for no more."""
 _PLAIN = re.compile(r"[A-Za-z0-9/:._=@+,-]+")
 """Readers take the name of a file in other characters for an escaped one, each in its own way."""
 
@@ -60,8 +62,8 @@ def _scheme(location: str) -> str:
 def register_tasks(
     job: WorkerJob, sources: Sources, files: Sequence[SourceToRegister], most: int
 ) -> list[RegisterTask]:
-    """Return the tasks, `most` of them at most, that register the files."""
-    tasks = min(most, len(files))
+    """Return the tasks that register the files: `most` of them, or more where these are many."""
+    tasks = max(min(most, len(files)), -(-len(files) // _TOGETHER))
     return [RegisterTask(job, sources, files[at::tasks]) for at in range(tasks)]
 
 

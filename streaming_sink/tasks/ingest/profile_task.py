@@ -134,7 +134,10 @@ def _why_rewritten(
         return "it is not of a size that is registered"
     own = set(footer.schema_arrow.names)
     absent = [*stated, *(field.source[0] for field in job.partition_by if field.source[0] not in own)]
-    described = describe_footer(footer, file.bytes, partitions, absent)
+    try:
+        described = describe_footer(footer, file.bytes, partitions, absent)
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as unusual:
+        return f"its footer is unusual: {unusual}"  # its rows may be read all the same
     return why_rewritten(described, table_columns(job.schema), job.registers)
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from planners.sizing import FileSizing
-from streaming_sink.tasks.ingest import register_task
+from streaming_sink.tasks.ingest import profile_task, register_task
 from streaming_sink.tasks.ingest.profile_task import ProfileJob, SourceProfile, SourceRejected, profile
 from streaming_sink.tasks.ingest.register_task import Registered, SourceToRegister, register
 from streaming_sink.tasks.ingest.sources import Sources
@@ -110,6 +110,7 @@ def test_a_copy_has_the_bytes_of_the_file_and_its_statistics(tmp_path: Path) -> 
         ({"x": pa.array([0.5] * 3, pa.float32())}, {}, "the table's is not: x"),
         ({"x": pa.array(["a"] * 3).dictionary_encode()}, {}, "the table's is not: x"),
         ({"x": pa.array([[0.5]] * 3)}, {}, "nested values"),
+        ({"x.y": [1, 2, 3], "x": pa.array([{"y": 1}] * 3)}, {}, "does not have a column of it: x.y"),
         ({"x": [0.5] * 3}, {"write_statistics": ["id"]}, "no statistics"),
         ({"x": [0.5] * 3}, {"compression": "lz4"}, "compressed by LZ4"),
         ({}, {"use_dictionary": False, "column_encoding": {"id": "DELTA_BINARY_PACKED"}}, "DELTA"),
@@ -211,3 +212,15 @@ def test_a_file_that_is_replaced_while_it_is_copied_is_rejected_and_leaves_nothi
 
     monkeypatch.setattr(register_task, "new_data_path", replace_first)
     assert "replaced by other bytes" in refused(tmp_path, registered(tmp_path, path))
+
+
+def test_a_footer_that_cannot_be_described_keeps_a_file_from_nothing_but_being_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("odd")
+
+    pq.write_table(rows(), tmp_path / "a.parquet")
+    monkeypatch.setattr(profile_task, "describe_footer", fail)
+    found = profiled(tmp_path / "a.parquet")
+    assert (found.rows, found.rewritten) == (3, "its footer is unusual: 'odd'")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from planners.buffering import BufferedFile, PlannedItem
 from streaming_sink import ingest
-from streaming_sink.ingest.registering import Registering
+from streaming_sink.ingest.registering import Registering, register_tasks
 from streaming_sink.tasks.ingest.profile_task import SourceProfile
+from streaming_sink.tasks.ingest.register_task import SourceToRegister
+from streaming_sink.tasks.ingest.sources import Sources
 
 
 def stays(path: str, *, table: str = "/lake/t", by_reference: bool = True) -> bool:
@@ -54,3 +57,10 @@ def test_the_zone_keeps_by_reference_until_it_is_set_anew(tmp_path: Path) -> Non
         zone(by_reference="yes")
     with pytest.raises(ValueError, match="leave by_reference out"):
         zone(by_reference=True, expectations={"id > 0": "drop"}).definition  # noqa: B018
+
+
+def test_a_task_registers_64_files_at_most() -> None:
+    source = SourceToRegister(0, BufferedFile("/drop/a.parquet", "v1", 10, 0), (), 1)
+    for files, tasks in ((0, 0), (1, 1), (5, 2), (128, 2), (129, 3)):
+        job: Any = None
+        assert len(register_tasks(job, Sources(("/",)), [source] * files, 2)) == tasks
