@@ -13,7 +13,10 @@ row a batch of a file of 120 MiB would write 13 MiB a row.
 What that bounds, for rows of equal width within a file:
 
 * Delete files of a data file, once a pass that considers it is executed: eight. Where shared ones
-  (`planners/shared_deletes.py`) may apply to it, four of its own, and four shared.
+  (`planners/shared_deletes.py`) may apply to it, four of its own, and four shared. Of its own four times as
+  many where a pending plan has reserved it, and so has read them: beyond these they are merged all the same,
+  or plan after plan would put the merge off for ever. The plan loses nothing by it: most of them have come
+  since, and its group is dropped for any of these.
 * Bytes written by folds per byte deleted: below 1/f - 1. A worn file of which d bytes are deleted has at most
   (1/f - 1) d live ones, and a deleted row is folded once.
 * Positions written by merges per deleted row, its own included: 1 + log2(n / x) * (n / x) ** (1/8), where n
@@ -44,6 +47,8 @@ DELETE_FILES_AT_MOST = 8
 """The bound on the delete files of a data file, once a pass has ended."""
 _BESIDE_SHARED = DELETE_FILES_AT_MOST - SHARED_RUNS_AT_MOST - 1
 """As many as stay its own beside shared ones: a merge of these may add one."""
+_BESIDE_PLANS = 4
+"""So many times the bound may be the delete files of a data file that a pending plan has reserved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def why_worn(file: TableFile) -> str:
 
 
 def has_open_deletes(file: TableFile) -> bool:
-    """Return whether the delete files of a file may be merged: a plan that reserves it has read them."""
+    """Return whether few delete files of a file are merged, too: a plan that reserves it has read them."""
     return file.content is FileContent.DATA and file.reserved_by is None
 
 
@@ -84,11 +89,11 @@ def merges_of_deletes(files: Iterable[TableFile], rewritten: Collection[str]) ->
     rewritten, by their paths; in the order of paths.
     """
     for file in sorted(files, key=lambda it: it.path):
-        if has_open_deletes(file) and file.path not in rewritten:
+        if file.content is FileContent.DATA and file.path not in rewritten:
             own = (it for it in file.deletes if it.run is None)
             deletes = sorted(own, key=lambda it: (it.rows, it.path))
             most = DELETE_FILES_AT_MOST if len(deletes) == len(file.deletes) else _BESIDE_SHARED
-            if len(deletes) > most:
+            if len(deletes) > (most if has_open_deletes(file) else _BESIDE_PLANS * most):
                 rows = [it.rows for it in deletes]
                 count = best_repaid(rows, sum(rows), most - 1)
                 assert count is not None  # there is no limit to one

@@ -19,7 +19,7 @@ from planners import (
     plan_fills,
 )
 from streaming_sink.batch.fill_portions import divide, sharing_files
-from streaming_sink.batch.planning import files_to_fold, small_files
+from streaming_sink.batch.planning import NOTHING_RESERVED, files_to_fold, small_files
 from streaming_sink.batch.report import FILL, size_text
 from streaming_sink.batch.writer import WriteJob, worker_job
 from streaming_sink.clustering.sort_orders import recorded_sort_order
@@ -130,6 +130,7 @@ def carry_out(
     the new files, as far as there are any, are left to the orphan cleaner.
     """
     head = table.head
+    reserved = reservations.files(head)
     table.ensure_store_is_safe()
     specs, order_ids = head.metadata.specs(), _sort_order_ids(head, plan)
     portions = divide(
@@ -149,7 +150,8 @@ def carry_out(
         if isinstance(each, Filled)
     ]
     changes += [_merge_of_deletes(plan, each) for each in results if isinstance(each, DeletesMerged)]
-    published = publish(table, changes, head.schema.schema_id, options.sizing.small_file_bytes, reservations)
+    below = options.sizing.small_file_bytes
+    published = publish(table, changes, head.schema.schema_id, below, reservations, reserved)
     delete_lost(table, published)
     replaces = [change for change in published.live if isinstance(change, Replace)]
     merges = [change for change in published.live if isinstance(change, MergeDeletes)]
@@ -173,10 +175,12 @@ def publish(
     schema_id: int,
     open_below_bytes: int,
     reservations: Reservations,
+    known: Mapping[str, str] = NOTHING_RESERVED,
 ) -> Published:
     """Commit merges as one version without a transaction. A merge is lost if another writer has replaced one
     of its files, or if a plan has reserved one since: the plan's work is worth more, and has applied the
-    delete files that it has met.
+    delete files that it has met. `known`: file → the plan that had reserved it when the merges were planned,
+    which delete files are merged beside where they are too many.
 
     Raises as `Table.commit`, but for conflicts: then no file is known to be lost (R3).
     """
@@ -184,7 +188,8 @@ def publish(
     wanted, lost, problems = [], [], []
     for change in changes:
         files = change.removed if isinstance(change, Replace) else change.data_files
-        if taken := sorted(files & reserved.keys()):
+        beside = known if isinstance(change, MergeDeletes) else NOTHING_RESERVED
+        if taken := sorted(file for file in files & reserved.keys() if reserved[file] != beside.get(file)):
             lost.append(change)
             problems.append(f"plan {reserved[taken[0]]} has reserved an input since: {taken[0]}")
         else:

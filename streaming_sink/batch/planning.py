@@ -55,7 +55,7 @@ _PATIENCE = 2
 _NO_CUT = 1 << 62
 _ARRIVALS = (Operation.APPEND, Operation.OVERWRITE)
 """The operations of snapshots that bring rows."""
-_NOTHING_RESERVED: Mapping[str, str] = {}
+NOTHING_RESERVED: Mapping[str, str] = {}
 
 
 @dataclass
@@ -170,7 +170,7 @@ def plan_batch(
     options: SinkOptions,
     parallelism: int,
     experience: Experience,
-    reserved: Mapping[str, str] = _NOTHING_RESERVED,
+    reserved: Mapping[str, str] = NOTHING_RESERVED,
 ) -> Planned:
     """Return where the rows of a batch go, which are written under the spec of this id: as it is `expected`,
     or as it was counted.

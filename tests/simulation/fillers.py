@@ -56,7 +56,8 @@ def _run_pass(sim: Simulation, process: Process, table: Table) -> None:
         return
     name = process.actor.name
     sim.tell(name, f"FILL {len(changes)} times")
-    done = fills.publish(table, changes, table.head.schema.schema_id, OPEN_BELOW, reservations)
+    known = reservations.files(table.head)
+    done = fills.publish(table, changes, table.head.schema.schema_id, OPEN_BELOW, reservations, known)
     sim.tell(name, f"=> version {done.version}, {len(done.live)} are live {done.problems}")
     if done.lost:
         sim.oracle.failed(

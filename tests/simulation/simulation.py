@@ -69,6 +69,7 @@ def small_constants() -> Iterator[None]:
             (properties, "RECENT_COMMITS_KEPT", RECENT_COMMITS),
             (folds, "DELETE_FILES_AT_MOST", 2),
             (folds, "_BESIDE_SHARED", 1),
+            (folds, "_BESIDE_PLANS", 2),
             (shared_deletes, "SHARED_RUNS_AT_MOST", 1),
             (shared_deletes, "RUNS_BESIDE_PLANS", 2),
         ):

@@ -154,6 +154,21 @@ def test_delete_files_of_a_file_that_is_not_folded_are_merged_unless_a_plan_has_
     assert (bool(plan.delete_merges), plan.most_delete_files) == (merged, 9 * merged)
 
 
+def test_own_delete_files_are_merged_in_the_end_though_a_plan_is_pending_all_the_time() -> None:
+    """The clusterer plans again as soon as a plan has ended, and each batch deletes a row of the file."""
+    rows, merges, most = [1], 0, 0
+    for batch in range(1, 300):
+        rows.append(1)
+        for merge in plan_fills([file("a", FULL, *rows, reserved_by=f"plan {batch}")], SIZING).delete_merges:
+            merges += 1
+            for each in merge.deletes:
+                rows.remove(each.rows)
+            rows.append(sum(each.rows for each in merge.deletes))
+        most = max(most, len(rows))
+    assert most == 4 * DELETE_FILES_AT_MOST
+    assert merges <= 300 / (3 * DELETE_FILES_AT_MOST)
+
+
 # ------------------------------------------------------------------------------------------ streams
 
 

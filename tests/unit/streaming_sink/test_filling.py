@@ -23,7 +23,7 @@ from streaming_sink.batch.fills import FillReport, Published, delete_lost, plan_
 from streaming_sink.batch.planning import commit_sizes
 from streaming_sink.options import sink_options
 from streaming_sink.table.spec import partition_sources, partition_spec
-from streaming_sink.tasks.delete_merging import DeleteMerge, RunMerge
+from streaming_sink.tasks.delete_merging import DeleteMerge, DeletesMerged, NewDeletes, RunMerge
 from tests.unit.timeline.plans import joined_live
 from timeline.commit.changes import Append, Replace
 from timeline.commit.delete_merges import MergeDeletes
@@ -35,6 +35,7 @@ from timeline.plans.reservations import Reservations
 from timeline.stores import LocalStore
 from timeline.table import Table
 from timeline.versions.entries import position_deletes, shared_deletes
+from timeline.versions.pending import pending_plans
 
 SCHEMA = Schema(NestedField(1, "region", StringType()), NestedField(2, "id", LongType()))
 EU, US = ("eu",), ("us",)
@@ -284,6 +285,34 @@ def test_what_a_plan_has_reserved_since_keeps_its_delete_files(table):
     assert instants.cancel(Table.open(table.store), plan_id)
     assert _publish(table, merge).live == (merge,)
     assert [it.location for it in table.head.delete_files()] == [added.file_path]
+
+
+@pytest.mark.parametrize("kind", ["its own", "shared"])
+def test_too_many_delete_files_are_merged_beside_the_plan_that_has_read_them(table, monkeypatch, kind):
+    """A clusterer that plans again at once would put the merge off for ever."""
+    if kind == "its own":
+        file, _ = _crowded(table, 33)
+        files = [file]
+    else:
+        files = [_file(table, EU, 100, 900 * KIB) for _ in range(2)]
+        table.commit([Append(tuple(files))])
+        _share(table, files, 17)
+    planned = joined_live("eu", [table.head.find_live(files[0].file_path)])
+    plan = {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": [planned], "left_out": []}
+    plan_id = instants.schedule(Table.open(table.store), plan, CLUSTERING)
+    reservations = Reservations(table.store)
+    passed = plan_pass(table.refresh(), [(0, EU)], _options(table), reservations.files(table.head))
+    [merge] = passed.delete_merges or passed.run_merges
+    rows_of = {file.file_path: len(merge.deletes) for file in files}
+    new = NewDeletes(table.store.uri("data/merged-deletes.parquet"), rows_of, 900)
+    monkeypatch.setattr(
+        fills, "collect_results", lambda *_: [DeletesMerged(0, (new,), {}, of_runs=kind == "shared")]
+    )
+    session = SimpleNamespace(range=lambda *_: None)
+    monkeypatch.setattr(fills, "described", lambda *_: nullcontext())
+    report = fills.carry_out(session, table, passed, _options(table), reservations, 2)
+    assert (report.problems, report.deletes_merged, report.deletes_made) == ((), len(merge.deletes), 1)
+    assert plan_id in {each.plan_id for each in pending_plans(table.refresh().properties)}
 
 
 def test_a_batch_that_leaves_too_many_delete_files_of_a_file_runs_a_pass_itself(table, merging):
