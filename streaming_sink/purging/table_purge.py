@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -14,10 +14,12 @@ from streaming_sink.purging.leftovers import Kind, Leftover, Leftovers, Seen, fi
 from streaming_sink.purging.matching import RowMatcher
 from streaming_sink.purging.report import PurgedTable, StillThere
 from streaming_sink.purging.rewriting import files_to_rewrite, rewrite, stale_manifests
+from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.scanning import KeyColumns
 from timeline import names, properties
 from timeline.commit.changes import ExpireSnapshots
 from timeline.commit.purge_changes import AppendNothing
+from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import LEAST_AGE, remove_orphan_files
 from timeline.outbox import OpenTable
@@ -113,8 +115,24 @@ class TablePurge:
         return left
 
     def _rewrite(self, left: Leftovers, files: Sequence[str]) -> bool:
-        """Rewrite some files as one version; False where other writers were first, so that none was made."""
-        done = rewrite(left, files, self.matcher, self.own_key)
+        """Rewrite some files as one version; False where other writers were first, so that none was made: in
+        a process that slept past the grace period, its files may have been deleted since, too.
+        """
+        head = self.table.head
+        try:
+            done = rewrite(left, files, self.matcher, self.own_key)
+        except (DataFileError, FileNotFoundError, MissingMetadataError) as missing:
+            if self.table.refresh() is not head:
+                return False
+            raise CorruptTableError(
+                "a file that the newest version needs cannot be read; nothing was changed. Restore it from a"
+                f" copy, see what `streaming-sink doctor` says, and purge again: {missing}",
+                location=self.table.store.location,
+                version=head.number,
+            ) from missing
+        if done.problems and (newest := self.table.refresh()) is not head:
+            there = {each.location for each in newest.live_files()}
+            done = replace(done, problems={it: why for it, why in done.problems.items() if it in there})
         self._problems |= done.problems or {}
         self._deleted_rows += done.deleted_rows
         self._rewritten += done.files

@@ -12,6 +12,7 @@ from datetime import timedelta
 from io import BytesIO
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import numpy as np
@@ -19,9 +20,11 @@ import pytest
 
 from streaming_sink import check_gone
 from streaming_sink.commands.cli import main
+from streaming_sink.purging import rewriting, table_purge
 from streaming_sink.purging.leftovers import Kind
 from streaming_sink.purging.matching import matcher_of
 from streaming_sink.purging.purge import Purge
+from streaming_sink.purging.rewriting import Rewritten
 from streaming_sink.purging.wanted import WantedKeys
 from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.keys.scopes import partition_salt, salted
@@ -119,6 +122,33 @@ def test_a_row_that_was_deleted_before_leaves_the_bytes_of_its_file(people: Peop
     assert people.rows() == [1, 2, 3, 5, 6]
     assert people.table.head.find_live(where) is None
     assert list(people.table.head.delete_files()) == []
+
+
+@pytest.mark.parametrize("was_deleted", [False, True])
+def test_a_purge_that_slept_until_its_files_were_gone_looks_again(
+    people: People, monkeypatch: pytest.MonkeyPatch, was_deleted: bool
+) -> None:
+    where, slept = people.append(5, ALICE, 6), list[bool]()
+    if was_deleted:
+        people.delete(where, 1)
+
+    def sleep_first(*given: Any) -> Rewritten:
+        if not slept:
+            slept.append(True)
+            start(people).run()
+            for _ in range(2):
+                people.pass_versions()
+                start(people).run()
+        return rewriting.rewrite(*given)
+
+    monkeypatch.setattr(table_purge, "rewrite", sleep_first)
+    job = start(people)
+    job.run()
+    assert slept
+    with pytest.raises(FileNotFoundError):
+        people.store.read(people.store.relative(where))
+    assert people.rows() == [1, 2, 3, 5, 6]
+    assert job.report().tables[0].problems == ()
 
 
 def test_an_older_change_that_comes_late_brings_no_row_back(people: People) -> None:
