@@ -6,11 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
 from streaming_sink.ingest.backlog import Backlog
 from streaming_sink.ingest.cleaning import clean
+from streaming_sink.ingest.definition import Definition
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.landed import Landed
 from streaming_sink.ingest.watching import FolderWatch
@@ -21,7 +23,7 @@ from timeline.errors import StoreUnavailableError
 _LOG = logging.getLogger("streaming_sink")
 POLL_SECONDS = 1.0
 RULES_SECONDS = 30.0
-"""Between two looks of a planner at the zone's rules."""
+"""Between two looks of a planner at the zone's rules, and of a worker at how its items land."""
 SETTLE_SECONDS = 1.0
 """Between two looks at a watched folder, where a single run decides whether its files are whole."""
 _CLEANS_EVERY = 100
@@ -148,14 +150,22 @@ def work(
 ) -> None:
     """Land work items as they are planned: `until_idle`, as long as there are any that this worker may take,
     and until those of other workers have shown a heartbeat, or can be taken over; else until `stop` is set. A
-    failure of an item is logged, and the item is tried again. `name` is the worker's in its claims, by which
-    `dispatch` knows those of a worker that has ended.
+    failure of an item is logged, and the item is tried again. New options of the zone, such as its contract,
+    expectations and audit, hold half a minute later, between two items. `name` is the worker's in its claims,
+    by which `dispatch` knows those of a worker that has ended.
     """
-    worker = Worker(zone, patience_seconds, name)
-    ended = threading.Event() if stop is None else stop
+    worker, lands_by = Worker(zone, patience_seconds, name), _lands_by(zone)
+    ended, looked = threading.Event() if stop is None else stop, time.monotonic()
     failures = landed = 0
     while not ended.is_set():
         try:
+            if time.monotonic() - looked > RULES_SECONDS:
+                zone.refresh()
+                looked = time.monotonic()
+            if _lands_by(zone) != lands_by:
+                worker.finish()
+                worker, lands_by = Worker(zone, patience_seconds, name), _lands_by(zone)
+                _LOG.info("items land by the zone's new options from now on: %s", zone)
             result = worker.land_next(session)
         except Exception as failure:
             failures += 1
@@ -176,6 +186,11 @@ def work(
             ended.wait(poll_seconds)
     worker.finish()
     _tidy(worker, zone)
+
+
+def _lands_by(zone: BufferZone) -> Definition:
+    """Return what the known definition of a zone says of how items land: all but what planners look at."""
+    return replace(zone.definition, rules={}, max_waiting=None)
 
 
 def _has_more(worker: Worker) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from streaming_sink import SchemaContract, ingest
 from streaming_sink.ingest import running
 from streaming_sink.ingest.consolidation import Consolidation
 from streaming_sink.ingest.publishing import NotWantedError
@@ -56,3 +58,24 @@ def test_a_run_ends_though_it_is_not_known_what_others_do(
 
     monkeypatch.setattr(Worker, "has_more", is_away)
     running.work(None, zone, until_idle=True, poll_seconds=0.01)  # type: ignore[arg-type]
+
+
+def test_a_worker_that_runs_takes_the_zones_new_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone, stop, seen = zone_with_an_item(tmp_path), threading.Event(), list[tuple[str, bool]]()
+
+    def land(self: Consolidation, session: object, item: object, is_wanted: object) -> None:
+        seen.append((self._options.schema.new_columns, self._publishing.auditor is not None))
+        if len(seen) == 2:
+            _ = ingest.BufferZone(zone.store.location, schema=SchemaContract(new_columns="ignore")).definition
+        elif len(seen) == 4:
+            _ = ingest.BufferZone(zone.store.location, audit=True).definition
+        elif len(seen) == 6:
+            stop.set()
+        raise NotWantedError("not yet")
+
+    monkeypatch.setattr(Consolidation, "land", land)
+    monkeypatch.setattr(running, "RULES_SECONDS", -1.0)
+    running.work(None, zone, stop=stop, poll_seconds=0.0)  # type: ignore[arg-type]
+    assert seen == [*[("refuse", False)] * 2, *[("ignore", False)] * 2, *[("ignore", True)] * 2]
