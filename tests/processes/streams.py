@@ -136,5 +136,5 @@ def rows_in(head: Head) -> Counter[int]:
 
 
 def ids_in(path: str) -> list[int]:
-    ids: list[int] = pq.ParquetFile(path).read(["id"])["id"].to_pylist()
+    ids: list[int] = pq.ParquetFile(path).read(["id"], use_threads=False)["id"].to_pylist()
     return ids
