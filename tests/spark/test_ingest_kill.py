@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = int(os.environ.get("STREAMING_SINK_INGEST_FILES", "200"))
-KILLS = int(os.environ.get("STREAMING_SINK_INGEST_KILLS", "3"))
+KILLS = int(os.environ.get("STREAMING_SINK_INGEST_KILLS", "5"))
 _SECONDS = 300
 _PATIENT = ("--patience", "2 seconds")
 PARTS = {"flux": (), "work": _PATIENT, "dispatch": _PATIENT}

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 10
-KILLS = int(os.environ.get("STREAMING_SINK_UPSERT_KILLS", "3"))
+KILLS = int(os.environ.get("STREAMING_SINK_UPSERT_KILLS", "5"))
 
 _CHILD = """
 import sys
