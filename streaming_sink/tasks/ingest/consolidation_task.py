@@ -25,7 +25,7 @@ from streaming_sink.tasks.ingest.reading import (
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.results import TaskReport, TaskResult, encode_results
-from streaming_sink.tasks.spark_task import start_task
+from streaming_sink.tasks.spark_task import start_task_without_rows
 from streaming_sink.tasks.write_task import TaskWriter
 
 _BATCH_FILES = 256
@@ -55,8 +55,7 @@ class ConsolidationTask:
         self._job, self._share = job, share
 
     def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        del rows  # of a stage that only starts the task
-        _, attempt = start_task(self._job.fast_workers)
+        _, attempt = start_task_without_rows(rows, self._job.fast_workers)
         yield encode_results(consolidate(self._job, self._share, attempt))
 
 

@@ -25,7 +25,7 @@ from streaming_sink.tasks.ingest.reading import (
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.results import encode_results
-from streaming_sink.tasks.spark_task import start_task
+from streaming_sink.tasks.spark_task import start_task_without_rows
 
 _Parts = tuple[tuple[PartitionKey, int], ...]
 
@@ -88,8 +88,7 @@ class ProfileTask:
         self._job = job
 
     def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        del rows  # of a stage that only starts the task
-        start_task(self._job.fast_workers)
+        start_task_without_rows(rows, self._job.fast_workers)
         yield encode_results(profile(self._job))
 
 

@@ -19,7 +19,7 @@ from streaming_sink.tasks.ingest.reading import (
     unreadable,
 )
 from streaming_sink.tasks.ingest.sources import Sources
-from streaming_sink.tasks.spark_task import start_task
+from streaming_sink.tasks.spark_task import start_task_without_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,7 @@ class ReadTask:
         self._job = job
 
     def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        del rows  # of a stage that only starts the task
-        share, _ = start_task(self._job.fast_workers)
+        share, _ = start_task_without_rows(rows, self._job.fast_workers)
         yield from read_share(self._job, share)
 
 

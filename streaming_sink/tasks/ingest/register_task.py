@@ -32,7 +32,7 @@ from streaming_sink.tasks.leaves import Leaf, leaves
 from streaming_sink.tasks.metrics import column_metrics, nan_counts
 from streaming_sink.tasks.partitioning import split
 from streaming_sink.tasks.results import TaskReport, TaskResult, WrittenFile, encode_results
-from streaming_sink.tasks.spark_task import start_task
+from streaming_sink.tasks.spark_task import start_task_without_rows
 from timeline.names import data_file_name
 
 _COPIED_BYTES = 8 * 1024 * 1024
@@ -66,8 +66,7 @@ class RegisterTask:
         self._job, self._sources, self._files = job, sources, tuple(files)
 
     def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        del rows  # of a stage that only starts the task
-        _, attempt = start_task(self._job.fast_workers)
+        _, attempt = start_task_without_rows(rows, self._job.fast_workers)
         yield encode_results(register(self._job, self._sources, self._files, attempt))
 
 

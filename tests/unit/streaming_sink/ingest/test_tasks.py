@@ -14,10 +14,19 @@ import pytest
 from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_files
 from planners.model import PartitionKey
 from streaming_sink.ingest.landed import Landed, keep_rejections, summary_of, with_rejections
+from streaming_sink.tasks import spark_task
 from streaming_sink.tasks.ingest import consolidation_task, reading
-from streaming_sink.tasks.ingest.consolidation_task import Share, consolidate
-from streaming_sink.tasks.ingest.profile_task import ProfileJob, SourceProfile, SourceRejected, profile
+from streaming_sink.tasks.ingest.consolidation_task import ConsolidationTask, Share, consolidate
+from streaming_sink.tasks.ingest.profile_task import (
+    ProfileJob,
+    ProfileTask,
+    SourceProfile,
+    SourceRejected,
+    profile,
+)
+from streaming_sink.tasks.ingest.read_task import ReadJob, ReadTask
 from streaming_sink.tasks.ingest.reading import read_rows
+from streaming_sink.tasks.ingest.register_task import RegisterTask
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import TaskReport
@@ -166,3 +175,19 @@ def test_dates_that_python_does_not_have_are_profiled(tmp_path: Path) -> None:
     found = profile(ProfileJob(SOURCES, share(path).files, schema, (by_year,)))
     (profiled,) = (each for each in found if isinstance(each, SourceProfile))
     assert sorted(rows for _, rows in profiled.parts) == [1, 1]
+
+
+def test_tasks_read_the_rows_that_start_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark ends a worker whose task has left some, and the next task waits for a new one."""
+    monkeypatch.setattr(spark_task, "start_task", lambda fast_workers: (0, 0))
+    schema = pa.schema([field("id", pa.int64(), 1)])
+    tasks = [
+        ProfileTask(ProfileJob(SOURCES, (), schema, ())),
+        ConsolidationTask(job(tmp_path, schema), share()),
+        RegisterTask(job(tmp_path, schema), SOURCES, ()),
+        ReadTask(ReadJob(SOURCES, ((),), schema, schema)),
+    ]
+    for task in tasks:
+        rows = iter([pa.RecordBatch.from_pydict({"id": [0]})] * 2)
+        list(task(rows))
+        assert list(rows) == [], type(task).__name__
