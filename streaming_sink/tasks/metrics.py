@@ -64,8 +64,8 @@ def _add_bounds(metrics: ColumnMetrics, leaf: Leaf, mode: str, statistics: list[
             if floating and (each.min_raw != each.min_raw or each.max_raw != each.max_raw):
                 return  # NaN, of another writer: it bounds nothing
             bounded.append(each)
-        elif each.num_values and not floating:
-            return  # a value too long for the footer: its row group has no bound, so neither has the file
+        elif each.num_values:
+            return  # too long for the footer, or NaN: its row group has no bound, so neither has the file
     if not bounded:
         return
     length = int(mode[len("truncate(") : -1]) if mode.startswith("truncate(") else None

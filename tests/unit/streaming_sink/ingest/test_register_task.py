@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -92,6 +93,19 @@ def test_a_copy_has_the_bytes_of_the_file_and_its_statistics(tmp_path: Path) -> 
     assert file.lower_bounds[1] == (1).to_bytes(8, "little")
     assert file.upper_bounds[2] == b"mon"
     assert file.split_offsets == (4,)
+
+
+def test_a_row_group_whose_numbers_have_no_range_leaves_the_file_without_one(tmp_path: Path) -> None:
+    """DuckDB states no range of a row group that has a NaN, and still its other numbers are there."""
+    path = tmp_path / "a.parquet"
+    numbers = "CASE WHEN i = 5 THEN 'nan'::DOUBLE ELSE i END AS x"
+    copied = f"COPY (SELECT i AS id, {numbers} FROM range(4096) t(i)) TO '{path}' (ROW_GROUP_SIZE 2048)"
+    duckdb.connect().execute(copied)
+    ranges = [pq.read_metadata(path).row_group(at).column(1).statistics.has_min_max for at in (0, 1)]
+    (file,), _ = SOURCES.find([str(path)], 0)
+    found = made(register(job(tmp_path), SOURCES, [SourceToRegister(0, file, (), 4096)], 0))
+    assert (ranges, found.nan_counts) == ([False, True], {4: 1})
+    assert (found.lower_bounds.keys(), found.upper_bounds.keys()) == ({1}, {1})
 
 
 @pytest.mark.parametrize(
