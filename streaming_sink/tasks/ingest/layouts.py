@@ -38,7 +38,8 @@ class Layouts:
         arrow = (footer.metadata.metadata or {}).get(b"ARROW:schema", b"")
         same = self._known.setdefault((partition_of(path), arrow), [])
         for layout in same:
-            if layout.schema.equals(footer.schema):
+            # The schemas of two Parquet files are equal where their leaves are, in whichever columns.
+            if layout.schema.equals(footer.schema) and layout.types.equals(footer.schema_arrow):
                 return layout
         stated = path_columns(path, footer.schema_arrow.names, self._schema, self._besides)
         same.append(Layout(footer, stated, self._schema, self._partition_by))
@@ -61,7 +62,7 @@ class Layout:
         self.columns = serialized(with_fields(footer.schema_arrow, stated))
         """All columns, as Arrow serializes a schema."""
         self._table_schema, self._partition_by = schema, partition_by
-        self._types = footer.schema_arrow
+        self.types = footer.schema_arrow
         self._places = {self.schema.column(place).path: place for place in range(len(self.schema))}
         self._keys: dict[str, PartitionKey | None] = {}
 
@@ -89,7 +90,7 @@ class Layout:
             place = self._places.get(".".join(field.source))
             if place is None or len(field.source) > 1:
                 return None
-            if pa.types.is_floating(self._types.field(name).type):
+            if pa.types.is_floating(self.types.field(name).type):
                 return None  # no statistics know of NaN
             found = _range(footer, place)
             if found is None or (found[0] != found[1] and not field.transform.startswith(_MONOTONIC)):
@@ -99,7 +100,7 @@ class Layout:
 
     def _table(self, edges: _Edges) -> pa.Table:
         """Return the edges as two rows."""
-        found = {name: pa.array(both, self._types.field(name).type) for name, both in edges.items()}
+        found = {name: pa.array(both, self.types.field(name).type) for name, both in edges.items()}
         return pa.table(found | {name: pa.repeat(value, 2) for name, value in self.stated.items()})
 
 

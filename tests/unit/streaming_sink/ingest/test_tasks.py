@@ -20,6 +20,7 @@ from streaming_sink.tasks.ingest.consolidation_task import ConsolidationTask, Sh
 from streaming_sink.tasks.ingest.profile_task import (
     ProfileJob,
     ProfileTask,
+    SourceColumns,
     SourceProfile,
     SourceRejected,
     profile,
@@ -127,6 +128,31 @@ def test_files_of_the_same_columns_in_other_folders_have_the_values_of_their_own
     found = profile(ProfileJob(SOURCES, files, schema, (by_day,)))
     days = {files[each.number][1].path: each.parts for each in found if isinstance(each, SourceProfile)}
     assert days == dict(zip(paths, ((((1,), 1),), (((2,), 1),), (((1,), 1),)), strict=True))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [{"s": [{"a": 1}]}, {"t": [{"a": 1}]}],
+        [{"s": [[1]]}, {"t": [[1]]}],
+        [{"s": [{"a": 1, "b": 2}]}, {"s": [{"a": 1}], "t": [{"b": 2}]}],
+        [{"s": [{"g": {"a": 1}}]}, {"s": [{"h": {"a": 1}}]}],
+    ],
+)
+def test_files_whose_nested_columns_have_leaves_of_the_same_names_keep_their_own(
+    tmp_path: Path, columns: list[dict[str, Any]]
+) -> None:
+    """Arrow takes two Parquet schemas for equal if their leaves are, whichever columns these are in."""
+    tables = [pa.table(each) for each in columns]
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(len(tables))]
+    for path, table in zip(paths, tables, strict=True):
+        pq.write_table(table, path, store_schema=False)  # as programs without Arrow do
+    found = profile(ProfileJob(SOURCES, tuple(enumerate(SOURCES.find(paths, 0)[0])), None, ()))
+    known = {each.number: each.schema for each in found if isinstance(each, SourceColumns)}
+    profiles = [each for each in found if isinstance(each, SourceProfile)]
+    named = [pa.ipc.read_schema(pa.BufferReader(known[each.columns])) for each in profiles]
+    assert [each.names for each in named] == [table.column_names for table in tables]
+    assert not named[0].equals(named[1])
 
 
 def test_a_file_with_other_rows_than_its_footer_states_is_rejected(tmp_path: Path) -> None:
