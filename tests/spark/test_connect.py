@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
-from streaming_sink import IcebergSink, history
+from streaming_sink import IcebergSink, SchemaContract, history, parse_json
 from pyiceberg.table import StaticTable
 from tests.spark.streams import SMALL, add_files, drain, forget_last_commit, head_of, ids_of, metadata_file
 folder = Path(sys.argv[1])
@@ -108,6 +108,23 @@ told("no condition", message=failure(refused, "checked-checkpoint"))
 told("checked", message=failure(IcebergSink(checked, expectations=fails), "checked-checkpoint"),
      ids=ids(checked), failed=history(checked)[0].failed,
      quarantined=[json.loads(row["row"])["id"] for row in rows_of(checked + "__quarantine")])
+
+contract = SchemaContract(new_columns="add", new_fields="add", widening="widen", mismatch="rescue")
+parsing = IcebergSink(str(folder / "json"), schema=contract)
+
+def parsed(batch, number):
+    with parse_json(batch, "value", parsing) as found:
+        parsing(found.rows, number)
+
+(folder / "texts").mkdir()
+lines = ['{"id": 1, "user": {"n": 1}}', '{"id": 2, "user": {"N": 2, "tag": "t"}}\\nnot json']
+for number, text in enumerate(lines):
+    (folder / "texts" / f"{number}.txt").write_text(text)
+    texts = spark.readStream.text(str(folder / "texts")).writeStream.foreachBatch(parsed)
+    texts = texts.option("checkpointLocation", str(folder / "json-checkpoint")).trigger(availableNow=True)
+    texts.start().awaitTermination()
+told("parsed", rows=rows_of(str(folder / "json")),
+     why=[report.why for report in history(str(folder / "json"))])
 
 rate = spark.readStream.format("rate").load().writeStream.format("noop")
 other = rate.option("checkpointLocation", str(folder / "other")).start()
@@ -241,3 +258,14 @@ def test_rows_that_fail_are_quarantined_there_too(connect):
     assert sorted(found["ids"]) == [number for number in range(100) if number % 10 not in (3, 4)]
     assert sorted(found["quarantined"]) == [number for number in range(100) if number % 10 == 3]
     assert found["failed"] == {"id % 10 <> 3": 10, "id % 10 <> 4": 10}
+
+
+def test_parse_json_sees_new_keys_and_loses_no_text(connect):
+    rows, why = connect["parsed"]["rows"], connect["parsed"]["why"]
+    rescued = json.dumps({"value": '{"id": 2, "user": {"N": 2, "tag": "t"}}'}, separators=(",", ":"))
+    assert sorted(rows, key=lambda row: row["id"] or 9) == [
+        {"id": 1, "user": {"n": 1, "tag": None}, "_rescued": None},
+        {"id": 2, "user": {"n": None, "tag": "t"}, "_rescued": rescued},
+        {"id": None, "user": None, "_rescued": '{"value":"not json"}'},
+    ]
+    assert "user.tag added as string, _rescued added as string" in why[1]
