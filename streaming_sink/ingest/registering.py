@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from planners.buffering import PlannedItem
 from streaming_sink.tasks.ingest.profile_task import SourceProfile, SourceRejected
 from streaming_sink.tasks.ingest.register_task import RegisterTask, SourceToRegister
-from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.tasks.ingest.sources import Sources, overlap
 from streaming_sink.tasks.job import WorkerJob
 from timeline.commit.references import AllowReferences, allows_references, is_reference
 from timeline.table import Table
@@ -41,7 +41,7 @@ class Registering:
         """Return whether a file is registered where it is. What streams have staged in the zone is deleted
         some time after it has landed; and readers of the table reach no other store than the table's.
         """
-        if not self.by_reference or not is_reference(self.zone, path):
+        if not self.by_reference or overlap(self.zone, path):
             return False
         return _scheme(path) == _scheme(self.table) and _PLAIN.fullmatch(path) is not None
 

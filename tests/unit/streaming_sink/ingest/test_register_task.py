@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from planners.buffering import PlannedItem
 from planners.sizing import FileSizing
+from streaming_sink.ingest.registering import Registering
 from streaming_sink.tasks.ingest import profile_task, register_task
 from streaming_sink.tasks.ingest.profile_task import ProfileJob, SourceProfile, SourceRejected, profile
 from streaming_sink.tasks.ingest.register_task import Registered, SourceToRegister, register
@@ -238,3 +240,17 @@ def test_a_footer_that_cannot_be_described_keeps_a_file_from_nothing_but_being_r
     monkeypatch.setattr(profile_task, "describe_footer", fail)
     found = profiled(tmp_path / "a.parquet")
     assert (found.rows, found.rewritten) == (3, "its footer is unusual: 'odd'")
+
+
+def test_a_file_that_was_staged_in_the_zone_is_copied_by_whichever_name(tmp_path: Path) -> None:
+    """It is deleted after it has landed, by a process that calls the zone as its stream does."""
+    zone, alias = tmp_path / "zone", tmp_path / "alias"
+    alias.symlink_to(zone)
+    paths = [each / "staged" / "clicks" / "a.parquet" for each in (zone, alias)]
+    paths[0].parent.mkdir(parents=True)
+    pq.write_table(rows(), paths[0])
+    registering = Registering(str(tmp_path / "table"), str(zone), by_reference=True)
+    found = [profiled(path) for path in paths]
+    items = [PlannedItem(1, tuple(SOURCES.find([str(path)], 0)[0]), "files") for path in paths]
+    made = [registering.files(item, [it]) for item, it in zip(items, found, strict=True)]
+    assert [each.stays for files in made for each in files] == [False, False]
