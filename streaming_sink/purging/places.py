@@ -12,4 +12,9 @@ def path_of(store: Store, location: str) -> str:
 
 def location_of(store: Store, path: str) -> str:
     """Return the location of what `path_of` has named."""
-    return path if path.startswith("/") or "://" in path else store.uri(path)
+    return path if is_elsewhere(path) else store.uri(path)
+
+
+def is_elsewhere(path: str) -> bool:
+    """Return whether what `path_of` has named is not below the table."""
+    return path.startswith("/") or "://" in path

@@ -12,6 +12,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from streaming_sink.purging.leftovers import Kind, Leftover, Leftovers, Seen, find_leftovers
 from streaming_sink.purging.matching import RowMatcher
+from streaming_sink.purging.places import is_elsewhere
 from streaming_sink.purging.report import PurgedTable, StillThere
 from streaming_sink.purging.rewriting import files_to_rewrite, rewrite, stale_manifests
 from streaming_sink.tasks.errors import DataFileError
@@ -266,10 +267,12 @@ def _until(each: Leftover, left: Leftovers) -> str:
     if each.kind in _OLDER and each.newest:
         by_number = {it.sequence_number: snapshot_version(it) for it in head.metadata.snapshots}
         due = by_number.get(each.newest, head.number) + SAFE_DISTANCE
-        return (
-            f"its snapshots expire at version {due:,} or later (now {head.number:,}); the file is deleted"
-            f" {SAFE_DISTANCE} versions and {grace} after that"
-        )
+        expired = f"its snapshots expire at version {due:,} or later (now {head.number:,})"
+        if is_elsewhere(each.path):
+            return f"{expired}; the file stays until its owner deletes it"
+        return f"{expired}; the file is deleted {SAFE_DISTANCE} versions and {grace} after that"
+    if each.kind in (Kind.HISTORY, Kind.EXPIRED) and is_elsewhere(each.path):
+        return "its snapshots have expired; the file stays until its owner deletes it"
     if each.kind in (Kind.HISTORY, Kind.EXPIRED, Kind.BOUNDS):
         return (
             f"deleted {SAFE_DISTANCE} versions and {grace} after its snapshots expired; what such a deletion"

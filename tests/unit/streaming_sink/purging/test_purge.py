@@ -188,6 +188,9 @@ def test_rows_of_a_file_by_reference_leave_the_table_and_its_owner_is_told(peopl
     before, job = Path(where).read_bytes(), start(people)
     job.run()
     assert people.rows() == [1, 2, 3, 5, 6]
+    untils = {each.until for each in job.report().tables[0].left if each.path == where}
+    assert all("its owner deletes it" in until for until in untils)
+    assert len(untils) == 2  # of older snapshots, and of the file itself
     for _ in range(2):
         people.pass_versions()
         job.run()
