@@ -34,7 +34,7 @@ class AuditFailedError(TimelineError):
 
 
 class StagedFilesLostError(TimelineError):
-    """Files of a staged work item are missing or damaged: it is to be written again."""
+    """Files of a staged work item are missing, damaged or in the table already: it is to be written again."""
 
 
 @dataclass(frozen=True)

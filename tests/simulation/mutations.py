@@ -472,7 +472,7 @@ SWITCHES = (
     Switch("R27", "a worker does not look for what is staged", write_audit_publish, "settle",
            "staged = find_staged(table.head, item)", "staged = None", audited=True),
     Switch("R27", "an item is published without its audit", write_audit_publish, "settle",
-           "check(staged, files_of(table.head, staged))", "pass", audited=True),
+           "check(staged, files)", "pass", audited=True),
     Switch("R27", "files that are staged are orphans", orphans._Referred, "add",
            "for snapshot in head.metadata.snapshots:", "for snapshot in head.main_snapshots():",
            audited=True),

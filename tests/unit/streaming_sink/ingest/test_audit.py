@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
 
 from streaming_sink import ingest
 from streaming_sink.ingest import deciding
@@ -25,9 +26,10 @@ from streaming_sink.ingest.ledger import Ledger
 from streaming_sink.ingest.status import status
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.ingest.write_audit_publish import settle, unstage_old
-from tests.unit.timeline.world import DAY_MS, NOON, SCHEMA, Lake
+from tests.unit.timeline.world import DAY_MS, NOON, SCHEMA, Lake, data_file
 from timeline import names, staging
 from timeline.commit.changes import Append
+from timeline.commit.references import AllowReferences
 from timeline.errors import CommitConflictError
 from timeline.stores import LocalStore
 from timeline.table import AlreadyCommitted, Committed, Table
@@ -111,6 +113,18 @@ def passes(staged: Snapshot, files: Sequence[DataFile]) -> None:
     """Every item passes."""
 
 
+def test_what_is_staged_of_a_file_that_the_table_has_got_since_is_written_again() -> None:
+    """A file by reference is live once (R28): published as it is, the item would fail for ever."""
+    lake = Lake()
+    lake.table.commit([AllowReferences()])
+    file = data_file("memory://drop-of-a-producer/a.parquet", 10, partition=Record(0), size=10)
+    staging.stage(lake.table, ITEM, [file])
+    lake.table.commit([Append((file,))])
+    with pytest.raises(CommitConflictError, match=r"it is written again: .* by reference already"):
+        settle(lake.table, ITEM, passes, 0)
+    assert settle(lake.table, ITEM, passes, 0) is None
+
+
 def test_the_order_is_settled_then_staged_then_neither() -> None:
     lake = Lake()
     assert settle(lake.table, ITEM, passes, 0) is None
@@ -165,7 +179,7 @@ def test_what_is_lost_is_unstaged_and_written_again() -> None:
         elif damage == "its manifest":
             (manifest,) = table.head.manifest_files.read_list(staged.manifest_list)
             lake.store.delete([lake.store.relative(manifest.manifest_path)])
-        with pytest.raises(CommitConflictError, match="cannot be read; it is written again"):
+        with pytest.raises(CommitConflictError, match="cannot be published; it is written again"):
             settle(table, ITEM, check, 0)
         assert not staged_items(table.refresh().metadata, "zone")
         assert settle(table, ITEM, passes, 0) is None
