@@ -72,7 +72,7 @@ def _stores_in_memory(found: Counter[str]) -> Iterator[None]:
             patched.enter_context(patch.object(module, "run_tasks", _run_here))
             patched.enter_context(patch.object(module, "parallelism", lambda _: 1))
         for task in (profile_task, consolidation_task):
-            patched.enter_context(patch.object(task, "start_task", lambda _: (0, 0)))
+            patched.enter_context(patch.object(task, "start_task_without_rows", lambda *_: (0, 0)))
         yield
 
 
