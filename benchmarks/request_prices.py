@@ -48,7 +48,7 @@ class Steps:
     """The requests of each step, a data file of the table aside."""
 
     message: Requests
-    """An announcement of files of one folder."""
+    """An announcement of more than ten files of one folder; of fewer, each is looked up by a GET."""
     file: Requests
     """A source file, from its announcement to its rows in the table."""
     item: Requests

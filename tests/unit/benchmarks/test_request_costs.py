@@ -11,8 +11,8 @@ from benchmarks.request_prices import DayShape, Requests, platform_day, requests
 def test_the_sum_of_the_steps_is_what_a_run_of_other_files_counts() -> None:
     steps = counted_steps()
     assert (steps.message.puts, steps.file, steps.worker_poll.lists) == (1, Requests(gets=2), 1)
-    counted, data_files = counted_run(files=30, messages=3)
-    small = DayShape(30, 30_000, 3, 1, data_files, data_files * 1000, polls=0, worker_polls=0)
+    counted, data_files = counted_run(files=60, messages=3)
+    small = DayShape(60, 60_000, 3, 1, data_files, data_files * 1000, polls=0, worker_polls=0)
     assert sum(requests_of(small, steps).values(), Requests()) == counted
 
 
