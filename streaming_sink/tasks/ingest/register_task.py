@@ -100,6 +100,8 @@ def _register(
         floats = tuple(leaf for leaf in found if pa.types.is_floating(leaf.type))
         nans = _check_rows(job, file, source, floats)
         if source.stays:
+            with unreadable():
+                sources.sync(source.file.path)
             check_unchanged(sources, source.file)
             location = source.file.path
         else:

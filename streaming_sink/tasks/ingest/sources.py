@@ -165,6 +165,19 @@ class Sources:
             return None
         return status.st_size, f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
 
+    def sync(self, path: str) -> None:
+        """Make a file that its owner has written outlive power cuts, before a table names it. An object store
+        shows no object before it does.
+        """
+        if not is_local(path):
+            return
+        for each in (path, os.path.dirname(path)):
+            descriptor = os.open(each, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
     def find(self, paths: Iterable[str], now_ms: int) -> tuple[list[BufferedFile], list[str]]:
         """Return the files of these names, and the names of which there is none. Each of a few files of a
         folder is a HEAD; more are one LIST of the folder.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,21 @@ def test_a_footer_that_cannot_be_described_keeps_a_file_from_nothing_but_being_r
     monkeypatch.setattr(profile_task, "describe_footer", fail)
     found = profiled(tmp_path / "a.parquet")
     assert (found.rows, found.rewritten) == (3, "its footer is unusual: 'odd'")
+
+
+def test_a_file_by_reference_outlives_a_power_cut_before_the_table_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner may not have synced it; a file that is copied is synced as all data files are."""
+    path = tmp_path / "drop" / "a.parquet"
+    path.parent.mkdir()
+    pq.write_table(rows(), path)
+    found, synced = profiled(path), list[str]()
+    (file,), _ = SOURCES.find([str(path)], 0)
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}")))
+    source = SourceToRegister(0, file, found.parts[0][0], found.rows, stays=True)
+    assert made(register(job(tmp_path), SOURCES, [source], 0)).path == str(path)
+    assert synced == [str(path), str(path.parent)]
 
 
 def test_a_file_that_was_staged_in_the_zone_is_copied_by_whichever_name(tmp_path: Path) -> None:
