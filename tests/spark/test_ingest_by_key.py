@@ -92,6 +92,32 @@ def test_changes_land_in_any_order_and_late_ones_change_nothing(spark: SparkSess
     assert rows_in(str(tmp_path / "table")) == latest(changes)
 
 
+@pytest.mark.parametrize("kind", ["by_key", "checked"])
+def test_each_share_of_an_item_is_read_once_however_many_tasks_write_it(
+    kind: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Small items are written by one task, which also reads all of their shares: it read the first one each
+    time. With as many rows in each share nothing told that the others had not come.
+    """
+    rules = ingest.Rules(max_files=2)
+    if kind == "by_key":
+        zone = zone_at(tmp_path, rules=rules)
+    else:
+        where, table = str(tmp_path / "zone"), str(tmp_path / "table")
+        zone = ingest.BufferZone(where, table=table, expectations={"at >= 0": "drop"}, rules=rules)
+    changes = [Change(number, number, f"n{number}") for number in range(24)]
+    worker = Worker(zone)
+    for start in range(0, 24, 4):
+        for place in (start, start + 2):
+            zone.push(write_changes(tmp_path / "drop" / f"{place:02}.parquet", changes[place : place + 2]))
+        plan_waiting(zone, flush=True)
+        landed = worker.land_next(spark)
+        assert landed is not None
+        assert (landed.files_in, landed.rejected) == (2, {})
+    worker.finish()
+    assert rows_in(str(tmp_path / "table")) == latest(changes)
+
+
 def test_workers_and_a_stream_change_the_same_keys(spark: SparkSession, tmp_path: Path) -> None:
     zone = zone_at(tmp_path, rules=ingest.Rules(max_files=1))
     changes = [Change(number % 7, number, f"n{number}") for number in range(40)]

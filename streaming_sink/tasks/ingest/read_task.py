@@ -19,12 +19,12 @@ from streaming_sink.tasks.ingest.reading import (
     unreadable,
 )
 from streaming_sink.tasks.ingest.sources import Sources
-from streaming_sink.tasks.spark_task import start_task_without_rows
+from streaming_sink.tasks.spark_task import start_task
 
 
 @dataclass(frozen=True, slots=True)
 class ReadJob:
-    """What the tasks read. Task n reads the files of share n."""
+    """What the tasks read: the files of the shares whose numbers are their rows."""
 
     sources: Sources
     shares: tuple[tuple[tuple[int, BufferedFile, int], ...], ...]
@@ -37,14 +37,17 @@ class ReadJob:
 
 
 class ReadTask:
-    """The function that Spark runs for each share."""
+    """The function that Spark runs for rows that are numbers of shares."""
 
     def __init__(self, job: ReadJob) -> None:
         self._job = job
 
     def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        share, _ = start_task_without_rows(rows, self._job.fast_workers)
-        yield from read_share(self._job, share)
+        start_task(self._job.fast_workers)
+        # Not Spark's number of the task: one that coalesces partitions runs this for each of them.
+        for batch in rows:
+            for share in batch.column(0).to_pylist():
+                yield from read_share(self._job, share)
 
 
 def read_share(job: ReadJob, share: int) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_f
 from planners.model import PartitionKey
 from streaming_sink.ingest.landed import Landed, keep_rejections, summary_of, with_rejections
 from streaming_sink.tasks import spark_task
-from streaming_sink.tasks.ingest import consolidation_task, reading
+from streaming_sink.tasks.ingest import consolidation_task, read_task, reading
 from streaming_sink.tasks.ingest.consolidation_task import ConsolidationTask, Share, consolidate
 from streaming_sink.tasks.ingest.profile_task import (
     ProfileJob,
@@ -205,7 +205,8 @@ def test_dates_that_python_does_not_have_are_profiled(tmp_path: Path) -> None:
 
 def test_tasks_read_the_rows_that_start_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark ends a worker whose task has left some, and the next task waits for a new one."""
-    monkeypatch.setattr(spark_task, "start_task", lambda fast_workers: (0, 0))
+    for module in (spark_task, read_task):
+        monkeypatch.setattr(module, "start_task", lambda fast_workers: (0, 0))
     schema = pa.schema([field("id", pa.int64(), 1)])
     tasks = [
         ProfileTask(ProfileJob(SOURCES, (), schema, ())),
