@@ -19,6 +19,7 @@ from streaming_sink.tasks.job import KeyJob, SearchedFile
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
 from streaming_sink.tasks.keys.scopes import scope_salt
+from streaming_sink.tasks.keys.sequences import LONG, no_sequences
 from streaming_sink.tasks.keys.ties import stored_texts
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from timeline.errors import KeyConflictError, RowsChangedError
@@ -127,17 +128,17 @@ class BatchKeys:
         reported.
         """
         columns = _key_columns(job, schema)
-        none = np.empty(0, np.int64)
-        parts = [(np.empty((0, 2), np.uint64), none, none, none)]
+        none, unordered = np.empty(0, np.int64), np.empty(0, columns.kind or LONG)
+        parts = [(np.empty((0, 2), np.uint64), unordered, none, none)]
         for number, file in enumerate(result.new):
             written = KeyedFile(file.path, file.rows, scope_salt(job.in_partitions, file.partition))
             for hashes, positions, known in scan_keys(store, written, columns):
-                sequences = np.zeros(len(hashes), np.int64) if known is None else known
+                sequences = no_sequences(len(hashes), LONG) if known is None else known
                 parts.append((hashes, sequences, np.full(len(hashes), number), positions))
         for gone in result.deleted_keys:
             hashes = np.frombuffer(gone.hashes, np.uint64).reshape(-1, 2)
             nowhere = np.full(len(hashes), _NOWHERE)
-            parts.append((hashes, np.frombuffer(gone.sequences, np.int64), nowhere, nowhere))
+            parts.append((hashes, np.frombuffer(gone.sequences, gone.kind), nowhere, nowhere))
         hashes, sequences, files, positions = map(np.concatenate, zip(*parts, strict=True))
         paths = [file.path for file in result.new]
         return cls(job, hashes, sequences, paths, files, positions)
@@ -179,7 +180,8 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
     if columns.sequence is not None:
         late = _are_older(store, keys, [file.location for file in added], schema, found)
         withdrawn[found.change[late]] = True
-        until = deleted_until(store, sorted(now.tombstones - before.tombstones), keys.hashes)
+        fresh = sorted(now.tombstones - before.tombstones)
+        until = deleted_until(store, fresh, keys.hashes, columns.kind or LONG)
         withdrawn |= until.covers(np.arange(len(keys.hashes)), keys.sequences)
     leaves = ~withdrawn[found.change]
     for number in np.unique(found.file[leaves]):

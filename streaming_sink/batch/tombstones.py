@@ -35,7 +35,7 @@ def remember_deletes(
     sequence says which change is older. Writes the file.
     """
     hashes = [np.frombuffer(each.hashes, np.uint64).reshape(-1, 2) for each in result.deleted_keys]
-    sequences = [np.frombuffer(each.sequences, np.int64) for each in result.deleted_keys]
+    sequences = [np.frombuffer(each.sequences, each.kind) for each in result.deleted_keys]
     count = sum(map(len, sequences))
     if not count or job.sequence_by is None:
         return []

@@ -62,11 +62,13 @@ def _sequence_id(options: KeyOptions, schema: Schema) -> int | None:
     if options.sequence_by is None:
         return None
     field = _field(schema, options.sequence_by, "sequence_by")
-    if not isinstance(field.field_type, _ORDERED):
+    kind = field.field_type
+    whole = isinstance(kind, iceberg.DecimalType) and kind.scale == 0
+    if not (whole or isinstance(kind, _ORDERED)):
         raise SchemaMismatchError(
-            "sequence_by must be a column of type int, long, date or timestamp, since the larger value"
-            f" wins: {options.sequence_by} is {field.field_type}; cast it, as in"
-            f" withColumn({options.sequence_by!r}, ...)"
+            "sequence_by must be a column of type int, long, decimal without fraction, date or timestamp,"
+            f" since the larger value wins; cast it, as in withColumn({options.sequence_by!r}, ...):"
+            f" {options.sequence_by} is {kind}"
         )
     return int(field.field_id)
 

@@ -108,7 +108,9 @@ class DeletedKeys:
     hashes: Raw
     """128 bits each, as `hash_keys` makes them."""
     sequences: Raw
-    """64-bit integers of the machine."""
+    """As `sequence_values` makes them."""
+    kind: str
+    """Their type, as numpy names it."""
 
 
 @dataclass(frozen=True, slots=True)

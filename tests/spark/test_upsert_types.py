@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from streaming_sink import IcebergSink, SchemaContract
-from tests.spark.changes import KEYED, as_batch, rows_of
+from tests.spark.changes import CHANGES, KEYED, Judge, as_batch, random_changes, rows_of
 from tests.spark.streams import SMALL
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
+WIDE = CHANGES.replace("at bigint", "at decimal(38, 0)")
 
 
 def _sink(location: str, app_id: str = "app", **given: Any) -> IcebergSink:
@@ -28,6 +31,40 @@ def test_the_smallest_sequence_is_one_like_any_other(spark: SparkSession, tmp_pa
     sink(as_batch(spark, [(1, smallest, None, None, "D"), (2, smallest, "a", "x", "I")]), 0)
     sink(as_batch(spark, [(1, smallest, "a", "tied", "I"), (3, smallest, "a", "y", "I")]), 1)
     assert rows_of(location) == [(2, smallest, "a", "x"), (3, smallest, "a", "y")]
+
+
+@pytest.mark.parametrize("index", ["scan", "index"])
+def test_a_sequence_may_have_38_digits(spark: SparkSession, tmp_path: Path, index: str) -> None:
+    """In a batch, against rows and deletes of the table, by two writers, and tied."""
+    location, judge, rng = str(tmp_path / "t"), Judge(), random.Random(index)
+    sinks = [_sink(location, app, key_index=index) for app in "ab"]
+    positions = [-(10**38) + 1, -(2**64), -1, 0, 2**63, 2**64, 2**64 + 1, 10**37, 10**38 - 1]
+    for number in range(3):
+        for sink in sinks:
+            changes = random_changes(rng, 60, 20, 0, len(positions))
+            wide = [(key, positions[at], *rest) for key, at, *rest in changes]
+            sink(spark.createDataFrame([(key, Decimal(at), *rest) for key, at, *rest in wide], WIDE), number)
+            judge.take(wide)
+            assert rows_of(location) == judge.rows
+            sink.finish(60)
+    assert all(sink.reports[-1].changes["late"] for sink in sinks)
+
+
+def test_a_sequence_of_digits_may_get_more_of_them(spark: SparkSession, tmp_path: Path) -> None:
+    location, narrow = str(tmp_path / "t"), WIDE.replace("38", "4")
+    sinks = [_sink(location, app, schema=SchemaContract.evolving(), key_index="index") for app in "ab"]
+    for number, sink in enumerate(sinks):
+        types = (narrow, WIDE)[number]
+        rows = [(1, Decimal(9000 + number), "a", "x", "U"), (2, Decimal(-9000 - number), "a", "y", "U")]
+        sink(spark.createDataFrame([*rows, (3, Decimal(9), None, None, "D")], types), 0)
+        sink.finish(60)
+    late = [
+        (1, Decimal(9000), "a", "late", "U"),
+        (2, Decimal(-8999), "a", "new", "U"),
+        (3, Decimal(9), "a", "late", "I"),
+    ]
+    sinks[0](spark.createDataFrame(late, narrow), 1)
+    assert rows_of(location) == [(1, 9001, "a", "x"), (2, -8999, "a", "new")]
 
 
 def test_another_writer_may_widen_the_key_and_the_sequence(spark: SparkSession, tmp_path: Path) -> None:

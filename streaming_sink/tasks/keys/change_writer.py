@@ -20,8 +20,9 @@ from streaming_sink.tasks.keys.held_changes import HeldChanges, Newest
 from streaming_sink.tasks.keys.live_positions import by_number
 from streaming_sink.tasks.keys.partial import merged_rows
 from streaming_sink.tasks.keys.probing import KeyFilter
-from streaming_sink.tasks.keys.scanning import KeyColumns, sequence_values
+from streaming_sink.tasks.keys.scanning import KeyColumns
 from streaming_sink.tasks.keys.scopes import partition_salt, salted
+from streaming_sink.tasks.keys.sequences import LONG, no_sequences, sequence_values
 from streaming_sink.tasks.keys.ties import stored_texts
 from streaming_sink.tasks.keys.tombstones import DeletedUntil, deleted_until
 from streaming_sink.tasks.partitioning import split
@@ -48,7 +49,7 @@ class ChangeWriter:
         self._sources = list(dict.fromkeys(sources))
         wanted = {*keys.columns, keys.sequence_by, *sources}
         self._delete_schema = pa.schema([field for field in schema if field.name in wanted])
-        self._held = HeldChanges(schema)
+        self._held = HeldChanges(schema, self._columns.kind or LONG)
         self._salts: set[bytes] = set()
         self._coarse: list[np.ndarray] = []
         self.rows = 0
@@ -121,7 +122,7 @@ class ChangeWriter:
         self._coarse.append(coarse_words(keys))
         by = self._keys.sequence_by
         if by is None:
-            return hashes, np.zeros(rows.num_rows, np.int64)
+            return hashes, no_sequences(rows.num_rows, LONG)
         if nulls := rows.column(by).null_count:
             raise RowsDoNotFitError(
                 f"{nulls} rows have a null in {by!r}, by which sequence_by orders the changes of a key:"
@@ -143,7 +144,7 @@ class ChangeWriter:
             salts=salts,
             wanted=KeyFilter(np.concatenate([np.empty(0, np.uint64), *self._coarse])),
         )
-        until = deleted_until(store, self._keys.tombstones, newest.hashes)
+        until = deleted_until(store, self._keys.tombstones, newest.hashes, newest.sequences.dtype)
         late, unchanged = self._compare(newest, found, until)
         held = np.zeros(len(newest.hashes), bool)
         held[found.change] = True
@@ -168,7 +169,8 @@ class ChangeWriter:
             for number, rows in by_number(files)
         ]
         self._held.close()
-        keys = DeletedKeys(newest.hashes[deletes].tobytes(), newest.sequences[deletes].tobytes())
+        gone = newest.sequences[deletes]
+        keys = DeletedKeys(newest.hashes[deletes].tobytes(), gone.tobytes(), gone.dtype.str)
         return [*self._writer.finish(), *deleted, keys, counts]
 
     def _rows_to_write(

@@ -12,7 +12,8 @@ from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.live_positions import are_live
 from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.scanned_keys import SCANNED_KEYS
-from streaming_sink.tasks.keys.scanning import NO_SEQUENCE, KeyColumns, KeyedFile, KeyMatches
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, KeyMatches
+from streaming_sink.tasks.keys.sequences import LONG, no_sequences
 from timeline.stores.base import Store
 
 _Matches = tuple[np.ndarray, KeyMatches]
@@ -29,7 +30,7 @@ class FoundRows:
     """The number of its file."""
     position: np.ndarray
     sequence: np.ndarray
-    """`NO_SEQUENCE` where it has none."""
+    """The smallest one where it has none."""
 
 
 def find_rows(
@@ -60,9 +61,9 @@ def find_rows(
     else:
         found = SCANNED_KEYS.find(store, keyed, columns, probe, wanted=wanted)
         places = np.repeat(np.arange(len(found)), [len(each.positions) for each in found])
-        rows = KeyMatches.concatenate([KeyMatches.none(columns.sequence is not None), *found])
+        rows = KeyMatches.concatenate([KeyMatches.none(columns.kind), *found])
     numbers = np.array(searched, np.int64)[places]
     live = are_live(store, files, numbers, rows.positions)
     numbers, rows = numbers[live], rows.take(live)
-    sequences = np.full(len(numbers), NO_SEQUENCE) if rows.sequences is None else rows.sequences
+    sequences = no_sequences(len(numbers), LONG) if rows.sequences is None else rows.sequences
     return FoundRows(rows.indexes, numbers, rows.positions, sequences)

@@ -44,8 +44,10 @@ class Newest:
 class HeldChanges:
     """Rows with the hashes of their keys and their sequences, and deletes with these alone."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, kind: np.dtype) -> None:
+        """`kind`: that of all sequences."""
         self._schema = schema
+        self._kind = kind
         self._rows: list[pa.RecordBatch] = []
         self._bytes = 0
         self._spill: SpillFile | None = None
@@ -89,8 +91,9 @@ class HeldChanges:
         RowsDoNotFitError where a key is there twice and there is no sequence.
         """
         if not self._hashes:
-            none = np.empty(0, np.int64)
-            return Newest(np.empty((0, 2), np.uint64), none, none.astype(bool), none, 0, 0, none, none, none)
+            none, unordered = np.empty(0, np.int64), np.empty(0, self._kind)
+            keys = np.empty((0, 2), np.uint64)
+            return Newest(keys, unordered, none.astype(bool), none, 0, 0, none, unordered, none)
         hashes = np.concatenate(self._hashes)
         sequences, places = np.concatenate(self._sequences), np.concatenate(self._places)
         deletes = places == _DELETE

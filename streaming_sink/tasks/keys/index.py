@@ -86,7 +86,7 @@ class KeyIndex:
         """
         left = {file: number for number, file in enumerate(files)}
         files_of: list[np.ndarray] = [np.empty(0, np.int64)]
-        found = [KeyMatches.none(self.columns.sequence is not None)]
+        found = [KeyMatches.none(self.columns.kind)]
         damaged = []
         for path, footer in self.readable_runs(runs):
             places = np.array([left.get(file, -1) for file in footer.files], np.int64)

@@ -37,13 +37,13 @@ def build_run(
     key_digest: str,
     files: Sequence[KeyedFile],
     entries: Iterable[tuple[int, KeyEntries]],
-    sequences: bool,
+    kind: np.dtype | None,
 ) -> int:
     """Write a run that covers `files`, and return how many entries it has. `entries` are those of all rows
     that have a key, in any order, with the number of their data file in `files`.
     """
-    writer = RunWriter(output, key_digest, files, sequences)
-    segments = _segments(entries, sequences)
+    writer = RunWriter(output, key_digest, files, kind)
+    segments = _segments(entries, kind)
     first, second = next(segments), next(segments, None)
     if second is None:
         writer.write(first)
@@ -55,7 +55,7 @@ def build_run(
             for number, segment in enumerate(itertools.chain([first, second], segments))
         ]
         unchanged = np.arange(len(files))
-        return _merge(writer, [(run, unchanged) for run in runs], sequences)
+        return _merge(writer, [(run, unchanged) for run in runs], kind)
 
 
 def merge_runs(output: BinaryIO, key_digest: str, runs: Sequence[Run], keep: Iterable[KeyedFile]) -> int:
@@ -76,11 +76,11 @@ def merge_runs(output: BinaryIO, key_digest: str, runs: Sequence[Run], keep: Ite
                 numbers[number] = len(files)
                 files.append(file)
         sources.append((run, numbers))
-    sequences = runs[0].footer.sequences
-    return _merge(RunWriter(output, key_digest, files, sequences), sources, sequences)
+    kind = runs[0].footer.kind
+    return _merge(RunWriter(output, key_digest, files, kind), sources, kind)
 
 
-def _merge(writer: RunWriter, sources: Sequence[tuple[Run, np.ndarray]], sequences: bool) -> int:
+def _merge(writer: RunWriter, sources: Sequence[tuple[Run, np.ndarray]], kind: np.dtype | None) -> int:
     """Write the entries of runs whose data files get other numbers; leave out those of files with none."""
     ranges = -(-sum(run.footer.entries for run, _ in sources) // BLOCK_ENTRIES)
     written = 0
@@ -91,7 +91,7 @@ def _merge(writer: RunWriter, sources: Sequence[tuple[Run, np.ndarray]], sequenc
             for run, numbers in sources
             for entries in run.between(first, end - 1)
         ]
-        merged = _in_order(parts, sequences)
+        merged = _in_order(parts, kind)
         writer.write(merged)
         written += len(merged.high)
     writer.finish()
@@ -108,7 +108,7 @@ def _renumbered(entries: RunEntries, numbers: np.ndarray) -> RunEntries:
     return entries._replace(addresses=number.astype(np.uint64) << shift | position)
 
 
-def _segments(entries: Iterable[tuple[int, KeyEntries]], sequences: bool) -> Iterator[RunEntries]:
+def _segments(entries: Iterable[tuple[int, KeyEntries]], kind: np.dtype | None) -> Iterator[RunEntries]:
     """Yield one or more ordered segments; one that has no entries only where there are none."""
     parts: list[RunEntries] = []
     count = segments = 0
@@ -116,21 +116,21 @@ def _segments(entries: Iterable[tuple[int, KeyEntries]], sequences: bool) -> Ite
         parts.append(RunEntries(hashes[:, 0], hashes[:, 1], addresses_of(number, positions), values))
         count += len(positions)
         if count >= SEGMENT_ENTRIES:
-            yield _in_order(parts, sequences)
+            yield _in_order(parts, kind)
             parts, count, segments = [], 0, segments + 1
     if count or not segments:
-        yield _in_order(parts, sequences)
+        yield _in_order(parts, kind)
 
 
-def _in_order(parts: Sequence[RunEntries], sequences: bool) -> RunEntries:
+def _in_order(parts: Sequence[RunEntries], kind: np.dtype | None) -> RunEntries:
     """Return the entries of all parts in ascending order."""
-    none = RunEntries.none(sequences)
+    none = RunEntries.none(kind)
     high, low, addresses, values = zip(none, *parts, strict=True)
     joined = RunEntries(
         np.concatenate(high),
         np.concatenate(low),
         np.concatenate(addresses),
-        np.concatenate(values) if sequences else None,
+        np.concatenate(values) if kind is not None else None,
     )
     return joined.take(np.argsort(joined.high))
 
@@ -138,7 +138,8 @@ def _in_order(parts: Sequence[RunEntries], sequences: bool) -> RunEntries:
 def _spilled(segment: RunEntries, path: str, key_digest: str, files: Sequence[KeyedFile]) -> Run:
     """Return a segment as a run in a file of the worker's."""
     with open(path, "w+b") as file:
-        writer = RunWriter(file, key_digest, files, segment.sequences is not None)
+        kind = None if segment.sequences is None else segment.sequences.dtype
+        writer = RunWriter(file, key_digest, files, kind)
         writer.write(segment)
         writer.finish()
         file.flush()

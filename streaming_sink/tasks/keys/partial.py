@@ -12,7 +12,7 @@ from streaming_sink.tasks.data_file_reader import open_data_file
 from streaming_sink.tasks.job import SearchedFile
 from streaming_sink.tasks.keys.finding import FoundRows
 from streaming_sink.tasks.keys.held_changes import HeldChanges, Newest
-from streaming_sink.tasks.keys.scanning import NO_SEQUENCE
+from streaming_sink.tasks.keys.sequences import largest_sequences
 from streaming_sink.tasks.keys.tombstones import DeletedUntil
 from timeline.stores.base import Store
 
@@ -63,8 +63,7 @@ def _late_changes(newest: Newest, found: FoundRows, until: DeletedUntil) -> np.n
     """
     counts = np.diff(np.append(newest.starts, len(newest.all_places)))
     key = np.repeat(np.arange(len(counts)), counts)
-    stored = np.full(len(counts), NO_SEQUENCE)
-    np.maximum.at(stored, found.change, found.sequence)
+    stored = largest_sequences(len(counts), found.change, found.sequence)
     late = (newest.all_sequences < stored[key]) | until.covers(key, newest.all_sequences)
     return np.bincount(key[late], minlength=len(counts))
 

@@ -19,7 +19,7 @@ class KeyEntries(NamedTuple):
     positions: np.ndarray
     """Where the rows are in the file, from 0: signed 64-bit integers."""
     sequences: np.ndarray | None
-    """The values of the sequence column as signed 64-bit integers; None if the key has no such column."""
+    """Of the sequence column, as `sequence_values` returns them; None if the key has no such column."""
 
 
 class KeyFilter:

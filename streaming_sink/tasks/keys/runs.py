@@ -4,7 +4,7 @@ Layout, of little-endian words::
 
     magic, 8 bytes
     blocks      the columns of up to BLOCK_ENTRIES entries: first words of hashes, second words, addresses,
-                and sequences where the key has them
+                and sequences where the key has them, as `sequence_values` returns them
     footer      JSON: the key's digest, the data files that the run covers, each with the salt of its keys
                 where a key is unique in each partition, and each block's range and CRC-32
     trailer     the footer's length, the format's version, a CRC-32 of both and of the footer, magic
@@ -12,7 +12,8 @@ Layout, of little-endian words::
 Entries are ordered by the first words of their hashes. A run covers whole data files: it has an entry for
 every row that has a key, deleted rows too, so that it is right for every snapshot that has the file. An
 address is the number of a data file in the footer, in 24 bits, and a position in 40. An entry takes 24 bytes,
-or 32 with a sequence. Checksums cover every byte, and those of a block are compared when it is first read.
+32 with a sequence of 8, 40 with one of 16. Checksums cover every byte, and those of a block are compared when
+it is first read.
 """
 
 from __future__ import annotations
@@ -33,15 +34,21 @@ from streaming_sink.tasks.errors import KeyIndexError
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyedFile, KeyMatches
 from streaming_sink.tasks.keys.scopes import TABLE_SALT
+from streaming_sink.tasks.keys.sequences import LONG, WIDE
 
 BLOCK_ENTRIES = 512 * 1024
-"""12 or 16 MiB."""
+"""12 to 20 MiB."""
 POSITION_BITS = 40
 MOST_FILES = 1 << (64 - POSITION_BITS)
 _POSITION = np.uint64((1 << POSITION_BITS) - 1)
 
 _MAGIC = b"SSKEYRUN"
-_VERSION = 1
+_VERSION = 2
+_WORDS = 3
+"""Of an entry, beside its sequence."""
+_WORD_BYTES = 8
+_KINDS = {0: None, LONG.itemsize: LONG, WIDE.itemsize: WIDE}
+"""Kinds of sequences by their bytes."""
 _TRAILER = struct.Struct("<QII8s")
 _TAIL_BYTES = 64 * 1024
 """Read from the end at first: one request for the footer of a run that covers a few hundred files."""
@@ -56,10 +63,10 @@ class RunEntries(NamedTuple):
     sequences: np.ndarray | None
 
     @classmethod
-    def none(cls, sequences: bool) -> RunEntries:
-        """Return no entries, of a key that has a sequence column or not."""
+    def none(cls, kind: np.dtype | None) -> RunEntries:
+        """Return no entries, of a key that has sequences of this kind, or none."""
         words = np.empty(0, np.uint64)
-        return cls(words, words, words, np.empty(0, np.int64) if sequences else None)
+        return cls(words, words, words, None if kind is None else np.empty(0, kind))
 
     def take(self, chosen: np.ndarray | slice) -> RunEntries:
         """Return the entries at these places, or those that a mask has."""
@@ -89,28 +96,33 @@ class RunFooter:
 
     files: tuple[KeyedFile, ...]
     """The data files that it covers; an address has the number of one."""
-    sequences: bool
+    kind: np.dtype | None
+    """Of its sequences; None where it has none."""
     blocks: tuple[_Block, ...]
 
     @property
     def entry_bytes(self) -> int:
-        return 32 if self.sequences else 24
+        return _WORD_BYTES * _WORDS + _sequence_bytes(self.kind)
 
     @property
     def entries(self) -> int:
         return sum(block.entries for block in self.blocks)
 
 
+def _sequence_bytes(kind: np.dtype | None) -> int:
+    return 0 if kind is None else kind.itemsize
+
+
 class RunWriter:
     """Writes a run: its entries in ascending order, then `finish`."""
 
     def __init__(
-        self, output: BinaryIO, key_digest: str, files: Sequence[KeyedFile], sequences: bool
+        self, output: BinaryIO, key_digest: str, files: Sequence[KeyedFile], kind: np.dtype | None
     ) -> None:
         self._output = output
         self._key_digest = key_digest
         self._files = files
-        self._sequences = sequences
+        self._kind = kind
         self._blocks: list[_Block] = []
         output.write(_MAGIC)
 
@@ -123,7 +135,7 @@ class RunWriter:
         """End the run. The output is whole when its owner closes it."""
         footer = {
             "key": self._key_digest,
-            "sequences": self._sequences,
+            "sequence_bytes": _sequence_bytes(self._kind),
             "files": [_described(file) for file in self._files],
             "blocks": [[it.entries, it.first, it.last, it.crc] for it in self._blocks],
         }
@@ -179,7 +191,7 @@ def read_footer(file: BinaryIO, key_digest: str) -> RunFooter:
     if said["key"] != key_digest:
         raise KeyIndexError(f"a run of the key {said['key']}, not {key_digest}")
     files = tuple(_keyed_file(*each) for each in said["files"])
-    footer = RunFooter(files, said["sequences"], tuple(_Block(*each) for each in said["blocks"]))
+    footer = RunFooter(files, _KINDS[said["sequence_bytes"]], tuple(_Block(*each) for each in said["blocks"]))
     if len(_MAGIC) + footer.entries * footer.entry_bytes != begin:
         raise KeyIndexError(f"a run of {footer.entries} entries in {size} bytes")
     return footer
@@ -217,7 +229,7 @@ class Run:
         the rows. KeyIndexError where a block is damaged.
         """
         numbers: list[np.ndarray] = [np.empty(0, np.int64)]
-        found = [KeyMatches.none(self.footer.sequences)]
+        found = [KeyMatches.none(self.footer.kind)]
         for number, block in enumerate(self.footer.blocks):
             if not probe.reaches(block.first, block.last):
                 continue
@@ -245,8 +257,9 @@ class Run:
             block, start, end = self.footer.blocks[number], self._starts[number], self._starts[number + 1]
             if crc32(memoryview(self._data)[start:end]) != block.crc:
                 raise KeyIndexError(f"block {number} of a run is damaged")
-            words: Any = np.frombuffer(self._data, "<u8", (end - start) // 8, start)
-            columns = words.reshape(-1, block.entries)
-            sequences = columns[3].view("<i8") if self.footer.sequences else None
-            self._read[number] = RunEntries(columns[0], columns[1], columns[2], sequences)
+            words: Any = np.frombuffer(self._data, "<u8", (end - start) // _WORD_BYTES, start)
+            high, low, addresses = words[: _WORDS * block.entries].reshape(_WORDS, -1)
+            kind, rest = self.footer.kind, words[_WORDS * block.entries :]
+            sequences = None if kind is None else rest.view(kind.newbyteorder("<"))
+            self._read[number] = RunEntries(high, low, addresses, sequences)
         return self._read[number]

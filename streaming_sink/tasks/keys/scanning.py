@@ -17,7 +17,8 @@ from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.hashing import check_key_type, coarse_words, hash_keys, key_seed
 from streaming_sink.tasks.keys.probing import KeyEntries, KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.scopes import TABLE_SALT, salted
-from streaming_sink.tasks.leaves import as_integers, field_id
+from streaming_sink.tasks.keys.sequences import kind_of_sequences, sequence_values
+from streaming_sink.tasks.leaves import field_id
 from timeline.stores.base import Store
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 SCAN_ROWS = 256 * 1024
 """Rows of a batch: about 60 bytes each, beside their values."""
-NO_SEQUENCE = -(2**63)
-"""The sequence of a row whose sequence column is null: it is older than any row that has one."""
 
 
 class KeyedFile(NamedTuple):
@@ -50,9 +49,9 @@ class KeyMatches(NamedTuple):
     sequences: np.ndarray | None
 
     @classmethod
-    def none(cls, sequences: bool) -> KeyMatches:
-        """Return no rows, of a key that has a sequence column or not."""
-        return cls(_NO_ROWS, _NO_ROWS, _NO_ROWS if sequences else None)
+    def none(cls, kind: np.dtype | None) -> KeyMatches:
+        """Return no rows, of a key that has sequences of this kind, or none."""
+        return cls(_NO_ROWS, _NO_ROWS, None if kind is None else np.empty(0, kind))
 
     @classmethod
     def concatenate(cls, parts: Sequence[KeyMatches]) -> KeyMatches:
@@ -89,7 +88,12 @@ class KeyColumns:
         for column in self.keys:
             check_key_type(column.type)
         if self.sequence is not None:
-            _check_sequence_type(self.sequence.type)
+            kind_of_sequences(self.sequence.type)
+
+    @property
+    def kind(self) -> np.dtype | None:
+        """Of the sequences, `LONG` or `WIDE`; None for a key without a sequence column."""
+        return None if self.sequence is None else kind_of_sequences(self.sequence.type)
 
     @property
     def seed(self) -> bytes:
@@ -101,14 +105,6 @@ class KeyColumns:
         """Identifies an index of these columns: 16 hexadecimal digits."""
         sequence = b"" if self.sequence is None else field_id(self.sequence).to_bytes(8, "little")
         return blake2b(self.seed + sequence, digest_size=8).hexdigest()
-
-
-def sequence_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Return the values of a sequence column as signed 64-bit integers in the same order; null as
-    NO_SEQUENCE.
-    """
-    values: np.ndarray = pc.fill_null(as_integers(column).cast(pa.int64()), NO_SEQUENCE).to_numpy()
-    return values
 
 
 def scan_keys(
@@ -153,7 +149,7 @@ def find_in_file(
 
 def find_in_entries(entries: Iterable[KeyEntries], columns: KeyColumns, probe: KeyProbe) -> KeyMatches:
     """Return those of the rows that have a key of the probe, in the same order."""
-    found = [KeyMatches.none(columns.sequence is not None)]
+    found = [KeyMatches.none(columns.kind)]
     for hashes, positions, sequences in entries:
         indexes, rows = probe.match_rows(hashes)
         found.append(KeyMatches(indexes, positions[rows], None if sequences is None else sequences[rows]))
@@ -174,13 +170,3 @@ def _entries(
         rows, positions = rows.filter(pa.array(near)), positions[near]
     sequences = sequence_values(rows.columns[keys]) if rows.num_columns > keys else None
     return KeyEntries(hash_keys(rows.columns[:keys], seed), positions, sequences)
-
-
-def _check_sequence_type(kind: pa.DataType) -> None:
-    types = pa.types
-    microseconds = types.is_timestamp(kind) and kind.unit == "us"
-    if not (types.is_signed_integer(kind) or types.is_date32(kind) or microseconds):
-        raise TypeError(
-            f"a column of type {kind} cannot order changes; integers, dates and timestamps in microseconds"
-            " can"
-        )

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.probing import KeyProbe
+from streaming_sink.tasks.keys.sequences import largest_sequences, sequences_from_arrow, sequences_to_arrow
 from timeline.stores.base import Store
 
 AT_COMMIT = 2**63 - 1
@@ -19,14 +20,7 @@ AT_COMMIT = 2**63 - 1
 _CACHED_BYTES = 128 * 1024 * 1024
 """What a process keeps of the files that it has read: they never change, and each batch asks for them."""
 
-_SCHEMA = pa.schema(
-    [
-        pa.field("hash_high", pa.uint64(), nullable=False),
-        pa.field("hash_low", pa.uint64(), nullable=False),
-        pa.field("sequence", pa.int64(), nullable=False),
-        pa.field("deleted_at_ms", pa.int64(), nullable=False),
-    ]
-)
+_NAMES = ["hash_high", "hash_low", "sequence", "deleted_at_ms"]
 
 
 class Tombstones(NamedTuple):
@@ -35,6 +29,7 @@ class Tombstones(NamedTuple):
     hashes: np.ndarray
     """As `hash_keys` returns them."""
     sequences: np.ndarray
+    """As `sequence_values` returns them."""
     deleted_at_ms: np.ndarray
     """The table's time when the delete landed; `AT_COMMIT` for those of the batch that wrote the file."""
 
@@ -51,11 +46,14 @@ def write_tombstones(store: Store, path: str, tombstones: Tombstones) -> None:
     columns = [
         pa.array(np.ascontiguousarray(tombstones.hashes[:, 0])),
         pa.array(np.ascontiguousarray(tombstones.hashes[:, 1])),
-        pa.array(tombstones.sequences),
+        sequences_to_arrow(tombstones.sequences),
         pa.array(tombstones.deleted_at_ms),
     ]
+    schema = pa.schema(
+        [pa.field(name, each.type, nullable=False) for name, each in zip(_NAMES, columns, strict=True)]
+    )
     written = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns, schema=_SCHEMA), written, compression="zstd", use_dictionary=False)
+    pq.write_table(pa.table(columns, schema=schema), written, compression="zstd", use_dictionary=False)
     with store.open_output(path) as output:
         output.write(written.getvalue())
 
@@ -67,12 +65,13 @@ def read_tombstones(store: Store, location: str) -> Tombstones:
         return known
     try:
         with store.open_input(store.relative(location)) as source:
-            table = pq.read_table(pa.PythonFile(source, mode="r"), columns=_SCHEMA.names)
+            table = pq.read_table(pa.PythonFile(source, mode="r"), columns=_NAMES)
     except FileNotFoundError as missing:
         raise DataFileError(f"a file of deleted keys is missing: {location}") from missing
     except (pa.ArrowException, OSError) as damage:
         raise DataFileError(f"a file of deleted keys cannot be read: {location}: {damage}") from damage
-    high, low, sequences, deleted_at = (column.to_numpy() for column in table.columns)
+    high, low, deleted_at = (table.column(name).to_numpy() for name in (*_NAMES[:2], _NAMES[3]))
+    sequences = sequences_from_arrow(table.column(_NAMES[2]))
     found = _cache[location] = Tombstones(np.column_stack([high, low]), sequences, deleted_at)
     while sum(each.hashes.nbytes * 2 for each in _cache.values()) > _CACHED_BYTES and len(_cache) > 1:
         _cache.popitem(last=False)
@@ -92,16 +91,19 @@ class DeletedUntil(NamedTuple):
         return covered
 
 
-def deleted_until(store: Store, locations: Iterable[str], hashes: np.ndarray) -> DeletedUntil:
-    """Return what files of deleted keys say of the keys with these hashes."""
-    until = DeletedUntil(np.zeros(len(hashes), bool), np.full(len(hashes), np.iinfo(np.int64).min))
+def deleted_until(store: Store, locations: Iterable[str], hashes: np.ndarray, kind: np.dtype) -> DeletedUntil:
+    """Return what files of deleted keys, with sequences of one kind, say of the keys with these hashes."""
+    keys, sequences = [np.empty(0, np.intp)], [np.empty(0, kind)]
     probe = KeyProbe(hashes)
     for location in locations:
         tombstones = read_tombstones(store, location)
         indexes, rows = probe.match_rows(tombstones.hashes)
-        until.deleted[indexes] = True
-        np.maximum.at(until.sequences, indexes, tombstones.sequences[rows])
-    return until
+        keys.append(indexes)
+        sequences.append(tombstones.sequences[rows])
+    found = np.concatenate(keys)
+    deleted = np.zeros(len(hashes), bool)
+    deleted[found] = True
+    return DeletedUntil(deleted, largest_sequences(len(hashes), found, np.concatenate(sequences)))
 
 
 def merge_tombstones(parts: Iterable[Tombstones], oldest_ms: int) -> Tombstones:

@@ -99,7 +99,7 @@ def write_run(
     """
     path = key_run_path(index.columns.digest, run_id)
     with index.store.open_output(path) as output:
-        build_run(output, index.columns.digest, files, entries, index.columns.sequence is not None)
+        build_run(output, index.columns.digest, files, entries, index.columns.kind)
     return path
 
 

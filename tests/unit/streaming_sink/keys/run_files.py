@@ -13,6 +13,8 @@ from streaming_sink.tasks.keys.merging import build_run
 from streaming_sink.tasks.keys.probing import KeyEntries, KeyProbe
 from streaming_sink.tasks.keys.runs import Run
 from streaming_sink.tasks.keys.scanning import KeyedFile
+from streaming_sink.tasks.keys.sequences import LONG
+from tests.unit.streaming_sink.keys.numbers import numbers_of, sequences_of
 
 KEY = "00000000000000aa"
 Hash = tuple[int, int]
@@ -34,18 +36,20 @@ def words_of(hashes: Sequence[Hash]) -> np.ndarray:
     return np.array(hashes, np.uint64).reshape(-1, 2)
 
 
-def run_bytes(rows: Rows, sequences: bool = True) -> bytes:
+def run_bytes(rows: Rows, kind: np.dtype | None = LONG) -> bytes:
     output = io.BytesIO()
     entries = (
         (
             number,
             KeyEntries(
-                words_of(hashes), np.arange(len(hashes)), np.arange(len(hashes)) * 10 if sequences else None
+                words_of(hashes),
+                np.arange(len(hashes)),
+                None if kind is None else sequences_of(range(0, 10 * len(hashes), 10), kind),
             ),
         )
         for number, hashes in enumerate(rows.values())
     )
-    written = build_run(output, KEY, list(rows), entries, sequences)
+    written = build_run(output, KEY, list(rows), entries, kind)
     assert written == sum(map(len, rows.values()))
     return output.getvalue()
 
@@ -61,7 +65,7 @@ def open_bytes(folder: Path, data: bytes) -> Run:
 def found_in(run: Run, batch: Sequence[Hash]) -> list[tuple[int, str, int, int | None]]:
     """Return what a run answers: index in the batch, data file, position, sequence."""
     numbers, (indexes, positions, sequences) = run.find(KeyProbe(words_of(batch)))
-    values = [None] * len(indexes) if sequences is None else sequences.tolist()
+    values = [None] * len(indexes) if sequences is None else numbers_of(sequences)
     return sorted(
         (index, run.footer.files[number].location, position, value)
         for index, number, position, value in zip(

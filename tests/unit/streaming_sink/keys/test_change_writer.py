@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import count
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -36,14 +38,20 @@ def _field(name: str, kind: pa.DataType, number: int) -> pa.Field:
     return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
 
 
-SCHEMA = pa.schema(
-    [
-        _field("id", pa.int64(), 1),
-        _field("at", pa.int64(), 2),
-        _field("a", pa.string(), 3),
-        _field("b", pa.int64(), 4),
-    ]
-)
+def schema_of(at: pa.DataType) -> pa.Schema:
+    return pa.schema(
+        [
+            _field("id", pa.int64(), 1),
+            _field("at", at, 2),
+            _field("a", pa.string(), 3),
+            _field("b", pa.int64(), 4),
+        ]
+    )
+
+
+SCHEMA = schema_of(pa.int64())
+WIDE = 10**37
+"""Sequences as decimals are so many times as large."""
 Change = tuple[int, int, str | None, int | None, bool]
 """Key, sequence, two values, and whether it deletes."""
 UUID_OF_TABLE = UUID(int=7)
@@ -54,6 +62,7 @@ class Lake:
     """A table of one process: data files with their deletes, and files of deleted keys."""
 
     partial: tuple[str, ...] = ()
+    at: pa.DataType = SCHEMA.field("at").type
     store: MemoryStore = field(default_factory=MemoryStore)
     files: dict[str, SearchedFile] = field(default_factory=dict)
     tombstones: list[str] = field(default_factory=list)
@@ -70,7 +79,7 @@ class Lake:
         number = next(self._numbers)
         job = WorkerJob(
             store=self.store,
-            schema=SCHEMA,
+            schema=schema_of(self.at),
             partition_by=(),
             parquet=ParquetSettings(),
             metrics={},
@@ -84,8 +93,8 @@ class Lake:
         writer = ChangeWriter(TaskWriter(job, 0, 0), keys)
         for start in range(0, len(changes), cut):
             rows = zip(*changes[start : start + cut], strict=True)
-            kinds = (pa.int64(), pa.int64(), pa.string(), pa.int64(), pa.bool_())
-            arrays = [pa.array(list(values), kind) for values, kind in zip(rows, kinds, strict=True)]
+            kinds = (pa.int64(), self.at, pa.string(), pa.int64(), pa.bool_())
+            arrays = [self._array(values, kind) for values, kind in zip(rows, kinds, strict=True)]
             writer.write(pa.RecordBatch.from_arrays(arrays, names=[*SCHEMA.names, DELETES]))
         results = writer.finish()
         self.spilled += writer.spilled_bytes
@@ -98,6 +107,11 @@ class Lake:
                 self._remember(each, f"data/{number}-tombstones.parquet")
             elif isinstance(each, ChangeCounts):
                 self.counts = each
+
+    def _array(self, values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+        if pa.types.is_decimal(kind):
+            return pa.array([None if it is None else Decimal(it * WIDE) for it in values], kind)
+        return pa.array(values, kind)
 
     def _delete(self, deleted: DeletedRows, path: str) -> None:
         positions = np.frombuffer(deleted.positions, np.int64)
@@ -113,7 +127,7 @@ class Lake:
     def _remember(self, keys: DeletedKeys, path: str) -> None:
         hashes = np.frombuffer(keys.hashes, np.uint64).reshape(-1, 2)
         if len(hashes):
-            sequences = np.frombuffer(keys.sequences, np.int64)
+            sequences = np.frombuffer(keys.sequences, keys.kind)
             write_tombstones(self.store, path, Tombstones(hashes, sequences, np.zeros(len(hashes), np.int64)))
             self.tombstones.append(self.store.uri(path))
 
@@ -124,6 +138,8 @@ class Lake:
             with self.store.open_input(self.store.relative(file.location)) as source:
                 rows = pq.read_table(pa.PythonFile(source, mode="r")).to_pylist()
             gone = set(read_position_deletes(self.store, file.deletes, file.location).tolist())
+            for row in rows:
+                row["at"] = row["at"] // WIDE if isinstance(row["at"], Decimal) else row["at"]
             found += [tuple(row.values()) for place, row in enumerate(rows) if place not in gone]
         return sorted(found, key=repr)
 
@@ -142,6 +158,7 @@ CHANGES = st.lists(
     min_size=1,
     max_size=5,
 )
+SEQUENCE_TYPES = st.sampled_from([SCHEMA.field("at").type, pa.decimal128(38, 0)])
 
 
 def _text(change: Change) -> str:
@@ -149,9 +166,11 @@ def _text(change: Change) -> str:
 
 
 @settings(max_examples=60, deadline=None)
-@given(CHANGES)
-def test_of_each_key_the_last_change_in_sequence_counts(batches: list[list[Change]]) -> None:
-    lake, newest = Lake(), dict[int, tuple[int, bool, str, Change]]()
+@given(CHANGES, SEQUENCE_TYPES)
+def test_of_each_key_the_last_change_in_sequence_counts(
+    batches: list[list[Change]], at_type: pa.DataType
+) -> None:
+    lake, newest = Lake(at=at_type), dict[int, tuple[int, bool, str, Change]]()
     for batch in batches:
         lake.take(batch)
         for change in batch:
@@ -164,10 +183,12 @@ def test_of_each_key_the_last_change_in_sequence_counts(batches: list[list[Chang
 
 
 @settings(max_examples=60, deadline=None)
-@given(CHANGES)
-def test_partial_updates_keep_the_values_that_they_do_not_bring(batches: list[list[Change]]) -> None:
+@given(CHANGES, SEQUENCE_TYPES)
+def test_partial_updates_keep_the_values_that_they_do_not_bring(
+    batches: list[list[Change]], at_type: pa.DataType
+) -> None:
     """Of one sequence only one change of a key comes: which of two values counts is not said."""
-    lake, rows, deleted, seen = Lake(("a", "b")), dict[int, list[object]](), dict[int, int](), set()
+    lake, rows, deleted, seen = Lake(("a", "b"), at_type), dict[int, list[object]](), dict[int, int](), set()
     for batch in batches:
         fresh = list({it[:2]: it for it in batch if it[:2] not in seen}.values())
         seen.update(it[:2] for it in fresh)

@@ -17,6 +17,7 @@ from streaming_sink.tasks.keys.merging import merge_runs
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.runs import Run, addresses_of
 from streaming_sink.tasks.keys.scanning import KeyedFile
+from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from tests.unit.streaming_sink.keys.run_files import (
     HASHES,
     KEY,
@@ -29,6 +30,7 @@ from tests.unit.streaming_sink.keys.run_files import (
     words_of,
 )
 
+KINDS = st.sampled_from([LONG, WIDE])
 SHARED_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -45,7 +47,7 @@ def test_a_run_has_every_row_of_its_files(
     tmp_path: Path, rows: dict[KeyedFile, list[Hash]], data: st.DataObject
 ) -> None:
     batch = data.draw(st.lists(st.sampled_from([(5, 5), *itertools.chain(*rows.values())]) | HASHES))
-    run = open_bytes(tmp_path, run_bytes(rows))
+    run = open_bytes(tmp_path, run_bytes(rows, data.draw(KINDS)))
     assert found_in(run, batch) == expected(rows, batch)
     assert run.footer.files == tuple(rows)
 
@@ -60,8 +62,8 @@ def test_a_merge_has_the_rows_of_the_files_that_are_kept_once(
     files = list(rows)
     inputs = [{files[i]: rows[files[i]] for i in each if i < len(files)} for each in covered]
     keep = data.draw(st.sets(st.sampled_from(files))) if files else set()
-    output = io.BytesIO()
-    merged = [open_bytes(tmp_path, run_bytes(each)) for each in inputs]
+    output, kind = io.BytesIO(), data.draw(KINDS)
+    merged = [open_bytes(tmp_path, run_bytes(each, kind)) for each in inputs]
     entries = merge_runs(output, KEY, merged, [*keep, KeyedFile("s3://t/elsewhere", 3)])
     run = open_bytes(tmp_path, output.getvalue())
     kept = {file: rows[file] for file in keep if any(file in each for each in inputs)}
@@ -82,7 +84,7 @@ def _read_all(run: Run, batch: list[Hash]) -> None:
 def test_a_run_that_is_damaged_in_any_byte_is_found_out(
     tmp_path: Path, rows: dict[KeyedFile, list[Hash]], data: st.DataObject
 ) -> None:
-    whole = run_bytes(rows)
+    whole = run_bytes(rows, data.draw(KINDS))
     batch = [each for hashes in rows.values() for each in hashes]
     at = data.draw(st.integers(0, len(whole) - 1))
     damaged = bytearray(whole)
@@ -96,7 +98,7 @@ def test_a_run_that_is_damaged_in_any_byte_is_found_out(
 def test_a_run_that_is_cut_or_longer_is_found_out(
     tmp_path: Path, rows: dict[KeyedFile, list[Hash]], data: st.DataObject
 ) -> None:
-    whole = run_bytes(rows)
+    whole = run_bytes(rows, data.draw(KINDS))
     end = data.draw(st.integers(0, len(whole) - 1))
     begin = data.draw(st.integers(1, len(whole)))
     for damaged in (whole[:end], whole[begin:], whole + b"\0", whole[:begin] + b"\0" * 24 + whole[begin:]):
@@ -122,7 +124,7 @@ def test_a_run_of_another_key_is_none(tmp_path: Path) -> None:
 
 
 def test_a_run_without_sequences_has_none(tmp_path: Path) -> None:
-    run = open_bytes(tmp_path, run_bytes({KeyedFile("s3://t/a", 1): [(1, 1)]}, sequences=False))
+    run = open_bytes(tmp_path, run_bytes({KeyedFile("s3://t/a", 1): [(1, 1)]}, kind=None))
     assert found_in(run, [(1, 1), (1, 2)]) == [(0, "s3://t/a", 0, None)]
     assert found_in(run, []) == []
 
@@ -146,24 +148,25 @@ def test_rows_that_no_address_holds_are_refused() -> None:
             addresses_of(number, np.array([position]))
 
 
-def test_the_format_is_what_it_was_in_the_first_release() -> None:
+def test_the_format_stays_as_it_is() -> None:
     rows = {KeyedFile("s3://t/a", 2): [(2, 3), (1, 4)]}
     footer = (
-        b'{"key":"00000000000000aa","sequences":true,"files":[["s3://t/a",2]],"blocks":[[2,1,2,411096435]]}'
+        b'{"key":"00000000000000aa","sequence_bytes":8,"files":[["s3://t/a",2]],"blocks":[[2,1,2,411096435]]}'
     )
-    trailer = len(footer).to_bytes(8, "little") + bytes.fromhex("01000000b6018d5c")
+    trailer = len(footer).to_bytes(8, "little") + bytes.fromhex("020000004f24904c")
     words = np.array([1, 2, 4, 3, 1, 0, 10, 0], "<u8").tobytes()
     assert run_bytes(rows) == b"SSKEYRUN" + words + footer + trailer + b"SSKEYRUN"
 
 
-def test_an_entry_takes_24_bytes_and_32_with_a_sequence() -> None:
+def test_an_entry_takes_24_bytes_and_those_of_its_sequence() -> None:
     rows = {KeyedFile("s3://t/a", 3000): [(number, 0) for number in range(3000)]}
-    sizes = [len(run_bytes(rows, sequences)) / 3000 for sequences in (False, True)]
+    sizes = [len(run_bytes(rows, kind)) / 3000 for kind in (None, LONG, WIDE)]
     assert sizes[1] - sizes[0] == pytest.approx(8, abs=0.01)
+    assert sizes[2] - sizes[0] == pytest.approx(16, abs=0.02)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "BLOCK_ENTRIES", 3000)
         patch.setattr(merging, "SEGMENT_ENTRIES", 3001)
-        assert len(run_bytes(rows, False)) / 3000 == pytest.approx(24, abs=0.1)
+        assert len(run_bytes(rows, None)) / 3000 == pytest.approx(24, abs=0.1)
 
 
 def test_segments_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from streaming_sink.batch.tombstones import FILES_A_TIER, files_to_merge, rememb
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import FileIds, KeyJob
+from streaming_sink.tasks.keys.sequences import LONG
 from streaming_sink.tasks.keys.tombstones import (
     AT_COMMIT,
     Tombstones,
@@ -55,7 +56,7 @@ def test_a_file_reads_back_and_says_until_when_keys_are_deleted() -> None:
     for path, held in (("data/a", tombstones((1, 5, 0), (2, -3, 0))), ("data/b", tombstones((1, 9, 0)))):
         write_tombstones(store, path, held)
         assert listed(read_tombstones(store, store.uri(path))) == listed(held)
-    found = deleted_until(store, [store.uri("data/a"), store.uri("data/b")], hashes(2, 1, 7))
+    found = deleted_until(store, [store.uri("data/a"), store.uri("data/b")], hashes(2, 1, 7), LONG)
     assert found.deleted.tolist() == [True, True, False]
     assert found.sequences.tolist()[:2] == [-3, 9]
 
@@ -63,10 +64,10 @@ def test_a_file_reads_back_and_says_until_when_keys_are_deleted() -> None:
 def test_a_file_that_is_missing_or_damaged_is_an_error() -> None:
     store = Lake().store
     with pytest.raises(DataFileError, match="is missing"):
-        deleted_until(store, [store.uri("data/none")], hashes(1))
+        deleted_until(store, [store.uri("data/none")], hashes(1), LONG)
     store.overwrite("data/damaged", b"PAR1")
     with pytest.raises(DataFileError, match="cannot be read"):
-        deleted_until(store, [store.uri("data/damaged")], hashes(1))
+        deleted_until(store, [store.uri("data/damaged")], hashes(1), LONG)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_the_deletes_of_a_batch_are_remembered_from_its_commit_on(monkeypatch: p
     lake.table.commit([DeclareKey(TableKey((1,), 2))])
 
     def delete(key: int) -> None:
-        keys = DeletedKeys(hashes(key).tobytes(), np.array([5]).tobytes())
+        keys = DeletedKeys(hashes(key).tobytes(), np.array([5]).tobytes(), "<i8")
         result = WriteResult((), (), (), (), deleted_keys=(keys,))
         job = KeyJob(("id",), "p", lake.table.head.metadata.table_uuid, ())
         ids = FileIds(lake.clock.now_ms, "app", 1)
@@ -117,7 +118,7 @@ def test_without_a_sequence_or_a_delete_nothing_is_remembered() -> None:
     lake = Lake()
     uuid = lake.table.head.metadata.table_uuid
     ids = FileIds(lake.clock.now_ms, "app", 1)
-    keys = DeletedKeys(hashes(1).tobytes(), np.array([0]).tobytes())
+    keys = DeletedKeys(hashes(1).tobytes(), np.array([0]).tobytes(), "<i8")
     nothing = WriteResult((), (), (), ())
     deletes = WriteResult((), (), (), (), deleted_keys=(keys,))
     assert remember_deletes(lake.store, None, KeyJob(("id",), "p", uuid, ()), nothing, ids) == []

@@ -28,6 +28,7 @@ from streaming_sink.purging.rewriting import Rewritten
 from streaming_sink.purging.wanted import WantedKeys
 from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.keys.scopes import partition_salt, salted
+from streaming_sink.tasks.keys.sequences import LONG
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from tests.unit.streaming_sink.purging.people import ALICE, KEY, WANTED, People, staged
 from timeline.clock import Environment
@@ -156,7 +157,7 @@ def test_an_older_change_that_comes_late_brings_no_row_back(people: People) -> N
     start(people).run()
     head = people.table.refresh()
     hashes = matcher_of(WANTED, head).hashes
-    until = deleted_until(people.store, [it.location for it in tombstones_of(head.properties)], hashes)
+    until = deleted_until(people.store, [it.location for it in tombstones_of(head.properties)], hashes, LONG)
     assert until.covers(np.array([0, 0]), np.array([1, 2])).tolist() == [True, False]
 
 
@@ -539,6 +540,6 @@ def test_a_key_that_is_unique_in_each_partition_is_remembered_in_each() -> None:
     files = [it.location for it in tombstones_of(head.properties)]
     hashes = matcher_of(WANTED, head).hashes
     own, other = (salted(hashes, partition_salt((name,))) for name in (f"name of {ALICE}", "elsewhere"))
-    assert deleted_until(people.store, files, own).deleted.all()
-    assert not deleted_until(people.store, files, other).deleted.any()
+    assert deleted_until(people.store, files, own, LONG).deleted.all()
+    assert not deleted_until(people.store, files, other, LONG).deleted.any()
     assert people.rows() == [1]
