@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
@@ -29,21 +29,30 @@ def is_stopped(session: SparkSession) -> bool:
 def described(session: SparkSession, text: str) -> Iterator[None]:
     """Make the jobs of the block readable in Spark's UI: by description on classic, by tag on Connect."""
     if is_connect(session):
-        tag = "".join(letter if letter != "," else ";" for letter in text)
-        session.addTag(tag)
+        before = set(session.getTags())
+        _set_tags(session, before | {text.replace(",", ";")})
         try:
             yield
         finally:
-            session.removeTag(tag)
+            _set_tags(session, before)
         return
     context = session.sparkContext
-    before = context.getLocalProperty(_DESCRIPTION)
+    previous = context.getLocalProperty(_DESCRIPTION)
     context.setLocalProperty(_DESCRIPTION, text)
     try:
         yield
     finally:
         # PySpark's signature wants text, but None is what removes a property.
-        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
+        context.setLocalProperty(_DESCRIPTION, previous)  # type: ignore[arg-type]
+
+
+def _set_tags(session: SparkSession, tags: Iterable[str]) -> None:
+    """Set the tags of this thread's operations on Connect, in a set of its own: threads that run one function
+    which PySpark has wrapped for them share theirs, and the second that removes a tag from it fails.
+    """
+    session.clearTags()
+    for tag in tags:
+        session.addTag(tag)
 
 
 def parallelism(session: SparkSession) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from uuid import uuid4
@@ -57,18 +58,26 @@ class _Classic:
 
 
 class _Connect:
-    """What `identify` and its neighbours ask of a Connect session."""
+    """What `identify` and its neighbours ask of a Connect session. Tags are kept as PySpark's client does."""
 
     def __init__(self, conf=None):
         self.conf = SimpleNamespace(get=lambda name, default=None: (conf or {}).get(name, default))
-        self.tags = []
+        self.of_thread = threading.local()
+
+    def getTags(self):  # noqa: N802
+        if not hasattr(self.of_thread, "tags"):
+            self.of_thread.tags = set()
+        return self.of_thread.tags
+
+    def clearTags(self):  # noqa: N802
+        self.of_thread.tags = set()
 
     def addTag(self, tag):  # noqa: N802
         assert "," not in tag, "Spark refuses it"
-        self.tags.append(tag)
+        self.getTags().add(tag)
 
     def removeTag(self, tag):  # noqa: N802
-        self.tags.remove(tag)
+        self.getTags().remove(tag)
 
 
 _Connect.__module__ = "pyspark.sql.connect.session"
@@ -210,13 +219,37 @@ def test_on_connect_jobs_are_tagged_for_the_block_alone_whatever_the_text():
     seen = []
 
     def fail():
-        seen.extend(session.tags)
+        seen.extend(session.getTags())
         raise KeyError
 
+    session.addTag("the user's")
     with pytest.raises(KeyError), described(session, "a, b"):
         fail()
-    assert seen == ["a; b"]
-    assert session.tags == []
+    assert sorted(seen) == ["a; b", "the user's"]
+    assert session.getTags() == {"the user's"}
+
+
+def test_threads_of_one_wrapped_function_are_tagged_apart_on_connect():
+    """They begin with one set of tags. The second thread that left its block failed, after its batch was in
+    the table.
+    """
+    session, inherited = _Connect(), {"the user's"}
+    both_in, seen = threading.Barrier(2, timeout=60), []
+
+    def run(text):
+        session.of_thread.tags = inherited
+        with described(session, text):
+            both_in.wait()
+            seen.append(sorted(session.getTags()))
+            both_in.wait()
+        return session.getTags()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, ["batch 0", "batch 0"])) == [inherited] * 2
+        assert list(pool.map(run, ["batch 1", "batch 2"])) == [inherited] * 2
+    batches = [["batch 0", "the user's"]] * 2 + [["batch 1", "the user's"], ["batch 2", "the user's"]]
+    assert sorted(seen) == batches
+    assert inherited == {"the user's"}
 
 
 def test_parallelism_is_what_the_session_tells():
