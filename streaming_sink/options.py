@@ -14,6 +14,7 @@ from streaming_sink.table.contract import STRICT, SchemaContract
 from streaming_sink.table.key_options import DELETE, KEY_OPTIONS, UPSERT, KeyOptions, key_options
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.retention import Retention
+from streaming_sink.table.spec import partition_terms
 from streaming_sink.tasks.failures import QUARANTINE
 from timeline.properties import check_properties
 from timeline.stores import StorageOptions
@@ -137,12 +138,7 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
             f" {location!r}"
         )
     values = {**given, "fill_policy": _fill_policy(given.get("fill_policy", FillPolicy.AMORTIZED))}
-    terms = values.setdefault("partition_by", ())
-    if not isinstance(terms, list | tuple) or not all(isinstance(term, str) for term in terms):
-        raise TypeError(
-            f'partition_by must be a list of transforms such as ["day(event_time)"], not {terms!r}'
-        )
-    values["partition_by"] = tuple(terms)
+    terms = values["partition_by"] = partition_terms(given.get("partition_by", ()))
     evolves = values.setdefault("evolve_partitioning", False)
     if not isinstance(evolves, bool):
         raise TypeError(f"evolve_partitioning must be True or False, not {evolves!r}")

@@ -123,8 +123,9 @@ def settle_definition(
 ) -> Definition:
     """Return what a zone's own file says, made or brought up to date with what was given.
 
-    ValueError where there is no zone and no table was given, or where the zone is another table's or has its
-    announcements elsewhere. CorruptTableError where the file of a zone that has plans is missing.
+    ValueError where there is no zone and no table was given, where the zone is another table's or has its
+    announcements elsewhere, and for options that a sink would refuse: none is stored. CorruptTableError where
+    the file of a zone that has plans is missing.
     """
     where = store.uri(_PATH)
     stored = _read(store)
@@ -142,6 +143,7 @@ def settle_definition(
         made = Definition(new_id(), given["table"], _default_sources(store), DEFAULT_RULES, table_options)
         made = replace(made, **given)
         check_together(made)
+        made.sink_options(None)
         if isinstance(store.create(_PATH, made.to_json()), Created):
             return made
         stored = _read(store)
@@ -160,6 +162,7 @@ def settle_definition(
     wanted = replace(stored, **given, table_options={**stored.table_options, **table_options})
     check_together(wanted)
     if wanted != stored:
+        wanted.sink_options(None)
         _LOG.info("the buffer zone has new options: %s", where)
         store.overwrite(_PATH, wanted.to_json())
     return wanted

@@ -36,6 +36,7 @@ class Siphon:
             raise ValueError(
                 f"app_id must be letters, digits, dots, dashes and underscores, 100 at most, not {app_id!r}"
             )
+        zone.definition  # noqa: B018 - a zone of another table is refused before a stream starts
         self._zone, self._app_id, self._run = zone, app_id, mint_run_id()
         self._checked: set[str] = set()
         self._backlog = Backlog(zone)

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 from hashlib import blake2b
 
 from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.stores.base import Store
 
+_LOG = logging.getLogger("streaming_sink")
 _FOLDER = "watched"
+
+
+def warn_if_empty(folder: Store) -> None:
+    """Log it where a folder that is to be watched holds nothing: it may be misspelled. One LIST."""
+    if next(iter(folder.list_below("")), None) is None:
+        _LOG.warning(
+            "nothing is in this folder, or there is none: files that come are announced; if it is misspelled,"
+            " watch the right one: %s",
+            folder.location,
+        )
 
 
 def write_watched(store: Store, entry: tuple[str, str]) -> None:

@@ -36,7 +36,7 @@ from streaming_sink.ingest.records import (
     encode_announcement,
     summarize_plan,
 )
-from streaming_sink.ingest.watched import read_watched, write_watched
+from streaming_sink.ingest.watched import read_watched, warn_if_empty, write_watched
 from streaming_sink.ingest.zone_options import table_options, zone_options
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.contract import SchemaContract
@@ -110,7 +110,7 @@ class BufferZone:
                 "expectations": dict(expectations or {}),
                 "quarantine": quarantine,
                 "max_quarantined": max_quarantined,
-                "partition_by": list(partition_by),
+                "partition_by": partition_by,
                 "sizing": sizing,
                 "schema": schema,
                 "table_properties": dict(table_properties or {}),
@@ -185,9 +185,7 @@ class BufferZone:
         return self.definition.sink_options(self.storage_options)
 
     def auditor(self) -> Auditor | None:
-        """Return what audits the zone's work items in this process; None where nothing does. ValueError where
-        it is a function that cannot be imported.
-        """
+        """Return what audits items here; None for nothing. ValueError for a function that has no import."""
         stored = self.definition.audit
         return None if stored is None else Auditor.of(stored, self._audit)
 
@@ -232,14 +230,16 @@ class BufferZone:
         """From now on, announce the files below a folder that fills, whose names fit the pattern.
 
         Stored in the zone, for planners, which look again and again. On a disk a file is announced once it
-        has not changed between two looks. ValueError for a folder outside the zone's sources.
+        has not changed between two looks. The log names a folder that is empty yet. ValueError for one
+        outside the zone's sources.
         """
         entry = (self._elsewhere(folder).rstrip("/"), pattern)
-        self.sources.store(entry[0])
+        warn_if_empty(self.sources.store(entry[0]))
         write_watched(self.store, entry)
 
     def watched(self) -> list[tuple[str, str]]:
         """Return the folders that are watched now, each with the pattern of its files' names."""
+        self.definition  # noqa: B018 - is refused where the zone is another table's
         return read_watched(self.store)
 
     def siphon(self, app_id: str | None = None) -> Callable[[DataFrame, int], None]:

@@ -11,6 +11,7 @@ from planners.sizing import FileSizing, parse_bytes
 from streaming_sink.ingest.definition import remote
 from streaming_sink.options import sink_options
 from streaming_sink.table.key_options import KEY_OPTIONS, UPSERT, key_options
+from streaming_sink.table.spec import partition_terms
 from timeline.stores import StorageOptions, open_store
 
 _EMPTY: tuple[object, ...] = (None, [], {})
@@ -25,6 +26,7 @@ def table_options(
     """Return the options of the sink under which items land, as plain values; those that are empty are left
     out. TypeError or ValueError for one that the sink refuses.
     """
+    given = {**given, "partition_by": list(partition_terms(given["partition_by"]))}
     options = {
         **_key_options(by_key),
         **{name: value for name, value in given.items() if value not in _EMPTY},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, make_compatible_name
@@ -29,6 +31,38 @@ _SYNONYMS = {
 _KNOWN = (*_SIMPLE, *_SIZED)
 
 
+@dataclass(frozen=True)
+class _Term:
+    """A partition field as its text says it, before a schema is known."""
+
+    text: str
+    transform: str
+    column: str
+    suffix: str
+
+    @property
+    def name(self) -> str:
+        """The field's name. Manifests spell it in Avro, which takes ASCII only; a reader was seen to abort on
+        anything else.
+        """
+        column = "".join(each if each.isascii() else f"_x{ord(each):X}" for each in self.column)
+        return column + self.suffix
+
+
+def partition_terms(given: Any) -> tuple[str, ...]:
+    """Return the text of partition fields, checked as far as it is without a schema.
+
+    TypeError for what is not a list of text, ValueError for text that spells no transform of a column, and
+    for two fields of one name.
+    """
+    if not isinstance(given, list | tuple) or not all(isinstance(text, str) for text in given):
+        raise TypeError(
+            f'partition_by must be a list of transforms such as ["day(event_time)"], not {given!r}'
+        )
+    _terms(given)
+    return tuple(given)
+
+
 def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
     """Return the spec that `fields` spell: a column's name, or identity, year, month, day, hour (plural too)
     of a
@@ -37,14 +71,11 @@ def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
     ValueError for text that spells no transform; SchemaMismatchError for an unknown column or one whose type
     the transform does not take.
     """
-    parsed = [_field(text, schema, number) for number, text in enumerate(fields, PARTITION_FIELD_ID_START)]
-    names = [field.name for field in parsed]
-    spelled = [make_compatible_name(name) for name in names]
+    parsed = [
+        _field(term, schema, number) for number, term in enumerate(_terms(fields), PARTITION_FIELD_ID_START)
+    ]
+    spelled = [make_compatible_name(field.name) for field in parsed]
     for text, field, in_manifests in zip(fields, parsed, spelled, strict=True):
-        if names.count(field.name) > 1:
-            raise ValueError(
-                f"two partition fields come to the same name, {field.name}; keep one of them: {text}"
-            )
         if spelled.count(in_manifests) > 1:
             raise ValueError(
                 f"two partition fields come to the same name in manifests, {in_manifests}; rename a column:"
@@ -76,26 +107,42 @@ def _names(struct: StructType, field_id: int) -> tuple[str, ...]:
     return ()
 
 
-def _field(text: str, schema: Schema, number: int) -> PartitionField:
+def _terms(fields: Sequence[str]) -> list[_Term]:
+    terms = [_term(text) for text in fields]
+    names = [term.name for term in terms]
+    for term in terms:
+        if names.count(term.name) > 1:
+            raise ValueError(
+                f"two partition fields come to the same name, {term.name}; keep one of them: {term.text}"
+            )
+    return terms
+
+
+def _term(text: str) -> _Term:
     call = _CALL.match(text)
-    if call is None:
-        name, arguments = "identity", [text.strip()]
-    else:
+    if call is not None:
         name = call.group(1).lower()
         arguments = [part.strip() for part in call.group(2).split(",", 1)]
+    elif "(" in text or ")" in text:
+        raise ValueError(
+            "a partition field is a column or a transform of one, as in day(event_time) or bucket(16, id); a"
+            f" column with a parenthesis in its name is spelled identity(…): {text!r}"
+        )
+    else:
+        name, arguments = "identity", [text.strip()]
     name = _SYNONYMS.get(name, name)
     if name in _SIZED:
-        return _sized(text, name, arguments, schema, number)
+        return _sized(text, name, arguments)
     if name not in _SIMPLE:
         near = nearest_name(name, _KNOWN)
         hint = f"; did you mean {near}?" if near else ""
         raise ValueError(f"unknown partition transform{hint} (known: {', '.join(_KNOWN)}): {text}")
     if len(arguments) != 1:
         raise ValueError(f"partition transform {name} takes one column, as in {name}(event_time): {text}")
-    return _checked(text, name, arguments[0], _SIMPLE[name], schema, number)
+    return _of_a_column(text, name, arguments[0], _SIMPLE[name])
 
 
-def _sized(text: str, name: str, arguments: list[str], schema: Schema, number: int) -> PartitionField:
+def _sized(text: str, name: str, arguments: list[str]) -> _Term:
     if len(arguments) == 2 and arguments[1].isdecimal() and not arguments[0].isdecimal():
         arguments.reverse()  # some engines write bucket(column, n)
     if len(arguments) != 2 or not arguments[0].isdecimal() or not 0 < int(arguments[0]) < 2**31:
@@ -103,29 +150,32 @@ def _sized(text: str, name: str, arguments: list[str], schema: Schema, number: i
             f"partition transform {name} takes a positive number (below 2^31) and a column, as in "
             f"{name}(16, id): {text}"
         )
-    return _checked(text, f"{name}[{int(arguments[0])}]", arguments[1], _SIZED[name], schema, number)
+    return _of_a_column(text, f"{name}[{int(arguments[0])}]", arguments[1], _SIZED[name])
 
 
-def _checked(
-    text: str, spelled: str, column: str, suffix: str, schema: Schema, number: int
-) -> PartitionField:
-    source = _column(text, column, schema)
-    transform = parse_transform(spelled)
+def _of_a_column(text: str, transform: str, column: str, suffix: str) -> _Term:
+    if not column:
+        raise ValueError(
+            f"a partition field names no column; write one, as in day(event_time), or leave it out: {text!r}"
+        )
+    return _Term(text, transform, column, suffix)
+
+
+def _field(term: _Term, schema: Schema, number: int) -> PartitionField:
+    source = _column(term.text, term.column, schema)
+    transform = parse_transform(term.transform)
     if not isinstance(source.field_type, PrimitiveType) or not transform.can_transform(source.field_type):
         raise SchemaMismatchError(
-            f"partition transform {spelled.partition('[')[0]} does not take a column of type "
-            f"{source.field_type}: {text}"
+            f"partition transform {term.transform.partition('[')[0]} does not take a column of type "
+            f"{source.field_type}: {term.text}"
         )
-    if any(part in ("element", "key", "value") for part in column.split(".")[1:]) and _is_repeated(
-        column, schema
+    if any(part in ("element", "key", "value") for part in term.column.split(".")[1:]) and _is_repeated(
+        term.column, schema
     ):
         raise SchemaMismatchError(
-            f"a column inside a list or a map has many values a row and cannot partition: {text}"
+            f"a column inside a list or a map has many values a row and cannot partition: {term.text}"
         )
-    # Manifests spell field names in Avro, which takes ASCII only; a reader was seen to abort on anything
-    # else.
-    name = "".join(each if each.isascii() else f"_x{ord(each):X}" for each in column)
-    return PartitionField(source.field_id, number, transform, name + suffix)
+    return PartitionField(source.field_id, number, transform, term.name)
 
 
 def _is_repeated(column: str, schema: Schema) -> bool:

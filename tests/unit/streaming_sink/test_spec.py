@@ -84,6 +84,11 @@ def test_a_column_that_does_not_fit_is_refused(text, message):
         partition_spec([text], SCHEMA)
 
 
+def test_a_column_with_a_parenthesis_is_spelled_as_an_identity():
+    schema = Schema(iceberg.NestedField(1, "day(t", iceberg.LongType(), required=False))
+    assert [field.name for field in partition_spec(["identity(day(t)"], schema).fields] == ["day(t"]
+
+
 def test_two_fields_of_one_name_are_refused():
     with pytest.raises(ValueError, match="come to the same name, name_bucket"):
         partition_spec(["bucket(4, name)", "bucket(8, name)"], SCHEMA)

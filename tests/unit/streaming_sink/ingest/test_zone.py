@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +58,53 @@ def test_a_zone_remembers_its_options_and_takes_new_ones(tmp_path: Path) -> None
     assert again.app_id == made.app_id
     assert ingest.BufferZone(str(tmp_path / "zone"), rules=ingest.Rules(max_files=9)).rules.max_files == 9
     assert ingest.BufferZone(str(tmp_path / "zone")).rules.max_files == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"partition_by": ["day(t"]}, "a partition field is a column or a transform of one"),
+        ({"table_properties": {"uuid": "x"}}, "table property uuid is reserved by Iceberg"),
+        ({"max_quarantined": 3}, "max_quarantined"),
+    ],
+    ids=["partition_by", "table_properties", "max_quarantined"],
+)
+def test_a_zone_stores_no_option_that_its_sink_would_refuse(
+    tmp_path: Path, given: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        zone_at(tmp_path, **given)
+    made = zone_at(tmp_path).definition
+    with pytest.raises(ValueError, match=message):
+        ingest.BufferZone(str(tmp_path / "zone"), **given).refresh()  # type: ignore[arg-type]
+    assert ingest.BufferZone(str(tmp_path / "zone")).definition == made
+
+
+def test_partition_fields_are_a_list_of_texts_that_spell_transforms(tmp_path: Path) -> None:
+    for wrong, error in (("day", TypeError), (["day(t"], ValueError), ([""], ValueError)):
+        with pytest.raises(error, match="partition"):
+            ingest.BufferZone(str(tmp_path / "zone"), partition_by=wrong)  # makes no request
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda zone: zone.push("/drop/a.parquet"),
+        lambda zone: zone.watched(),
+        lambda zone: zone.siphon("events"),
+        status,
+        Flux,
+        Ledger,
+    ],
+    ids=["push", "watched", "siphon", "status", "Flux", "Ledger"],
+)
+def test_the_first_use_of_a_zone_as_another_tables_is_refused_whichever_it_is(
+    tmp_path: Path, use: Callable[[ingest.BufferZone], object]
+) -> None:
+    made = zone_at(tmp_path).definition
+    other = ingest.BufferZone(str(tmp_path / "zone"), table=str(tmp_path / "other"))
+    with pytest.raises(ValueError, match=f"is for the table {made.table}, and this is {tmp_path}/other"):
+        use(other)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +236,20 @@ def test_folders_that_several_processes_watch_are_all_watched(tmp_path: Path) ->
     second.watch(f"{tmp_path}/b", "*.csv")
     zone_at(tmp_path, rules=ingest.Rules(max_files=7)).definition  # noqa: B018
     assert planner.watched() == [(f"{tmp_path}/a", "*"), (f"{tmp_path}/b", "*.csv")]
+
+
+def test_a_folder_without_files_is_watched_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    zone = zone_at(tmp_path)
+    zone.watch(f"{tmp_path}/dorp")
+    assert [it.getMessage() for it in caplog.records] == [
+        "nothing is in this folder, or there is none: files that come are announced; if it is misspelled,"
+        f" watch the right one: {tmp_path}/dorp"
+    ]
+    caplog.clear()
+    source(tmp_path, "a")
+    zone.watch(f"{tmp_path}/drop")
+    assert caplog.records == []
+    assert [folder for folder, _ in zone.watched()] == [f"{tmp_path}/dorp", f"{tmp_path}/drop"]
 
 
 # --------------------------------------------------------------------------------- announcements
