@@ -16,7 +16,7 @@ from streaming_sink.changefeed.pieces import Piece
 from streaming_sink.purging import following as purge_following
 from streaming_sink.tasks.results import WrittenFile
 from tests.simulation.acting import TRIES, Body, think
-from tests.simulation.key_files import KEYED_SCHEMA, Change
+from tests.simulation.key_files import Change, keyed_schema
 from tests.simulation.key_judge import KeyJudge
 from tests.simulation.oracle import Oracle
 from tests.simulation.purge_judge import PurgeJudge, purges
@@ -100,7 +100,7 @@ class Log:
         store, environment = self.sim.unfailing()
         Table.create(
             self._store(store),
-            log_schema(KEYED_SCHEMA),
+            log_schema(keyed_schema(self.sim.seed)),
             BY_P,
             table_properties=properties,
             environment=environment,

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StringType
 
 from planners import share_delete_files
 from streaming_sink.batch import by_key, key_resolution, row_deletes, tombstones
@@ -40,17 +40,30 @@ from tests.simulation.simulation import Process, Simulation, content
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 
-KEYED_SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "p", IntegerType(), required=False),
-    NestedField(3, "at", LongType(), required=False),
-    NestedField(4, "v", StringType(), required=False),
-)
-_BATCH = pa.schema(
-    [("id", pa.int64()), ("p", pa.int32()), ("at", pa.int64()), ("v", pa.string()), (DELETES, pa.bool_())]
-)
+LEAST_AT = 1 - 10**38
+"""No change of a schedule has a smaller sequence."""
 FILES_A_TIER = 3
 LOOKS = 4
+
+
+def has_wide_sequences(seed: int) -> bool:
+    """Return whether the sequences of a schedule's table are decimals."""
+    return Random(f"wide {seed}").random() < 0.3
+
+
+def keyed_schema(seed: int) -> Schema:
+    """Return the columns of a schedule's table with a key."""
+    return Schema(
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "p", IntegerType(), required=False),
+        NestedField(3, "at", DecimalType(38, 0) if has_wide_sequences(seed) else LongType(), required=False),
+        NestedField(4, "v", StringType(), required=False),
+    )
+
+
+def sequence_of(seed: int, at: int) -> int:
+    """Return a small number as a sequence of the table. Of wide ones each word decides, and the sign."""
+    return (at - 6) << 62 if has_wide_sequences(seed) else at
 
 
 class Change(NamedTuple):
@@ -142,8 +155,9 @@ def write_changes(
         columns = (
             zip(*((*change.values, change.deletes) for change in mine), strict=True) if mine else [()] * 5
         )
-        arrays = [pa.array(list(column), kind) for column, kind in zip(columns, _BATCH.types, strict=True)]
-        writer.write(pa.RecordBatch.from_arrays(arrays, schema=_BATCH))
+        schema = arrow_schema(keyed_schema(sim.seed)).append(pa.field(DELETES, pa.bool_()))
+        arrays = [pa.array(list(column), kind) for column, kind in zip(columns, schema.types, strict=True)]
+        writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
         results += [*writer.finish(), TaskReport(task, 0, len(mine), 0.0, 0.0)]
         files += rows.files
 

@@ -7,14 +7,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.simulation.key_files import KEYED_SCHEMA, Change
+from tests.simulation.key_files import LEAST_AT, Change, keyed_schema
 from tests.simulation.oracle import Oracle, Work
 from tests.simulation.purge_judge import PurgeJudge, purges
 from tests.simulation.raw import OURS, Member, ViolationError
 from tests.unit.timeline.world import DAY_MS
 
+_SCHEMA = keyed_schema(seed=0)
 _Key = tuple[int | str, ...]
-_LEAST = (-(2**63), False, "")
+_LEAST = (LEAST_AT, False, "")
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,7 @@ def _key_of(member: Member) -> _Declared | None:
     if text is None:
         return None
     stored = json.loads(text)
-    names = [KEYED_SCHEMA.find_column_name(each) or "" for each in stored["columns"]]
+    names = [_SCHEMA.find_column_name(each) or "" for each in stored["columns"]]
     return _Declared(
         (*names, *(["p"] if stored["scope"] == "partition" else [])), stored["sequence"] is not None
     )

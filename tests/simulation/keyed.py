@@ -13,7 +13,14 @@ from streaming_sink.table.table_keys import table_key
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import FileIds
 from tests.simulation.acting import TRIES, Body, commit, patiently, patiently_refreshed, think, told
-from tests.simulation.key_files import KEYED_SCHEMA, Change, bounds_of, write_changes
+from tests.simulation.key_files import (
+    Change,
+    bounds_of,
+    has_wide_sequences,
+    keyed_schema,
+    sequence_of,
+    write_changes,
+)
 from tests.simulation.key_judge import NEVER_MS, KeyJudge
 from tests.simulation.oracle import Work
 from tests.simulation.raw import OURS, ViolationError
@@ -71,19 +78,20 @@ class Keyed:
 
     def create(self, table_properties: dict[str, str], keys: KeyOptions | None) -> None:
         """Create the table, and declare its key, if there is one from the start."""
-        random = self.sim.random
+        random, schema = self.sim.random, keyed_schema(self.sim.seed)
+        self.sim.met["sequences of 16 bytes"] += has_wide_sequences(self.sim.seed)
         ttl_ms = random.choice([NEVER_MS, NEVER_MS, DAY_MS // 2, DAY_MS // 2, 3000, 20_000])
         store, environment = self.sim.unfailing()
         table = Table.create(
             store,
-            KEYED_SCHEMA,
+            schema,
             BY_P,
             table_properties={**table_properties, properties.TOMBSTONE_TTL_MS: str(ttl_ms)},
             environment=environment,
             store_is_checked=True,
         )
         if keys is not None:
-            table.commit([DeclareKey(table_key(keys, KEYED_SCHEMA))])
+            table.commit([DeclareKey(table_key(keys, schema))])
 
     def keys(self) -> list[int]:
         """Return the ids that changes may have."""
@@ -321,7 +329,7 @@ class Keyed:
 
     def _change(self, key: int, *, deletes: bool) -> Change:
         random = self.sim.random
-        at = int(self.sim.scheduler.now) // 10 + random.randrange(5)
+        at = sequence_of(self.sim.seed, int(self.sim.scheduler.now) // 10 + random.randrange(5))
         change = Change(0, key, random.randrange(PARTITIONS), at, random.choice("ab"), deletes)
         return change._replace(row=self._row(change))
 

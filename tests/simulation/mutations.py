@@ -26,6 +26,7 @@ from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.purging import following, rewriting, table_purge
 from streaming_sink.purging.table_purge import TablePurge
+from streaming_sink.tasks.keys import sequences
 from streaming_sink.tasks.keys import tombstones as key_tombstones
 from streaming_sink.tasks.keys.change_writer import ChangeWriter
 from timeline import outbox
@@ -499,7 +500,7 @@ SWITCHES = (
     Switch("R25", "an older change replaces a newer row", ChangeWriter, "_compare",
            "late[found.change[found.sequence > mine[found.change]]] = True", "pass", keyed=True),
     Switch("R25", "a second look replaces newer rows", key_resolution, "_are_older",
-           "found.sequence > mine", "found.sequence > mine + 2**40", keyed=True),
+           "found.sequence > mine", "np.zeros(len(mine), bool)", keyed=True),
     Switch("R25", "of equal sequences the later commit counts", key_resolution, "_are_older",
            "late[place] = theirs >= own", "pass", keyed=True),
     Switch("R25", "a row that was late at the second look is back at the third", key_resolution,
@@ -514,7 +515,12 @@ SWITCHES = (
     Switch("R25", "a merge forgets the keys of its inputs", batch_tombstones, "remember_deletes",
            "[*older, own]", "[own]", keyed=True),
     Switch("R25", "a merge keeps the smaller sequence", key_tombstones, "merge_tombstones",
-           "np.lexsort((sequences,", "np.lexsort((-sequences,", keyed=True),
+           "np.append((hashes[1:] != hashes[:-1]).any(axis=1), True)",
+           "np.append(True, (hashes[1:] != hashes[:-1]).any(axis=1))", keyed=True),
+    Switch("R25", "negative sequences of 16 bytes are the largest", sequences, "_wide",
+           "high ^ _SIGN", "high", keyed=True),
+    Switch("R25", "of sequences of 16 bytes 8 decide", sequences, "_wide",
+           "high ^ _SIGN, low", "high ^ _SIGN, 0", keyed=True),
     Switch("R25", "a merge forgets deletes as of the time that their batch began", batch_tombstones,
            "remember_deletes", "np.full(count, AT_COMMIT)", "np.full(count, ids.time_ms)", keyed=True),
     Switch("R25", "deleted keys are as old as their file's name", PutTombstones, "apply",
