@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,15 @@ class Newest:
     """Their sequences."""
     starts: np.ndarray
     """Where the changes of each key begin in `all_places`."""
+
+
+class _Tied(NamedTuple):
+    """Of the changes of a group the one with the largest values so far."""
+
+    text: str
+    place: int
+    alike: int
+    """Changes with these values."""
 
 
 class HeldChanges:
@@ -126,25 +136,24 @@ class HeldChanges:
         """Put the place of the row with the largest values last, where the newest changes of a key are tied.
         Return how many rows that has decided against.
         """
-        decided = 0
-        ends = np.flatnonzero(last)
-        ends = ends[ends > 0]
-        groups = []
-        for end in ends[tied[ends - 1]]:
-            begin = end
-            while begin > 0 and tied[begin - 1]:
-                begin -= 1
-            groups.append((begin, end))
-        if not groups:
-            return 0
-        wanted = np.unique(np.concatenate([places[begin : end + 1] for begin, end in groups]))
-        texts = dict(zip(wanted.tolist(), self.texts_of(wanted), strict=True))
-        for begin, end in groups:
-            chosen = max(range(begin, end + 1), key=lambda it: texts[int(places[it])])
-            largest = texts[int(places[chosen])]
-            decided += sum(texts[int(place)] != largest for place in places[begin : end + 1])
+        at = np.arange(len(places))
+        begins = np.maximum.accumulate(np.where(np.append(False, tied), 0, at))
+        ends = np.flatnonzero(last & (begins < at))
+        several = np.flatnonzero(np.isin(begins, begins[ends]))
+        several = several[np.argsort(places[several])]
+        best: dict[int, _Tied] = {}  # by where its group begins: all texts of a batch are too many to hold
+        for place, group, text in zip(
+            several.tolist(), begins[several].tolist(), self.texts_of(places[several]), strict=True
+        ):
+            held = best.get(group)
+            if held is None or text > held.text:
+                best[group] = _Tied(text, place, 1)
+            elif text == held.text:
+                best[group] = held._replace(alike=held.alike + 1)
+        for begin, end in zip(begins[ends].tolist(), ends.tolist(), strict=True):
+            chosen = best[begin].place
             places[[chosen, end]] = places[[end, chosen]]
-        return decided
+        return len(several) - sum(each.alike for each in best.values())
 
     def texts_of(self, places: np.ndarray) -> Iterator[str]:
         """Yield the values of the rows at these places as texts, in the order in which they were added."""

@@ -33,8 +33,8 @@ FILES_AT_ONCE = 2
 More would take the cores of other tasks.
 """
 
-_ROW_BYTES = 32
-"""A hash, a position and a sequence."""
+_ROW_BYTES = 24
+"""A hash and a position, without the sequence."""
 
 _Name = tuple[str, KeyedFile]
 """The key, by the digest of its columns, and the file. A data file never changes."""
@@ -70,12 +70,13 @@ class ScannedKeys:
                 if name in self._known:
                     self._known.move_to_end(name)
         asked = frozenset(names)
+        row_bytes = _ROW_BYTES + (0 if columns.kind is None else columns.kind.itemsize)
 
         def find_in(name: _Name) -> KeyMatches:
             with self._lock:
                 known = self._known.get(name)
             if known is None:
-                if not self._make_room(name[1].rows * _ROW_BYTES, asked):
+                if not self._make_room(name[1].rows * row_bytes, asked):
                     return find_in_file(store, name[1], columns, probe, cipher, wanted)
                 known = list(scan_keys(store, name[1], columns, cipher))
                 self._keep(name, known, asked)

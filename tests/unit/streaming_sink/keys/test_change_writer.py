@@ -233,6 +233,15 @@ def test_ties_are_counted_and_decided_by_the_values() -> None:
     assert lake.counts == ChangeCounts(inserted=1, superseded=3, tied=2)
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_batch_may_have_very_many_changes_of_one_key(tied: bool) -> None:
+    lake, count = Lake(), 200_000
+    changes: list[Change] = [(1, 5 if tied else place, f"{place:06}", 1, False) for place in range(count)]
+    lake.take(changes[::-1], cut=10_000)
+    assert lake.rows == [(1, 5 if tied else count - 1, "199999", 1)]
+    assert lake.counts == ChangeCounts(inserted=1, superseded=count - 1, tied=count - 1 if tied else 0)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
