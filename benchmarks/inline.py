@@ -151,8 +151,8 @@ def _run(spark: SparkSession, work: Path, batches: int, result: Result) -> None:
     if (len(durations), rows) != (batches, batches * ROWS):
         raise RuntimeError(f"{result.name}: {len(durations)} batches, {rows:,} rows, not {batches * ROWS:,}")
     for report in sink.reports:
-        if "failed" in report.clustering:
-            raise RuntimeError(f"{result.name}: {report.clustering}")
+        if failed := [it for it in report.maintenance if it.outcome == "failed"]:
+            raise RuntimeError(f"{result.name}: {failed[0].line()}")
     shutil.rmtree(place)
 
 

@@ -45,6 +45,16 @@ def parse_bytes(size: int | str) -> int:
     return int(Fraction(match[1]) * unit)
 
 
+def size_text(count: int) -> str:
+    """Return a number of bytes for people, as "1.5 MiB"."""
+    size, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class FileSizing:
     """The sizes of files: frozen, checked together, and integers once made.

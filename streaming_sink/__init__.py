@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planners import FileSizing
+    from streaming_sink.batch.maintenance_report import DeliveryReport, FillReport
     from streaming_sink.batch.report import BatchReport, history
     from streaming_sink.changefeed.changes import changes
     from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
+    from streaming_sink.clustering.report import ClusterReport
     from streaming_sink.parsing.rows import ParsedJson, parse_json
     from streaming_sink.purging.gone import check_gone
     from streaming_sink.purging.purge import purge
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
 _WHERE = {
     "AsyncClustering": "streaming_sink.clustering.inline",
     "BatchReport": "streaming_sink.batch.report",
+    "ClusterReport": "streaming_sink.clustering.report",
+    "DeliveryReport": "streaming_sink.batch.maintenance_report",
     "FileSizing": "planners",
+    "FillReport": "streaming_sink.batch.maintenance_report",
     "IcebergSink": "streaming_sink.sink",
     "InlineClustering": "streaming_sink.clustering.inline",
     "ParsedJson": "streaming_sink.parsing.rows",
@@ -50,7 +55,10 @@ _WHERE = {
 __all__ = [
     "AsyncClustering",
     "BatchReport",
+    "ClusterReport",
+    "DeliveryReport",
     "FileSizing",
+    "FillReport",
     "IcebergSink",
     "InlineClustering",
     "ParsedJson",

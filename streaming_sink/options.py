@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -83,6 +83,7 @@ class SinkOptions:
     keys: KeyOptions | None = None
     """None for an operation that only inserts."""
     allow_duplicates: bool = False
+    on_report: Callable[[Any], object] | None = field(default=None, repr=False)
 
     @property
     def quarantine_location(self) -> str:
@@ -207,12 +208,10 @@ def sink_options(location: Any, given: Mapping[str, Any]) -> SinkOptions:
     quarantines = QUARANTINE in values["expectations"].values() or contract.quarantines
     limit = values.get("max_quarantined")
     quarantine_options.check_quarantine(location, values.get("quarantine"), limit, quarantines)
+    if values.get("on_report") is not None and not callable(values["on_report"]):
+        raise TypeError(f"on_report must be a function of one report, not {values['on_report']!r}")
     storage_options = values.get("storage_options")
-    if (
-        storage_options is not None
-        and not callable(storage_options)
-        and not isinstance(storage_options, Mapping)
-    ):
+    if not (storage_options is None or callable(storage_options) or isinstance(storage_options, Mapping)):
         raise TypeError("storage_options must be a dict, or a callable without arguments that returns one")
     return SinkOptions(location=location, **values)
 

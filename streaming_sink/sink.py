@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from planners import FOLD_ABOVE, FileSizing
 from streaming_sink.batch.landing import Landing
 from streaming_sink.batch.report import BatchReport
+from streaming_sink.batch.reporting import MaintenanceReport, OnReport, hand_over
 from streaming_sink.clustering.inline import InlineClustering
 from streaming_sink.options import WARN_SMALL_FILES, SinkOptions, sink_options
 from streaming_sink.spark.batch_claims import claim_batch
@@ -56,6 +57,9 @@ class IcebergSink:
     becomes of a row that does not meet one: "quarantine", "refuse" (the batch) or "drop". `quarantine` is the
     location of the table of quarantined rows, by default that of the table with "__quarantine" at its end;
     with more than `max_quarantined` rows (an int) or that share of them (a float) a batch is refused.
+    `on_report` is called with each report once it is finished, in the process where the batches run: of
+    batches, of fills and clusterings (from their threads), of deliveries into second tables. What it raises
+    is logged, and fails nothing. A report that a killed process has not handed over is in `history`.
 
     Raises TypeError or ValueError for invalid options; from a batch: SchemaMismatchError, RowsRefusedError,
     CommitConflictError (after three tries), CheckpointRegressionError, FencedError, CommitStateUnknownError,
@@ -98,6 +102,7 @@ class IcebergSink:
         expectations: Mapping[str, str] | None = None,
         quarantine: str | None = None,
         max_quarantined: float | None = None,
+        on_report: OnReport | None = None,
         **unknown: Any,
     ) -> None:
         self.options: SinkOptions = sink_options(
@@ -131,6 +136,7 @@ class IcebergSink:
                 expectations=expectations,
                 quarantine=quarantine,
                 max_quarantined=max_quarantined,
+                on_report=on_report,
                 **unknown,
             ),
         )
@@ -174,19 +180,22 @@ class IcebergSink:
         with self._lock:
             return self._landing.known_schema()
 
-    def finish(self, timeout_seconds: float | None = None) -> str:
+    def finish(self, timeout_seconds: float | None = None) -> tuple[MaintenanceReport, ...]:
         """Wait until the passes beside the stream have ended: fills, and those of `AsyncClustering`. Return
-        the results that no report has, "" if there are none. Call it at the end of a job: `spark.stop()`
-        would interrupt a pass, whose files then wait for a later batch.
+        the reports that no batch's report has. Call it at the end of a job: `spark.stop()` would interrupt a
+        pass, whose files then wait for a later batch.
 
         TimeoutError if a pass takes longer than so many seconds (None: no limit); the pass continues. On
         Spark Connect passes run in the query's process on the server and end with it, so there is nothing to
         wait for here.
         """
-        return self._landing.finish(timeout_seconds)
+        return tuple(self._landing.finish(timeout_seconds))
 
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Land one micro-batch. Spark calls this once a micro-batch, and again after a failure or restart."""
+    def __call__(self, batch: DataFrame, batch_id: int) -> Any:
+        """Land one micro-batch, and return its `BatchReport`. Spark calls this once a micro-batch, and again
+        after a failure or restart; the report of a batch that was committed before says so.
+        """
+        # Typed as Any, since PySpark's foreachBatch takes a function that is typed to return None.
         if type(batch_id) is not int or batch_id < 0:
             raise ValueError(
                 f"a batch id must be a whole number from 0 on, as Spark counts batches, not {batch_id!r}"
@@ -203,3 +212,5 @@ class IcebergSink:
                 raise
             self._reports.append(report)
             _LOG.log(logging.WARNING if report.warning else logging.INFO, "%s", report.line())
+            hand_over(self.options.on_report, report)
+            return report

@@ -9,22 +9,23 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 _Request = TypeVar("_Request")
+_Report = TypeVar("_Report")
 
 
-class PassesBeside(Generic[_Request]):
+class PassesBeside(Generic[_Request, _Report]):
     """Runs passes of one kind in a thread of the sink, while the stream's next batches run.
 
-    `run` gets all that was asked for since the last pass began, and returns a line for the report, "" for
-    none. It never raises.
+    `run` gets all that was asked for since the last pass began, and returns the reports of what it did. It
+    never raises.
     """
 
-    def __init__(self, name: str, run: Callable[[Sequence[_Request]], str]) -> None:
+    def __init__(self, name: str, run: Callable[[Sequence[_Request]], Sequence[_Report]]) -> None:
         self._name = name
         self._run = run
         self._lock = threading.Lock()
         self._asked: list[_Request] = []
         self._thread: threading.Thread | None = None
-        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[_Report] = queue.SimpleQueue()
 
     @property
     def is_running(self) -> bool:
@@ -57,8 +58,8 @@ class PassesBeside(Generic[_Request]):
                     " wait longer, or stop Spark: what is left of it is planned again"
                 )
 
-    def ended(self) -> list[str]:
-        """Return, once each, the results of the passes that have ended."""
+    def ended(self) -> list[_Report]:
+        """Return, once each, the reports of the passes that have ended."""
         results = []
         with suppress(queue.Empty):
             while True:
@@ -72,5 +73,5 @@ class PassesBeside(Generic[_Request]):
                 if not requests or not threading.main_thread().is_alive():
                     self._thread = None
                     return
-            if result := self._run(requests):
-                self._ended.put(result)
+            for report in self._run(requests):
+                self._ended.put(report)

@@ -153,9 +153,10 @@ class ChangesByKey:
         if self._upkeep is not None:
             self._upkeep.after_commit(table.store, table.head, touched)
 
-    def finish(self, timeout_seconds: float | None) -> str:
-        """Wait for the upkeep of the key index. TimeoutError if it takes longer."""
-        return "" if self._upkeep is None else "; ".join(self._upkeep.finish(timeout_seconds))
+    def finish(self, timeout_seconds: float | None) -> None:
+        """Wait for the upkeep of the index, if any. TimeoutError if it takes longer."""
+        if self._upkeep is not None:
+            self._upkeep.finish(timeout_seconds)
 
     def commit(
         self,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import partial
 from math import ceil
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
@@ -19,6 +20,8 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from planners.model import InsertPlan, TablePartition
 from streaming_sink.batch.maintenance import Maintenance
+from streaming_sink.batch.maintenance_report import DeliveryReport
+from streaming_sink.batch.reporting import hand_over
 from streaming_sink.batch.target import check_no_foreign_table
 from streaming_sink.batch.writer import WriteJob, write
 from streaming_sink.changefeed.changes import CHANGE_TYPE, changes_of
@@ -151,6 +154,7 @@ class ChangeLog:
         pieces: Sequence[Piece],
     ) -> bool:
         """Append the rows of some versions; False where another process has appended some first."""
+        began = perf_counter()
         wanted = MergeSchema(log_schema(main.head.schema).as_struct())
         if wanted.merged(log.head.metadata) != log.head.schema:
             try:
@@ -180,6 +184,16 @@ class ChangeLog:
             delete_files(log.store, result.new)
             log.refresh()
             return False
+        report = DeliveryReport(
+            table=log.store.location,
+            main_table=main.store.location,
+            app_id=_APP_ID,
+            outcome="delivered",
+            rows=result.rows,
+            files=len(files),
+            milliseconds=round((perf_counter() - began) * 1000),
+        )
+        hand_over(self._options.on_report, report)
         return True
 
     def _commit(self, log: Table, change: Follow, number: int) -> None:
@@ -192,9 +206,9 @@ class ChangeLog:
 
     def _maintain(self, session: SparkSession, log: Table, steps: Steps) -> None:
         whole = TablePartition(log.head.spec.spec_id, ())
-        filled = self.maintenance.after_commit(session, log, Reservations(log.store), [whole], steps)
-        if filled.filling:
-            _LOG.info("%s: %s", log.store.location, filled.filling)
+        done = self.maintenance.after_commit(session, log, Reservations(log.store), [whole], steps)
+        for report in done.reports:
+            _LOG.info("%s: %s", report.table, report.line())
 
     def _open_or_create(self, location: str, main: Table) -> Table:
         store = open_store(location, self._options.storage_options)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planners import TablePartition
 from streaming_sink.batch.beside import PassesBeside
+from streaming_sink.batch.reporting import hand_over
 from streaming_sink.batch.small_files import SmallFiles, count_small_files
 from streaming_sink.batch.steps import Steps
-from streaming_sink.clustering.inline import AsyncClustering, InlineClustering, run_pass
+from streaming_sink.clustering.inline import AsyncClustering, InlineClustering, failed_pass, run_pass
+from streaming_sink.clustering.report import ClusterReport
 from timeline.clock import SYSTEM
 from timeline.plans.claims import Watch
 from timeline.plans.reservations import Reservations
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streaming_sink.options import SinkOptions
-
-
-_LOG = logging.getLogger("streaming_sink")
 
 
 _Request = tuple[InlineClustering, "SparkSession"]
@@ -37,7 +36,7 @@ class Clusterer:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._watch = Watch(SYSTEM)
-        self._passes = PassesBeside[_Request]("clustering", self._run_beside)
+        self._passes = PassesBeside[_Request, ClusterReport]("clustering", self._run_beside)
 
     def after_commit(
         self,
@@ -46,30 +45,30 @@ class Clusterer:
         reservations: Reservations,
         touched: Collection[TablePartition],
         steps: Steps,
-    ) -> str:
+    ) -> list[ClusterReport]:
         """Run or start the pass that is due, or that is needed because the partitions that the batch
-        `touched` hold too many small files. Return a summary, which includes passes that ended beside the
-        stream since the last call; "" for none.
+        `touched` hold too many small files. Return the reports, with those of passes that ended beside the
+        stream since the last call.
 
         A pass that fails is reported, and does not raise.
         """
         asked = self._options.clustering
         if asked is None:
-            return ""
-        summaries = self._passes.ended()
+            return []
+        reports = self._passes.ended()
         if crowd := self._crowd(asked, table.head, touched):
             with steps("cluster"):
                 self._passes.wait()  # the running one may already be rewriting these small files
-                summaries += self._passes.ended()
-                ran = run_pass(asked, session, table, reservations, self._watch)
-            summaries.append(f"{crowd}, more than when_small_files={asked.when_small_files:,}, so now: {ran}")
+                reports += self._passes.ended()
+                why = f"{crowd}, more than when_small_files={asked.when_small_files:,}"
+                reports += self._run(asked, session, table, reservations, why)
         elif asked.is_due(table.head):
             with steps("cluster"):
-                summaries.append(self._run_or_start(asked, session, table, reservations))
-        return "; ".join(summaries)
+                reports += self._run_or_start(asked, session, table, reservations)
+        return reports
 
-    def finish(self, timeout_seconds: float | None) -> list[str]:
-        """Wait for the pass beside the stream; return its summary unless that was returned before.
+    def finish(self, timeout_seconds: float | None) -> list[ClusterReport]:
+        """Wait for the pass beside the stream; return its reports unless they were returned before.
         TimeoutError if it takes longer.
         """
         self._passes.wait(timeout_seconds)
@@ -86,23 +85,37 @@ class Clusterer:
 
     def _run_or_start(
         self, asked: InlineClustering, session: SparkSession, table: Table, reservations: Reservations
-    ) -> str:
+    ) -> list[ClusterReport]:
         if not isinstance(asked, AsyncClustering):
-            return run_pass(asked, session, table, reservations, self._watch)
+            return self._run(asked, session, table, reservations)
+        location = table.store.location
         if self._passes.is_running:
-            return "clustering: the previous pass is still running"
+            why = "clustering: the previous pass is still running"
+            return [ClusterReport(table=location, outcome="running", why=why)]
         self._passes.ask((asked, session))
-        return "clustering: started beside the stream"
+        return [ClusterReport(table=location, outcome="started", why="clustering: started beside the stream")]
 
-    def _run_beside(self, requests: Sequence[_Request]) -> str:
+    def _run_beside(self, requests: Sequence[_Request]) -> list[ClusterReport]:
         [(asked, session)] = requests
         # A `Table` is not safe for use by two threads, so this thread opens its own.
         try:
             table = open_table(self._options.location, self._options.storage_options)
         except Exception as failure:  # noqa: BLE001 - the next report shows it; a dead thread would not
-            problem = (
-                f"clustering failed, and is tried again when it is due: {type(failure).__name__}: {failure}"
-            )
-            _LOG.warning("%s", problem, exc_info=failure)
-            return problem
-        return run_pass(asked, session, table, Reservations(table.store), self._watch)
+            report = failed_pass(self._options.location, failure)
+            hand_over(self._options.on_report, report)
+            return [report]
+        return self._run(asked, session, table, Reservations(table.store))
+
+    def _run(
+        self,
+        asked: InlineClustering,
+        session: SparkSession,
+        table: Table,
+        reservations: Reservations,
+        waited: str = "",
+    ) -> list[ClusterReport]:
+        reports = run_pass(asked, session, table, reservations, self._watch)
+        reports = [replace(report, waited=waited) for report in reports]
+        for report in reports:
+            hand_over(self._options.on_report, report)
+        return reports

@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from planners import DELETE_FILES_AT_MOST, SMALL_FILES_AT_MOST, FillPlan, TablePartition
 from streaming_sink.batch.beside import PassesBeside
 from streaming_sink.batch.fills import carry_out, plan_pass
+from streaming_sink.batch.maintenance_report import FillReport
+from streaming_sink.batch.reporting import hand_over
 from streaming_sink.batch.steps import Steps
 from streaming_sink.spark.jobs import is_stopped, parallelism
 from timeline.errors import CommitStateUnknownError
@@ -48,7 +52,7 @@ class Filler:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._passes = PassesBeside[_Request]("filling", self._run_beside)
+        self._passes = PassesBeside[_Request, FillReport]("filling", self._run_beside)
         # `Table` is not safe for use by two threads: this one is used by one pass after the other.
         self._table: Table | None = None
         self._reservations: Reservations | None = None
@@ -64,31 +68,30 @@ class Filler:
         reservations: Reservations,
         touched: Collection[TablePartition],
         steps: Steps,
-    ) -> str:
+    ) -> list[FillReport]:
         """Have the partitions that the batch `touched` filled, where they need it, and those of a pass that
-        failed. Return the results of the passes that ended since the last call; "" for none.
+        failed. Return the reports of the passes that ended since the last call.
 
         Afterwards none of these partitions has more than `SMALL_FILES_WHILE_FILLING` small files that may be
         merged, and no data file in them more than `DELETE_FILES_WHILE_FILLING` delete files, unless the
         batch brought several to one, or a pass failed, which is reported and not raised.
         """
         if not self._options.fills_beside:
-            return ""
-        results = self._passes.ended()
+            return []
+        reports = self._passes.ended()
         touched = {*touched, *self._left}
         plan = self._plan(table, reservations, touched)
         if _crowd(plan):
             with steps("fill"):
                 self._passes.wait()
-                results += self._passes.ended()
+                reports += self._passes.ended()
                 table.refresh()
                 if crowd := _crowd(self._plan(table, reservations, touched)):
-                    result = self._run(session, touched)
-                    results.append(f"{crowd}, so the batch waited: {result}")
+                    reports += self._run(session, touched, waited=crowd)
                     table.refresh()
         elif not plan.is_empty:
             self._passes.ask((session, touched))
-        return "; ".join(results)
+        return reports
 
     def has_published(self) -> bool:
         """Return whether a pass has made a version since the last call."""
@@ -97,8 +100,10 @@ class Filler:
         self._published.clear()
         return True
 
-    def finish(self, timeout_seconds: float | None) -> list[str]:
-        """Wait for the passes beside the stream; return the results that no report has. TimeoutError."""
+    def finish(self, timeout_seconds: float | None) -> list[FillReport]:
+        """Wait for the passes beside the stream; return their reports unless they were returned before.
+        TimeoutError if they take longer.
+        """
         self._passes.wait(timeout_seconds)
         return self._passes.ended()
 
@@ -109,35 +114,53 @@ class Filler:
             lambda head: plan_pass(head, touched, self._options, reservations.files(head), self._unfit)
         )
 
-    def _run_beside(self, requests: Sequence[_Request]) -> str:
+    def _run_beside(self, requests: Sequence[_Request]) -> list[FillReport]:
         session = requests[-1][0]
         touched = {partition for _, partitions in requests for partition in partitions}
         # Half of the cores: Spark gives an earlier job's tasks all that are free, and the next batch would
         # wait for the end of one.
         return self._run(session, touched, of_cores=2)
 
-    def _run(self, session: SparkSession, touched: Collection[TablePartition], of_cores: int = 1) -> str:
-        """Run one pass on one in so many cores, and return its result as a line; a failure too."""
+    def _run(
+        self,
+        session: SparkSession,
+        touched: Collection[TablePartition],
+        of_cores: int = 1,
+        waited: str = "",
+    ) -> list[FillReport]:
+        """Run one pass on one in so many cores, and return its report, one of a failure too; none where there
+        was nothing to do.
+        """
         self._left = frozenset()
         if is_stopped(session):
-            return ""  # the pass that it was stopped under has said so
+            return []  # the pass that it was stopped under has said so
+        began = perf_counter()
+        report = self._carry_out(session, touched, max(1, parallelism(session) // of_cores))
+        if not (waited or report.line()):
+            return []
+        report = replace(report, waited=waited, milliseconds=round((perf_counter() - began) * 1000))
+        hand_over(self._options.on_report, report)
+        return [report]
+
+    def _carry_out(
+        self, session: SparkSession, touched: Collection[TablePartition], tasks: int
+    ) -> FillReport:
         try:
-            tasks = max(1, parallelism(session) // of_cores)
             table, reservations = self._open()
             table.refresh()
             plan = self._plan(table, reservations, touched)
             if plan.is_empty:
-                return ""
-            report = carry_out(session, table, plan, self._options, reservations, tasks)
+                return FillReport(table=self._options.location, outcome="nothing")
+            done = carry_out(session, table, plan, self._options, reservations, tasks)
         except Exception as failure:  # noqa: BLE001 - the batches are committed: no failure is theirs
             self._table, self._left = None, frozenset(touched)
             return self._explain(session, failure)
-        self._unfit |= report.culprits
-        if report.problems:
+        self._unfit |= done.culprits
+        if done.report.problems:
             self._left = frozenset(touched)
-        if report.version is not None:
+        if done.report.version is not None:
             self._published.set()
-        return report.line()
+        return done.report
 
     def _open(self) -> tuple[Table, Reservations]:
         if self._table is None or self._reservations is None:
@@ -145,16 +168,16 @@ class Filler:
             self._reservations = Reservations(self._table.store)
         return self._table, self._reservations
 
-    def _explain(self, session: SparkSession, failure: Exception) -> str:
+    def _explain(self, session: SparkSession, failure: Exception) -> FillReport:
         if is_stopped(session):
-            line = "filling beside the stream was abandoned, since Spark was stopped; a later batch does it"
-            _LOG.warning("%s: %s", line, self._options.location)
-            return line
-        what = (
-            "may have been published, and no file was deleted"
+            why = "filling beside the stream was abandoned, since Spark was stopped; a later batch does it"
+            _LOG.warning("%s: %s", why, self._options.location)
+            return FillReport(table=self._options.location, outcome="abandoned", why=why)
+        outcome, what = (
+            ("unknown", "may have been published, and no file was deleted")
             if isinstance(failure, CommitStateUnknownError)
-            else "failed, and is planned again after the next batch"
+            else ("failed", "failed, and is planned again after the next batch")
         )
-        line = f"filling beside the stream {what}: {type(failure).__name__}: {failure}"
-        _LOG.warning("%s", line, exc_info=failure)
-        return line
+        why = f"filling beside the stream {what}: {type(failure).__name__}: {failure}"
+        _LOG.warning("%s", why, exc_info=failure)
+        return FillReport(table=self._options.location, outcome=outcome, why=why)

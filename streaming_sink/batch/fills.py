@@ -19,8 +19,9 @@ from planners import (
     plan_fills,
 )
 from streaming_sink.batch.fill_portions import divide, sharing_files
+from streaming_sink.batch.maintenance_report import FillReport
 from streaming_sink.batch.planning import NOTHING_RESERVED, files_to_fold, small_files
-from streaming_sink.batch.report import FILL, size_text
+from streaming_sink.batch.report import FILL
 from streaming_sink.batch.writer import WriteJob, worker_job
 from streaming_sink.clustering.sort_orders import recorded_sort_order
 from streaming_sink.spark.jobs import described
@@ -60,40 +61,16 @@ class Published:
     """Merges whose files are known to be live in no version, ever."""
     problems: tuple[str, ...]
     """Why they are lost."""
+    attempts: int = 0
 
 
 @dataclass(frozen=True)
-class FillReport:
-    """The result of a pass. Files and bytes are those of the merges that are live."""
+class FillPass:
+    """A pass that has ended, and what the next ones leave out."""
 
-    version: int | None = None
-    inputs: int = 0
-    outputs: int = 0
-    bytes: int = 0
-    problems: tuple[str, ...] = ()
-    """Why merges were skipped or dropped: their files stay as they were."""
+    report: FillReport
     culprits: frozenset[str] = frozenset()
     """Files that cannot be merged, by their locations."""
-    applied: int = 0
-    """Delete files that left the table with the inputs."""
-    deletes_merged: int = 0
-    """Delete files of other data files that were merged, and what they became."""
-    deletes_made: int = 0
-
-    def line(self) -> str:
-        """Return the pass as a part of a batch's log line; "" where there was nothing to do."""
-        deletes = f", {self.applied} delete files folded" if self.applied else ""
-        made = (
-            f"filled beside the stream: {self.inputs} files -> {self.outputs} ({size_text(self.bytes)})"
-            f"{deletes}, version {self.version}"
-        )
-        lines = [made] if self.inputs else []
-        if self.deletes_merged:
-            lines.append(
-                f"merged beside the stream: {self.deletes_merged} delete files -> {self.deletes_made},"
-                f" version {self.version}"
-            )
-        return "; ".join([*lines, *(f"a fill beside the stream was left out: {it}" for it in self.problems)])
 
 
 def plan_pass(
@@ -123,7 +100,7 @@ def carry_out(
     options: SinkOptions,
     reservations: Reservations,
     tasks: int,
-) -> FillReport:
+) -> FillPass:
     """Merge what is planned for the table's known head, by so many Spark tasks, and publish what succeeded.
 
     Raises the error of a failing task, or of a commit whose state is unknown, or that the store refused; then
@@ -156,17 +133,20 @@ def carry_out(
     replaces = [change for change in published.live if isinstance(change, Replace)]
     merges = [change for change in published.live if isinstance(change, MergeDeletes)]
     added = [file for replace in replaces for file in replace.added]
-    return FillReport(
+    report = FillReport(
+        table=table.store.location,
+        outcome="nothing" if published.version is None else "committed",
         version=published.version,
-        inputs=sum(len(replace.removed) for replace in replaces),
-        outputs=len(added),
-        bytes=sum(file.file_size_in_bytes for file in added),
-        applied=sum(len(replace.applied) for replace in replaces),
-        deletes_merged=sum(len(merge.removed) for merge in merges),
-        deletes_made=sum(len(merge.added) for merge in merges),
+        attempts=published.attempts,
+        input_files=sum(len(replace.removed) for replace in replaces),
+        output_files=len(added),
+        output_bytes=sum(file.file_size_in_bytes for file in added),
+        folded_deletes=sum(len(replace.applied) for replace in replaces),
+        merged_deletes=sum(len(merge.removed) for merge in merges),
+        written_deletes=sum(len(merge.added) for merge in merges),
         problems=(*(each.reason for each in skipped), *published.problems),
-        culprits=frozenset(each.culprit for each in skipped),
     )
+    return FillPass(report, frozenset(each.culprit for each in skipped))
 
 
 def publish(
@@ -194,20 +174,21 @@ def publish(
             problems.append(f"plan {reserved[taken[0]]} has reserved an input since: {taken[0]}")
         else:
             wanted.append(change)
-    version = None
+    version, attempts = None, 0
     if wanted:
         try:
             outcome = table.commit(
                 wanted, schema_id=schema_id, summary={FILL: "beside"}, open_below_bytes=open_below_bytes
             )
             assert isinstance(outcome, Committed)
-            version, dropped = outcome.version, {it.change: it.reason for it in outcome.dropped}
+            version, attempts = outcome.version, outcome.attempts
+            dropped = {it.change: it.reason for it in outcome.dropped}
         except CommitConflictError as conflict:
             dropped = dict.fromkeys(wanted, str(conflict))
         lost += [replace for replace in wanted if replace in dropped]
         problems += dict.fromkeys(dropped.values())
     live = tuple(replace for replace in wanted if replace not in lost)
-    return Published(version, live, tuple(lost), tuple(problems))
+    return Published(version, live, tuple(lost), tuple(problems), attempts)
 
 
 def delete_lost(table: Table, published: Published) -> None:

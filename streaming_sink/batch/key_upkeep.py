@@ -57,7 +57,7 @@ class KeyUpkeep:
 
     def __init__(self, options: KeyOptions) -> None:
         self._options = options
-        self._passes = PassesBeside[_Request]("upkeep of the key index", self._run)
+        self._passes = PassesBeside[_Request, None]("upkeep of the key index", self._run)
         self._covered: frozenset[str] = frozenset()
         """Files that a run covered when the last pass had ended."""
 
@@ -78,12 +78,11 @@ class KeyUpkeep:
             files = [KeyedFile(it.location, it.rows, scope_salt(scoped, it.partition)) for it in live]
             self._passes.ask(_Request(index, files, commit_time(SYSTEM, head)))
 
-    def finish(self, timeout_seconds: float | None) -> list[str]:
+    def finish(self, timeout_seconds: float | None) -> None:
         """Wait for the pass that runs, if any. TimeoutError if it takes longer."""
         self._passes.wait(timeout_seconds)
-        return self._passes.ended()
 
-    def _run(self, requests: Sequence[_Request]) -> str:
+    def _run(self, requests: Sequence[_Request]) -> Sequence[None]:
         newest = requests[-1]
         location = newest.index.store.location
         try:
@@ -91,11 +90,11 @@ class KeyUpkeep:
             made = maintain(newest.index, newest.files, new_id, newest.now_ms)
         except Exception as failure:  # noqa: BLE001 - no batch depends on it
             _LOG.warning("the key index of %s is not complete: %s", location, failure)
-            return ""
+            return ()
         self._covered = frozenset(file.location for file in newest.files)
         done = len(made.built), len(made.merged), len(made.deleted)
         _LOG.info("the key index of %s: %d runs built, %d merged, %d deleted", location, *done)
-        return ""
+        return ()
 
 
 def key_columns(head: Head, options: KeyOptions) -> KeyColumns:

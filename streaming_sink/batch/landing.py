@@ -26,6 +26,7 @@ from streaming_sink.batch.planning import Planned
 from streaming_sink.batch.prepare import prepared
 from streaming_sink.batch.quarantine import Quarantine
 from streaming_sink.batch.report import EPOCH_ID, QUERY_ID, BatchReport
+from streaming_sink.batch.reporting import MaintenanceReport
 from streaming_sink.batch.run_states import RunState, RunStates
 from streaming_sink.batch.steps import Steps
 from streaming_sink.batch.target import Destination, Target, is_committed
@@ -75,10 +76,11 @@ class Landing:
         """The table's location, as its store spells it."""
         return self._destination.store.location
 
-    def finish(self, timeout_seconds: float | None) -> str:
+    def finish(self, timeout_seconds: float | None) -> list[MaintenanceReport]:
         """Wait for the passes beside the stream, as `Maintenance.finish`."""
-        every = (self.maintenance, self._quarantine.maintenance, self._change_log.maintenance, self._keys)
-        return "; ".join(filter(None, (each.finish(timeout_seconds) for each in every)))
+        self._keys.finish(timeout_seconds)
+        every = (self.maintenance, self._quarantine.maintenance, self._change_log.maintenance)
+        return [report for each in every for report in each.finish(timeout_seconds)]
 
     def known_schema(self) -> Schema | None:
         """Return the table's schema as this process knows it, or None where there is no table yet."""
@@ -96,9 +98,7 @@ class Landing:
         transaction = Transaction(
             run.app_id, run.query_id, run.run_id, batch_id, state.epoch, self.options.takeover_from
         )
-        summary = {EPOCH_ID: str(batch_id)}
-        if run.query_id != OUTSIDE:
-            summary[QUERY_ID] = run.query_id
+        summary = {EPOCH_ID: str(batch_id)} | ({} if run.query_id == OUTSIDE else {QUERY_ID: run.query_id})
         return self._land(batch, Given(transaction, run.query_id, summary, tried_before), state)
 
     def land_item(
@@ -137,7 +137,7 @@ class Landing:
             state.epoch = transaction.epoch_after_skip(table.head.properties)
             report = self._skip(batch.sparkSession, transaction, table, steps)
         state.last_landed = transaction.batch
-        return report
+        return replace(report, table=self.location)
 
     def _write_and_commit(
         self,
@@ -178,7 +178,7 @@ class Landing:
                 check_is_acceptable(rules, result, self.options, self._destination.store, self._quarantine)
                 if not result.has_effect and given.rows is None:
                     return outcomes.empty(transaction, result, steps)
-                draft = outcomes.written(transaction, result, planned, target, rules, steps)
+                draft = outcomes.written(transaction, result, planned, target, rules, steps, tries)
                 with steps("commit"):
                     table = target.table or self._destination.create(target)
                     self.maintenance.catch_up(table)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from planners import TablePartition
 from streaming_sink.batch.clusterer import Clusterer
 from streaming_sink.batch.filler import Filler
+from streaming_sink.batch.reporting import MaintenanceReport
 from streaming_sink.batch.small_files import SmallFiles, count_small_files
 from streaming_sink.batch.steps import Steps
 from timeline.plans.reservations import Reservations
@@ -25,11 +26,12 @@ _LOG = logging.getLogger("streaming_sink")
 
 @dataclass(frozen=True)
 class Maintained:
-    """The result for the report of a batch: lines of text, "" for none."""
+    """What the report of a batch says of it."""
 
-    clustering: str
-    filling: str
+    reports: tuple[MaintenanceReport, ...]
     small: SmallFiles
+    problem: str = ""
+    """Why it failed, "" where it did not."""
 
 
 class Maintenance:
@@ -64,19 +66,19 @@ class Maintenance:
         """Cluster where that is due, fill where that is needed, and count small files. The batch is
         committed: a failure here is reported, and is no error of the batch.
         """
-        clustering = filling = ""
+        reports: list[MaintenanceReport] = []
         try:
-            clustering = self._clusterer.after_commit(session, table, reservations, touched, steps)
-            filling = self._filler.after_commit(session, table, reservations, touched, steps)
+            reports += self._clusterer.after_commit(session, table, reservations, touched, steps)
+            reports += self._filler.after_commit(session, table, reservations, touched, steps)
             small = count_small_files(table.head, touched, self._options.small_below_bytes)
-            return Maintained(clustering, filling, small)
+            return Maintained(tuple(reports), small)
         except Exception as failure:  # noqa: BLE001 - the batch is committed, so no failure may raise
             problem = f"maintenance after the commit failed: {type(failure).__name__}: {failure}"
             _LOG.warning("the batch is committed; %s", problem, exc_info=failure)
-            return Maintained("; ".join(it for it in (clustering, problem) if it), filling, SmallFiles())
+            return Maintained(tuple(reports), SmallFiles(), problem)
 
-    def finish(self, timeout_seconds: float | None) -> str:
-        """Wait for the passes beside the stream; return the results that no report has, "" for none.
+    def finish(self, timeout_seconds: float | None) -> list[MaintenanceReport]:
+        """Wait for the passes beside the stream; return their reports unless they were returned before.
         TimeoutError if they take longer.
         """
-        return "; ".join([*self._clusterer.finish(timeout_seconds), *self._filler.finish(timeout_seconds)])
+        return [*self._clusterer.finish(timeout_seconds), *self._filler.finish(timeout_seconds)]

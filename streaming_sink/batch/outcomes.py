@@ -42,8 +42,8 @@ def skipped(
         outcome="skipped",
         why="the batch was committed before; this was a replay",
         version=table.head.number,
-        clustering=maintained.clustering,
-        filling=maintained.filling,
+        maintenance=maintained.reports,
+        problem=maintained.problem,
         milliseconds=steps.milliseconds,
     )
 
@@ -55,6 +55,7 @@ def written(
     target: Target,
     rules: RowRules,
     steps: Steps,
+    writes: int,
 ) -> BatchReport:
     """Return the report with the figures that are known before the commit."""
     why = [f"a fill was skipped: {skipped.reason}" for skipped in result.skipped]
@@ -84,6 +85,7 @@ def written(
         changes=_changes(result),
         planned_by=planned.made_from,
         route=planned.route,
+        writes=writes,
         milliseconds=steps.milliseconds,
     )
 
@@ -121,8 +123,8 @@ def committed(
         deleted_files=len(commit.deleted.files),
         deleted_bytes=commit.deleted.bytes,
         dropped_fills=draft.dropped_fills + len(fills),
-        clustering=maintained.clustering,
-        filling=maintained.filling,
+        maintenance=maintained.reports,
+        problem=maintained.problem,
         small_files=maintained.small.files,
         warning=warning(maintained.small, options),
         milliseconds=steps.milliseconds,

@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 from contextlib import nullcontext
 from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from planners.model import InsertPlan, TablePartition
 from streaming_sink.batch.maintenance import Maintenance
+from streaming_sink.batch.maintenance_report import DeliveryReport
+from streaming_sink.batch.reporting import hand_over
 from streaming_sink.batch.target import check_no_foreign_table
 from streaming_sink.batch.writer import WriteJob, WriteResult, worker_job
 from streaming_sink.table.data_files import data_file
@@ -21,7 +24,7 @@ from streaming_sink.tasks.job import FileIds, WorkerJob
 from streaming_sink.tasks.results import delete_files
 from timeline.commit.outbox_changes import PutOutbox
 from timeline.errors import TableNotFoundError
-from timeline.outbox import deliver, register_main
+from timeline.outbox import Delivered, deliver, register_main
 from timeline.plans.reservations import Reservations
 from timeline.stores import open_store
 from timeline.table import Table, open_table
@@ -135,12 +138,15 @@ class Quarantine:
         try:
             if self._table is not None:
                 self.maintenance.catch_up(self._table)
-            deliver(main, app_id, self._table_at)
+            began = perf_counter()
+            delivered = deliver(main, app_id, self._table_at)
         except Exception:
             self._table = None  # it may have been dropped; a next try opens what is there
             self._mains.clear()
             raise
         self._delivered[_key(main, app_id)] = entry.sequence
+        for each in delivered:
+            hand_over(self._options.on_report, _report(main, each, perf_counter() - began))
         return True
 
     def delete(self, result: WriteResult) -> None:
@@ -161,12 +167,25 @@ class Quarantine:
             if not self.deliver(main, app_id) or self._table is None:
                 return
             whole = TablePartition(self._table.head.spec.spec_id, ())
-            filled = self.maintenance.after_commit(
+            done = self.maintenance.after_commit(
                 session, self._table, Reservations(self._table.store), [whole], steps
             )
-            if filled.filling:
-                _LOG.info("%s: %s", self._table.store.location, filled.filling)
+            for report in done.reports:
+                _LOG.info("%s: %s", report.table, report.line())
 
 
 def _key(main: Table, app_id: str) -> tuple[str, str]:
     return str(main.head.metadata.table_uuid), app_id
+
+
+def _report(main: Table, delivered: Delivered, seconds: float) -> DeliveryReport:
+    files = delivered.delivery.files
+    return DeliveryReport(
+        table=delivered.delivery.location,
+        main_table=main.store.location,
+        app_id=delivered.app_id,
+        outcome=delivered.outcome.value,
+        rows=sum(file.record_count for file in files),
+        files=len(files),
+        milliseconds=round(seconds * 1000),
+    )

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
+from planners.sizing import size_text
+from streaming_sink.batch.maintenance_report import FillReport
+from streaming_sink.clustering.report import ClusterReport
 from timeline.properties import VERSION
 from timeline.stores import StorageOptions
 from timeline.table import open_table
@@ -23,6 +26,9 @@ FILL = "streaming-sink.fill"
 class BatchReport:
     """The result of one micro-batch. Sizes in bytes, times in milliseconds."""
 
+    kind: ClassVar[str] = "batch"
+    table: str = ""
+    """The table's location."""
     app_id: str
     batch_id: int
     outcome: str
@@ -71,22 +77,23 @@ class BatchReport:
     """"forecast"; "profile" (counted); "size" (nothing was known, and nothing to fill); or "bulk_insert"."""
     route: str = ""
     """"one task", "2 tasks" (or more) without a shuffle, "shuffle", or "as read"."""
-    clustering: str = ""
-    """The result of the clustering pass that was due after this batch, or why it failed; empty if none was
-    due. Not stored in the table.
+    maintenance: tuple[FillReport | ClusterReport, ...] = ()
+    """What was done for the table since the batch before: passes of fills and of clustering, in this batch or
+    beside the stream. Not stored in the table.
     """
-    filling: str = ""
-    """The results of the passes that filled beside the stream and ended since the batch before, or why they
-    failed. Not stored in the table.
-    """
+    problem: str = ""
+    """Why maintenance after the commit failed. Not stored in the table."""
+    writes: int = 0
+    """How often the batch was planned and written: again after a conflict with another writer's commit."""
     attempts: int = 0
+    """Attempts of the commit; each but the last lost a race to another writer, and wrote metadata again."""
     milliseconds: Mapping[str, int] = field(default_factory=dict)
     """Step → milliseconds: head, profile, plan, write, commit, cluster if a pass was due, fill if the batch
     waited for one, and total."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that `json.dumps` takes."""
-        return asdict(self)
+        return {"kind": self.kind, **asdict(self), "maintenance": [it.to_dict() for it in self.maintenance]}
 
     def line(self) -> str:
         """Return the report as one line of a log."""
@@ -105,15 +112,15 @@ class BatchReport:
             if self.deleted_files
             else ""
         )
-        clustering = f"; {self.clustering}" if self.clustering else ""
-        filling = f"; {self.filling}" if self.filling else ""
+        maintained = "".join(f"; {it.line()}" for it in self.maintenance)
+        problem = f"; {self.problem}" if self.problem else ""
         why = f": {self.why}" if self.why else ""
         warning = f"; warning: {self.warning}" if self.warning else ""
         return (
             f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
             f" {self.new_files} files ({size_text(self.new_bytes)}){self._changed()}{self._set_aside()}"
-            f"{filled}, by {self.planned_by} and {self.route}{retried}{expired}{deleted}{clustering}"
-            f"{filling} [ms {steps}]{why}{warning}"
+            f"{filled}, by {self.planned_by} and {self.route}{retried}{expired}{deleted}{maintained}"
+            f"{problem} [ms {steps}]{why}{warning}"
         )
 
     def _changed(self) -> str:
@@ -187,18 +194,8 @@ def reports_of(head: Head) -> Iterator[BatchReport]:
         for name in ("milliseconds", "failed", "changes"):
             values[name] = json.loads(stored.get(name, "{}"))
         version = int(summary.get(VERSION, 0))
-        yield BatchReport(outcome="committed", version=version, **values)
+        yield BatchReport(table=head.metadata.location, outcome="committed", version=version, **values)
 
 
 def _json(counts: Mapping[str, int]) -> str:
     return json.dumps(dict(counts), separators=(",", ":"))
-
-
-def size_text(count: int) -> str:
-    """Return a number of bytes for people, as "1.5 MiB"."""
-    size, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            break
-        size /= 1024
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from time import perf_counter
 
 from pyspark.sql import SparkSession
 
@@ -53,6 +54,7 @@ def execute(
     ValueError, before anything is written, for an unknown strategy or column, and for a strategy that sets
     keys where there are none. Otherwise raises as `Table.commit`, except for conflicts, which are reported.
     """
+    began = perf_counter()
     head = table.refresh()
     jobs = prepare_jobs(head, table, plan, how)
     table.ensure_store_is_safe()
@@ -67,10 +69,12 @@ def execute(
         else:
             reports += [_dropped(group.report(), _UNWANTED) for group in portion]
     report = ClusterReport(
+        table=table.store.location,
         plan_id=plan_id,
         version=commits.version,
         snapshot_id=commits.snapshot_id,
         groups=tuple(reports),
+        milliseconds=round((perf_counter() - began) * 1000),
     )
     _LOG.info("%s", report.line())
     return report

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streaming_sink.clustering.option_types import check_types
 from streaming_sink.clustering.options import Pass, PassOptions, check_names, pass_of
+from streaming_sink.clustering.report import ClusterReport
 from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
 from timeline.plans import instants
 
@@ -104,34 +106,44 @@ def run_pass(
     table: Table,
     reservations: Reservations,
     watch: Watch,
-) -> str:
-    """Take over abandoned plans, run a pass, and return the results as one line.
+) -> list[ClusterReport]:
+    """Take over abandoned plans, run a pass, and return the report of each.
 
-    Never raises for a pass that fails: the line and the log have the failure, and its plan is cancelled.
+    Never raises for a pass that fails: its report and the log have the failure, and its plan is cancelled.
     """
     from streaming_sink.clustering.execute_plan import execute_plan, take_over  # need pyspark; options do not
 
-    settings = clustering.settings
+    settings, location = clustering.settings, table.store.location
 
     plan_id = None
+    reports: list[ClusterReport] = []
     try:
         table.refresh()
-        lines = [report.line() for report in take_over(session, table, settings.execution, watch)]
+        reports += take_over(session, table, settings.execution, watch)
         scheduled = schedule_pass(table, reservations, settings)
         if not isinstance(scheduled, Scheduled):
-            return "; ".join([*lines, f"clustering: {why_nothing(scheduled)}"])
+            why = f"clustering: {why_nothing(scheduled)}"
+            return [*reports, ClusterReport(table=location, outcome="nothing", why=why)]
         plan_id = scheduled.plan_id
+        said = partial(ClusterReport, table=location, plan_id=plan_id)
         if clustering.schedule_only:
-            return "; ".join([*lines, f"clustering {plan_id}: scheduled {len(scheduled.plan.groups)} groups"])
+            why = f"clustering {plan_id}: scheduled {len(scheduled.plan.groups)} groups"
+            return [*reports, said(outcome="scheduled", why=why)]
         report = execute_plan(session, table, plan_id, settings.execution)
-        last = f"clustering {plan_id}: another executor has it" if report is None else report.line()
-        return "; ".join([*lines, last])
+        taken = said(outcome="taken", why=f"clustering {plan_id}: another executor has it")
+        return [*reports, taken if report is None else report]
     except Exception as failure:  # noqa: BLE001 - the batch is committed: no failure here is the stream's
-        line = f"clustering failed, and is tried again when it is due: {type(failure).__name__}: {failure}"
-        _LOG.warning("%s", line, exc_info=failure)
+        reports.append(failed_pass(location, failure))
     if plan_id is not None:
         _cancel(table, plan_id)
-    return line
+    return reports
+
+
+def failed_pass(location: str, failure: Exception) -> ClusterReport:
+    """Return the report of a pass that failed, and log it."""
+    why = f"clustering failed, and is tried again when it is due: {type(failure).__name__}: {failure}"
+    _LOG.warning("%s", why, exc_info=failure)
+    return ClusterReport(table=location, outcome="failed", why=why)
 
 
 def _cancel(table: Table, plan_id: str) -> None:

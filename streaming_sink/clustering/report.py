@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from planners.clustering.plan import ClusteringGroup
 
@@ -43,16 +43,33 @@ class GroupReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterReport:
-    """One pass over a plan."""
+    """One pass of clustering, of a sink or of a call."""
 
-    plan_id: str
-    version: int | None
+    kind: ClassVar[str] = "cluster"
+    table: str = ""
+    """The table's location."""
+    outcome: str = "executed"
+    """"executed" (see its groups); "nothing" (there was nothing to do); "scheduled" (another job executes the
+    plan); "taken" (another executor has it); "failed"; or, of a pass that has not ended, "started", and
+    "running" where the one before has not.
+    """
+    why: str = ""
+    """Why there are no groups."""
+    plan_id: str | None = None
+    version: int | None = None
     """The version that committed the pass, the last one where there are several; None where no group was
     committed.
     """
-    snapshot_id: int | None
-    groups: tuple[GroupReport, ...]
+    snapshot_id: int | None = None
+    groups: tuple[GroupReport, ...] = ()
     """In the order of the plan."""
+    waited: str = ""
+    """Why a batch waited for the pass though it was not due."""
+    milliseconds: int = 0
+
+    @property
+    def is_finished(self) -> bool:
+        return self.outcome not in ("started", "running")
 
     @property
     def committed(self) -> tuple[GroupReport, ...]:
@@ -65,10 +82,14 @@ class ClusterReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that `json.dumps` takes."""
-        return asdict(self)
+        return {"kind": self.kind, **asdict(self)}
 
     def line(self) -> str:
         """Return the report as one log line; groups that were not committed come last."""
+        said = self._executed() if self.outcome == "executed" else self.why
+        return f"{self.waited}, so now: {said}" if self.waited else said
+
+    def _executed(self) -> str:
         done = self.committed
         text = (
             f"clustering {self.plan_id}: {len(done)} of {len(self.groups)} groups,"

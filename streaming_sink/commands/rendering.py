@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from streaming_sink.batch.report import size_text
+from planners.sizing import size_text
 from streaming_sink.commands.terminal import Figure, Id, say, say_table
 from streaming_sink.inspection.description import Description, SizeClass
 from streaming_sink.inspection.files import FileDetails, PartitionDetails

@@ -14,6 +14,7 @@ import pytest
 from planners import FileSizing
 from streaming_sink import IcebergSink, history
 from streaming_sink.batch import filler
+from tests.reports import lines, said
 from tests.spark.streams import add_files, drain, head_of, ids_of, source_ids, start
 
 pytestmark = pytest.mark.spark
@@ -39,16 +40,16 @@ def test_a_stream_ends_with_its_rows_in_few_files_and_only_batches_in_its_histor
     add_files(tmp_path / "source", range(24))
     sink = _sink(location, partition_by=partition_by)
     drain(spark, tmp_path / "source", sink, checkpoint)
-    said = [*(report.filling for report in sink.reports), sink.finish(120)]
-    assert any(text.startswith("filled beside the stream: ") for text in said)
-    assert not any(word in text for text in said for word in ("failed", "left out", "abandoned"))
+    told = lines([*(it for report in sink.reports for it in report.maintenance), *sink.finish(120)])
+    assert any(text.startswith("filled beside the stream: ") for text in told)
+    assert not any(word in text for text in told for word in ("failed", "left out", "abandoned"))
     assert ids_of(location) == source_ids(24)
     assert max(_small_files(location).values(), default=0) <= 8
     assert [report.batch_id for report in history(location)] == list(range(24))
     assert {report.merged_files for report in sink.reports} == {0}
     replaces = sum(s.summary.operation.value == "replace" for s in head_of(location).metadata.snapshots)
     assert head_of(location).number == 1 + 24 + replaces, "each pass is a version of its own"
-    assert sink.finish() == ""
+    assert sink.finish() == ()
 
 
 def test_a_file_that_is_missing_is_named_and_the_others_are_merged(spark, tmp_path, location, checkpoint):
@@ -61,13 +62,13 @@ def test_a_file_that_is_missing_is_named_and_the_others_are_merged(spark, tmp_pa
     add_files(tmp_path / "source", range(1, 14))
     sink = _sink(location, fill_policy="always")
     drain(spark, tmp_path / "source", sink, checkpoint)
-    said = [*(report.filling for report in sink.reports), sink.finish(120)]
-    told = [
-        text for text in said if "a fill beside the stream was left out: a file to fill is missing" in text
+    told = lines([*(it for report in sink.reports for it in report.maintenance), *sink.finish(120)])
+    left_out = [
+        text for text in told if "a fill beside the stream was left out: a file to fill is missing" in text
     ]
-    assert len(told) == 1, "it is not planned again"
-    assert gone in told[0]
-    assert any("filled beside the stream: " in text for text in said)
+    assert len(left_out) == 1, "it is not planned again"
+    assert gone in left_out[0]
+    assert any("filled beside the stream: " in text for text in told)
     assert set(_small_files(location)) <= {()}
     assert _small_files(location)[()] <= 2
 
@@ -89,7 +90,7 @@ def test_a_pass_survives_the_end_of_its_query(spark, tmp_path, location, checkpo
     query.processAllAvailable()
     query.stop()
     stopped.set()
-    assert sink.finish(120).startswith("filled beside the stream: 2 files -> 1")
+    assert said(sink.finish(120)).startswith("filled beside the stream: 2 files -> 1")
     assert ids_of(location) == source_ids(2)
 
 
@@ -98,6 +99,7 @@ import logging, os, signal, sys, threading
 from pyspark.sql import SparkSession
 from streaming_sink import FileSizing, IcebergSink
 from streaming_sink.batch import fills
+from tests.reports import said
 from tests.spark.streams import drain
 source, location, checkpoint, end = sys.argv[1:]
 logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
@@ -128,7 +130,7 @@ if end != "finish":
 if end == "stop":
     spark.stop()
     stopped.set()
-print("FINISHED", sink.finish(120), flush=True)
+print("FINISHED", said(sink.finish(120)), flush=True)
 """
 
 

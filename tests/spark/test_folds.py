@@ -7,6 +7,7 @@ import pytest
 from planners import All, FileSizing
 from streaming_sink import IcebergSink, clustering
 from tests.readers import judges
+from tests.reports import said
 from tests.spark.streams import head_of
 from tests.unit.streaming_sink.small_tables import delete_rows
 from timeline.table import open_table
@@ -55,9 +56,9 @@ def test_fills_and_clustering_leave_deleted_rows_out_and_take_their_delete_files
     assert left.total() == ROWS + 300 - len(range(0, worn.rows, 3)) - gone.rows - 4
 
     sink(_batch(spark, 2, 30), 2)
-    said = sink.finish(120)
-    assert said.startswith("filled beside the stream: "), said
-    assert "2 delete files folded" in said
+    told = said(sink.finish(120))
+    assert told.startswith("filled beside the stream: "), told
+    assert "2 delete files folded" in told
     assert _with_deletes(location) == {small.location, little.location}, "few of their rows are deleted"
     live = {file.location for file in head_of(location).live_files()}
     assert not live & {worn.location, gone.location}
@@ -93,7 +94,7 @@ def test_delete_files_of_a_full_file_are_merged_and_its_rows_stay_where_they_are
         delete_rows(table, {full.location: [position]})
     before = _rows(location)
     sink(_batch(spark, 1, 30), 1)
-    assert sink.finish(120).startswith("merged beside the stream: 9 delete files -> 1, version ")
+    assert said(sink.finish(120)).startswith("merged beside the stream: 9 delete files -> 1, version ")
     [merged] = head_of(location).delete_files()
     assert (merged.refers_to, merged.rows) == (full.location, 9)
     after = _rows(location)
@@ -128,7 +129,7 @@ def test_a_batch_by_key_finds_its_rows_where_its_own_sink_has_moved_them(spark, 
     sink = IcebergSink(location, operation="upsert", key=["id"], sizing=SIZING, app_id="app")
     for number, ids in enumerate((range(100), range(50), range(50, 100))):
         sink(spark.range(ids.start, ids.stop).selectExpr("id", f"{number} AS batch"), number)
-        folded = sink.finish(120)
+        folded = said(sink.finish(120))
         assert ("folded" in folded) == (number > 0), folded
     assert {number for _, number in _rows(location)} == {1, 2}
 

@@ -30,6 +30,7 @@ from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.write_task import TaskWriter
+from tests.reports import said
 from tests.spark.streams import (
     SMALL,
     add_files,
@@ -186,9 +187,9 @@ def test_a_batch_tells_what_its_pass_did_and_how_long_it_took(spark, tmp_path, l
     sink = IcebergSink(location, clustering=InlineClustering(every_commits=2, **BY_TEXT), fill_policy="never")
     drain(spark, tmp_path / "source", sink, checkpoint)
     first, second = sink.reports
-    assert (first.clustering, "cluster" in first.milliseconds) == ("", False)
-    assert "1 of 1 groups, 2 files -> 1, 200 rows" in second.clustering
-    assert second.clustering in second.line()
+    assert (first.maintenance, "cluster" in first.milliseconds) == ((), False)
+    assert "1 of 1 groups, 2 files -> 1, 200 rows" in said(second.maintenance)
+    assert said(second.maintenance) in second.line()
     assert second.milliseconds["cluster"] > 0
     assert second.version == head_of(location).number - 3, (
         "announced, its sort order, and the REPLACE after it"
@@ -223,7 +224,7 @@ def test_a_pass_that_fails_is_told_and_the_stream_goes_on(spark, tmp_path, locat
     sink = IcebergSink(location, clustering=broken, fill_policy="never")
     drain(spark, tmp_path / "source", sink, checkpoint)
     assert [report.outcome for report in sink.reports] == ["committed"] * 3
-    assert all("returned other rows than it received" in report.clustering for report in sink.reports)
+    assert all("returned other rows than it received" in said(report.maintenance) for report in sink.reports)
     assert ids_of(location) == source_ids(3)
     assert not pending_plans(head_of(location).properties)
 
@@ -268,9 +269,9 @@ def test_a_pass_that_raises_is_told_and_its_files_are_free_again(
     sink = IcebergSink(location, clustering=InlineClustering(every_commits=1, **BY_TEXT), fill_policy="never")
     with caplog.at_level(logging.WARNING, "streaming_sink"):
         drain(spark, tmp_path / "source", sink, checkpoint)
-    said = "clustering failed, and is tried again when it is due: RuntimeError: no executors left"
-    assert [report.clustering for report in sink.reports] == [said, said]
-    assert said in caplog.messages
+    failed = "clustering failed, and is tried again when it is due: RuntimeError: no executors left"
+    assert [said(report.maintenance) for report in sink.reports] == [failed, failed]
+    assert failed in caplog.messages
     assert ids_of(location) == source_ids(2)
     assert not pending_plans(head_of(location).properties)
 
@@ -281,7 +282,7 @@ def test_a_pass_that_a_crash_cut_off_is_made_by_the_replay_of_its_batch(
     add_files(tmp_path / "source", range(2))
     sink = IcebergSink(location, clustering=InlineClustering(every_commits=2, **BY_TEXT), fill_policy="never")
     with monkeypatch.context() as crashed:
-        crashed.setattr(Clusterer, "after_commit", lambda *_: "")
+        crashed.setattr(Clusterer, "after_commit", lambda *_: [])
         drain(spark, tmp_path / "source", sink, checkpoint)
     assert _replaces(location) == []
     forget_last_commit(checkpoint)
@@ -289,7 +290,7 @@ def test_a_pass_that_a_crash_cut_off_is_made_by_the_replay_of_its_batch(
     drain(spark, tmp_path / "source", again, checkpoint)
     (skipped,) = again.reports
     assert skipped.outcome == "skipped"
-    assert "2 files -> 1" in skipped.clustering
+    assert "2 files -> 1" in said(skipped.maintenance)
     assert ids_of(location) == source_ids(2)
 
 
@@ -301,7 +302,7 @@ def test_a_batch_that_sees_too_many_small_files_clusters_though_it_is_not_due(
     clustered = kind(every_commits=1000, when_small_files=2, **BY_TEXT)
     sink = IcebergSink(location, clustering=clustered, fill_policy="never")
     drain(spark, tmp_path / "source", sink, checkpoint)
-    told = [report.clustering for report in sink.reports]
+    told = [said(report.maintenance) for report in sink.reports]
     assert told[:2] == ["", ""]
     assert told[2].startswith("3 small files in the table, more than when_small_files=2, so now: clustering ")
     assert "1 of 1 groups, 3 files -> 1" in told[2]
@@ -365,12 +366,12 @@ def test_a_pass_beside_the_stream_loses_no_row_and_is_told_by_a_later_batch(
     beside = AsyncClustering(every_commits=2, **BY_TEXT)
     sink = IcebergSink(location, clustering=beside, sizing=SMALL, fill_policy="always", fill="inline")
     drain(spark, tmp_path / "source", sink, checkpoint)
-    assert sink.reports[-1].clustering == "clustering: started beside the stream"
+    assert said(sink.reports[-1].maintenance) == "clustering: started beside the stream"
     sink._landing.maintenance._clusterer._passes.wait(60)
     add_files(tmp_path / "source", range(3))
     drain(spark, tmp_path / "source", sink, checkpoint)
-    assert "1 of 1 groups" in sink.reports[-1].clustering
-    assert sink.finish() == "", "it was told already"
+    assert "1 of 1 groups" in said(sink.reports[-1].maintenance)
+    assert sink.finish() == (), "it was told already"
     assert len(_replaces(location)) == 1
     assert ids_of(location) == source_ids(3)
 
@@ -379,9 +380,9 @@ def test_the_end_of_a_job_waits_for_the_pass_beside_the_stream(spark, tmp_path, 
     add_files(tmp_path / "source", range(2))
     beside = AsyncClustering(every_commits=2, **BY_TEXT)
     sink = IcebergSink(location, clustering=beside, sizing=SMALL, fill_policy="always", fill="inline")
-    assert sink.finish() == ""
+    assert sink.finish() == ()
     drain(spark, tmp_path / "source", sink, checkpoint)
-    assert "1 of 1 groups" in sink.finish(120)
+    assert "1 of 1 groups" in said(sink.finish(120))
     assert len(_replaces(location)) == 1
     assert ids_of(location) == source_ids(2)
 

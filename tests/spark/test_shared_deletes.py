@@ -16,6 +16,7 @@ from streaming_sink import IcebergSink, clustering
 from streaming_sink.batch import row_deletes
 from streaming_sink.inspection.keys import check_keys
 from tests.readers import judges
+from tests.reports import lines
 from tests.spark.changes import KEYED, Judge, as_batch, land, random_changes, rows_of
 from tests.spark.streams import head_of
 from timeline.diagnosis import doctor
@@ -59,10 +60,10 @@ def test_the_last_change_counts_where_data_files_share_delete_files(
     location, judge = str(tmp_path / "t"), Judge()
     sinks = [_sink(location, "a", **given), _sink(location, "b", **given, fill_policy="never")]
     land(spark, location, list(sinks), judge, batches=5)
-    said = sinks[0].finish(120)
+    last = sinks[0].finish(120)
     assert rows_of(location) == judge.rows
-    made = [report.filling for report in sinks[0].reports] + [said]
-    assert any("merged beside the stream: " in (each or "") for each in made), made
+    made = lines([*(it for report in sinks[0].reports for it in report.maintenance), *last])
+    assert any("merged beside the stream: " in each for each in made), made
     assert _shared(location) > 0
     for reader in ("pyiceberg", "duckdb"):
         assert judges.rows(reader, location).total() == len(judge.rows)

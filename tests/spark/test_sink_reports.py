@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark import cloudpickle
 
-from streaming_sink import BatchReport, IcebergSink, history
+from streaming_sink import BatchReport, IcebergSink, InlineClustering, history
 from streaming_sink.errors import StoreUnavailableError
 from tests.spark.streams import SMALL, add_files, calling_as, drain, ids_of, metadata_file, source_ids, stream
 
@@ -54,7 +54,9 @@ def test_the_stream_that_these_tests_look_at_filled_files(landed):
 
 def test_a_report_is_plain_json_and_comes_back_as_it_was(landed):
     for report in landed[0].reports:
-        assert BatchReport(**json.loads(json.dumps(report.to_dict()))) == report
+        read = json.loads(json.dumps(report.to_dict()))
+        assert (read.pop("kind"), read.pop("maintenance")) == ("batch", [])
+        assert BatchReport(**read) == report
 
 
 def test_each_batch_is_one_line_in_the_log(landed):
@@ -104,7 +106,7 @@ def test_history_reads_the_same_figures_from_the_table(landed):
     assert len(read) == 10
     for report, told in zip(sink.reports, read, strict=True):
         expected, found = report.to_dict(), told.to_dict()
-        later = {"attempts", "small_files", "dropped_fills", "milliseconds"}
+        later = {"attempts", "writes", "small_files", "dropped_fills", "milliseconds"}
         assert {key: found[key] for key in found if key not in later} == {
             key: expected[key] for key in expected if key not in later
         }
@@ -130,7 +132,7 @@ def test_what_fails_after_the_commit_is_told_and_is_no_error_of_the_batch(spark,
     (report,) = sink.reports
     assert report.outcome == "committed"
     problem = "StoreUnavailableError: it does not answer"
-    assert report.clustering == f"maintenance after the commit failed: {problem}"
+    assert report.problem == f"maintenance after the commit failed: {problem}"
     assert sorted(ids_of(location).elements()) == list(range(10))
 
 
@@ -260,3 +262,56 @@ def _checksums_of_the_shuffle(batch):
             return len(list(dependency.rowBasedChecksums()))
         rdd = dependency.rdd()
     return 0
+
+
+def test_a_call_returns_its_report_and_a_second_one_with_its_number_says_so(spark, location, caplog):
+    sink = IcebergSink(location, app_id="app", sizing=SMALL)
+    with caplog.at_level(logging.INFO, "streaming_sink"):
+        rows = spark.range(10)
+        first, again = sink(rows, 0), sink(rows, 0)
+    assert (first.outcome, again.outcome) == ("committed", "skipped")
+    assert sink.reports == (first, again)
+    assert (first.kind, first.table, first.rows, first.writes) == ("batch", location, 10, 1)
+    assert again.line() in caplog.messages
+    assert "committed before" in again.line()
+    assert sorted(ids_of(location).elements()) == list(range(10))
+
+
+def test_on_report_gets_every_finished_report_as_data(spark, tmp_path, location):
+    got = []
+    sink = IcebergSink(
+        location,
+        app_id="app",
+        sizing=SMALL,
+        expectations={"id < 90": "quarantine"},
+        clustering=InlineClustering(every_commits=10, sort_by=["id"]),
+        on_report=got.append,
+    )
+    for number in range(10):
+        sink(spark.range(number * 10, number * 10 + 10), number)
+    sink.finish(120)
+    batches = [it for it in got if it.kind == "batch"]
+    assert tuple(batches) == sink.reports
+    [delivery] = [it for it in got if it.kind == "deliver"]
+    assert (delivery.main_table, delivery.rows, delivery.outcome) == (location, 10, "delivered")
+    assert delivery.table == f"{location}__quarantine"
+    passes = [it for it in got if it.kind in ("fill", "cluster")]
+    assert {it.table for it in passes} == {location}
+    assert all(it.outcome in ("committed", "executed", "nothing") and it.milliseconds >= 0 for it in passes)
+    assert any(it.kind == "cluster" for it in passes)
+    assert [json.loads(json.dumps(it.to_dict()))["kind"] for it in got] == [it.kind for it in got]
+
+
+def test_what_on_report_raises_is_logged_and_fails_no_batch(spark, location, caplog):
+    def refuse(report):
+        raise ConnectionError(f"no metrics for {report.kind}")
+
+    sink = IcebergSink(location, app_id="app", sizing=SMALL, on_report=refuse)
+    assert sink(spark.range(10), 0).outcome == "committed"
+    assert [it for it in caplog.messages if "no metrics for batch" in it]
+    assert sorted(ids_of(location).elements()) == list(range(10))
+
+
+def test_on_report_is_a_function():
+    with pytest.raises(TypeError, match="on_report must be a function of one report, not 'prometheus'"):
+        IcebergSink("/lake/events", on_report="prometheus")

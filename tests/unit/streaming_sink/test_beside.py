@@ -11,8 +11,8 @@ import pytest
 from streaming_sink.batch.beside import PassesBeside
 
 
-def _passes() -> PassesBeside[int]:
-    return PassesBeside("passing", lambda requests: ",".join(map(str, requests)))
+def _passes() -> PassesBeside[int, str]:
+    return PassesBeside("passing", lambda requests: [",".join(map(str, requests))])
 
 
 def test_a_thread_that_cannot_start_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def run(requests):
     main.join()
     passes.ask(1)  # as a batch does that commits meanwhile
     print("ran", len(requests), flush=True)
-    return ""
+    return ()
 
 passes = PassesBeside("passing", run)
 passes.ask(1)

@@ -19,11 +19,13 @@ from streaming_sink import history
 from streaming_sink.batch import filler, fills
 from streaming_sink.batch.fill_portions import divide, sharing_files
 from streaming_sink.batch.filler import DELETE_FILES_WHILE_FILLING, SMALL_FILES_WHILE_FILLING, Filler
-from streaming_sink.batch.fills import FillReport, Published, delete_lost, plan_pass, publish
+from streaming_sink.batch.fills import FillPass, Published, delete_lost, plan_pass, publish
+from streaming_sink.batch.maintenance_report import FillReport
 from streaming_sink.batch.planning import commit_sizes
 from streaming_sink.options import sink_options
 from streaming_sink.table.spec import partition_sources, partition_spec
 from streaming_sink.tasks.delete_merging import DeleteMerge, DeletesMerged, NewDeletes, RunMerge
+from tests.reports import lines, said
 from tests.unit.timeline.plans import joined_live
 from timeline.commit.changes import Append, Replace
 from timeline.commit.delete_merges import MergeDeletes
@@ -109,7 +111,7 @@ def _live(table):
 def test_merges_are_one_version_of_one_replace_which_is_no_batch_and_says_its_sizes(table):
     here, there = _append(table, EU, 3), _append(table, US, 2)
     number, replaces = table.head.number, [_replace(table, here), _replace(table, there)]
-    assert _publish(table, *replaces) == Published(number + 1, tuple(replaces), (), ())
+    assert _publish(table, *replaces) == Published(number + 1, tuple(replaces), (), (), 1)
     assert _live(table) == {file.file_path for replace in replaces for file in replace.added}
     assert table.head.snapshot.summary.operation.value == "replace"
     assert history(table.store.location) == []
@@ -310,8 +312,8 @@ def test_too_many_delete_files_are_merged_beside_the_plan_that_has_read_them(tab
     )
     session = SimpleNamespace(range=lambda *_: None)
     monkeypatch.setattr(fills, "described", lambda *_: nullcontext())
-    report = fills.carry_out(session, table, passed, _options(table), reservations, 2)
-    assert (report.problems, report.deletes_merged, report.deletes_made) == ((), len(merge.deletes), 1)
+    report = fills.carry_out(session, table, passed, _options(table), reservations, 2).report
+    assert (report.problems, report.merged_deletes, report.written_deletes) == ((), len(merge.deletes), 1)
     assert plan_id in {each.plan_id for each in pending_plans(table.refresh().properties)}
 
 
@@ -322,8 +324,7 @@ def test_a_batch_that_leaves_too_many_delete_files_of_a_file_runs_a_pass_itself(
     made.finish(60)
     assert [thread for thread, _ in merging.ran] == ["filling"], "beside the stream"
     _crowded(table, DELETE_FILES_WHILE_FILLING + 1)
-    said = _after_commit(made, table)
-    assert said.startswith("25 delete files of one data file, so the batch waited: ")
+    assert _after_commit(made, table).startswith("25 delete files of one data file, so the batch waited: ")
     assert merging.ran[-1] == (threading.current_thread().name, 4)
 
 
@@ -340,13 +341,17 @@ def test_merges_are_divided_among_the_tasks_by_their_bytes(table):
 
 
 def test_a_report_says_files_bytes_and_version_and_why_others_were_left_out():
-    report = FillReport(7, 9, 2, 3 * 1024 * KIB, ("it is missing",))
+    made = {"table": "/t", "outcome": "committed", "version": 7}
+    report = FillReport(
+        **made, input_files=9, output_files=2, output_bytes=3 * 1024 * KIB, problems=("it is missing",)
+    )
     assert report.line() == (
         "filled beside the stream: 9 files -> 2 (3.0 MiB), version 7;"
         " a fill beside the stream was left out: it is missing"
     )
-    assert FillReport().line() == ""
-    folded = FillReport(7, 2, 1, 1024 * KIB, applied=3, deletes_merged=18, deletes_made=2)
+    assert FillReport(table="/t", outcome="nothing").line() == ""
+    files = {"input_files": 2, "output_files": 1, "output_bytes": 1024 * KIB}
+    folded = FillReport(**made, **files, folded_deletes=3, merged_deletes=18, written_deletes=2)
     assert folded.line() == (
         "filled beside the stream: 2 files -> 1 (1.0 MiB), 3 delete files folded, version 7;"
         " merged beside the stream: 18 delete files -> 2, version 7"
@@ -379,7 +384,8 @@ def merging(monkeypatch):
             replaces.append(Replace(frozenset(file.path for file in fill.inputs), (added,)))
         done = publish(table, replaces, 0, SIZING.small_file_bytes, reservations)
         taken = sum(len(replace.removed) for replace in done.live)
-        return FillReport(done.version, taken, len(done.live), 1, done.problems)
+        made = {"table": "/t", "outcome": "committed", "version": done.version, "problems": done.problems}
+        return FillPass(FillReport(**made, input_files=taken, output_files=len(done.live), output_bytes=1))
 
     monkeypatch.setattr(filler, "carry_out", carry_out)
     return passes
@@ -388,7 +394,8 @@ def merging(monkeypatch):
 def _after_commit(made, table, touched=((0, EU),), session=None):
     context = SimpleNamespace(defaultParallelism=4, _jsc=_RUNNING)
     session = session or SimpleNamespace(sparkContext=context)
-    return made.after_commit(session, table, Reservations(table.store), touched, lambda _: nullcontext())
+    reservations = Reservations(table.store)
+    return said(made.after_commit(session, table, reservations, touched, lambda _: nullcontext()))
 
 
 def _count(table, partition=EU):
@@ -409,7 +416,7 @@ def test_a_pass_starts_at_nine_small_files_and_the_next_report_says_what_it_did(
     assert not made.has_published()
     _append(table, EU)
     assert _after_commit(made, table) == "filled beside the stream: 9 files -> 1 (1 B), version 11"
-    assert made.finish(None) == []
+    assert lines(made.finish(None)) == []
 
 
 def test_a_batch_that_needs_a_pass_while_one_runs_starts_no_second_and_gets_its_own_afterwards(
@@ -438,9 +445,9 @@ def test_a_stream_never_holds_more_than_the_bound_however_long_a_pass_takes(tabl
         _append(table, EU)
         if batch > SMALL_FILES_WHILE_FILLING:  # from here on passes end, each when a batch waits for it
             merging.goes_on.set()
-        said = _after_commit(made, table)
+        told = _after_commit(made, table)
         assert _count(table) <= SMALL_FILES_WHILE_FILLING
-        waited += [batch] if said else []
+        waited += [batch] if told else []
         if batch <= SMALL_FILES_WHILE_FILLING:
             assert not waited
     assert waited[0] == SMALL_FILES_WHILE_FILLING + 1
@@ -468,12 +475,12 @@ def test_a_pass_that_fails_is_reported_and_tried_again_after_the_next_batch(tabl
         "filling beside the stream failed, and is planned again after the next batch:"
         " RuntimeError: no core left"
     )
-    assert made.finish(60) == [failed]
+    assert lines(made.finish(60)) == [failed]
     assert [(it.getMessage(), it.exc_info is not None) for it in caplog.records] == [(failed, True)]
     merging.fails = None
     _append(table, EU)
     _after_commit(made, table)
-    assert made.finish(60) == ["filled beside the stream: 10 files -> 1 (1 B), version 4"]
+    assert lines(made.finish(60)) == ["filled beside the stream: 10 files -> 1 (1 B), version 4"]
 
 
 @pytest.mark.parametrize("ends", ["it fails", "another takes its file"])
@@ -496,7 +503,7 @@ def test_what_a_pass_left_out_is_planned_again_though_no_batch_comes_to_its_part
     _append(table, EU)
     _append(table, US)
     _after_commit(made, table, [(0, US)])
-    assert made.finish(60)[0].startswith("filled beside the stream: ")
+    assert lines(made.finish(60))[0].startswith("filled beside the stream: ")
 
 
 def test_a_pass_that_spark_stopped_under_is_one_line_of_the_log_without_a_traceback(table, merging, caplog):
@@ -511,8 +518,12 @@ def test_a_pass_that_spark_stopped_under_is_one_line_of_the_log_without_a_traceb
     _after_commit(made, table, session=session)
     session.sparkContext._jsc = None
     merging.goes_on.set()
-    [said] = made.finish(60)
-    assert said == "filling beside the stream was abandoned, since Spark was stopped; a later batch does it"
+    [report] = made.finish(60)
+    assert report.outcome == "abandoned"
+    assert (
+        report.line()
+        == "filling beside the stream was abandoned, since Spark was stopped; a later batch does it"
+    )
     [record] = caplog.records
     assert (record.levelno, record.exc_info) == (logging.WARNING, None)
     assert _count(table) == 9
@@ -520,13 +531,13 @@ def test_a_pass_that_spark_stopped_under_is_one_line_of_the_log_without_a_traceb
 
 def test_a_file_that_cannot_be_merged_is_not_planned_again(table, merging, monkeypatch):
     [bad, *_] = [file.file_path for file in _append(table, EU, 9)]
-    report = FillReport(problems=("it is missing",), culprits=frozenset([bad]))
-    monkeypatch.setattr(filler, "carry_out", lambda *_: report)
+    report = FillReport(table="/t", outcome="nothing", problems=("it is missing",))
+    monkeypatch.setattr(filler, "carry_out", lambda *_: FillPass(report, frozenset([bad])))
     made = Filler(_options(table))
     _after_commit(made, table)
-    assert made.finish(60) == ["a fill beside the stream was left out: it is missing"]
+    assert lines(made.finish(60)) == ["a fill beside the stream was left out: it is missing"]
     _after_commit(made, table)
-    assert made.finish(60) == [], "eight are left, and may wait"
+    assert lines(made.finish(60)) == [], "eight are left, and may wait"
 
 
 def test_two_sinks_on_one_table_merge_a_file_once(table, merging):
@@ -539,19 +550,19 @@ def test_two_sinks_on_one_table_merge_a_file_once(table, merging):
     _after_commit(first, table)
     _after_commit(second, other)
     merging.goes_on.set()
-    said = [*first.finish(60), *second.finish(60)]
+    told = lines([*first.finish(60), *second.finish(60)])
     assert _count(table) == 1
-    assert sum(each.startswith("filled beside the stream: 9 files") for each in said) == 1
+    assert sum(each.startswith("filled beside the stream: 9 files") for each in told) == 1
     for made, opened in ((first, table), (second, other)):
         opened.refresh()
         assert _after_commit(made, opened) == ""
-        assert made.finish(60) == []
+        assert lines(made.finish(60)) == []
 
 
 def test_a_sink_that_fills_inline_has_no_pass(table, merging):
     _append(table, EU, 30)
     made = Filler(_options(table, fill="inline"))
     assert _after_commit(made, table) == ""
-    assert made.finish(None) == []
+    assert lines(made.finish(None)) == []
     assert merging.ran == []
     assert fills.plan_pass(table.head, [(0, EU)], _options(table), {}).fills

@@ -17,8 +17,10 @@ from streaming_sink import AsyncClustering, InlineClustering
 from streaming_sink.batch import clusterer
 from streaming_sink.batch.clusterer import Clusterer
 from streaming_sink.batch.small_files import SmallFiles, count_small_files, warning
+from streaming_sink.clustering.report import ClusterReport
 from streaming_sink.options import sink_options
 from streaming_sink.table.spec import partition_spec
+from tests.reports import lines, said
 from timeline.commit.changes import Append
 from timeline.commit.plan_changes import CountCommit
 from timeline.plans.reservations import Reservations
@@ -147,6 +149,9 @@ def test_a_sink_that_only_schedules_cannot_do_the_work_itself():
         InlineClustering(when_small_files=9, schedule_only=True)
 
 
+CLUSTERED = ClusterReport(table="/t", outcome="nothing", why="clustered")
+
+
 @pytest.fixture
 def passes(monkeypatch):
     """The names of the threads that ran a pass, which does nothing here."""
@@ -154,7 +159,7 @@ def passes(monkeypatch):
 
     def run_pass(*_):
         ran.append(threading.current_thread().name)
-        return "clustered"
+        return [CLUSTERED]
 
     monkeypatch.setattr(clusterer, "run_pass", run_pass)
     return ran
@@ -164,7 +169,7 @@ def _after_commit(table, clustering, touched=((0, EU),), **options):
     sink = Clusterer(sink_options(table.store.location, {**NOT_FILLED, "clustering": clustering, **options}))
     told = sink.after_commit(None, table, Reservations(table.store), touched, lambda _: nullcontext())
     sink.finish(60)
-    return told
+    return said(told)
 
 
 @pytest.mark.parametrize(
@@ -181,9 +186,9 @@ def test_a_batch_that_sees_too_many_small_files_runs_a_pass_though_none_is_due(
 ):
     _append(table, EU, [500 * KIB] * files)
     _append(table, US, [500 * KIB] * 20)
-    said = _after_commit(table, kind(every_commits=100, when_small_files=3, **CLUSTERING))
-    assert told in said
-    assert bool(said) is bool(told)
+    came = _after_commit(table, kind(every_commits=100, when_small_files=3, **CLUSTERING))
+    assert told in came
+    assert bool(came) is bool(told)
     assert passes == ([threading.current_thread().name] if in_the_batch else [])
 
 
@@ -198,14 +203,14 @@ def test_a_pass_that_is_due_runs_where_it_always_does_while_files_are_few(table,
 def test_a_pass_that_takes_longer_than_one_waits_goes_on_and_is_told_later(table, monkeypatch):
     _append(table, EU, [500 * KIB])
     let_go = threading.Event()
-    monkeypatch.setattr(clusterer, "run_pass", lambda *_: "clustered" if let_go.wait(60) else "never")
+    monkeypatch.setattr(clusterer, "run_pass", lambda *_: [CLUSTERED] if let_go.wait(60) else [])
     due = {**NOT_FILLED, "clustering": AsyncClustering(every_commits=1, **CLUSTERING)}
     sink = Clusterer(sink_options(table.store.location, due))
     sink.after_commit(None, table, Reservations(table.store), [(0, EU)], lambda _: nullcontext())
     with pytest.raises(TimeoutError, match=r"running after 0.01 s, and continues; wait longer, or stop"):
         sink.finish(0.01)
     let_go.set()
-    assert sink.finish(None) == ["clustered"]
+    assert sink.finish(None) == [CLUSTERED]
     assert sink.finish(None) == []
 
 
@@ -218,7 +223,7 @@ def test_a_pass_beside_the_stream_that_cannot_open_the_table_is_told_whatever_st
     sink = Clusterer(sink_options(table.store.location, due))
     monkeypatch.setattr(clusterer, "open_table", no_credentials)
     sink.after_commit(None, table, Reservations(table.store), [(0, EU)], lambda _: nullcontext())
-    assert sink.finish(60) == [
+    assert lines(sink.finish(60)) == [
         "clustering failed, and is tried again when it is due: PermissionError: no token"
     ]
 
@@ -242,17 +247,17 @@ def test_a_batch_waits_for_the_pass_beside_the_stream_before_it_runs_its_own(tab
         if threading.current_thread().name == "clustering":
             may_end.wait(60)
         order.append(threading.current_thread().name)
-        return "clustered"
+        return [CLUSTERED]
 
     monkeypatch.setattr(clusterer, "run_pass", run_pass)
     asked = AsyncClustering(every_commits=1, when_small_files=3, **CLUSTERING)
     sink = Clusterer(sink_options(table.store.location, {**NOT_FILLED, "clustering": asked}))
     _append(table, EU, [1])
     told = sink.after_commit(None, table, Reservations(table.store), [(0, EU)], lambda _: nullcontext())
-    assert told == "clustering: started beside the stream"
+    assert said(told) == "clustering: started beside the stream"
     _append(table, EU, [1] * 9)
     threading.Timer(0.05, may_end.set).start()
     told = sink.after_commit(None, table, Reservations(table.store), [(0, EU)], lambda _: nullcontext())
     assert order == ["clustering", threading.current_thread().name]
     crowd = "10 small files in region=eu/day=2026-01-01, more than when_small_files=3"
-    assert told == f"clustered; {crowd}, so now: clustered"
+    assert said(told) == f"clustered; {crowd}, so now: clustered"
