@@ -105,7 +105,7 @@ class ChangesByKey:
                     version=head.number,
                 )
             return
-        key = table_key(self._keys, target.schema)
+        key = self._key_for(target)
         if head is None:
             if self._keys.deletes_only:
                 raise SchemaMismatchError(
@@ -132,6 +132,7 @@ class ChangesByKey:
         in_partitions = self._keys.scope == PARTITION_SCOPE
         resolution = target.table.on_head(lambda head: look(head, in_partitions))
         head = target.table.head
+        key = self._key_for(target)
         job = KeyJob(
             columns=self._keys.columns,
             sequence_by=self._keys.sequence_by,
@@ -140,11 +141,21 @@ class ChangesByKey:
             tombstones=tuple(sorted(resolution.tombstones)),
             indexed_from=indexed_from(self._keys),
             in_partitions=in_partitions,
-            partial=partial_columns(self._keys, target.schema),
+            partial=partial_columns(key, target.schema),
             inserts_null_keys=self._keys.null_keys == "insert",
         )
-        declares = key_of(head.properties) is None
-        return KeyedWrite(table_key(self._keys, target.schema), job, resolution, declares)
+        return KeyedWrite(key, job, resolution, declares=key_of(head.properties) is None)
+
+    def _key_for(self, target: Target) -> TableKey:
+        """Return the key that this sink means. Deletes bring no values: they leave the table's columns to be
+        updated in part, or not, as they are.
+        """
+        assert self._keys is not None
+        key = table_key(self._keys, target.schema)
+        declared = None if target.head is None else key_of(target.head.properties)
+        if self._keys.deletes_only and declared is not None:
+            return replace(key, partial=declared.partial)
+        return key
 
     def after_commit(self, table: Table, touched: Collection[TablePartition]) -> None:
         """Have the key index kept beside the stream, where batches as this one need it, by the partitions

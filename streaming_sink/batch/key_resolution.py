@@ -169,19 +169,19 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
         )
     positions = _still_live(store, before, now)
     found = find_rows(store, added, columns, keys.hashes)
-    moved = (old for path, old in before.positions.items() if len(positions.get(path, _NO_ROWS)) < len(old))
-    if keys.job.partial and (len(found.change) or next(moved, None) is not None):
+    fresh = sorted(now.tombstones - before.tombstones)
+    until = deleted_until(store, fresh, keys.hashes, columns.kind or LONG)
+    moved = any(len(positions.get(path, _NO_ROWS)) < len(old) for path, old in before.positions.items())
+    if keys.job.partial and (len(found.change) or moved or until.deleted.any()):
         raise RowsChangedError(
-            "rows that partial updates have taken values from were changed or moved; nothing of the batch is"
-            " live, write it again",
+            "rows that partial updates have taken values from were changed, moved or deleted; nothing of the"
+            " batch is live, write it again",
             files=[each.location for each in added],
         )
     withdrawn = _withdrawn(before, keys)
     if columns.sequence is not None:
         late = _are_older(store, keys, [file.location for file in added], schema, found)
         withdrawn[found.change[late]] = True
-        fresh = sorted(now.tombstones - before.tombstones)
-        until = deleted_until(store, fresh, keys.hashes, columns.kind or LONG)
         withdrawn |= until.covers(np.arange(len(keys.hashes)), keys.sequences)
     leaves = ~withdrawn[found.change]
     for number in np.unique(found.file[leaves]):

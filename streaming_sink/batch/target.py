@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
 from streaming_sink.options import SinkOptions
+from streaming_sink.table.column_sequences import created_schema, evolved_fields
 from streaming_sink.table.fitting import Fit, Misfit, Path, fit_batch, new_schema
 from streaming_sink.table.parquet_properties import ignored_properties
 from streaming_sink.table.spec import partition_spec
@@ -107,7 +108,8 @@ class Destination:
             if not self._options.evolve_partitioning:
                 _check_partitioning(self._options, head)
             return Target(self._table, head.schema, head.spec, head.properties)
-        schema = new_schema(batch, self._options.schema, self._checks_text)
+        rows = new_schema(batch, self._options.schema, self._checks_text)
+        schema = created_schema(rows, self._options.keys)
         spec = partition_spec(self._options.partition_by, schema)
         self._begin_probe()
         _warn_about_ignored_properties(self._options.table_properties, schema)
@@ -126,7 +128,8 @@ class Destination:
         return self._fitting(target, batch).misfits
 
     def _fitting(self, target: Target, batch: spark.StructType) -> Fit:
-        return fit_batch(target.schema, batch, self._options.schema, self._checks_text)
+        fit = fit_batch(target.schema, batch, self._options.schema, self._checks_text)
+        return replace(fit, wanted=evolved_fields(target.schema, fit.wanted, batch.names, self._options.keys))
 
     def fit(self, target: Target, batch: spark.StructType, transaction: Transaction | WorkItem) -> Target:
         """Return the target whose schema the rows of `batch` fit, after the table's schema and partitioning

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from streaming_sink.commands.arguments import Pairs, of_a_table
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
+
+if TYPE_CHECKING:
+    from streaming_sink.table.key_options import KeyOptions
 
 
 @click.command()
@@ -19,6 +24,12 @@ from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
     show_default=True,
     help="Where a key is unique.",
 )
+@click.option(
+    "--partial-update",
+    "partial",
+    metavar="NAMES",
+    help="The columns that keep their value where a change has a null, with commas between them; * for all.",
+)
 @click.option("--check-only", is_flag=True, help="Declare nothing.")
 def key(
     location: str,
@@ -27,6 +38,7 @@ def key(
     columns: str | None,
     sequence_by: str | None,
     scope: str,
+    partial: str | None,
     check_only: bool,
 ) -> int:
     """Check that each key is in the table once. With --columns, declare it as the table's key.
@@ -35,21 +47,26 @@ def key(
     declared lets the declaration fail.
     """
     from streaming_sink.inspection.keys import check_keys
+    from streaming_sink.table.column_sequences import evolved_fields
     from streaming_sink.table.key_options import key_options
     from streaming_sink.table.table_keys import table_key
     from timeline.commit.key_changes import DeclareKey, check_key_is
+    from timeline.commit.schema_changes import MergeSchema
     from timeline.table import open_table
     from timeline.versions.keys import key_of
 
     table = open_table(location, storage_options)
     declared = key_of(table.head.properties)
+    options: KeyOptions | None = None
     if columns is None:
         if declared is None:
             raise ValueError(f"the table has no key; name its columns: --columns id: {location}")
         wanted = declared
     else:
-        names = [name.strip() for name in columns.split(",")]
-        options = key_options("upsert", {"key": names, "sequence_by": sequence_by, "key_scope": scope})
+        given: dict[str, object] = {"key": _names(columns), "sequence_by": sequence_by, "key_scope": scope}
+        if partial is not None:
+            given["partial_update"] = partial.strip() == "*" or _names(partial)
+        options = key_options("upsert", given)
         assert options is not None
         wanted = table_key(options, table.head.schema)
         if declared is not None:
@@ -58,6 +75,9 @@ def key(
     checked = check_keys(table.store, head, wanted)
     declares = not (checked.repeated or check_only or declared is not None)
     if declares:
+        grown = evolved_fields(head.schema, None, (), options)
+        if grown is not None:
+            table.commit([MergeSchema(grown)])
         table.commit([DeclareKey(wanted, head.metadata.last_sequence_number)])
     if as_json:
         say_json({"checked": checked, "declared": declares or declared is not None})
@@ -69,6 +89,10 @@ def key(
             say(f"         {', '.join(f'{name}={value!r}' for name, value in example.items())}")
         say(_verdict(bool(checked.repeated), declares, declared is not None))
     return FINDINGS if checked.repeated else DONE
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def _verdict(repeated: bool, declares: bool, declared: bool) -> str:

@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
 from planners.suggestions import nearest_name
+from streaming_sink.table.column_sequences import is_own_field
 from streaming_sink.table.contract import STRICT, Difference, SchemaContract
 from streaming_sink.table.conversions import fits, wider_type
 from streaming_sink.table.longs import find_longs
@@ -144,7 +145,7 @@ class _Fitting:
                 required = name in known and known[name].required
                 wanted.append(self._field(name, kind, required, field.metadata.get("comment")))
         missing = [known[name] for name in known if name not in given]
-        lacked = [field for field in missing if path or not is_rescued_field(field)]
+        lacked = [field for field in missing if path or not is_own_field(field)]
         relaxed = [field for field in lacked if self._fit_missing(field, (*path, field.name))]
         return wanted + [self._field(field.name, field.field_type, required=False) for field in relaxed]
 
@@ -280,8 +281,7 @@ class _Fitting:
 
 
 def _new_column(path: Path, known: list[str]) -> str:
-    near = nearest_name(path[-1], known)
-    hint = f" (did you mean {near}?)" if near else ""
+    hint = f" (did you mean {near}?)" if (near := nearest_name(path[-1], known)) else ""
     return (
         "the batch has a column that the table lacks; drop it from the batch, or let the table grow with"
         f" IcebergSink(..., schema=SchemaContract.evolving()): {'.'.join(path)}{hint}"

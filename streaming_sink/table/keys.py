@@ -7,19 +7,24 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
+from streaming_sink.table.column_sequences import check_is_not_brought
 from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.tasks.job import DELETES
 from timeline.errors import SchemaMismatchError
 
 
 def written_schema(options: KeyOptions, came: spark.StructType) -> spark.StructType:
-    """Return the columns of a batch that the table gets; of a batch of deletes, its key and sequence."""
+    """Return the columns of a batch that the table gets; of a batch of deletes, its key and sequence.
+    SchemaMismatchError for a batch that lacks a column which is to be left out, or has one of the sink's own.
+    """
     for name in options.except_columns:
         if name not in came.names:
             raise SchemaMismatchError(
                 f"the batch has no column {name!r}, which except_columns names; it has"
                 f" {', '.join(came.names)}"
             )
+    if options.partial:
+        check_is_not_brought(came.names)
     if options.deletes_only:
         wanted = {*options.columns, options.sequence_by}
         return spark.StructType([field for field in came.fields if field.name in wanted])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
+from streaming_sink.table.column_sequences import is_column_sequences_field
 from streaming_sink.table.key_options import KeyOptions
 from timeline.errors import SchemaMismatchError
 from timeline.versions.keys import TableKey
@@ -45,17 +46,26 @@ def table_key(options: KeyOptions, schema: Schema) -> TableKey:
                 f" spelling: cast it, or choose another column for key: {name}"
             )
         ids.append(field.field_id)
-    return TableKey(tuple(ids), _sequence_id(options, schema), options.scope)
+    return TableKey(
+        tuple(ids), _sequence_id(options, schema), options.scope, _partial_ids(options.partial, schema)
+    )
 
 
-def partial_columns(options: KeyOptions, schema: Schema) -> tuple[str, ...]:
-    """Return the columns that keep their stored value where a change has a null. SchemaMismatchError for one
-    that the table lacks.
-    """
-    if isinstance(options.partial, tuple):
-        return tuple(_field(schema, name, "partial_update").name for name in options.partial)
-    fixed = {*options.columns, options.sequence_by}
-    return tuple(field.name for field in schema.fields if field.name not in fixed) if options.partial else ()
+def partial_columns(key: TableKey, schema: Schema) -> tuple[str, ...]:
+    """Return the columns that keep their stored value where a change has a null."""
+    if not key.partial:
+        return ()
+    fixed = {*key.column_ids, key.sequence_id}
+    own = [field for field in schema.fields if not is_column_sequences_field(field)]
+    if isinstance(key.partial, tuple):
+        return tuple(field.name for field in own if field.field_id in key.partial)
+    return tuple(field.name for field in own if field.field_id not in fixed)
+
+
+def _partial_ids(partial: bool | tuple[str, ...], schema: Schema) -> bool | tuple[int, ...]:
+    if isinstance(partial, bool):
+        return partial
+    return tuple(sorted(_field(schema, name, "partial_update").field_id for name in partial))
 
 
 def _sequence_id(options: KeyOptions, schema: Schema) -> int | None:

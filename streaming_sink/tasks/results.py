@@ -123,9 +123,13 @@ class ChangeCounts:
     absent: int = 0
     """Deletes of keys that the table does not hold."""
     late: int = 0
-    """Changes that are older than what the table holds of their key: a row, or that it was deleted."""
+    """Changes that are older than what the table holds of their key: a row, or that it was deleted.
+    Of partial updates, keys of which nothing counts, and something is older than what the table holds.
+    """
     unchanged: int = 0
-    """Changes whose row the table holds already, with the same sequence."""
+    """Changes whose row the table holds already, with the same sequence. Of partial updates, keys of
+    which the table holds all that the batch brings.
+    """
     superseded: int = 0
     """Changes of a key of which the batch brings a newer one."""
     tied: int = 0

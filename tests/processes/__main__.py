@@ -8,13 +8,7 @@ import sys
 
 import pytest
 
-_TESTS = [
-    "tests/processes",
-    "tests/spark/test_kill.py",
-    "tests/spark/test_kill_parts.py",
-    "tests/spark/test_siphon_kill.py",
-    "tests/spark/test_upsert_kill.py",
-]
+_TESTS = ["tests/processes", "tests/spark/test_kill.py", "tests/spark/test_upsert_kill.py"]
 
 
 def main() -> int:
@@ -31,7 +25,6 @@ def main() -> int:
         POWER_CUT_KILLS=given.kills,
         POWER_CUT_SEEDS=given.cuts,
         STREAMING_SINK_KILLS=given.kills,
-        STREAMING_SINK_SIPHON_KILLS=given.kills,
         STREAMING_SINK_UPSERT_KILLS=given.kills,
         STREAMING_SINK_KILL_SEED=given.seed,
     )

@@ -47,6 +47,23 @@ def test_a_table_of_inserts_gets_a_key_and_takes_changes(
     assert "(user_id) in sequence by at, unique in the table; 19 rows were read" in capsys.readouterr().out
 
 
+def test_a_table_of_inserts_is_updated_in_part(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    location = str(tmp_path / "t")
+    _insert(spark, location, [1, 2], 0)
+    arguments = ["key", location, "--columns", "user_id", "--sequence-by", "at"]
+    assert main([*arguments, "--partial-update", "region, name"]) == 0
+    assert "unique in the table, updated in part: region, name" in capsys.readouterr().out
+    assert key_of(head_of(location).properties) == TableKey((1,), 2, partial=(3, 4))
+    assert head_of(location).schema.find_field("_column_sequences").optional
+    deletes = IcebergSink(location, app_id="d", operation="delete", key=["user_id"], sequence_by="at")
+    deletes(as_batch(spark, [(1, 3, None, None, "D")]).select("user_id", "at"), 0)
+    sink = IcebergSink(location, app_id="u", partial_update=["name", "region"], **KEYED)
+    sink(as_batch(spark, [(1, 2, "a", "late", "U"), (1, 4, None, "new", "U"), (2, 1, None, "old", "U")]), 0)
+    assert rows_of(location) == [(1, 4, None, "new"), (2, 1, "a", "old")]
+
+
 def test_keys_that_are_there_twice_are_shown_and_not_declared(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
+from pyiceberg.table import StaticTable
+from pyspark.sql import functions as sf
 
-from streaming_sink import IcebergSink
+from streaming_sink import IcebergSink, SchemaContract
 from streaming_sink.batch import landing
+from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES
 from tests.spark.changes import KEYED, as_batch, rows_of
-from tests.spark.streams import SMALL
-from timeline.errors import SchemaMismatchError
+from tests.spark.streams import SMALL, head_of, metadata_file
+from tests.unit.streaming_sink.keys.changes_by_column import PartialChange, row_of
+from timeline.errors import KeyConflictError, SchemaMismatchError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +68,124 @@ def test_changes_that_are_older_than_the_stored_row_bring_nothing(
     newer: list[Any] = [(1, 7, None, "y", "U"), (2, 7, None, "y", "U"), (3, 7, None, "y", "U")]
     sink(as_batch(spark, [*older, *newer]), 1)
     assert rows_of(location) == [(1, 7, "b", "y"), (2, 7, "b", "y"), (3, 7, None, "y")]
+
+
+TIED: list[Any] = [
+    (1, 5, "A", None, "U"),
+    (1, 5, "B", None, "U"),
+    (1, 5, None, "z", "U"),
+    (1, 5, None, None, "D"),
+]
+LATE: list[Any] = [
+    (1, 4, "C", "c", "U"),
+    (1, 3, None, None, "D"),
+    (1, 6, None, "w", "U"),
+    (1, 1, "m", None, "U"),
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_sinks_leave_what_the_changes_say_in_any_order(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    location, rng = str(tmp_path / "t"), random.Random(seed)
+    sinks = [_sink(location, app, partial_update=True, fill_policy="never") for app in "ab"]
+    came: list[Any] = [(key, 1, "m", "n", "I") for key in range(1, 9)]
+    sinks[0](as_batch(spark, came), 0)
+    changes = [(key, *change[1:]) for key in range(1, 9) for change in rng.sample([*TIED, *LATE], 5)]
+    for number in range(1, 5):
+        # Some come in two batches, and what a sink knows of the table is older than the other's commit.
+        batch = rng.sample(changes, 14)
+        came += batch
+        sinks[number % 2](as_batch(spark, batch), number)
+        assert rows_of(location) == _wanted(came)
+    number = head_of(location).number
+    sinks[0](as_batch(spark, came), 5)
+    assert rows_of(location) == _wanted(came)
+    assert head_of(location).number == number, "what comes again writes nothing"
+
+
+def _wanted(changes: list[Any]) -> list[Any]:
+    found = []
+    for key in {change[0] for change in changes}:
+        of_key = [
+            PartialChange(at, {"region": region, "name": name}, op == "D")
+            for each, at, region, name, op in changes
+            if each == key
+        ]
+        if (row := row_of(of_key, ("region", "name"))) is not None:
+            found.append((key, row[0], row[1]["region"], row[1]["name"]))
+    return sorted(found, key=repr)
+
+
+def test_readers_see_at_which_sequence_a_column_was_set(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    sink = _sink(location, partial_update=True)
+    sink(as_batch(spark, [(1, 5, "a", "x", "I"), (2, 5, "a", "x", "I")], 1), 0)
+    sink(as_batch(spark, [(1, 7, "b", None, "U")], 1), 1)
+    metadata = metadata_file(location)
+    assert metadata is not None
+    table = StaticTable.from_metadata(metadata)
+    name_id = table.schema().find_field("name").field_id
+    by_pyiceberg = {row["user_id"]: row[COLUMN_SEQUENCES] for row in table.scan().to_arrow().to_pylist()}
+    assert by_pyiceberg == {1: [(name_id, 5)], 2: None}
+    paths = [task.file.file_path for task in table.scan().plan_files()]
+    by_duckdb = duckdb.sql(f'SELECT user_id, {COLUMN_SEQUENCES} FROM read_parquet({paths}) WHERE "at" = 7')
+    assert by_duckdb.fetchall() == [(1, {name_id: 5})]
+
+
+def test_a_sink_with_another_partial_update_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """A change that sets nulls, and one that does not, are two kinds of change of one row."""
+    location = str(tmp_path / "t")
+    _sink(location, partial_update=["name"])(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
+    for number, other in enumerate([False, True, ["region"], ["region", "name"]]):
+        with pytest.raises(
+            KeyConflictError, match=r"updated in part: name, and this writer's is .* partial_update"
+        ):
+            _sink(location, f"other{number}", partial_update=other)(
+                as_batch(spark, [(1, 2, None, "y", "U")]), 0
+            )
+    deletes = IcebergSink(location, app_id="deletes", operation="delete", key=["user_id"], sequence_by="at")
+    _sink(location, partial_update=["name"])(as_batch(spark, [(1, 4, None, None, "U")]), 1)
+    deletes(as_batch(spark, [(1, 3, None, None, "D")]).drop("region", "name", "op"), 0)
+    assert rows_of(location) == [(1, 4, None, None)], "a late delete takes what was set before it"
+
+
+def test_a_batch_with_a_column_of_the_sinks_name_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    batch = as_batch(spark, [(1, 1, "a", "x", "I")])
+    for number, excepted in enumerate([["op"], ["op", COLUMN_SEQUENCES]]):
+        sink = _sink(location, f"app{number}", partial_update=True, except_columns=excepted)
+        with pytest.raises(
+            SchemaMismatchError, match=f"the sink writes the column {COLUMN_SEQUENCES} itself"
+        ):
+            sink(batch.withColumn(COLUMN_SEQUENCES, sf.lit("mine")), 0)
+
+
+def test_a_sequence_that_becomes_wider_takes_those_of_columns_along(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "t")
+    evolving = {"partial_update": True, "schema": SchemaContract.evolving()}
+    ints = as_batch(spark, [(1, 5, "a", "x", "I"), (1, 6, "b", None, "U")]).withColumn(
+        "at", sf.col("at").cast("int")
+    )
+    _sink(location, **evolving)(ints, 0)
+    _sink(location, "other", **evolving)(
+        as_batch(spark, [(1, 2**40, None, "y", "U"), (1, 5, None, "z", "U")]), 0
+    )
+    _sink(location, "other", **evolving)(as_batch(spark, [(1, 7, "c", "late", "U")]), 1)
+    assert rows_of(location) == [(1, 2**40, "c", "y")]
+
+
+def test_without_a_sequence_a_later_commit_sets_what_it_brings(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    sink = _sink(location, partial_update=["region", "name"], sequence_by=None)
+    sink(as_batch(spark, [(1, 9, "a", "x", "I"), (2, 9, "a", "x", "I")]), 0)
+    sink(as_batch(spark, [(1, 1, None, "y", "U"), (2, 1, None, None, "D"), (3, 1, None, None, "D")]), 1)
+    assert rows_of(location) == [(1, 1, "a", "y")]
+    counted = {name: count for name, count in sink.reports[-1].changes.items() if count}
+    assert counted == {"updated": 1, "deleted": 1, "absent": 1}
 
 
 def test_a_partial_update_lands_though_others_keep_changing_its_rows(

@@ -150,7 +150,7 @@ def check_key_is(declared: TableKey, wanted: TableKey, head: Head) -> None:
         raise KeyConflictError(
             f"the key of the table is {declared.describe(head.schema)}, and this writer's is"
             f" {wanted.describe(head.schema)}; nothing was written. Give this sink the table's key,"
-            f" sequence_by and key_scope: {head.metadata.location}",
+            f" sequence_by, key_scope and partial_update: {head.metadata.location}",
             location=head.metadata.location,
             version=head.number,
         )

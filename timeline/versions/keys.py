@@ -29,12 +29,20 @@ class TableKey:
     """The field id of the column whose larger value wins; None where a later commit wins."""
     scope: str = TABLE_SCOPE
     """Whether a key is unique in the table, or in each partition."""
+    partial: bool | tuple[int, ...] = False
+    """Which columns keep their value where a change has a null: all but the key and the sequence, those with
+    these field ids, in ascending order, or none.
+    """
 
     def to_property(self) -> str:
-        return json.dumps(
-            {"columns": list(self.column_ids), "sequence": self.sequence_id, "scope": self.scope},
-            separators=(",", ":"),
-        )
+        stored: dict[str, object] = {
+            "columns": list(self.column_ids),
+            "sequence": self.sequence_id,
+            "scope": self.scope,
+        }
+        if self.partial:
+            stored["partial"] = self.partial
+        return json.dumps(stored, separators=(",", ":"))
 
     def describe(self, schema: Schema) -> str:
         """Return the key for people, by the names of its columns."""
@@ -44,7 +52,14 @@ class TableKey:
             if self.sequence_id is None
             else f"in sequence by {schema.find_column_name(self.sequence_id) or self.sequence_id}"
         )
-        return f"({names}) {order}, unique in {'the table' if self.scope == TABLE_SCOPE else 'a partition'}"
+        where = "the table" if self.scope == TABLE_SCOPE else "a partition"
+        return f"({names}) {order}, unique in {where}{self._describe_partial(schema)}"
+
+    def _describe_partial(self, schema: Schema) -> str:
+        if isinstance(self.partial, bool):
+            return ", updated in part" if self.partial else ""
+        names = (schema.find_column_name(each) or str(each) for each in self.partial)
+        return f", updated in part: {', '.join(names)}"
 
 
 def key_of(table_properties: Mapping[str, str]) -> TableKey | None:
@@ -56,7 +71,10 @@ def key_of(table_properties: Mapping[str, str]) -> TableKey | None:
         return None
     try:
         stored = json.loads(text)
-        return TableKey(tuple(map(int, stored["columns"])), stored["sequence"], str(stored["scope"]))
+        columns, sequence, scope = stored["columns"], stored["sequence"], stored["scope"]
+        partial = stored.get("partial", False)
+        chosen = partial if isinstance(partial, bool) else tuple(map(int, partial))
+        return TableKey(tuple(map(int, columns)), sequence, str(scope), chosen)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptTableError(
             f"the table property {KEY} does not parse; restore it from an older version: {text!r}"

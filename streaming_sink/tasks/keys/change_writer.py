@@ -4,7 +4,6 @@ new files, and the rows that they replace are reported by file and position.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,11 +13,12 @@ import pyarrow.compute as pc
 from streaming_sink.tasks.batches import RESERVED_PREFIX, conform, conform_valid
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.job import DELETES, KeyJob
+from streaming_sink.tasks.keys.decided import Decided
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
 from streaming_sink.tasks.keys.hashing import coarse_words, hash_keys
 from streaming_sink.tasks.keys.held_changes import HeldChanges, Newest
 from streaming_sink.tasks.keys.live_positions import by_number
-from streaming_sink.tasks.keys.partial import merged_rows
+from streaming_sink.tasks.keys.partial import decide_by_column
 from streaming_sink.tasks.keys.probing import KeyFilter
 from streaming_sink.tasks.keys.scanning import KeyColumns
 from streaming_sink.tasks.keys.scopes import partition_salt, salted
@@ -145,13 +145,30 @@ class ChangeWriter:
             wanted=KeyFilter(np.concatenate([np.empty(0, np.uint64), *self._coarse])),
         )
         until = deleted_until(store, self._keys.tombstones, newest.hashes, newest.sequences.dtype)
+        if self._keys.partial:
+            decided = decide_by_column(store, self._keys, self._held, newest, found, until)
+        else:
+            decided = self._decide(newest, found, until)
+        for rows in decided.rows:
+            self._writer.write(rows)
+        leaves = decided.leaves[found.change]
+        files, positions = found.file[leaves], found.position[leaves]
+        deleted = [
+            DeletedRows(self._keys.files[number].location, positions[rows].tobytes())
+            for number, rows in by_number(files)
+        ]
+        self._held.close()
+        hashes, sequences = newest.hashes[decided.remembered], decided.deleted_at[decided.remembered]
+        keys = DeletedKeys(hashes.tobytes(), sequences.tobytes(), sequences.dtype.str)
+        return [*self._writer.finish(), *deleted, keys, decided.counts]
+
+    def _decide(self, newest: Newest, found: FoundRows, until: DeletedUntil) -> Decided:
+        """Return what becomes of the keys where each change is a whole row: the newest one counts."""
         late, unchanged = self._compare(newest, found, until)
         held = np.zeros(len(newest.hashes), bool)
         held[found.change] = True
         lands = ~late & ~unchanged
         upserts, deletes = ~newest.deletes & lands, newest.deletes & lands
-        for rows in self._rows_to_write(newest, found, until, lands):
-            self._writer.write(rows)
         counts = ChangeCounts(
             inserted=int((upserts & ~held).sum()),
             updated=int((upserts & held).sum()),
@@ -162,24 +179,7 @@ class ChangeWriter:
             superseded=newest.superseded,
             tied=newest.tied,
         )
-        replaced = lands[found.change]
-        files, positions = found.file[replaced], found.position[replaced]
-        deleted = [
-            DeletedRows(self._keys.files[number].location, positions[rows].tobytes())
-            for number, rows in by_number(files)
-        ]
-        self._held.close()
-        gone = newest.sequences[deletes]
-        keys = DeletedKeys(newest.hashes[deletes].tobytes(), gone.tobytes(), gone.dtype.str)
-        return [*self._writer.finish(), *deleted, keys, counts]
-
-    def _rows_to_write(
-        self, newest: Newest, found: FoundRows, until: DeletedUntil, lands: np.ndarray
-    ) -> Iterator[pa.RecordBatch]:
-        if not self._keys.partial:
-            return self._held.rows_of(newest.places[lands & ~newest.deletes])
-        store, files = self._writer.job.store, self._keys.files
-        return merged_rows(store, files, self._held, newest, lands, found, until, self._keys.partial)
+        return Decided(self._held.rows_of(newest.places[upserts]), lands, deletes, newest.sequences, counts)
 
     def _compare(
         self, newest: Newest, found: FoundRows, until: DeletedUntil
@@ -192,7 +192,7 @@ class ChangeWriter:
         late = until.covers(np.arange(len(mine)), mine)
         late[found.change[found.sequence > mine[found.change]]] = True
         tied = (found.sequence == mine[found.change]) & ~newest.deletes[found.change] & ~late[found.change]
-        if not tied.any() or self._keys.partial:  # of partial updates with one sequence both count
+        if not tied.any():
             return late, unchanged
         places = np.sort(newest.places[found.change[tied]])
         texts = dict(zip(places.tolist(), self._held.texts_of(places), strict=True))

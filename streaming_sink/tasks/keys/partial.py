@@ -1,114 +1,281 @@
-"""Partial updates: columns that are null in a change keep that of an older change, or of the stored row."""
+"""Partial updates: which row the changes of a key leave, decided by column.
+
+A column that is updated in part has the value of the newest change that is not null in it, and of changes of
+one sequence the value that is the larger text. All other columns are of the newest change of the row, as a
+whole. Changes that are not newer than a delete of their key bring nothing. So a row is the largest of what
+its changes bring, column by column: in which order they come, in which batches, and how often, decides
+nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streaming_sink.tasks.data_file_reader import open_data_file
-from streaming_sink.tasks.job import SearchedFile
+from streaming_sink.tasks.job import KeyJob, SearchedFile
+from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES, entries_of, with_entries
+from streaming_sink.tasks.keys.decided import Decided
 from streaming_sink.tasks.keys.finding import FoundRows
 from streaming_sink.tasks.keys.held_changes import HeldChanges, Newest
-from streaming_sink.tasks.keys.sequences import largest_sequences
+from streaming_sink.tasks.keys.sequences import sequence_values
+from streaming_sink.tasks.keys.ties import value_texts
 from streaming_sink.tasks.keys.tombstones import DeletedUntil
+from streaming_sink.tasks.leaves import field_id
+from streaming_sink.tasks.results import ChangeCounts
 from timeline.stores.base import Store
 
 _NONE = -1
 
 
-def merged_rows(
-    store: Store,
-    files: Sequence[SearchedFile],
-    held: HeldChanges,
-    newest: Newest,
-    lands: np.ndarray,
-    found: FoundRows,
-    until: DeletedUntil,
-    columns: Collection[str],
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the newest changes that `lands` has, each of `columns` with the newest value of its
-    key that is not null: of the batch's changes since the key was deleted last, else of the stored row.
-    Changes that are older than that row, or than a delete that the table remembers, bring nothing.
+def decide_by_column(
+    store: Store, keys: KeyJob, held: HeldChanges, newest: Newest, found: FoundRows, until: DeletedUntil
+) -> Decided:
+    """Return what the changes of a task make of their keys, together with the rows that the table holds.
 
-    Holds all rows of the task in memory. DataFileError for a file that cannot be read.
+    Holds all rows of the task in memory, and the live rows of their keys. DataFileError for a file that
+    cannot be read.
     """
-    chosen = np.flatnonzero(lands & ~newest.deletes)
-    if not len(chosen):
-        return
-    rows = held.all_rows()
-    first, ends, deleted_before = _since_last_delete(newest, _late_changes(newest, found, until))
-    stored, places = _stored_rows(store, files, rows.schema, columns, found, lands & ~deleted_before)
-    arrays = []
-    for name in rows.schema.names:
-        column = rows.column(name).combine_chunks()
-        if name not in columns:
-            arrays.append(column.take(newest.places[chosen]))
-            continue
-        sources = _newest_values(column, newest, first, ends)
-        values = column.take(pa.array(sources[chosen]))
-        if stored is not None:
-            older = stored.column(name).combine_chunks()
-            older = older.take(pa.array(places[chosen], mask=places[chosen] == _NONE))
-            values = pc.if_else(values.is_valid(), values, older)
-        arrays.append(values)
-    yield from pa.Table.from_arrays(arrays, schema=rows.schema).to_batches()
-
-
-def _late_changes(newest: Newest, found: FoundRows, until: DeletedUntil) -> np.ndarray:
-    """Return how many changes of each key are older than its stored row, or than its delete: its first ones,
-    as those of a key are in the order of their sequences.
-    """
-    counts = np.diff(np.append(newest.starts, len(newest.all_places)))
-    key = np.repeat(np.arange(len(counts)), counts)
-    stored = largest_sequences(len(counts), found.change, found.sequence)
-    late = (newest.all_sequences < stored[key]) | until.covers(key, newest.all_sequences)
-    return np.bincount(key[late], minlength=len(counts))
-
-
-def _since_last_delete(newest: Newest, late: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, for each key, the first and the last of its changes since the batch has deleted it, without the
-    late ones, by their places in `newest.all_places`; and whether the batch has.
-    """
-    starts, ends = newest.starts + late, np.append(newest.starts[1:], len(newest.all_places)) - 1
-    at = np.arange(len(newest.all_places))
-    last_delete = np.maximum.accumulate(np.where(newest.all_places < 0, at, _NONE))[ends]
-    deleted = last_delete >= starts
-    return np.where(deleted, last_delete + 1, starts), ends, deleted
-
-
-def _newest_values(column: pa.Array, newest: Newest, first: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return, for each key, the place of the row whose value of a column counts: that of its newest change
-    where all are null.
-    """
-    has_value = np.append(column.is_valid().to_numpy(zero_copy_only=False), False)  # of a delete, at -1
-    at = np.arange(len(newest.all_places))
-    latest = np.maximum.accumulate(np.where(has_value[newest.all_places], at, _NONE))[ends]
-    return np.where(latest >= first, newest.all_places[latest], newest.places)
+    changes = held.all_rows()
+    order = np.lexsort((found.position, found.file))
+    stored = _stored_rows(store, keys.files, changes.schema, found, order)
+    key = np.append(found.change[order], _keys_of_rows(newest, changes.num_rows))
+    rows = pa.concat_tables([stored, changes])
+    deletes = _Deletes.of(newest)
+    return _Merge(keys, rows, stored.num_rows, key, newest, deletes, until).decide()
 
 
 def _stored_rows(
-    store: Store,
-    files: Sequence[SearchedFile],
-    schema: pa.Schema,
-    columns: Collection[str],
-    found: FoundRows,
-    wanted: np.ndarray,
-) -> tuple[pa.Table | None, np.ndarray]:
-    """Return the stored values of the keys that are wanted, and for each key the place of its row among them,
-    `_NONE` for none.
-    """
-    places = np.full(len(wanted), _NONE)
-    kept = np.flatnonzero(wanted[found.change])
-    if not len(kept):
-        return None, places
-    order = kept[np.lexsort((found.position[kept], found.file[kept]))]
-    projected = pa.schema([field for field in schema if field.name in columns])
+    store: Store, files: Sequence[SearchedFile], schema: pa.Schema, found: FoundRows, order: np.ndarray
+) -> pa.Table:
     read: list[pa.RecordBatch] = []
-    for number in np.unique(found.file[order]):
+    for number in np.unique(found.file):
         with open_data_file(store, files[number].location, "a data file") as reader:
-            read += reader.read_at(projected, found.position[order][found.file[order] == number])
-    places[found.change[order]] = np.arange(len(order))
-    return pa.Table.from_batches(read, projected), places
+            read += reader.read_at(schema, found.position[order][found.file[order] == number])
+    return pa.Table.from_batches(read, schema)
+
+
+def _keys_of_changes(newest: Newest) -> np.ndarray:
+    counts = np.diff(np.append(newest.starts, len(newest.all_places)))
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+def _keys_of_rows(newest: Newest, count: int) -> np.ndarray:
+    """Return the key of each row that was added."""
+    has_row = newest.all_places >= 0
+    keys = np.empty(count, np.int64)
+    keys[newest.all_places[has_row]] = _keys_of_changes(newest)[has_row]
+    return keys
+
+
+@dataclass(frozen=True)
+class _Deletes:
+    """The newest delete that the batch has of each key."""
+
+    deleted: np.ndarray
+    sequences: np.ndarray
+    """Of keys that the batch does not delete, any."""
+
+    @classmethod
+    def of(cls, newest: Newest) -> _Deletes:
+        at = np.flatnonzero(newest.all_places < 0)
+        keys = _keys_of_changes(newest)[at]
+        last = np.append(keys[1:] != keys[:-1], True)[: len(keys)]  # they are in the order of their sequences
+        deleted = np.zeros(len(newest.hashes), bool)
+        sequences = newest.sequences.copy()
+        deleted[keys[last]], sequences[keys[last]] = True, newest.all_sequences[at[last]]
+        return cls(deleted, sequences)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Which row counts in a column; in each array but the last a place for each key that has rows."""
+
+    row: np.ndarray
+    """`_NONE` for none."""
+    lost: np.ndarray
+    """Whether the batch brings something, and all of it is older than what counts, or the smaller text."""
+    set_at: np.ndarray
+    """Of each row, where the sequence is at which it has set the column."""
+
+
+class _Merge:
+    """The rows that the table holds of some keys, and after them those of the changes."""
+
+    def __init__(
+        self,
+        keys: KeyJob,
+        rows: pa.Table,
+        stored: int,
+        key: np.ndarray,
+        newest: Newest,
+        deletes: _Deletes,
+        until: DeletedUntil,
+    ) -> None:
+        self._keys = keys
+        self._rows = rows
+        self._stored = stored
+        self._newest = newest
+        self._deletes = deletes
+        self._order = np.argsort(key, kind="stable")
+        ordered = key[self._order]
+        begins = np.append(True, ordered[1:] != ordered[:-1])[: len(key)]
+        self._starts = np.flatnonzero(begins)
+        self._key = ordered[self._starts]
+        self._group = np.cumsum(begins) - 1
+        self._came = self._order >= stored
+        self._rank(until)
+
+    def _rank(self, until: DeletedUntil) -> None:
+        """Number all sequences in their order: those of rows and of their columns, of deletes and of what the
+        table remembers of them.
+        """
+        by, count = self._keys.sequence_by, self._rows.num_rows
+        gone, known = self._deletes, until
+        self._deleted = np.full(len(gone.deleted), _NONE)
+        self._known = np.full(len(gone.deleted), _NONE)
+        if by is None:  # what comes is newer than what is there
+            self._ranks = (np.arange(count) >= self._stored).astype(np.int64)
+            self._deleted[gone.deleted] = 1
+            return
+        self._sequences = self._rows.column(by)
+        self._entries = entries_of(self._rows.column(COLUMN_SEQUENCES))
+        values = self._entries[2].cast(self._sequences.type)
+        self._sequences = pa.chunked_array([*self._sequences.chunks, values], self._sequences.type)
+        ranked = [
+            sequence_values(self._sequences),
+            gone.sequences[gone.deleted],
+            known.sequences[known.deleted],
+        ]
+        ranks = np.unique(np.concatenate(ranked), return_inverse=True)[1]
+        ends = np.cumsum([len(each) for each in ranked])
+        self._ranks = ranks[: ends[0]]
+        self._deleted[gone.deleted] = ranks[ends[0] : ends[1]]
+        self._known[known.deleted] = ranks[ends[1] :]
+
+    @cached_property
+    def _columns(self) -> dict[str, _Chosen]:
+        """What counts in each of the columns that are updated in part."""
+        return {name: self._choose([name], name) for name in self._keys.partial}
+
+    @cached_property
+    def _row(self) -> _Chosen:
+        """What counts in all others."""
+        apart = {*self._keys.columns, self._keys.sequence_by, COLUMN_SEQUENCES, *self._keys.partial}
+        return self._choose([name for name in self._rows.column_names if name not in apart], None)
+
+    def _choose(self, texts: list[str], name: str | None) -> _Chosen:
+        count = self._rows.num_rows
+        set_at = np.arange(count)
+        brings = np.ones(count, bool)
+        if name is not None:
+            set_at = self._set_at(name)
+            brings = self._is_valid(name)
+        rank, brings = self._ranks[set_at][self._order], brings[self._order]
+        deleted, known = self._deleted[self._key][self._group], self._known[self._key][self._group]
+        # Deletes that the table remembers were applied to the rows that it holds when these were written.
+        counts = brings & (rank > np.where(self._came, np.maximum(deleted, known), deleted))
+        largest = np.maximum.reduceat(np.where(counts, rank, _NONE), self._starts)
+        counts &= rank == largest[self._group]
+        several = np.add.reduceat(counts.astype(np.int64), self._starts) > 1
+        tied = np.flatnonzero(counts & several[self._group])
+        if len(tied) and texts:
+            counts[tied] = self._are_largest(texts, tied)
+        first = np.minimum.reduceat(np.where(counts, np.arange(count), count), self._starts)
+        row = np.append(self._order, _NONE)[first]
+        lost = self._any(self._came & brings & (rank > deleted)) & ~self._any(self._came & counts)
+        return _Chosen(row, lost & bool(texts), set_at)
+
+    def _set_at(self, name: str) -> np.ndarray:
+        """Return, for each row, where the sequence is at which it has set a column."""
+        set_at = np.arange(self._rows.num_rows)
+        if self._keys.sequence_by is not None:
+            rows, ids, _ = self._entries
+            own = np.flatnonzero(ids == field_id(self._rows.schema.field(name)))
+            set_at[rows[own]] = self._rows.num_rows + own
+        return set_at
+
+    def _is_valid(self, name: str) -> np.ndarray:
+        valid: np.ndarray = self._rows.column(name).is_valid().to_numpy()
+        return valid
+
+    def _are_largest(self, columns: list[str], tied: np.ndarray) -> np.ndarray:
+        """Return which of some rows have the largest values, as texts, of their key."""
+        rows = self._rows.select(columns).take(pa.array(self._order[tied]))
+        texts = [text for batch in rows.to_batches() for text in value_texts(batch)]
+        groups = self._group[tied].tolist()
+        largest: dict[int, str] = {}
+        for group, text in zip(groups, texts, strict=True):
+            largest[group] = max(largest.get(group, ""), text)
+        return np.array([text == largest[group] for group, text in zip(groups, texts, strict=True)])
+
+    def _any(self, rows: np.ndarray) -> np.ndarray:
+        found: np.ndarray = np.logical_or.reduceat(rows, self._starts)
+        return found
+
+    def decide(self) -> Decided:
+        """Return what becomes of the keys."""
+        keys = len(self._newest.hashes)
+        held, there, written, lost = (np.zeros(keys, bool) for _ in range(4))
+        new = self._rows.slice(0, 0)
+        if len(self._key):
+            exists = self._row.row != _NONE
+            changed = exists & ~self._is_as_stored()
+            held[self._key] = self._any(~self._came)
+            there[self._key], written[self._key] = exists, changed
+            lost[self._key] = np.logical_or.reduce(
+                [each.lost for each in (self._row, *self._columns.values())]
+            )
+            new = self._new_rows(np.flatnonzero(changed))
+        gone = held & ~there
+        fresh = self._deletes.deleted & (self._deleted > self._known)
+        idle = ~written & ~gone
+        only_deleted = idle & (
+            np.bincount(_keys_of_changes(self._newest)[self._newest.all_places >= 0], minlength=keys) == 0
+        )
+        absent = idle & ~there & fresh
+        late = idle & ~absent & (lost | ~there | only_deleted)
+        counts = ChangeCounts(
+            inserted=int((written & ~held).sum()),
+            updated=int((written & held).sum()),
+            deleted=int(gone.sum()),
+            absent=int(absent.sum()),
+            late=int(late.sum()),
+            unchanged=int((idle & ~absent & ~late).sum()),
+            superseded=self._newest.superseded,
+            tied=self._newest.tied,
+        )
+        return Decided(new.to_batches(), written | gone, fresh | gone, self._deletes.sequences, counts)
+
+    def _is_as_stored(self) -> np.ndarray:
+        """Return whether the row that counts is the one that the table holds; of each key that has rows."""
+        first = self._order[self._starts]
+        is_same: np.ndarray = self._row.row == first
+        for name, column in self._columns.items():
+            is_same &= (column.row == first) | ((column.row == _NONE) & ~self._is_valid(name)[first])
+        is_same &= np.add.reduceat((~self._came).astype(np.int64), self._starts) == 1
+        return is_same
+
+    def _new_rows(self, groups: np.ndarray) -> pa.Table:
+        """Return the rows of some keys, by their places among those that have rows."""
+        rows = self._row.row[groups]
+        set_at: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
+        for name in self._rows.column_names:
+            if name not in self._columns:
+                arrays[name] = self._rows.column(name).take(pa.array(rows))
+                continue
+            chosen = self._columns[name]
+            sources = chosen.row[groups]
+            arrays[name] = self._rows.column(name).take(pa.array(sources, mask=sources == _NONE))
+            sequence = chosen.set_at[sources]
+            apart = np.flatnonzero((sources != _NONE) & (self._ranks[sequence] != self._ranks[rows]))
+            set_at[field_id(self._rows.schema.field(name))] = apart, sequence[apart]
+        if self._keys.sequence_by is not None:
+            kind = self._rows.schema.field(COLUMN_SEQUENCES).type
+            arrays[COLUMN_SEQUENCES] = with_entries(kind, len(groups), set_at, self._sequences)
+        return pa.Table.from_arrays(list(arrays.values()), schema=self._rows.schema)

@@ -23,7 +23,14 @@ from timeline.versions.keys import PARTITION_SCOPE, TableKey, files_added_since,
 from timeline.versions.tombstones import TombstoneFile, tombstones_of, tombstones_to_property
 
 KEY = TableKey((1,), 2)
-OTHERS = [TableKey((2,), 2), TableKey((1, 2), None), TableKey((1,), None), TableKey((1,), 2, PARTITION_SCOPE)]
+OTHERS = [
+    TableKey((2,), 2),
+    TableKey((1, 2), None),
+    TableKey((1,), None),
+    TableKey((1,), 2, PARTITION_SCOPE),
+    TableKey((1,), 2, partial=True),
+    TableKey((1,), 2, partial=(3, 4)),
+]
 ADD_FILES = {
     "append",
     "fill my input",
