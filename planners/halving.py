@@ -1,0 +1,67 @@
+"""Halving: which of the files of a work item make it fail, found by trying halves of them.
+
+Nothing is known of the reason but that it repeats. A half that fails is halved again, until single files are
+left; a half that passes is done with. The earlier files are tried first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_MOST_WITHOUT_A_PASS = 16
+"""So many single files fail before any part has passed: then no file is known not to fail, and the reason is
+not known to be theirs.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Halving:
+    """What the tries so far have shown. A value: `after` returns the next one.
+
+    Of n files of which k fail by themselves it takes at most 2·k·⌈log2(n)⌉ tries to find these k.
+    """
+
+    waiting: tuple[tuple[int, ...], ...]
+    """Parts that are to be tried, the next one first."""
+    failed: tuple[int, ...] = ()
+    """Files that failed when they were tried alone."""
+    passed: bool = False
+    """Whether a part has passed."""
+
+    @property
+    def next(self) -> tuple[int, ...] | None:
+        """The files to try together; None where nothing is left to try."""
+        given_up = len(self.failed) >= _MOST_WITHOUT_A_PASS and not self.passed
+        return self.waiting[0] if self.waiting and not given_up else None
+
+    @property
+    def at_fault(self) -> tuple[int, ...]:
+        """The files at fault, as far as is known once nothing is left to try. None are where no part has
+        passed, and where files fail together that pass apart: then the files are not the reason.
+        """
+        return self.failed if self.passed else ()
+
+    def after(self, *, fails: bool, shows: bool = True) -> Halving:
+        """Return what is known after the next part was tried. `shows`: that it passes says that others could,
+        as it does not where no file of the part was landed.
+        """
+        tried, *waiting = self.waiting
+        if not fails:
+            return Halving(tuple(waiting), self.failed, self.passed or shows)
+        if len(tried) == 1:
+            return Halving(tuple(waiting), (*self.failed, *tried), self.passed)
+        return Halving((*_halves(tried), *waiting), self.failed, self.passed)
+
+
+def halve(files: Iterable[int]) -> Halving:
+    """Return what to try of files that have failed together. Of one file nothing: it has nothing to be
+    compared with.
+    """
+    given = tuple(files)
+    return Halving(_halves(given) if len(given) > 1 else ())
+
+
+def _halves(files: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    middle = (len(files) + 1) // 2
+    return files[:middle], files[middle:]
