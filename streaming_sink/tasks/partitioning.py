@@ -22,12 +22,17 @@ from streaming_sink.tasks.leaves import as_integers
 
 _HOUR_MICROS = 3_600_000_000
 _MOST_HOURS = 2**31 - 2
+_YEARS = (-719_162, 2_932_896)
+"""Days since 1970 from the year 1 to the year 9999. Python has no others, so that no summary of a snapshot
+can name a partition outside of them, and no version that has one could be built.
+"""
 _WIDE = Context(prec=80)
 
 
 def apply_transform(array: pa.Array, transform: str) -> pa.Array:
     """Return `array` after an Iceberg transform, named as metadata names it. Nulls stay null."""
     if transform == "identity":
+        _check_is_named(array, array, transform)
         return array
     if transform == "void":
         return pa.nulls(len(array), array.type)
@@ -43,7 +48,24 @@ def apply_transform(array: pa.Array, transform: str) -> pa.Array:
     arguments = [int(rest[:-1])] if rest else []
     values: pa.Array = getattr(rust, name)(array, *arguments)
     _check_range(array, values, transform)
+    _check_is_named(array, values, transform)
     return values
+
+
+def _check_is_named(array: pa.Array, values: pa.Array, transform: str) -> None:
+    """Refuse values of partitions by day, hour or the time itself that have no name."""
+    if transform in ("day", "hour"):
+        a_day = 24 if transform == "hour" else 1
+    elif transform == "identity" and pa.types.is_date32(values.type):
+        a_day = 1
+    elif transform == "identity" and pa.types.is_timestamp(values.type):
+        a_day = 24 * _HOUR_MICROS
+    else:
+        return
+    ends = pc.min_max(as_integers(values))
+    least, most = ends["min"].as_py(), ends["max"].as_py()
+    if least is not None and not _YEARS[0] * a_day <= least <= most < (_YEARS[1] + 1) * a_day:
+        raise _too_far_out(array, transform)
 
 
 def _check_range(array: pa.Array, values: pa.Array, transform: str) -> None:
@@ -60,11 +82,16 @@ def _check_range(array: pa.Array, values: pa.Array, transform: str) -> None:
         most = Decimal(10**array.type.precision - 1).scaleb(-array.type.scale, _WIDE)
         wrong = bool(pc.any(pc.greater(pc.abs(values), pa.scalar(most, array.type))).as_py())
     if wrong:
-        numbers = as_integers(array)  # Python cannot print such dates
-        raise RowsDoNotFitError(
-            f"a value is too far out for the partition transform {transform}, often a wrong unit of time; "
-            f"filter such rows out before the sink: smallest {pc.min(numbers)}, largest {pc.max(numbers)}"
-        )
+        raise _too_far_out(array, transform)
+
+
+def _too_far_out(array: pa.Array, transform: str) -> RowsDoNotFitError:
+    numbers = as_integers(array)  # Python cannot print such dates
+    return RowsDoNotFitError(
+        f"a value is too far out for the partition transform {transform}, often a wrong unit of time;"
+        ' filter such rows out before the sink, or set them aside with SchemaContract(mismatch="quarantine"):'
+        f" smallest {pc.min(numbers)}, largest {pc.max(numbers)}"
+    )
 
 
 def source_array(batch: pa.RecordBatch, source: Sequence[str]) -> pa.Array:

@@ -238,7 +238,7 @@ def test_decimals_need_not_be_aligned_as_rust_wants_them(transform, rows):
 _FAR = 1_700_000_000_000_000 * 1000  # milliseconds taken for microseconds: the year 55,840
 
 
-@pytest.mark.parametrize("transform", ["year", "month", "day", "hour", "identity"])
+@pytest.mark.parametrize("transform", ["year", "month"])
 def test_times_that_python_cannot_spell_have_a_folder_all_the_same(transform):
     schema = pa.schema([pa.field("t", pa.timestamp("us", tz="UTC"))])
     field = PartitionSource("t", ("t",), transform)
@@ -246,6 +246,33 @@ def test_times_that_python_cannot_spell_have_a_folder_all_the_same(transform):
     [(key, _)] = split(batch, [field])
     assert key != (None,)
     assert partition_path(key, [field], schema).startswith("t=")
+
+
+_DAY = 24 * 3600 * 1_000_000
+_FIRST, _LAST = -719_162, 2_932_896  # days of the years 1 to 9999
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit", "transforms"),
+    [(pa.timestamp("us"), _DAY, ["day", "hour", "identity"]), (pa.date32(), 1, ["day", "identity"])],
+)
+def test_a_partition_that_no_summary_can_name_is_refused(kind, unit, transforms):
+    """pyiceberg names the partitions of each snapshot that is built, and Python has no such days."""
+    storage = pa.int32() if kind == pa.date32() else pa.int64()
+    for transform in transforms:
+        ends = pa.array([_FIRST * unit, None, (_LAST + 1) * unit - 1], storage).cast(kind)
+        named = [
+            parse_transform(transform).to_human_string(
+                DateType() if kind == pa.date32() or transform == "day" else TimestampType(), value
+            )
+            for value in _internal(apply_transform(ends, transform))
+        ]
+        assert (named[0][:10], named[2][:10]) == ("0001-01-01", "9999-12-31")
+        for far in (_FIRST * unit - 1, (_LAST + 1) * unit):
+            with pytest.raises(
+                RowsDoNotFitError, match=f"too far out for the partition transform {transform}"
+            ):
+                apply_transform(pa.array([0, far], storage).cast(kind), transform)
 
 
 @pytest.mark.parametrize(
