@@ -190,10 +190,9 @@ class Profiling:
             partition_by: tuple[PartitionSource, ...] = ()
         else:
             partition_by = partition_sources(target.schema, target.spec)
-        besides = () if self._options.keys is None else self._options.keys.except_columns
         registers = self._options.sizing if self._registers and may_register(target) else None
         return ProfileJob(
-            self._sources, tuple(files), schema, partition_by, registers, besides, fast_workers.is_enabled()
+            self._sources, tuple(files), schema, partition_by, registers, fast_workers.is_enabled()
         )
 
     def _evolve(self, target: Target, kinds: Mapping[bytes, spark.StructType | str]) -> Target | None:

@@ -109,9 +109,10 @@ def _batches(
 
 
 def _read(job: WorkerJob, share: Share, number: int, file: BufferedFile, opener: Opener) -> pa.Table:
+    stated = share.sources.stated(file.path)
     with opener() as data:
-        table = read_rows(file, data, job.schema)
-        table = with_columns(table, path_columns(file.path, table.column_names, job.schema))
+        table = read_rows(file, data, job.schema, stated)
+        table = with_columns(table, path_columns(stated, table.column_names, job.schema))
         check_whole(share.sources, file, table, share.rows.get(number))
         return table
 

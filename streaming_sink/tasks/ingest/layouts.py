@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from planners.model import PartitionKey
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_fields
-from streaming_sink.tasks.ingest.sources import partition_of
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.partitioning import split
 
@@ -24,25 +23,23 @@ _TRUNCATED = 16
 class Layouts:
     """The layouts of a task's Parquet files: nearly all have the columns of the file before.
 
-    `schema`: the table's; None while there is no table. `besides` as in `path_columns`.
+    `schema`: the table's; None while there is no table.
     """
 
-    def __init__(
-        self, schema: pa.Schema | None, partition_by: Sequence[PartitionSource], besides: Sequence[str] = ()
-    ) -> None:
-        self._schema, self._partition_by, self._besides = schema, partition_by, besides
-        self._known: dict[tuple[str, bytes], list[Layout]] = {}
+    def __init__(self, schema: pa.Schema | None, partition_by: Sequence[PartitionSource]) -> None:
+        self._schema, self._partition_by = schema, partition_by
+        self._known: dict[tuple[tuple[tuple[str, str], ...], bytes], list[Layout]] = {}
 
-    def of(self, footer: pq.ParquetFile, path: str) -> Layout:
-        """Return the layout of a file with this footer. SourceFileError as `path_columns`."""
+    def of(self, footer: pq.ParquetFile, stated: Mapping[str, str]) -> Layout:
+        """Return the layout of a file with this footer and path. SourceFileError as `path_columns`."""
         arrow = (footer.metadata.metadata or {}).get(b"ARROW:schema", b"")
-        same = self._known.setdefault((partition_of(path), arrow), [])
+        same = self._known.setdefault((tuple(stated.items()), arrow), [])
         for layout in same:
             # The schemas of two Parquet files are equal where their leaves are, in whichever columns.
             if layout.schema.equals(footer.schema) and layout.types.equals(footer.schema_arrow):
                 return layout
-        stated = path_columns(path, footer.schema_arrow.names, self._schema, self._besides)
-        same.append(Layout(footer, stated, self._schema, self._partition_by))
+        constants = path_columns(stated, footer.schema_arrow.names, self._schema)
+        same.append(Layout(footer, constants, self._schema, self._partition_by))
         return same[-1]
 
 

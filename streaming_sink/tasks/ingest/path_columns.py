@@ -7,14 +7,13 @@ file.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streaming_sink.tasks.ingest.reading import SourceFileError
-from streaming_sink.tasks.ingest.sources import folder_values
+from streaming_sink.tasks.ingest.texts import typed
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
@@ -23,30 +22,29 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def path_columns(
-    path: str, given: Iterable[str], schema: pa.Schema | None, besides: Collection[str] = ()
+    stated: Mapping[str, str], given: Iterable[str], schema: pa.Schema | None
 ) -> dict[str, pa.Scalar]:
     """Return the value of each column that the path of a file states, and the file does not have.
 
-    `given`: the columns that the file has. `schema`: the table's; columns that it does not have are left out,
-    but for those of `besides`, and the others have its types. None, for the first file of a new table, takes
-    a whole number as a long, a day as a date, and everything else as a string, as Spark does; so are the
-    columns of `besides`. Times without an offset are in UTC. SourceFileError where a value is none of the
-    column's type, or a name is the column's in another case.
+    `stated`: as `Sources.stated`. `given`: the columns that the file has. `schema`: the table's; None for the
+    first file of a new one. Its columns have its types, and text means what `typed` says. Of other columns a
+    whole number is a long, a day a date, and everything else a string, as in Spark: what becomes of them the
+    schema contract decides, as of columns in a file. SourceFileError where a value is none of the column's
+    type, or a name is the column's in another case.
     """
     own = set(given)
+    spelled_otherwise = {name.lower() for name in own}
     lacking = {} if schema is None else {name.lower(): name for name in schema.names if name not in own}
     found: dict[str, pa.Scalar] = {}
-    for name, text in folder_values(path).items():
+    for name, text in stated.items():
         if name in own:
             continue
-        if schema is None or (name in besides and name not in schema.names):
-            found[name] = _inferred(text)
-        elif name in schema.names:
-            kind = schema.field(name).type
-            if not pa.types.is_nested(kind):
-                found[name] = _typed(name, text, kind)
+        if schema is not None and name in schema.names:
+            found[name] = _typed(name, text, schema.field(name).type)
         elif (column := lacking.get(name.lower())) is not None:
             raise SourceFileError(f"its path has the table's column {column} in another case: {name}={text}")
+        elif name.lower() not in spelled_otherwise:
+            found[name] = _inferred(text)
     return found
 
 
@@ -82,17 +80,10 @@ def _typed(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
         kind = pa.string()  # of a uuid, which the table's column takes as text
     if text == _NULL:
         return pa.scalar(None, kind)
-    value = pa.scalar(text, pa.string())
     try:
-        if (
-            pa.types.is_timestamp(kind)
-            and kind.tz is not None
-            and not re.search(r"(Z|[+-]\d\d:?\d\d)$", text)
-        ):
-            return pc.assume_timezone(value.cast(pa.timestamp(kind.unit)), "UTC").cast(kind)
-        typed = value.cast(kind)
-        if pa.types.is_floating(kind) and _DIGITS.fullmatch(text) and typed.as_py() != int(text):
+        value = typed(pa.array([text]), kind)[0]
+        if pa.types.is_floating(kind) and _DIGITS.fullmatch(text) and value.as_py() != int(text):
             raise pa.ArrowInvalid(f"{text} would be rounded")
-        return typed
+        return value
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceFileError(f"its path does not fit the column {name} of {kind}: {error}") from error

@@ -43,8 +43,6 @@ class ProfileJob:
     registers: FileSizing | None = None
     """The sizes of files, where those that are large enough may be registered; None where all are rewritten.
     """
-    besides: tuple[str, ...] = ()
-    """Columns that the table does not get, which paths may state: of changes, what `except_columns` names."""
     fast_workers: bool = True
 
 
@@ -96,7 +94,7 @@ def profile(job: ProfileJob) -> list[SourceProfile | SourceColumns | SourceRejec
     """Return what the files hold. StoreUnavailableError where the store does not answer."""
     known: dict[bytes, int] = {}
     found: list[SourceProfile | SourceColumns | SourceRejected] = []
-    layouts = Layouts(job.schema, job.partition_by, job.besides)
+    layouts = Layouts(job.schema, job.partition_by)
     for number, file, opener in open_all(job.sources, job.files):
         try:
             columns, rows, parts, data_bytes, rewritten = _profile_one(job, layouts, file, opener)
@@ -111,15 +109,16 @@ def profile(job: ProfileJob) -> list[SourceProfile | SourceColumns | SourceRejec
 def _profile_one(
     job: ProfileJob, layouts: Layouts, file: BufferedFile, opener: Opener
 ) -> tuple[bytes, int, _Parts, int, str | None]:
+    stated = job.sources.stated(file.path)
     with opener() as data:
         if file.format != "parquet":
-            rows = read_rows(file, data, job.schema)
-            rows = with_columns(rows, path_columns(file.path, rows.column_names, job.schema, job.besides))
+            rows = read_rows(file, data, job.schema, stated)
+            rows = with_columns(rows, path_columns(stated, rows.column_names, job.schema))
             parts = _parts(job, rows)
             return serialized(rows.schema), rows.num_rows, parts, file.bytes, "it is no Parquet"
         footer = open_parquet(data)
         with unreadable():
-            layout = layouts.of(footer, file.path)
+            layout = layouts.of(footer, stated)
             size = max(1, file.bytes - footer.metadata.serialized_size)
             parts = _parts_of(job, footer, layout)
             rewritten = _why_rewritten(job, file, footer, len(parts), layout.stated)
@@ -132,7 +131,8 @@ def _why_rewritten(
     if job.registers is None or job.schema is None or not is_large_enough(file.bytes, job.registers):
         return "it is not of a size that is registered"
     own = set(footer.schema_arrow.names)
-    absent = [*stated, *(field.source[0] for field in job.partition_by if field.source[0] not in own)]
+    given = (name for name in stated if name in job.schema.names)
+    absent = [*given, *(field.source[0] for field in job.partition_by if field.source[0] not in own)]
     try:
         described = describe_footer(footer, file.bytes, partitions, absent)
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as unusual:

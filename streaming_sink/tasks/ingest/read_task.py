@@ -53,14 +53,15 @@ class ReadTask:
 def read_share(job: ReadJob, share: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a share's files. SourceFailedError for a file that cannot be read."""
     besides = [field for field in job.schema if field.name not in job.typed.names]
-    stated = pa.schema([*job.typed, *besides])
+    known = pa.schema([*job.typed, *besides])
     rows = {number: count for number, _, count in job.shares[share]}
     files = ((number, file) for number, file, _ in job.shares[share])
     for number, file, opener in open_all(job.sources, files):
+        stated = job.sources.stated(file.path)
         try:
             with opener() as data:
-                table = read_rows(file, data, job.typed)
-                table = with_columns(table, path_columns(file.path, table.column_names, stated))
+                table = read_rows(file, data, job.typed, stated)
+                table = with_columns(table, path_columns(stated, table.column_names, known))
                 check_whole(job.sources, file, table, rows[number])
                 with unreadable():
                     batches = [

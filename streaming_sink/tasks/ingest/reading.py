@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections.abc import Container, Iterator
@@ -17,11 +18,11 @@ from streaming_sink.tasks.ingest.avro import arrow_columns
 from streaming_sink.tasks.ingest.sources import (
     Sources,
     folder_of,
-    folder_values,
     identity_of_bytes,
     is_local,
     local_identity,
 )
+from streaming_sink.tasks.ingest.texts import spelled, typed
 from timeline.errors import StoreUnavailableError
 
 _MOST_BLOCK = (1 << 31) - 1
@@ -99,16 +100,18 @@ def open_parquet(data: pa.NativeFile) -> pq.ParquetFile:
         return pq.ParquetFile(data, page_checksum_verification=True)
 
 
-def read_rows(file: BufferedFile, data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
+def read_rows(
+    file: BufferedFile, data: pa.NativeFile, schema: pa.Schema | None, stated: Container[str] = ()
+) -> pa.Table:
     """Return the rows of a source file of any format. `schema`: the types that columns of a text format get;
-    None infers them.
+    None infers them. `stated`: columns that it may lack, since its path has them.
     """
     with unreadable():
         if file.format == "parquet":
             # Other cores have tasks of their own, and threads cost more than a small file's rows.
             return open_parquet(data).read(use_threads=False)
         if file.format == "json":
-            return _read_json(data, schema, folder_values(file.path))
+            return _read_json(data, schema, stated)
         if file.format == "csv":
             return _read_csv(data, schema)
         return _read_avro(data)
@@ -120,13 +123,13 @@ def _read_json(data: pa.NativeFile, schema: pa.Schema | None, stated: Container[
 
     # A block must hold a whole object, however long it is.
     options = pj.ReadOptions(block_size=max(1 << 20, min(data.size(), _MOST_BLOCK)))
-    rows = pj.read_json(data, options, pj.ParseOptions(explicit_schema=_plain(schema, stated)))
+    rows = pj.read_json(data, options, pj.ParseOptions(explicit_schema=_spelled(schema, stated)))
     if any(_has_double(field.type) for field in _inferred(rows.schema, schema)):
         data.seek(0)
         decoder = json.JSONDecoder(parse_int=_checked_number)
         for line in data.read().decode().splitlines():
             decoder.decode(line or "0")
-    return rows
+    return _typed(rows, schema)
 
 
 def _inferred(found: pa.Schema, schema: pa.Schema | None) -> list[pa.Field]:
@@ -153,7 +156,7 @@ def _checked_number(text: str) -> int:
 def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
     import pyarrow.csv as pc
 
-    kinds = {} if schema is None else {field.name: field.type for field in schema}
+    kinds = {} if schema is None else {field.name: spelled(field.type) for field in schema}
     # Null is what is empty and not quoted. By default "NA" and "null" would be nulls too, in text.
     options = pc.ConvertOptions(
         column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
@@ -168,7 +171,27 @@ def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
         for column in pc.read_csv(data, parse_options=parsing, convert_options=options):
             for text in column.drop_null().filter(match_substring_regex(column.drop_null(), _WIDE)):
                 _checked_number(text.as_py())
-    return rows
+    data.seek(0)
+    _check_quotes(data.read())
+    return _typed(rows, schema)
+
+
+def _check_quotes(data: bytes) -> None:
+    """Raise SourceFileError for a quoted value that does not end, or ends in the middle of another one: Arrow
+    takes all lines up to there for one value, without a word.
+    """
+    if b'"' not in data:
+        return
+    csv.field_size_limit(_MOST_BLOCK)
+    rows, line = csv.reader(io.TextIOWrapper(io.BytesIO(data), "latin-1", newline=""), strict=True), 1
+    try:
+        for _ in rows:
+            line = rows.line_num + 1
+    except csv.Error as error:
+        raise SourceFileError(
+            f"a quote of the row that begins in line {line} is not closed where a value ends, and would"
+            f" swallow the lines after it; close it, and write a quote inside of a value twice: {error}"
+        ) from error
 
 
 def _read_avro(data: pa.NativeFile) -> pa.Table:
@@ -178,8 +201,26 @@ def _read_avro(data: pa.NativeFile) -> pa.Table:
     return pa.Table.from_pylist(list(reader), arrow_columns(reader.writer_schema))
 
 
-def _plain(schema: pa.Schema | None, without: Container[str]) -> pa.Schema | None:
-    """Return a schema without field ids and requirements, which a parser of text does not know."""
+def _spelled(schema: pa.Schema | None, without: Container[str]) -> pa.Schema | None:
+    """Return the columns as a parser of JSON reads them, without field ids and requirements."""
     if schema is None:
         return None
-    return pa.schema([pa.field(field.name, field.type) for field in schema if field.name not in without])
+    fields = [(field.name, spelled(field.type)) for field in schema if field.name not in without]
+    return pa.schema(fields)
+
+
+def _typed(rows: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    """Return the rows with the table's types, of the columns that the table has."""
+    known = {} if schema is None else {field.name: field.type for field in schema}
+    for place, name in enumerate(rows.column_names):
+        if name not in known or spelled(known[name]) == known[name]:
+            continue
+        try:
+            chunks = [typed(chunk, known[name]) for chunk in rows.column(place).chunks]
+        except pa.ArrowInvalid as error:
+            raise SourceFileError(
+                f"a value does not fit the column {name} of {known[name]}: {error}"
+            ) from error
+        if chunks:
+            rows = rows.set_column(place, name, pa.chunked_array(chunks))
+    return rows

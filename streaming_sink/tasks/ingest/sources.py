@@ -125,6 +125,13 @@ class Sources:
             self._stores[folder] = open_store(folder, None if is_local(folder) else self.storage_options)
         return self._stores[folder]
 
+    def stated(self, path: str) -> dict[str, str]:
+        """Return what the folders of a path say, by the name of the column, as `folder_values`. Folders above
+        the innermost of the roots say nothing of its rows.
+        """
+        above = [root.rstrip("/") for root in self.roots if path.startswith(f"{root.rstrip('/')}/")]
+        return folder_values(path[max(map(len, above), default=0) :])
+
     def allows(self, path: str) -> bool:
         """Return whether a path lies below one of the roots, also where symbolic links lead."""
         if ".." in path.split("/"):

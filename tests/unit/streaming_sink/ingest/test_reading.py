@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
 import pytest
 
 from planners.buffering import BufferedFile
+from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.ingest.reading import SourceFileError, read_rows
 
 TEXT = pa.schema([pa.field("a", pa.string(), metadata={"PARQUET:field_id": "1"})])
@@ -37,6 +41,109 @@ def test_values_of_several_lines_are_whole_wherever_a_block_of_csv_ends() -> Non
     values = [f"{number}\nz{number}" for number in range(200_000)]
     data = "a\n" + "\n".join(f'"{value}"' for value in values)
     assert read("csv", data.encode(), TEXT)["a"].to_pylist() == values
+
+
+UTC_TIME, TIME = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+MORNING = datetime.fromisoformat("2026-11-23T10:00:00.5")
+AT_UTC = datetime.fromisoformat("2026-11-23T10:00:00.500000+00:00")
+ID = UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
+
+
+@pytest.mark.parametrize("format_", ["json", "csv"])
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (pa.bool_(), "true", True),
+        (pa.int32(), "7", 7),
+        (pa.int64(), "-7", -7),
+        (pa.float32(), "1.5", 1.5),
+        (pa.float64(), "1.5", 1.5),
+        (
+            pa.decimal128(38, 2),
+            "123456789012345678901234567890.12",
+            Decimal("123456789012345678901234567890.12"),
+        ),
+        (pa.string(), '"2026-11-23"', "2026-11-23"),
+        (pa.date32(), '"2026-11-23"', date(2026, 11, 23)),
+        (pa.time64("us"), '"10:00:00.5"', time(10, 0, 0, 500_000)),
+        (TIME, '"2026-11-23T10:00:00.5"', MORNING),
+        (TIME, '"2026-11-23 10:00:00.5"', MORNING),
+        (UTC_TIME, '"2026-11-23T10:00:00.5Z"', AT_UTC),
+        (UTC_TIME, '"2026-11-23 12:00:00.5+02:00"', AT_UTC),
+        (UTC_TIME, '"2026-11-23T10:00:00.5"', AT_UTC),
+        (pa.binary(), '"AP8="', b"\0\xff"),
+        (pa.binary(2), '"AP8="', b"\0\xff"),
+        (pa.uuid(), f'"{ID}"', ID),
+    ],
+)
+def test_text_is_read_in_the_tables_types(format_: str, kind: pa.DataType, text: str, value: object) -> None:
+    schema = pa.schema([pa.field("a", kind), pa.field("b", pa.int64())])
+    data = f'{{"a": {text}, "b": 1}}\n{{"b": 2}}\n' if format_ == "json" else f"a,b\n{text},1\n,2\n"
+    rows = conform(read(format_, data.encode(), schema).combine_chunks().to_batches()[0], schema)
+    assert rows.schema.field("a").type == kind
+    assert rows["a"].to_pylist() == [value, None]
+
+
+@pytest.mark.parametrize("format_", ["json", "csv"])
+@pytest.mark.parametrize(
+    ("kind", "text", "told"),
+    [
+        (pa.date32(), "23.11.2026", "23.11.2026"),
+        (pa.time64("us"), "10h", "10h"),
+        (TIME, "2026-11-23T10:00:00Z", "expected no zone offset"),
+        (UTC_TIME, "noon", "noon"),
+        (UTC_TIME, "2026-11-23T10:00:00.123456789Z", "123456789"),
+        (pa.binary(), "x", "does not spell bytes in base64"),
+        (pa.binary(4), "AP8=", "fixed_size_binary"),
+        (pa.decimal128(4, 2), "1.255", "1.255|data loss"),
+    ],
+)
+def test_text_that_is_none_of_the_tables_type_is_refused_with_the_value(
+    format_: str, kind: pa.DataType, text: str, told: str
+) -> None:
+    data = f'{{"a": "{text}"}}\n' if format_ == "json" else f"a\n{text}\n"
+    with pytest.raises(SourceFileError, match=told):
+        read(format_, data.encode(), pa.schema([pa.field("a", kind)]))
+
+
+def test_dates_inside_of_json_are_read_in_the_tables_types() -> None:
+    day, inner = date(2026, 11, 23), pa.struct([("d", pa.date32()), ("x", pa.int64())])
+    kinds = {"s": inner, "l": pa.list_(pa.date32()), "ls": pa.list_(inner)}
+    lines = [
+        {"s": {"d": "2026-11-23", "new": 1}, "l": ["2026-11-23", None], "ls": [{"d": "2026-11-23", "x": 1}]},
+        {"s": None, "l": None, "ls": [None, {"x": 2}]},
+        {"s": {"x": 3}, "l": []},
+    ]
+    data = "\n".join(map(json.dumps, lines)).encode()
+    assert read("json", data, pa.schema(list(kinds.items()))).to_pylist() == [
+        {
+            "s": {"d": day, "x": None, "new": 1},
+            "l": [day, None],
+            "ls": [{"d": day, "x": 1}],
+        },
+        {"s": None, "l": None, "ls": [None, {"d": None, "x": 2}]},
+        {"s": {"d": None, "x": 3, "new": None}, "l": [], "ls": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        ('a,b\n1,x\n2,"y\n3,z\n4,w\n', 3),
+        ('a,b\n1,x\n2,"y\n3,z\n4,"w"\n5,v\n', 3),
+        ('a,b\r\n1,"two\r\nlines"\r\n2,"y\r\n3,"z"\r\n', 4),
+        ('a,b\n1,"x"y\n', 2),
+    ],
+)
+def test_a_quote_that_is_not_closed_is_told_with_its_line(data: str, line: int) -> None:
+    """Five of ten rows landed, without a word: the others were one value."""
+    with pytest.raises(SourceFileError, match=f"the row that begins in line {line} is not closed"):
+        read("csv", data.encode())
+
+
+def test_quotes_where_they_belong_are_read() -> None:
+    data = 'a,b\n1,"say ""x"", y"\n2,5" pipe\n3,"two\n\nlines"\n'
+    assert read("csv", data.encode())["b"].to_pylist() == ['say "x", y', '5" pipe', "two\n\nlines"]
 
 
 def test_a_long_json_object_is_read() -> None:
