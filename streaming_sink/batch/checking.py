@@ -123,9 +123,14 @@ def check_is_acceptable(
     try:
         check_failed_rows(rules, result, options)
     except RowsRefusedError:
-        delete_files(store, [*result.new, *(merge.merged for merge in result.merges)])
-        quarantine.delete(result)
+        delete_written(result, store, quarantine)
         raise
+
+
+def delete_written(result: WriteResult, store: Store, quarantine: Quarantine) -> None:
+    """Delete what was written of a batch that is not committed, best effort."""
+    delete_files(store, [*result.new, *(merge.merged for merge in result.merges)])
+    quarantine.delete(result)
 
 
 def check_failed_rows(rules: RowRules, result: WriteResult, options: SinkOptions) -> None:

@@ -27,6 +27,8 @@ class Given:
     """How many rows it has, of a work item; None of a batch, whose rows are not counted. A work item is
     recorded though it has none.
     """
+    rehearsed: bool = False
+    """Whether its rows are written, and nothing is committed."""
 
     def check_is_a_replay(self, head: Head, written: WriteResult | None = None) -> None:
         """Raise ValueError where another call of this very run has committed the batch."""

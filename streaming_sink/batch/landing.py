@@ -18,6 +18,7 @@ from streaming_sink.batch.checking import (
     RulesOfBatches,
     check_as_counted,
     check_is_acceptable,
+    delete_written,
     sieve_of,
 )
 from streaming_sink.batch.given import Given
@@ -102,12 +103,13 @@ class Landing:
         return self._land(batch, Given(transaction, run.query_id, summary, tried_before), state)
 
     def land_item(
-        self, batch: DataFrame, item: WorkItem, rows: int, summary: Mapping[str, str]
+        self, batch: DataFrame, item: WorkItem, rows: int, summary: Mapping[str, str], rehearsed: bool = False
     ) -> BatchReport:
         """Commit the rows of a work item exactly once, under entries of the snapshot's summary; an item
-        without rows is recorded, too. CommitConflictError where other than so many rows came.
+        without rows is recorded, too. `rehearsed`: write them, and delete what was written in the place of a
+        commit. CommitConflictError where other than so many rows came.
         """
-        given = Given(item, OUTSIDE, summary, tried_before=True, rows=rows)
+        given = Given(item, OUTSIDE, summary, tried_before=True, rows=rows, rehearsed=rehearsed)
         return self._land(batch, given, self._runs.of(Run(item.app_id, OUTSIDE, "")))
 
     def _land(self, batch: DataFrame, given: Given, state: RunState) -> BatchReport:
@@ -140,12 +142,7 @@ class Landing:
         return replace(report, table=self.location)
 
     def _write_and_commit(
-        self,
-        batch: DataFrame,
-        target: Target,
-        given: Given,
-        state: RunState,
-        steps: Steps,
+        self, batch: DataFrame, target: Target, given: Given, state: RunState, steps: Steps
     ) -> BatchReport:
         session, transaction = batch.sparkSession, given.transaction
         cores = parallelism(session)
@@ -175,6 +172,9 @@ class Landing:
                     result = write(rows, replace(job, sieve=sieve, keys=keys))
                 check_as_counted(planned, result)
                 given.check_rows(result)
+                if given.rehearsed:
+                    delete_written(result, self._destination.store, self._quarantine)
+                    return outcomes.empty(transaction, result, steps)
                 check_is_acceptable(rules, result, self.options, self._destination.store, self._quarantine)
                 if not result.has_effect and given.rows is None:
                     return outcomes.empty(transaction, result, steps)

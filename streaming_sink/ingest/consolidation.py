@@ -15,11 +15,12 @@ from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_f
 from planners.model import InsertPlan
 from streaming_sink.batch.planning import commit_sizes, small_files
 from streaming_sink.batch.target import Destination, Target
+from streaming_sink.ingest.at_fault import find_at_fault
 from streaming_sink.ingest.audit import Auditor
 from streaming_sink.ingest.item_batches import ItemBatches
 from streaming_sink.ingest.jobs import run_tasks
 from streaming_sink.ingest.landed import Landed
-from streaming_sink.ingest.profiling import Profiling, Work
+from streaming_sink.ingest.profiling import Profiled, Profiling, Work
 from streaming_sink.ingest.publishing import NotWantedError, Publishing, Written, since
 from streaming_sink.ingest.registering import Registering, register_tasks
 from streaming_sink.options import SinkOptions
@@ -81,59 +82,101 @@ class Consolidation:
 
     def land(self, session: SparkSession, item: PlannedItem, is_wanted: Callable[[], bool]) -> Landed:
         """Land the files of a work item, once, and return what became of it. Files that cannot land are named
-        in the answer; the others go on.
+        in the answer; the others go on, also where an item fails for an unforeseen reason: then
+        halves of it are rehearsed until the files at fault are found, and one commit lands the others.
 
         `is_wanted` is asked before a step that costs: False where another worker has the item. Raises
         SchemaMismatchError, CommitConflictError and the other errors of a commit; nothing of the item is live
         then, unless the error says that this is unknown. AuditFailedError: the item is staged, and stays so.
         """
+        work = Work(item)
+        try:
+            return self._land_in_time(session, work, is_wanted)
+        except Exception as failure:
+            at_fault = find_at_fault(work, failure, lambda part: self._rehearse(session, part, is_wanted))
+            if not at_fault:
+                raise
+        return self._land_in_time(session, Work(item, at_fault), is_wanted)
+
+    def _land_in_time(self, session: SparkSession, work: Work, is_wanted: Callable[[], bool]) -> Landed:
+        """Land the files of an item that are not rejected yet, again where others commit at the same time."""
+        known = dict(work.rejected)
         for tries in range(1, _TRIES + 1):
             try:
-                return self._land(session, item, is_wanted)
+                return self._land(session, work, is_wanted)
             except CommitConflictError as conflict:
                 if tries == _TRIES:
                     raise
-                _LOG.warning("work item %d is planned and written again: %s", item.number, conflict)
+                _LOG.warning("work item %d is planned and written again: %s", work.item.number, conflict)
+                work.rejected = dict(known)
         raise AssertionError("the last try returns or raises")
 
-    def _land(self, session: SparkSession, item: PlannedItem, is_wanted: Callable[[], bool]) -> Landed:
+    def _land(self, session: SparkSession, work: Work, is_wanted: Callable[[], bool]) -> Landed:
         started, spent = time.perf_counter(), dict[str, int]()
-        work, table = Work(item), self.table()
-        if table is not None and (done := self._publishing.settle(session, table, item)) is not None:
+        table = self.table()
+        if table is not None and (done := self._publishing.settle(session, table, work.item)) is not None:
             return done
         profiled = self._profiling.profile(session, work)
         spent["profile"] = since(started)
-        target, profiles = profiled.target, profiled.profiles
-        if self._batches is not None and target is not None:
-            if not is_wanted():
-                raise NotWantedError(f"another worker has work item {item.number}")
+        _check_is_wanted(work, is_wanted)
+        if profiled.target is None:
+            return _nothing_landed(work)
+        if self._batches is not None:
             return self._batches.land(session, work, profiled, spent)
-        while True:
-            if not is_wanted():
-                raise NotWantedError(f"another worker has work item {item.number}")
-            if target is not None and target.head is not None:
-                work.reject(self._registering.registered_before(target.head, work.item, profiles))
-                profiles = [each for each in profiles if each.number not in work.rejected]
-            if target is None or not profiles:
-                written = Written()
-                break
-            plan = self._plan(session, target, [each for each in profiles if each.rewritten is not None])
-            written = self._write(session, target, plan, work, profiles)
+        written = self._write_all(session, profiled.target, profiled, work, is_wanted)
+        spent["write"] = since(started) - spent["profile"]
+        return self._publishing.publish(session, profiled.target, work, written, spent)
+
+    def _rehearse(self, session: SparkSession, work: Work, is_wanted: Callable[[], bool]) -> bool:
+        """Do all that landing these files does, but for the commit; what was written is deleted. Return
+        whether there was a file to do it with. Raises as `land`, and StoreUnavailableError.
+        """
+        self._destination.refresh()
+        profiled = self._profiling.profile(session, work)
+        _check_is_wanted(work, is_wanted)
+        if profiled.target is None or not profiled.profiles:
+            return False
+        if self._batches is not None:
+            self._batches.rehearse(session, work, profiled)
+            return True
+        written = self._write_all(session, profiled.target, profiled, work, is_wanted)
+        try:
+            self._publishing.rehearse(profiled.target, work, written)
+        finally:
+            delete_files(self._destination.store, written.every)
+        return bool(written.every)
+
+    def _write_all(
+        self,
+        session: SparkSession,
+        target: Target,
+        profiled: Profiled,
+        work: Work,
+        is_wanted: Callable[[], bool],
+    ) -> Written:
+        """Write the rows of the profiled files, without those that turn out to be damaged."""
+        written = Written()
+        if target.head is not None:
+            profiled.reject(
+                work, self._registering.registered_before(target.head, work.item, profiled.profiles)
+            )
+        while profiled.profiles:
+            _check_is_wanted(work, is_wanted)
+            rewritten = [each for each in profiled.profiles if each.rewritten is not None]
+            plan = self._plan(session, target, rewritten)
+            written = self._write(session, target, plan, work, profiled.profiles)
             if not written.rejected:
                 break
-            work.reject(written.rejected)
-            profiles = [each for each in profiles if each.number not in work.rejected]
-        spent["write"] = since(started) - spent["profile"]
-        expected = sum(profile.rows for profile in profiles)
+            profiled.reject(work, written.rejected)
+            written = Written()
+        expected = sum(profile.rows for profile in profiled.profiles)
         if written.rows != expected:
             delete_files(self._destination.store, written.every)
             raise CommitConflictError(
-                f"the files of work item {item.number} hold {expected:,} rows by their footers, and"
+                f"the files of work item {work.item.number} hold {expected:,} rows by their footers, and"
                 f" {written.rows:,} were written: a file has changed; nothing of the item is live"
             )
-        if target is None:
-            return _nothing_landed(item, work)
-        return self._publishing.publish(session, target, work, written, spent)
+        return written
 
     def _plan(self, session: SparkSession, target: Target, profiles: Sequence[SourceProfile]) -> _Planned:
         head, options = target.head, self._options
@@ -237,10 +280,15 @@ def _width(history: Sequence[CommitSize], profiles: Sequence[SourceProfile], max
     return max(1, sum(profile.data_bytes for profile in profiles) // rows // _SHRINKS)
 
 
-def _nothing_landed(item: PlannedItem, work: Work) -> Landed:
+def _check_is_wanted(work: Work, is_wanted: Callable[[], bool]) -> None:
+    if not is_wanted():
+        raise NotWantedError(f"another worker has work item {work.item.number}")
+
+
+def _nothing_landed(work: Work) -> Landed:
     """No file can be read, and there is no table that could remember the item: it stays open."""
     first = next(iter(work.reasons.items()))
     raise SchemaMismatchError(
-        f"no file of work item {item.number} can be read, and there is no table yet that could remember that;"
-        f" it is tried again: {first[0]}: {first[1]}"
+        f"no file of work item {work.item.number} can be read, and there is no table yet that could remember"
+        f" that; it is tried again: {first[0]}: {first[1]}"
     )

@@ -52,8 +52,7 @@ class ItemBatches:
                     summary = summary_of(item.app_id, known)
                     report = self._landing.land_item(rows, item, stated, summary)
             except SourceUnreadableError as damaged:
-                work.reject([SourceRejected(damaged.number, damaged.reason)])
-                profiled.leave_out(damaged.number)
+                profiled.reject(work, [SourceRejected(damaged.number, damaged.reason)])
                 continue
             table = self._destination.table
             assert table is not None
@@ -76,6 +75,13 @@ class ItemBatches:
                 milliseconds={**spent, "land": since(began)},
             )
         return self._publishing.publish(session, profiled.target, work, Written(), spent)
+
+    def rehearse(self, session: SparkSession, work: Work, profiled: Profiled) -> None:
+        """Write the rows as `land` does, and commit nothing. Raises as `land`, for damaged files, too."""
+        item = WorkItem(self._publishing.app_id, work.item.number)
+        with described(session, f"{self._options.location}: work item {item.number}"):
+            stated = sum(profile.rows for profile in profiled.profiles)
+            self._landing.land_item(self._rows(session, work, profiled), item, stated, {}, rehearsed=True)
 
     def finish(self) -> None:
         """Wait for the passes beside the items."""

@@ -43,6 +43,7 @@ _TRIES = 5
 _PROFILED_TOGETHER = 5_000
 """Files that one task profiles at most: a task that fails is run again for no more."""
 _FEW = 16
+_MOST_DIGITS = 38
 
 
 @dataclass
@@ -54,6 +55,11 @@ class Work:
 
     def files(self) -> list[tuple[int, BufferedFile]]:
         return [(at, file) for at, file in enumerate(self.item.files) if at not in self.rejected]
+
+    def part(self, numbers: Iterable[int]) -> Work:
+        """Return the work with these files alone."""
+        others = set(range(len(self.item.files))).difference(numbers)
+        return Work(self.item, dict.fromkeys(sorted(others), "it is not of this part"))
 
     def reject(self, refused: Iterable[SourceRejected]) -> None:
         for each in refused:
@@ -90,9 +96,10 @@ class Profiled:
     def columns(self) -> spark.StructType:
         return spark.StructType([spark.StructField(name, kind) for name, kind in self.came.items()])
 
-    def leave_out(self, number: int) -> None:
-        """Leave out a file, by its number in the item."""
-        self.profiles = [each for each in self.profiles if each.number != number]
+    def reject(self, work: Work, refused: Iterable[SourceRejected]) -> None:
+        """Leave out files of the item that cannot land."""
+        work.reject(refused)
+        self.profiles = [each for each in self.profiles if each.number not in work.rejected]
 
 
 class Profiling:
@@ -266,7 +273,16 @@ def _typed(columns: spark.StructType | str, target: Target) -> spark.StructType 
 def _spark_columns(schema: bytes) -> spark.StructType | str:
     """Return the columns as Spark has them; why not, where Spark knows no such type."""
     columns = pa.ipc.read_schema(pa.BufferReader(schema))
+    for column in columns:
+        if (digits := _most_digits(column.type)) > _MOST_DIGITS:
+            return f"column {column.name} has a decimal of {digits} digits; write at most {_MOST_DIGITS}"
     try:
         return from_arrow_schema(columns, prefer_timestamp_ntz=True)
     except Exception as unsupported:  # noqa: BLE001 - Spark raises several kinds
         return f"a column has a type that Spark does not know: {unsupported}"
+
+
+def _most_digits(kind: pa.DataType) -> int:
+    """Return the digits of the widest decimal that is in a type; 0 where none is."""
+    inner = [_most_digits(kind.field(place).type) for place in range(kind.num_fields)]
+    return max(inner, default=kind.precision if pa.types.is_decimal(kind) else 0)

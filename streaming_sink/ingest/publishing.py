@@ -23,7 +23,8 @@ from streaming_sink.tasks.ingest.profile_task import SourceRejected
 from streaming_sink.tasks.ingest.register_task import Registered
 from streaming_sink.tasks.results import Merge, TaskReport, WrittenFile
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Append, Change
+from timeline.commit.attempts import rehearse
+from timeline.commit.changes import Append, Change, Intent
 from timeline.errors import CommitConflictError, TimelineError
 from timeline.names import ulid
 from timeline.staging import stage
@@ -136,6 +137,18 @@ class Publishing:
             landed_ms=time.time_ns() // 1_000_000,
             milliseconds=spent,
         )
+
+    def rehearse(self, target: Target, work: Work, written: Written) -> None:
+        """Build the version that `publish` would commit, and publish nothing. Raises what that raises."""
+        table = target.table
+        assert table is not None
+        allow_references(table, (file.path for file in written.new))
+        new = tuple(data_file(file, target.spec) for file in written.new)
+        summary = summary_of(self.app_id, _described(target, work, written))
+        changes = tuple(_changes(target, new, written.merges))
+        uuid, item = str(table.head.metadata.table_uuid), WorkItem(self.app_id, work.item.number)
+        intent = Intent(changes, target.schema.schema_id, uuid, item, summary, self.open_below_bytes)
+        rehearse(intent, table.head, table.log.manifest_files, table.log.environment)
 
     def described(self, target: Target, work: Work, written: Written) -> Landed:
         """Return what is known of an item before its commit, with the reasons of its rejected files kept."""

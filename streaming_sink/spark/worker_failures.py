@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from timeline.errors import CorruptTableError, SchemaMismatchError, StoreUnavailableError
+from timeline.errors import CorruptTableError, SchemaMismatchError, StoreUnavailableError, TimelineError
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _OURS = ("streaming_sink", "planners", "timeline")
@@ -14,6 +14,11 @@ _ROWS = re.compile(r"RowsDoNotFitError: (.*)")
 _TEXT = re.compile(r"InvalidTextError: (.*)")
 _STORE = re.compile(r"StoreUnavailableError: (.*)")
 _SOURCE = re.compile(r"SourceFailedError: (\d+: .*)")
+_OF_NO_ROW = re.compile(
+    r"MemoryError|OutOfMemory|No space left|ConnectionError|ConnectionReset|TimeoutError|ExecutorLost"
+    r"|exited unexpectedly|was cancelled|was canceled|shut down|Too many open files"
+)
+_PLATFORMS = ("pyspark", "py4j", "grpc")
 _FILE = re.compile(r"DataFileError: (.*)")
 
 
@@ -75,6 +80,19 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
         if found:
             return kind(found[-1].strip())
     return None
+
+
+def may_be_of_the_rows(failure: BaseException) -> bool:
+    """Return whether what was read may be the reason for a failure: not where a store did not answer, a
+    worker was lost, a limit was met, or the table was the reason.
+    """
+    if isinstance(failure, (TimelineError, WorkerEnvironmentError, MemoryError, OSError)):
+        return isinstance(failure, SchemaMismatchError)
+    text = str(failure)
+    if _OF_NO_ROW.search(text):
+        return False
+    of_platform = type(failure).__module__.partition(".")[0] in _PLATFORMS
+    return not of_platform or "Traceback (most recent call last)" in text  # of a task's own Python
 
 
 def _how_to_set(version: str) -> str:

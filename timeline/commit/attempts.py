@@ -89,3 +89,12 @@ class Attempts:
             draft.snapshot_id(Operation.REPLACE),
             draft.staged[-1].snapshot_id if draft.staged else None,
         )
+
+
+def rehearse(intent: Intent, head: Head, manifest_files: ManifestFiles, environment: Environment) -> None:
+    """Build the version that a commit of the intent would publish on this head, and publish nothing. Raises
+    what building it raises. The manifests that it writes are orphans.
+    """
+    attempts = Attempts(intent, manifest_files, environment)
+    attempts.prepare(head)
+    attempts.build(head, None)

@@ -1,0 +1,198 @@
+"""A file that makes its work item fail never takes the others of the item with it, whatever it raises."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import StaticTable
+
+from streaming_sink import IcebergSink, SchemaContract, ingest
+from streaming_sink.ingest import publishing
+from streaming_sink.ingest.running import plan_waiting
+from streaming_sink.ingest.worker import Worker
+from streaming_sink.tasks.results import WrittenFile
+from tests.spark.source_files import rows_from, rows_in, write_parquet
+from tests.spark.streams import head_of, metadata_file
+from timeline.errors import SchemaMismatchError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+FAR = 300_000_000_000_000_000  # microseconds: the year 11,476
+
+
+def zone_at(folder: Path, **given: Any) -> ingest.BufferZone:
+    return ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), **given)
+
+
+def land_one(spark: SparkSession, zone: ingest.BufferZone) -> ingest.Landed:
+    """Land all that waits by one item, at the first try."""
+    assert plan_waiting(zone, flush=True) == 1
+    landed = Worker(zone).land_next(spark)
+    assert landed is not None
+    return landed
+
+
+def names(landed: ingest.Landed) -> dict[str, str]:
+    return {Path(path).name: reason for path, reason in landed.rejected.items()}
+
+
+def test_a_decimal_that_no_table_has_rejects_its_file_alone(spark: SparkSession, tmp_path: Path) -> None:
+    drop = tmp_path / "drop"
+    drop.mkdir()
+    for number in range(5):
+        kind = pa.decimal256(40, 0) if number in (0, 3) else pa.decimal128(38, 0)
+        pq.write_table(pa.table({"d": pa.array([Decimal(number)], kind)}), drop / f"{number}.parquet")
+    nested = pa.array([[{"d": Decimal(7)}]], pa.list_(pa.struct([("d", pa.decimal256(40, 0))])))
+    pq.write_table(pa.table({"d": nested}), drop / "5.parquet")
+    zone = zone_at(tmp_path)
+    zone.push(f"{drop}/")
+    landed = land_one(spark, zone)
+    assert names(landed).keys() == {"0.parquet", "3.parquet", "5.parquet"}
+    assert "a decimal of 40 digits" in names(landed)["3.parquet"]
+    assert landed.rows == 3
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.date32()])
+def test_a_time_that_no_partition_can_have_rejects_its_file_alone(
+    spark: SparkSession, tmp_path: Path, kind: pa.DataType
+) -> None:
+    drop, storage = tmp_path / "drop", pa.int32() if kind == pa.date32() else pa.int64()
+    drop.mkdir()
+    for number in range(4):
+        far = 3_000_000 if kind == pa.date32() else FAR
+        times = pa.array([0, far if number == 2 else 1], storage).cast(kind)
+        pq.write_table(pa.table({"t": times}), drop / f"{number}.parquet")
+    zone = zone_at(tmp_path, partition_by=["day(t)"])
+    zone.push(f"{drop}/")
+    landed = land_one(spark, zone)
+    assert list(names(landed)) == ["2.parquet"]
+    assert "too far out for the partition transform day" in names(landed)["2.parquet"]
+    assert landed.rows == 6
+
+
+def test_a_failure_that_nobody_foresaw_is_its_files_wherever_it_is_raised(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the driver, between the last task and the commit: no task can say which file it is."""
+
+    def data_file(file: WrittenFile, *given: Any) -> DataFile:
+        if file.partition[0] in (103, 104):
+            raise OverflowError("nobody foresaw this")
+        return plain(file, *given)
+
+    plain = publishing.data_file
+    monkeypatch.setattr(publishing, "data_file", data_file)
+    drop = tmp_path / "drop"
+    for number in range(9):
+        write_parquet(drop / f"{number}.parquet", rows_from(100 + number, 1))
+    zone = zone_at(tmp_path, partition_by=["id"])
+    zone.push(f"{drop}/")
+    landed = land_one(spark, zone)
+    assert names(landed) == dict.fromkeys(["3.parquet", "4.parquet"], "OverflowError: nobody foresaw this")
+    good = [number for number in range(9) if number not in (3, 4)]
+    assert rows_in(str(tmp_path / "table")) == sorted(row for n in good for row in rows_from(100 + n, 1))
+    head = head_of(str(tmp_path / "table"))
+    assert len(head.metadata.snapshots) == 1
+    data = {path.name for path in (tmp_path / "table" / "data").rglob("*.parquet")}
+    # The files of the first try stay, as of any commit that fails for an unknown reason.
+    assert len(data - {Path(file.location).name for file in head.live_files()}) == 9
+
+
+def test_no_file_is_at_fault_where_all_fail_or_the_store_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    error: Exception = OverflowError("of all files")
+
+    def fail(*given: Any) -> DataFile:
+        calls.append(1)
+        raise error
+
+    drop = tmp_path / "drop"
+    for number in range(4):
+        write_parquet(drop / f"{number}.parquet", rows_from(number, 1))
+    zone = zone_at(tmp_path)
+    zone.push(f"{drop}/")
+    plan_waiting(zone, flush=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, "data_file", fail)
+        with pytest.raises(OverflowError, match="of all files"):
+            Worker(zone).land_next(spark)
+        assert len(calls) == 1 + 6
+        error = StoreUnavailableError("it is away")
+        calls.clear()
+        with pytest.raises(StoreUnavailableError):
+            Worker(zone).land_next(spark)
+        assert len(calls) == 1
+    landed = Worker(zone).land_next(spark)
+    assert landed is not None
+    assert (landed.rejected, landed.rows) == ({}, 4)
+
+
+def test_a_row_of_changes_that_fits_no_partition_rejects_its_file_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The rows of such items go through a shuffle: the task that fails knows of no file."""
+    drop = tmp_path / "drop"
+    drop.mkdir()
+    for number in range(6):
+        times = pa.array([FAR if number == 4 else number], pa.timestamp("us"))
+        rows = pa.table({"id": [number], "v": [1], "t": times})
+        pq.write_table(rows, drop / f"{number}.parquet")
+    zone = zone_at(tmp_path, partition_by=["day(t)"], by_key={"key": ["id"], "sequence_by": "v"})
+    zone.push(f"{drop}/")
+    landed = land_one(spark, zone)
+    assert list(names(landed)) == ["4.parquet"]
+    assert "too far out for the partition transform day" in names(landed)["4.parquet"]
+    assert (landed.files_in, landed.rows) == (5, 5)
+
+
+def test_a_row_of_a_stream_that_fits_no_partition_is_for_the_contract(
+    spark: SparkSession, location: str
+) -> None:
+    """The commit failed with `OverflowError: date value out of range`, whatever the contract said."""
+    rows = spark.sql(f"SELECT id, timestamp_micros(id * {FAR}) AS t FROM range(3)")
+    with pytest.raises(SchemaMismatchError, match="too far out for the partition transform day"):
+        IcebergSink(location, app_id="a", partition_by=["day(t)"])(rows, 0)
+    contract = SchemaContract(mismatch="quarantine")
+    sink = IcebergSink(location, app_id="a", partition_by=["day(t)"], schema=contract)
+    sink(rows, 0)
+    report = sink.reports[-1]
+    assert (report.rows, report.quarantined) == (1, 2)
+
+
+def test_text_files_land_in_the_tables_types_and_folders_are_columns_like_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    drop, day = tmp_path / "drop", date(2026, 11, 23)
+    drop.mkdir()
+    pq.write_table(pa.table({"id": [0], "d": [day], "zz": ["a"]}), drop / "0.parquet")
+    zone = zone_at(tmp_path, sources=[str(drop)])
+    zone.push(f"{drop}/")
+    land_one(spark, zone)
+    (drop / "1.json").write_text('{"id": 1, "d": "2026-11-23", "zz": "b"}\n')
+    (drop / "2.csv").write_text("id,d,zz\n2,2026-11-23,c\n")
+    (drop / "zz=d").mkdir()
+    (drop / "zz=d" / "3.json").write_text('{"id": 3, "d": "2026-11-23"}\n')
+    (drop / "other=1").mkdir()
+    pq.write_table(pa.table({"id": [4], "d": [day]}), drop / "other=1" / "4.parquet")
+    pq.write_table(pa.table({"id": [4], "d": [day], "other": [1]}), drop / "5.parquet")
+    (drop / "6.csv").write_text('id,d,zz\n6,2026-11-23,"x\n7,2026-11-23,y\n')
+    zone.push(f"{drop}/")
+    told = names(land_one(spark, zone))
+    assert told.keys() == {"4.parquet", "5.parquet", "6.csv"}
+    assert told["4.parquet"] == told["5.parquet"]
+    assert "the row that begins in line 2" in told["6.csv"]
+    path = metadata_file(str(tmp_path / "table"))
+    assert path is not None
+    rows = StaticTable.from_metadata(path).scan().to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": number, "d": day, "zz": zz} for number, zz in enumerate("abcd")]
