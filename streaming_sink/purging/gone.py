@@ -78,8 +78,8 @@ _MEANINGS: Mapping[Kind, tuple[str, str]] = {
     Kind.TOMBSTONE: (
         "a hash of the key and a sequence, so that no older change brings the row back; no value of the row."
         " Who guesses a key can test it, since the seed follows from the table's uuid",
-        "none needed; it leaves after the table property streaming-sink.tombstone-ttl-ms, when tombstones are"
-        " merged next",
+        "none needed; once it is older than the table property streaming-sink.tombstone-ttl-ms, a later"
+        " commit that deletes keys forgets it, or merges it away",
     ),
 }
 

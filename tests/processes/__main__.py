@@ -8,7 +8,13 @@ import sys
 
 import pytest
 
-_TESTS = ["tests/processes", "tests/spark/test_kill.py", "tests/spark/test_upsert_kill.py"]
+_TESTS = [
+    "tests/processes",
+    "tests/spark/test_kill.py",
+    "tests/spark/test_kill_parts.py",
+    "tests/spark/test_siphon_kill.py",
+    "tests/spark/test_upsert_kill.py",
+]
 
 
 def main() -> int:
@@ -25,6 +31,7 @@ def main() -> int:
         POWER_CUT_KILLS=given.kills,
         POWER_CUT_SEEDS=given.cuts,
         STREAMING_SINK_KILLS=given.kills,
+        STREAMING_SINK_SIPHON_KILLS=given.kills,
         STREAMING_SINK_UPSERT_KILLS=given.kills,
         STREAMING_SINK_KILL_SEED=given.seed,
     )

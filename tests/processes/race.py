@@ -36,12 +36,16 @@ _Runner = tuple[str, int]
 """A role, and the number of who has it."""
 
 
-def race(plan: Plan, *, kills: int = 0, seed: int = 1) -> None:
-    """Run the plan to its end: every writer has its commits acknowledged, however often it was killed."""
+def race(plan: Plan, *, kills: int = 0, seed: int = 1) -> list[bool]:
+    """Run the plan to its end: every writer has its commits acknowledged, however often it was killed.
+
+    Returns of each kill of a writer whether it had committed in that life.
+    """
     plan.notes.mkdir()
     open_or_create(LocalStore(plan.location))
     with _processes(plan) as race:
         race.run(kills, random.Random(seed))
+    return race.after_a_commit
 
 
 @dataclass
@@ -49,12 +53,16 @@ class _Race:
     plan: Plan
     context: Any
     running: dict[_Runner, BaseProcess] = field(default_factory=dict)
+    after_a_commit: list[bool] = field(default_factory=list)
+    _done_before: dict[_Runner, int] = field(default_factory=dict)
+    """How many commits of a writer were acknowledged when it was started."""
 
     def start(self, runner: _Runner) -> None:
         role, number = runner
         if role == "writer":
             # Died while it was frozen: its successor is not.
             (self.plan.notes / f"frozen-{number}").unlink(missing_ok=True)
+            self._done_before[runner] = self._done(number)
         process = self.context.Process(target=_TARGETS[role], args=(self.plan, number))
         process.start()
         self.running[runner] = process
@@ -68,15 +76,15 @@ class _Race:
                 self.start((role, number))
         progress, give_up_at = -1, 0.0
         while self._writers():
-            done = sum(len(writers.acknowledged(self.plan, stream)) for stream in range(self.plan.writers))
+            done = sum(self._done(stream) for stream in range(self.plan.writers))
             if done > progress:
                 progress, give_up_at = done, time.monotonic() + _SECONDS_WITHOUT_PROGRESS
             assert time.monotonic() < give_up_at, f"no commit for {_SECONDS_WITHOUT_PROGRESS} s after {done}"
             self._reap()
-            if due and done >= due[0]:
+            if due and done >= due[0] and (victims := self._victims()):
                 due.pop(0)
                 time.sleep(chance.uniform(0, 0.03))
-                self._kill(chance.choice(sorted(self.running)))
+                self._kill(chance.choice(victims))
             self._thaw()
             time.sleep(0.005)
         # Writers on a busy machine may be done before a clusterer has rewritten anything. Where their fills
@@ -91,9 +99,23 @@ class _Race:
     def _writers(self) -> list[int]:
         return sorted(number for role, number in self.running if role == "writer")
 
+    def _victims(self) -> list[_Runner]:
+        """Return whom the next kill may hit: every other one hits a writer that has committed in its life."""
+        if self.plan.clusterers or len(self.after_a_commit) % 2:
+            return sorted(self.running)
+        return [("writer", number) for number in self._writers() if self._has_committed(number)]
+
+    def _has_committed(self, stream: int) -> bool:
+        return self._done(stream) > self._done_before["writer", stream]
+
+    def _done(self, stream: int) -> int:
+        return len(writers.acknowledged(self.plan, stream))
+
     def _kill(self, runner: _Runner) -> None:
         self.running[runner].kill()
         self.running[runner].join()
+        if runner[0] == "writer":
+            self.after_a_commit.append(self._has_committed(runner[1]))
         self.start(runner)
 
     def _reap(self) -> None:

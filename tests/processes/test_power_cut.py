@@ -12,7 +12,7 @@ import random
 
 import pytest
 
-from tests.processes.disk import at_random, keep, lose, names_first
+from tests.processes.disk import Told, at_random, keep, lose, names_first
 from tests.processes.power_cut import Lost, PowerCut
 from timeline.stores import Created, Exists, LocalStore, local
 from timeline.versions.manifests import ManifestFiles
@@ -21,8 +21,11 @@ pytestmark = pytest.mark.slow
 
 SEEDS = int(os.environ.get("POWER_CUT_SEEDS", "1"))
 KILLS = int(os.environ.get("POWER_CUT_KILLS", "5"))
-CALLS = 45
-"""Calls up to the first acknowledgement, about."""
+FIRST, ALL = 45, 100
+"""Calls up to the first acknowledgement, and those of a life, about."""
+BEFORE = {1, 3, *range(2, FIRST, max(1, FIRST // max(1, KILLS // 2)))}
+"""The first: the table's folder, and the one above it, are made and not yet synced."""
+AFTER = set(range(FIRST + 1, ALL, max(1, (ALL - FIRST) // KILLS)))
 
 
 @pytest.fixture
@@ -36,13 +39,10 @@ def test_a_power_cut_at_any_moment_leaves_what_was_acknowledged_and_a_table_that
     assert power_cut.check(lose, keep, names_first, *seeds) > 100
 
 
-@pytest.mark.parametrize(
-    "dies_at",
-    # The first: the table's folder, and the one above it, are made and not yet synced.
-    sorted({1, 3, *range(2, CALLS, max(1, CALLS // KILLS))}),
-)
+@pytest.mark.parametrize("dies_at", sorted(BEFORE | AFTER))
 def test_what_a_dead_process_had_no_time_to_sync_is_safe_once_its_restart_acknowledges(power_cut, dies_at):
     power_cut.live(dies_at)
+    assert any(isinstance(event, Told) for event in power_cut.recorder.events) == (dies_at in AFTER)
     before = len(power_cut.recorder.events)
     power_cut.live()
     power_cut.check(lose, from_event=before)
@@ -76,6 +76,10 @@ def test_what_is_stored_in_spite_of_an_error_is_safe_too(monkeypatch, power_cut,
     power_cut.live()
     assert not due + fail_sync
     power_cut.check(lose)
+
+
+def test_at_least_half_of_the_deaths_come_after_a_commit():
+    assert len(AFTER) >= len(BEFORE)
 
 
 # --------------------------------------------------------------- each rule broken: the cuts must show it

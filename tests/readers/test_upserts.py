@@ -10,7 +10,7 @@ import pytest
 
 from streaming_sink import IcebergSink
 from tests.readers import judges
-from tests.spark.changes import KEYED, Judge, as_batch, random_changes
+from tests.spark.changes import KEYED, Judge, as_batch, as_wide_batch, random_changes, wide_changes
 from tests.spark.streams import SMALL, head_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.jar]
 _SCHEMA = pa.schema(
     [("user_id", pa.int64()), ("at", pa.int64()), ("region", pa.string()), ("name", pa.string())]
 )
+_LONG = _SCHEMA.field("at").type
 LAYOUTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "partitioned by a column that changes": {"partition_by": ["region"]},
@@ -30,9 +31,22 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def _expected(judge: Judge) -> pa.Table:
+def _expected(judge: Judge, at: pa.DataType = _LONG) -> pa.Table:
     rows = [dict(zip(_SCHEMA.names, row, strict=True)) for row in judge.rows]
-    return pa.Table.from_pylist(rows, _SCHEMA)
+    return pa.Table.from_pylist(rows, _SCHEMA.set(1, pa.field("at", at)))
+
+
+def test_every_reader_sees_the_last_change_by_a_sequence_of_digits(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    location, judge, rng = str(tmp_path / "t"), Judge(), random.Random(38)
+    sink = IcebergSink(location, app_id="app", sizing=SMALL, key_index="index", **KEYED)
+    for number in range(3):
+        changes = wide_changes(rng, 60, 30)
+        sink(as_wide_batch(spark, changes), number)
+        judge.take(changes)
+        sink.finish()
+    judges.assert_all_readers_agree(location, _expected(judge, pa.decimal128(38, 0)))
 
 
 @pytest.mark.parametrize("given", LAYOUTS.values(), ids=LAYOUTS)

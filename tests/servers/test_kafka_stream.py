@@ -21,7 +21,7 @@ from pyiceberg.table import StaticTable
 from tests import jars
 from tests.readers import judges
 from tests.servers import kafka
-from tests.spark.children import Child, version_of
+from tests.spark.children import Child, Kills, last_batch
 from tests.spark.streams import ids_of, metadata_file
 from timeline.stores import open_store
 from timeline.table import Table
@@ -125,7 +125,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Broker]:
 def test_a_changing_kafka_stream_that_is_killed_ends_with_the_sources_rows_in_table_and_quarantine(
     broker: kafka.Broker, tmp_path: Path, location: str
 ) -> None:
-    chance = random.Random(SEED)
+    chance, kills = random.Random(SEED), Kills()
     finish, kafka_jars = tmp_path / "finish", ",".join(map(str, jars.kafka_for_spark()))
     Table.create(open_store(location), _FIRST)
     with ExitStack() as ending:
@@ -140,15 +140,17 @@ def test_a_changing_kafka_stream_that_is_killed_ends_with_the_sources_rows_in_ta
         with broker.producer("events", tmp_path) as producer:
             producer.send(map(_message, range(100)))  # a stream needs its topic
             for life in range(KILLS):
+                before = last_batch(location, "app")
                 child = start()
                 child.says("STARTED")
-                first = version_of(location)
                 producer.send(map(_message, range(max(100, life * PER_LIFE), (life + 1) * PER_LIFE)))
-                child.wait_for_version(location, first + chance.randint(0, 3))
+                child.wait_for_batch(location, "app", before + kills.commits_before(chance))
                 # Half of them at once: after our commit, and before Spark has written that the batch ended.
                 child.assert_runs_for(chance.choice([0.0, chance.uniform(0.0, 0.6)]))
                 child.kill()
+                kills.record(committed=last_batch(location, "app") > before)
                 assert max(ids_of(location).values(), default=1) == 1
+            kills.assert_half_came_after_a_commit()
             child = start()
             child.says("LANDED")
             producer.send(map(_message, range(KILLS * PER_LIFE, ROWS)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table import StaticTable
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CHANGES = "user_id bigint, at bigint, region string, name string, op string"
+WIDE_CHANGES = CHANGES.replace("at bigint", "at decimal(38, 0)")
+WIDE = [1 - 10**38, -(2**64), -1, 0, 2**63, 2**64, 2**64 + 1, 10**37, 10**38 - 1]
+"""Sequences of up to 38 digits, in their order."""
 KEYED: dict[str, Any] = {
     "operation": "upsert",
     "key": ["user_id"],
@@ -66,6 +70,16 @@ def random_changes(rng: random.Random, count: int, keys: int, start: int, width:
 
 def as_batch(spark: SparkSession, changes: list[Change], slices: int = 3) -> DataFrame:
     return spark.createDataFrame(changes, CHANGES).repartition(slices)
+
+
+def as_wide_batch(spark: SparkSession, changes: list[Change]) -> DataFrame:
+    return spark.createDataFrame([(key, Decimal(at), *rest) for key, at, *rest in changes], WIDE_CHANGES)
+
+
+def wide_changes(rng: random.Random, count: int, keys: int) -> list[Change]:
+    """Return changes with sequences of `WIDE`, some of them tied or twice."""
+    changes = random_changes(rng, count, keys, 0, len(WIDE))
+    return [(key, WIDE[at], *rest) for key, at, *rest in changes]
 
 
 def rows_of(location: str) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark.streams import metadata_file
+from timeline.properties import TRANSACTION_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import random
+    from collections.abc import Callable, Iterable
     from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,17 +62,51 @@ class Child:
                 return line
             assert line.startswith(_STEPS), f"waited for {word}, and it says: {line}"
 
-    def wait_for_version(self, location: str, version: int) -> None:
-        """Return once the table has come to a version: no time fits all machines."""
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Return once it holds: no time fits all machines."""
         give_up_at = time.monotonic() + _SECONDS
-        while version_of(location) < version:
-            assert time.monotonic() < give_up_at, f"the table did not come to version {version}"
+        while not condition():
+            assert time.monotonic() < give_up_at, "what the test waits for did not come"
             assert self._process.poll() is None, "the stream ended by itself"
             time.sleep(0.002)
+
+    def wait_for_batch(self, location: str, app_id: str, batch: int) -> None:
+        """Return once the table has this batch of the application."""
+        self.wait_until(lambda: last_batch(location, app_id) >= batch)
 
     def assert_runs_for(self, seconds: float) -> None:
         with pytest.raises(subprocess.TimeoutExpired):  # else it ended before its kill: give it more to do
             self._process.wait(seconds)
+
+    def kill_jvm(self) -> None:
+        """End the JVM alone: the Python driver goes on for as long as it will."""
+        [jvm] = [pid for pid, (_, command) in self._below().items() if "org.apache.spark.deploy" in command]
+        os.kill(jvm, signal.SIGKILL)
+
+    def kill_a_worker(self, chance: random.Random) -> bool:
+        """End one Python worker alone, of which this returns whether there was one."""
+        below = self._below()
+        daemons = {pid for pid, (_, command) in below.items() if "pyspark.daemon" in command}
+        workers = sorted(pid for pid in daemons if below[pid][0] in daemons)
+        if workers:
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(workers), signal.SIGKILL)
+        return bool(workers)
+
+    def _below(self) -> dict[int, tuple[int, str]]:
+        """Return the processes that this one has started, and those of these: their parent and command."""
+        listed = subprocess.run(
+            ["ps", "-A", "-ww", "-o", "pid=,ppid=,command="], capture_output=True, text=True, check=True
+        )
+        every = [line.split(None, 2) for line in listed.stdout.splitlines()]
+        found: dict[int, tuple[int, str]] = {}
+        parents, more = {self._process.pid}, True
+        while more:
+            new = {int(it[0]): (int(it[1]), it[2]) for it in every if len(it) == 3 and int(it[1]) in parents}
+            more = not new.keys() <= found.keys()
+            found |= new
+            parents |= new.keys()
+        return found
 
     def thaw(self) -> None:
         os.killpg(self._process.pid, signal.SIGCONT)
@@ -84,7 +121,32 @@ class Child:
         self._process.stdout.close()
 
 
-def version_of(location: str) -> int:
-    """Return the number of the table's newest version, 0 where there is none."""
+class Kills:
+    """What the kills of a test have hit: a run that dies before it commits is the easy case.
+
+    Every other kill waits for commits of the run that it is going to hit, so half of them find one on any
+    machine; the others come when they come.
+    """
+
+    def __init__(self, most: int = 3) -> None:
+        self._most = most
+        self.after_a_commit: list[bool] = []
+        """Of each kill whether the run had committed."""
+
+    def commits_before(self, chance: random.Random) -> int:
+        """Return how many batches the run commits before the next kill."""
+        return chance.randint(1 - len(self.after_a_commit) % 2, self._most)
+
+    def record(self, *, committed: bool) -> None:
+        self.after_a_commit.append(committed)
+
+    def assert_half_came_after_a_commit(self) -> None:
+        assert 2 * sum(self.after_a_commit) >= len(self.after_a_commit) > 0, self.after_a_commit
+
+
+def last_batch(location: str, app_id: str) -> int:
+    """Return the last batch of an application that the table has, -1 where it has none."""
     path = metadata_file(location)
-    return 0 if path is None else int(path.rpartition("/v")[2].partition(".")[0])
+    properties = {} if path is None else json.loads(Path(path).read_text())["properties"]
+    known = properties.get(TRANSACTION_PREFIX + app_id)
+    return -1 if known is None else int(json.loads(known)["batch"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from streaming_sink import ingest
 from streaming_sink.ingest.ledger import Ledger
 from tests import jars
 from tests.servers import kafka
+from tests.spark.children import Kills
 from tests.spark.source_files import rows_from, rows_in, write_parquet
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -41,13 +43,18 @@ _SPARK = (
 class Parts:
     """The parts of a zone that run, each the leader of a group of processes."""
 
-    def __init__(self, zone: str, log: Path) -> None:
-        self._zone, self._log = zone, log
+    def __init__(self, zone: str, folder: Path) -> None:
+        self._zone, self._folder = zone, folder
         self._groups: list[int] = []
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._logs: dict[str, Path] = {}
+        self._planned_before = 0
 
     def start(self, part: str) -> None:
-        with self._log.open("ab") as log:
+        self._logs[part] = self._folder / f"log-{part}-{len(self._groups)}"
+        if part == "flux":
+            self._planned_before = self._planned()
+        with self._logs[part].open("ab") as log:
             self._running[part] = subprocess.Popen(
                 [sys.executable, "-m", "streaming_sink", "ingest", part, self._zone, *PARTS[part]],
                 cwd=ROOT,
@@ -58,10 +65,22 @@ class Parts:
             )
         self._groups.append(self._running[part].pid)
 
+    def log(self, part: str) -> str:
+        return self._logs[part].read_text()
+
+    def has_committed(self, part: str) -> bool:
+        """Return whether this process, or one that it has started, has recorded a plan or landed an item."""
+        if part == "flux":
+            return self._planned() > self._planned_before
+        return re.search(r"^work item \d+: ", self.log(part), re.MULTILINE) is not None
+
+    def _planned(self) -> int:
+        return sum(1 for _ in ingest.BufferZone(self._zone).plans_after(0))
+
     def kill(self, part: str, *, whole_group: bool) -> None:
         """End a part, with the workers that it has started or without them."""
         ended = self._running[part]
-        assert ended.poll() is None, f"{part} has ended by itself: {self._log.read_text()[-2000:]}"
+        assert ended.poll() is None, f"{part} has ended by itself: {self.log(part)[-2000:]}"
         (os.killpg if whole_group else os.kill)(ended.pid, signal.SIGKILL)
         ended.wait()
 
@@ -91,7 +110,7 @@ def broker_in(folder: Path, stack: ExitStack) -> kafka.Broker:
 def test_parts_that_are_killed_land_each_file_once(
     announced_in: str, tmp_path: Path, stack: ExitStack
 ) -> None:
-    rng, kills = random.Random(5), KILLS
+    rng, kills, hit = random.Random(5), KILLS, Kills()
     where, topic = str(tmp_path / "zone"), None
     if announced_in == "kafka":
         broker = broker_in(tmp_path / "kafka", stack)
@@ -108,7 +127,8 @@ def test_parts_that_are_killed_land_each_file_once(
         for number in range(FILES)
     ]
     zone.push(names[0])  # makes the zone, which the processes open by its location alone
-    parts = Parts(where, tmp_path / "log")
+    (tmp_path / "logs").mkdir()
+    parts = Parts(where, tmp_path / "logs")
     stack.callback(parts.end)
     for part in PARTS:
         parts.start(part)
@@ -119,17 +139,33 @@ def test_parts_that_are_killed_land_each_file_once(
         zone.push(*names[kill * share : (kill + 1) * share])
         if kill == kills:
             break
-        time.sleep(rng.uniform(2, 7))
+        if hit.commits_before(rng):
+            part = _one_that_has_committed(parts, rng)
+        else:
+            time.sleep(rng.uniform(2, 7))
+            part = rng.choice(list(PARTS))
         if topic is not None and kill == kills // 2:
             broker.restart()
-        part = rng.choice(list(PARTS))
+        hit.record(committed=parts.has_committed(part))
         parts.kill(part, whole_group=rng.random() < 0.5)
         parts.start(part)
+    hit.assert_half_came_after_a_commit()
     give_up_at = time.monotonic() + _SECONDS
     while (states := Counter(entry.state for entry in Ledger(zone).entries()))["landed"] < FILES:
-        assert time.monotonic() < give_up_at, (states, (tmp_path / "log").read_text()[-3000:])
+        assert time.monotonic() < give_up_at, (states, [parts.log(part)[-1000:] for part in PARTS])
         time.sleep(0.5)
     assert states == {"landed": FILES}
     assert sorted(entry.path for entry in Ledger(zone).entries()) == names
     assert rows_in(str(tmp_path / "table")) == rows_from(0, FILES * 10)
     assert not Ledger(zone).staged
+
+
+def _one_that_has_committed(parts: Parts, rng: random.Random) -> str:
+    """Wait for one of those that land, or now and then for the planner; return it."""
+    wanted = rng.choice([["flux"], ["work", "dispatch"], ["work", "dispatch"]])
+    give_up_at = time.monotonic() + _SECONDS
+    while not (found := [part for part in wanted if parts.has_committed(part)]):
+        assert time.monotonic() < give_up_at, [parts.log(part)[-1000:] for part in PARTS]
+        time.sleep(0.05)
+    time.sleep(rng.choice([0.0, rng.uniform(0.0, 2.0)]))
+    return rng.choice(found)

@@ -14,7 +14,7 @@ import duckdb_extension_avro
 import duckdb_extension_iceberg
 import pytest
 
-from tests.spark.children import Child, version_of
+from tests.spark.children import Child, Kills, last_batch
 from tests.spark.streams import add_files, ids_of, metadata_file, source_ids
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -78,16 +78,19 @@ def start_child(tmp_path, location):
 def test_a_stream_that_is_killed_at_random_moments_ends_with_exactly_the_sources_rows(
     tmp_path, location, start_child
 ):
-    chance = random.Random(SEED)
+    chance, kills = random.Random(SEED), Kills()
     add_files(tmp_path / "source", range(FILES), rows=ROWS)
     for _ in range(KILLS):
+        before = last_batch(location, "app")
         child = start_child(tmp_path)
         child.says("STARTED")
-        child.wait_for_version(location, version_of(location) + chance.randint(0, 3))
+        child.wait_for_batch(location, "app", before + kills.commits_before(chance))
         # Half of them at once: after our commit, and before Spark has written that the batch ended.
         child.assert_runs_for(chance.choice([0.0, chance.uniform(0.0, 0.6)]))
         child.kill()
+        kills.record(committed=last_batch(location, "app") > before)
         assert max(ids_of(location).values(), default=1) == 1
+    kills.assert_half_came_after_a_commit()
     start_child(tmp_path).says("DONE")
     assert ids_of(location) == source_ids(FILES, ROWS)
     assert _duckdb_counts(location) == (FILES * ROWS, FILES * ROWS)
@@ -96,20 +99,24 @@ def test_a_stream_that_is_killed_at_random_moments_ends_with_exactly_the_sources
 def test_two_streams_into_one_table_that_are_killed_at_random_moments_end_with_the_rows_of_both(
     tmp_path, location, start_child
 ):
-    chance = random.Random(SEED)
+    chance, kills = random.Random(SEED), Kills(most=2)
     names = ["orders", "refunds"]
     for position, name in enumerate(names):
         first = position * FILES
         add_files(tmp_path / name / "source", range(first, first + FILES), rows=ROWS)
     for _ in range(KILLS // 2):
-        children = [start_child(tmp_path / name, app_id=name) for name in names]
-        for child in children:
+        before = {name: last_batch(location, name) for name in names}
+        children = {name: start_child(tmp_path / name, app_id=name) for name in names}
+        for child in children.values():
             child.says("STARTED")
-        for child in chance.sample(children, 2):
-            child.wait_for_version(location, version_of(location) + chance.randint(0, 2))
+        for name in chance.sample(names, 2):
+            child = children[name]
+            child.wait_for_batch(location, name, before[name] + kills.commits_before(chance))
             child.assert_runs_for(chance.choice([0.0, chance.uniform(0.0, 0.3)]))
             child.kill()
+            kills.record(committed=last_batch(location, name) > before[name])
         assert max(ids_of(location).values(), default=1) == 1
+    kills.assert_half_came_after_a_commit()
     for child in [start_child(tmp_path / name, app_id=name) for name in names]:
         child.says("DONE")
     assert ids_of(location) == source_ids(2 * FILES, ROWS)

@@ -1,77 +1,112 @@
-"""kill -9 of two streams that change the same keys: each key ends with its last change in sequence."""
+"""kill -9 of two streams that change the same keys, and cluster them: each key ends with its last change.
+
+STREAMING_SINK_UPSERT_KILLS=50 kills more often; STREAMING_SINK_KILL_SEED replays another run.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
+from contextlib import ExitStack
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from streaming_sink.clustering.report import PLAN_ID
+from tests.readers import judges
 from tests.spark.changes import Judge, random_changes, rows_of
+from tests.spark.children import Child, Kills, last_batch
+from tests.spark.streams import head_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
-BATCHES = 10
 KILLS = int(os.environ.get("STREAMING_SINK_UPSERT_KILLS", "5"))
+SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
+LIVES = -(-KILLS // 2)
+PER_LIFE = 4
+"""Batches that a life of a stream finds new."""
 
 _CHILD = """
-import sys
+import os, sys
 from pyspark.sql import SparkSession
-from streaming_sink import IcebergSink
+from streaming_sink import AsyncClustering, IcebergSink, InlineClustering
 from tests.spark.changes import CHANGES, KEYED
 from tests.spark.streams import SMALL
-source, location, checkpoint, app = sys.argv[1:]
+source, location, checkpoint, app, finish = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-sink = IcebergSink(location, app_id=app, sizing=SMALL, **KEYED)
+clusters = {"a": InlineClustering, "b": AsyncClustering}[app]
+by_name = clusters(every_commits=2, sort_by=["name"], target_file_bytes="1MiB", small_file_bytes="64KiB")
+# Small files are left to the passes.
+sink = IcebergSink(location, app_id=app, sizing=SMALL, fill_policy="never", clustering=by_name, **KEYED)
 stream = spark.readStream.schema(CHANGES).option("maxFilesPerTrigger", 1).json(source)
-writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
-writer.trigger(availableNow=True).start().awaitTermination()
+query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
+print("STARTED", flush=True)
+while not query.awaitTermination(0.2):
+    if os.path.exists(finish):
+        query.processAllAvailable()
+        query.stop()
+        break
 sink.finish()
+print("DONE", flush=True)
 """
 
 
-def _start(folder: Path, app: str) -> subprocess.Popen[str]:
-    arguments = [folder / app, folder / "table", folder / f"checkpoint-{app}", app]
-    return subprocess.Popen(
-        [sys.executable, "-c", _CHILD, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def test_two_streams_that_are_killed_and_cluster_end_with_the_last_change_of_each_key(
+    tmp_path: Path,
+) -> None:
+    chance, kills, judge = random.Random(SEED), Kills(), Judge()
+    location, finish = str(tmp_path / "table"), tmp_path / "finish"
 
-
-def test_two_streams_that_are_killed_end_with_the_last_change_of_each_key(tmp_path: Path) -> None:
-    judge, rng = Judge(), random.Random(11)
-    for app in "ab":
-        (tmp_path / app).mkdir()
-        for number in range(BATCHES):
-            changes = random_changes(rng, 300, 200, number * 50, 150)
+    def add_changes(app: str, life: int) -> None:
+        for number in range(life * PER_LIFE, (life + 1) * PER_LIFE):
+            changes = random_changes(chance, 300, 200, number * 50, 150)
             judge.take(changes)
             names = ("user_id", "at", "region", "name", "op")
             lines = (json.dumps(dict(zip(names, change, strict=True))) for change in changes)
-            (tmp_path / app / f"{number:03}.json").write_text("\n".join(lines))
-    running = {app: _start(tmp_path, app) for app in "ab"}
-    for _ in range(KILLS):
-        app = rng.choice("ab")
-        try:
-            running[app].wait(rng.uniform(4, 12))
-        except subprocess.TimeoutExpired:
-            os.killpg(running[app].pid, signal.SIGKILL)
-            running[app].communicate()
-            running[app] = _start(tmp_path, app)
-    for app, process in running.items():
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, (app, errors[-2000:])
-    assert rows_of(str(tmp_path / "table")) == judge.rows
+            hidden = tmp_path / app / f".{number:03}"
+            hidden.write_text("\n".join(lines))
+            hidden.rename(tmp_path / app / f"{number:03}.json")
+
+    for app in "ab":
+        (tmp_path / app).mkdir()
+    with ExitStack() as ending:
+        errors = ending.enter_context((tmp_path / "errors").open("w"))
+
+        def start(app: str) -> Child:
+            arguments = [tmp_path / app, location, tmp_path / f"checkpoint-{app}", app, finish]
+            child = Child(_CHILD, arguments, errors)
+            ending.callback(child.kill)
+            return child
+
+        for life in range(LIVES):
+            before = {app: last_batch(location, app) for app in "ab"}
+            children = {app: start(app) for app in "ab"}
+            for app, child in children.items():
+                child.says("STARTED")
+                add_changes(app, life)
+            for app in chance.sample("ab", 2):
+                children[app].wait_for_batch(location, app, before[app] + kills.commits_before(chance))
+                children[app].assert_runs_for(chance.choice([0.0, chance.uniform(0.0, 0.6)]))
+                children[app].kill()
+                kills.record(committed=last_batch(location, app) > before[app])
+            keys = [row[0] for row in rows_of(location)]
+            assert len(keys) == len(set(keys))
+        kills.assert_half_came_after_a_commit()
+        for app in "ab":
+            add_changes(app, LIVES)
+        finish.touch()
+        for child in [start(app) for app in "ab"]:
+            child.says("DONE")
+    names = ("user_id", "at", "region", "name")
+    expected = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in judge.rows], schema=_ROWS)
+    judges.assert_all_readers_agree(location, expected, readers=("pyiceberg", "duckdb"))
+    summaries = [snapshot.summary for snapshot in head_of(location).metadata.snapshots]
+    assert any(PLAN_ID in summary.additional_properties for summary in summaries), "no pass ran to its end"
+
+
+_ROWS = pa.schema({"user_id": pa.int64(), "at": pa.int64(), "region": pa.string(), "name": pa.string()})

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streaming_sink import IcebergSink, SchemaContract
-from tests.spark.changes import CHANGES, KEYED, Judge, as_batch, random_changes, rows_of
+from streaming_sink.commands.cli import main
+from tests.spark.changes import (
+    KEYED,
+    WIDE_CHANGES,
+    Change,
+    Judge,
+    as_batch,
+    as_wide_batch,
+    rows_of,
+    wide_changes,
+)
 from tests.spark.streams import SMALL
 
 if TYPE_CHECKING:
@@ -18,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-WIDE = CHANGES.replace("at bigint", "at decimal(38, 0)")
 
 
 def _sink(location: str, app_id: str = "app", **given: Any) -> IcebergSink:
@@ -38,23 +47,21 @@ def test_a_sequence_may_have_38_digits(spark: SparkSession, tmp_path: Path, inde
     """In a batch, against rows and deletes of the table, by two writers, and tied."""
     location, judge, rng = str(tmp_path / "t"), Judge(), random.Random(index)
     sinks = [_sink(location, app, key_index=index) for app in "ab"]
-    positions = [-(10**38) + 1, -(2**64), -1, 0, 2**63, 2**64, 2**64 + 1, 10**37, 10**38 - 1]
     for number in range(3):
         for sink in sinks:
-            changes = random_changes(rng, 60, 20, 0, len(positions))
-            wide = [(key, positions[at], *rest) for key, at, *rest in changes]
-            sink(spark.createDataFrame([(key, Decimal(at), *rest) for key, at, *rest in wide], WIDE), number)
-            judge.take(wide)
+            changes = wide_changes(rng, 60, 20)
+            sink(as_wide_batch(spark, changes), number)
+            judge.take(changes)
             assert rows_of(location) == judge.rows
             sink.finish(60)
     assert all(sink.reports[-1].changes["late"] for sink in sinks)
 
 
 def test_a_sequence_of_digits_may_get_more_of_them(spark: SparkSession, tmp_path: Path) -> None:
-    location, narrow = str(tmp_path / "t"), WIDE.replace("38", "4")
+    location, narrow = str(tmp_path / "t"), WIDE_CHANGES.replace("38", "4")
     sinks = [_sink(location, app, schema=SchemaContract.evolving(), key_index="index") for app in "ab"]
     for number, sink in enumerate(sinks):
-        types = (narrow, WIDE)[number]
+        types = (narrow, WIDE_CHANGES)[number]
         rows = [(1, Decimal(9000 + number), "a", "x", "U"), (2, Decimal(-9000 - number), "a", "y", "U")]
         sink(spark.createDataFrame([*rows, (3, Decimal(9), None, None, "D")], types), 0)
         sink.finish(60)
@@ -65,6 +72,37 @@ def test_a_sequence_of_digits_may_get_more_of_them(spark: SparkSession, tmp_path
     ]
     sinks[0](spark.createDataFrame(late, narrow), 1)
     assert rows_of(location) == [(1, 9001, "a", "x"), (2, -8999, "a", "new")]
+
+
+def test_a_delete_is_forgotten_by_the_next_one_after_its_time_to_live(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Not by time alone: a change that comes much later is late while nobody has deleted another key."""
+    location = str(tmp_path / "t")
+    sink = _sink(location, table_properties={"streaming-sink.tombstone-ttl-ms": "1"})
+    older: list[Change] = [(1, 5, "a", "older", "U")]
+    for number, changes in enumerate(
+        ([(1, 9, None, None, "D"), (2, 1, "a", "x", "I")], older, [(3, 1, "a", "y", "I")], older)
+    ):
+        sink(as_batch(spark, changes), number)
+        assert rows_of(location) == [(2, 1, "a", "x"), (3, 1, "a", "y")][: 1 + number // 2]
+    assert sink.reports[-1].changes["late"] == 1
+    sink(as_batch(spark, [(2, 2, None, None, "D")]), 4)
+    sink(as_batch(spark, older), 5)
+    assert rows_of(location) == [(1, 5, "a", "older"), (3, 1, "a", "y")]
+
+
+def test_a_table_of_inserts_gets_a_sequence_of_digits(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    location = str(tmp_path / "t")
+    inserts = spark.createDataFrame([(1, Decimal(10**30), "a", "x", "I")], WIDE_CHANGES).drop("op")
+    IcebergSink(location, app_id="inserts")(inserts, 0)
+    assert main(["key", location, "--columns", "user_id", "--sequence-by", "at"]) == 0
+    assert "it is the table's key now" in capsys.readouterr().out
+    changes = [(1, Decimal(10**30 - 1), "a", "late", "U"), (2, Decimal(-1), "a", "y", "I")]
+    _sink(location)(spark.createDataFrame(changes, WIDE_CHANGES), 0)
+    assert rows_of(location) == [(1, 10**30, "a", "x"), (2, -1, "a", "y")]
 
 
 def test_another_writer_may_widen_the_key_and_the_sequence(spark: SparkSession, tmp_path: Path) -> None:

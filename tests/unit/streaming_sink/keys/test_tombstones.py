@@ -9,7 +9,7 @@ from streaming_sink.batch.tombstones import FILES_A_TIER, files_to_merge, rememb
 from streaming_sink.batch.writer import WriteResult
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import FileIds, KeyJob
-from streaming_sink.tasks.keys.sequences import LONG
+from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from streaming_sink.tasks.keys.tombstones import (
     AT_COMMIT,
     Tombstones,
@@ -19,6 +19,7 @@ from streaming_sink.tasks.keys.tombstones import (
     write_tombstones,
 )
 from streaming_sink.tasks.results import DeletedKeys
+from tests.unit.streaming_sink.keys.numbers import numbers_of, sequences_of
 from tests.unit.timeline.world import DAY_MS, Lake
 from timeline.commit.key_changes import DeclareKey
 from timeline.versions.keys import TableKey
@@ -59,6 +60,26 @@ def test_a_file_reads_back_and_says_until_when_keys_are_deleted() -> None:
     found = deleted_until(store, [store.uri("data/a"), store.uri("data/b")], hashes(2, 1, 7), LONG)
     assert found.deleted.tolist() == [True, True, False]
     assert found.sequences.tolist()[:2] == [-3, 9]
+
+
+def test_of_a_key_in_several_files_the_largest_wide_sequence_counts() -> None:
+    store, at = Lake().store, (10**37, -(10**37), 2**64, 2**64 + 1)
+    sequences = sequences_of(at, WIDE)
+    for path, chosen in (("data/a", slice(0, 4)), ("data/b", slice(2, 4))):
+        held = Tombstones(hashes(1, 2, 3, 3)[chosen], sequences[chosen], np.zeros(4, np.int64)[chosen])
+        write_tombstones(store, path, held)
+        assert numbers_of(read_tombstones(store, store.uri(path)).sequences) == list(at[chosen])
+    locations = [store.uri("data/a"), store.uri("data/b")]
+    found = deleted_until(store, locations, hashes(2, 3, 9, 1), WIDE)
+    assert found.covers(np.arange(4), sequences_of([-(10**37), 2**64 + 1, 0, 10**37], WIDE)).tolist() == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert not found.covers(np.arange(4), sequences_of([1 - 10**37, 2**64 + 2, 0, 10**37 + 1], WIDE)).any()
+    merged = merge_tombstones([read_tombstones(store, each) for each in locations], 0)
+    assert numbers_of(merged.sequences) == [10**37, -(10**37), 2**64 + 1]
 
 
 def test_a_file_that_is_missing_or_damaged_is_an_error() -> None:

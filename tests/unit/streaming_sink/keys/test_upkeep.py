@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streaming_sink.tasks.keys import upkeep
+from streaming_sink.tasks.keys import runs, upkeep
 from streaming_sink.tasks.keys.probing import KeyEntries
 from streaming_sink.tasks.keys.upkeep import GRACE_MS, Upkeep
 from tests.unit.streaming_sink.keys.data_files import COLUMNS
@@ -103,6 +103,22 @@ def test_merged_runs_are_deleted_after_the_grace(lake: Lake) -> None:
     assert len(lake.maintain().deleted) == 3
     assert lake.run_paths() == [merged]
     assert lake.lookup().scanned == ()
+
+
+def test_a_run_of_an_earlier_format_is_passed_over_and_replaced(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = lake.write([(1, "a", 5)])
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_VERSION", 1)
+        (old,) = lake.maintain().built
+    lake.restart()
+    assert lake.lookup().scanned == (file,)
+    (new,) = lake.maintain().built
+    assert lake.lookup().scanned == ()
+    lake.now += GRACE_MS
+    assert lake.maintain() == Upkeep((), (), (old,))
+    assert lake.run_paths() == [new]
 
 
 def test_a_run_that_was_not_written_to_its_end_is_deleted_after_the_grace(lake: Lake) -> None:

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import LongType, NestedField, PrimitiveType, StringType
 
 from planners import InsertPlan
 from streaming_sink.batch.writer import WriteJob, worker_job
@@ -51,17 +51,20 @@ from timeline.versions.outbox import Delivery
 from timeline.versions.tombstones import tombstones_of
 from timeline.versions.transactions import Transaction
 
-SCHEMA = Schema(
-    NestedField(1, "user_id", LongType(), required=False),
-    NestedField(2, "at", LongType(), required=False),
-    NestedField(3, "name", StringType(), required=False),
-    NestedField(4, "_rescued", StringType(), required=False),
-)
 KEY = TableKey((1,), 2)
 ALICE = 42
 """The one who is to be gone."""
 WANTED = WantedKeys.of([{"user_id": ALICE}])
 _seeds = count(1)
+
+
+def _schema(at: PrimitiveType) -> Schema:
+    return Schema(
+        NestedField(1, "user_id", LongType(), required=False),
+        NestedField(2, "at", at, required=False),
+        NestedField(3, "name", StringType(), required=False),
+        NestedField(4, "_rescued", StringType(), required=False),
+    )
 
 
 class Foreign(RowDelta):
@@ -83,16 +86,18 @@ class People:
         place: Any = None,
         key: TableKey = KEY,
         by: str | None = None,
+        at: PrimitiveType = LongType(),  # noqa: B008 - a value
         **properties: str,
     ) -> None:
+        schema = _schema(at)
         self.location = str(folder)
         self.key = key
         self.place = f"{folder}__quarantine" if place is None else str(place)
         self.clock = Clock()
         self.table = Table.create(
             open_store(self.location),
-            SCHEMA,
-            partition_spec([] if by is None else [by], SCHEMA),
+            schema,
+            partition_spec([] if by is None else [by], schema),
             table_properties=properties,
             environment=self.clock.environment(next(_seeds)),
             store_is_checked=True,

@@ -17,6 +17,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
+from pyiceberg.types import DecimalType, LongType, PrimitiveType
 
 from streaming_sink import check_gone
 from streaming_sink.commands.cli import main
@@ -28,8 +29,9 @@ from streaming_sink.purging.rewriting import Rewritten
 from streaming_sink.purging.wanted import WantedKeys
 from streaming_sink.tasks.delete_files import read_position_deletes
 from streaming_sink.tasks.keys.scopes import partition_salt, salted
-from streaming_sink.tasks.keys.sequences import LONG
+from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from streaming_sink.tasks.keys.tombstones import deleted_until
+from tests.unit.streaming_sink.keys.numbers import sequences_of
 from tests.unit.streaming_sink.purging.people import ALICE, KEY, WANTED, People, staged
 from timeline.clock import Environment
 from timeline.commit.changes import Append, Change, Replace
@@ -152,13 +154,17 @@ def test_a_purge_that_slept_until_its_files_were_gone_looks_again(
     assert job.report().tables[0].problems == ()
 
 
-def test_an_older_change_that_comes_late_brings_no_row_back(people: People) -> None:
+@pytest.mark.parametrize(("at", "kind"), [(LongType(), LONG), (DecimalType(38, 0), WIDE)], ids=str)
+def test_an_older_change_that_comes_late_brings_no_row_back(at: PrimitiveType, kind: np.dtype) -> None:
+    people = People(f"memory://people-{next(_numbers)}", at=at, **PLAIN)
     people.append(5, ALICE)  # her sequence is 1
+    people.index()
     start(people).run()
     head = people.table.refresh()
     hashes = matcher_of(WANTED, head).hashes
-    until = deleted_until(people.store, [it.location for it in tombstones_of(head.properties)], hashes, LONG)
-    assert until.covers(np.array([0, 0]), np.array([1, 2])).tolist() == [True, False]
+    until = deleted_until(people.store, [it.location for it in tombstones_of(head.properties)], hashes, kind)
+    assert until.covers(np.array([0, 0]), sequences_of([1, 2], kind)).tolist() == [True, False]
+    assert people.rows() == [5]
 
 
 def test_all_bytes_are_gone_once_versions_and_time_have_passed(people: People) -> None:
