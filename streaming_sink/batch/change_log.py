@@ -22,13 +22,13 @@ from planners.model import InsertPlan, TablePartition
 from streaming_sink.batch.maintenance import Maintenance
 from streaming_sink.batch.maintenance_report import DeliveryReport
 from streaming_sink.batch.reporting import hand_over
-from streaming_sink.batch.target import check_no_foreign_table
 from streaming_sink.batch.writer import WriteJob, write
 from streaming_sink.changefeed.changes import CHANGE_TYPE, changes_of
 from streaming_sink.changefeed.pieces import Piece, changed_pieces
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.table.contract import STRICT
 from streaming_sink.table.data_files import data_file
+from streaming_sink.table.foreign import check_no_foreign_table
 from streaming_sink.tasks.delete_files import read_deletes_in
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import delete_files

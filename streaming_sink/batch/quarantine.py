@@ -16,9 +16,9 @@ from planners.model import InsertPlan, TablePartition
 from streaming_sink.batch.maintenance import Maintenance
 from streaming_sink.batch.maintenance_report import DeliveryReport
 from streaming_sink.batch.reporting import hand_over
-from streaming_sink.batch.target import check_no_foreign_table
 from streaming_sink.batch.writer import WriteJob, WriteResult, worker_job
 from streaming_sink.table.data_files import data_file
+from streaming_sink.table.foreign import check_no_foreign_table
 from streaming_sink.table.quarantine import QUARANTINE_PROPERTIES, QUARANTINE_SCHEMA, check_is_quarantine
 from streaming_sink.tasks.job import FileIds, WorkerJob
 from streaming_sink.tasks.results import delete_files

@@ -14,13 +14,13 @@ from pyspark.sql import types as spark
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.column_sequences import created_schema, evolved_fields
 from streaming_sink.table.fitting import Fit, Misfit, Path, fit_batch, new_schema
+from streaming_sink.table.foreign import check_no_foreign_table
 from streaming_sink.table.parquet_properties import ignored_properties
 from streaming_sink.table.spec import partition_spec
 from timeline.commit.changes import Change
 from timeline.commit.partition_changes import SetPartitioning
 from timeline.commit.schema_changes import MergeSchema
 from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError, TableNotFoundError
-from timeline.names import VERSION_FOLDER
 from timeline.plans.reservations import Reservations
 from timeline.properties import DEFAULTS
 from timeline.stores import open_store
@@ -267,18 +267,6 @@ def is_committed(target: Target, transaction: Transaction | WorkItem) -> bool:
 def _warn_about_ignored_properties(properties: Mapping[str, str], schema: Schema) -> None:
     for name, why in ignored_properties(properties, schema).items():
         _LOG.warning("the table's property %s is not honoured: %s; files are correct without it", name, why)
-
-
-def check_no_foreign_table(store: Store) -> None:
-    """Raise CorruptTableError if the version folder holds metadata files of another writer."""
-    for listed in store.list_folder(VERSION_FOLDER):
-        if listed.path.endswith(".metadata.json"):
-            raise CorruptTableError(
-                f"{listed.path} was not written by this sink: it is a table of another writer, and this"
-                f" protocol cannot commit to it. Use a separate location for the stream: {store.location}",
-                location=store.location,
-                files=[listed.path],
-            )
 
 
 def _check_partitioning(options: SinkOptions, head: Head) -> None:
