@@ -13,6 +13,7 @@ from streaming_sink.tasks.job import BloomFilter, ParquetSettings
 
 _PREFIX = "write.parquet."
 _METRICS = "write.metadata.metrics."
+_METRICS_OF = f"{_METRICS}column."
 _CODECS = {
     "zstd": "zstd",
     "gzip": "gzip",
@@ -31,6 +32,40 @@ _HONOURED = (
     "page-row-limit",
     "dict-size-bytes",
     "bloom-filter-max-bytes",
+)
+_HONOURED_KEYS = frozenset(f"{_PREFIX}{name}" for name in _HONOURED)
+_LEFT_ASIDE = frozenset(
+    {
+        "write.data.path",
+        "write.distribution-mode",
+        "write.folder-storage.path",
+        "write.format.default",
+        "write.location-provider.impl",
+        "write.manifest-lists.enabled",
+        "write.metadata.compression-codec",
+        "write.metadata.delete-after-commit.enabled",
+        "write.metadata.metrics.default",
+        "write.metadata.metrics.max-inferred-column-defaults",
+        "write.metadata.path",
+        "write.metadata.previous-versions-max",
+        "write.object-storage.enabled",
+        "write.object-storage.partitioned-paths",
+        "write.object-storage.path",
+        "write.parquet.page-version",
+        "write.parquet.row-group-check-max-record-count",
+        "write.parquet.row-group-check-min-record-count",
+        "write.parquet.row-group-limit",
+        "write.py-location-provider.impl",
+        "write.summary.partition-limit",
+        "write.target-file-size-bytes",
+        "write.upsert.enabled",
+        "write.wap.enabled",
+    }
+)
+"""Iceberg's other names of properties for writers; a name that is in no list here is probably misspelled."""
+_FAMILIES = tuple(
+    f"write.{name}."
+    for name in ("avro", "delete", "merge", "orc", "parquet.stats-enabled", "spark", "update")
 )
 _BLOOM = "bloom-filter-"
 _ENABLED, _FALSE_POSITIVES, _DIFFERENT = (
@@ -81,22 +116,32 @@ def parquet_settings(properties: Mapping[str, str], schema: Schema | None = None
 
 
 def ignored_properties(properties: Mapping[str, str], schema: Schema) -> Mapping[str, str]:
-    """Return the `write.parquet.*` properties that are set and that this writer leaves aside, and why.
+    """Return the `write.*` properties that are set, should say how files are written, and that this writer
+    leaves aside, and why.
 
     Files are correct without them: they tune how parquet-mr checks sizes (`row-group-check-*`), pick a page
-    version, switch statistics off by column (the bounds come from these), or ask for a bloom filter on a
-    column that cannot have one, or whose filter would hide rows.
+    version, switch statistics off by column (the bounds come from these), name a column that the table lacks,
+    ask for a bloom filter on one that cannot have one, or whose filter would hide rows, or are no properties
+    of Iceberg.
     """
     kinds = _kinds(schema)
-    ignored = {}
-    for key in sorted(properties):
-        if not key.startswith(_PREFIX) or key.removeprefix(_PREFIX) in _HONOURED:
-            continue
-        known = [prefix for prefix in (_ENABLED, _FALSE_POSITIVES, _DIFFERENT) if key.startswith(prefix)]
-        why = _unfit(kinds, key.removeprefix(known[0])) if known else "this writer does not know it"
-        if why:
-            ignored[key] = why
-    return ignored
+    return {key: why for key in sorted(properties) if (why := _ignored(key, kinds))}
+
+
+def _ignored(key: str, kinds: Mapping[str, tuple[int, iceberg.IcebergType]]) -> str:
+    """Return why a property is left aside; "" for one that is honoured, or not about this writer's files."""
+    if not key.startswith("write.") or key in _HONOURED_KEYS:
+        return ""
+    for prefix in (_ENABLED, _FALSE_POSITIVES, _DIFFERENT):
+        if key.startswith(prefix):
+            return _unfit(kinds, key.removeprefix(prefix))
+    if key.startswith(_METRICS_OF):
+        column = key.removeprefix(_METRICS_OF)
+        return "" if column in kinds else _no_column(kinds, column)
+    if key in _LEFT_ASIDE or key.startswith(_FAMILIES):
+        return "this writer does not know it" if key.startswith(_PREFIX) else ""
+    near = nearest_name(key, {*_HONOURED_KEYS, *_LEFT_ASIDE})
+    return f"Iceberg has no such property{f'; did you mean {near}?' if near else ''}"
 
 
 def _bloom_filters(properties: Mapping[str, str]) -> dict[str, BloomFilter]:
@@ -136,10 +181,14 @@ def _kinds(schema: Schema) -> dict[str, tuple[int, iceberg.IcebergType]]:
 def _unfit(kinds: Mapping[str, tuple[int, iceberg.IcebergType]], column: str) -> str:
     """Return why a column has no bloom filter, or ""."""
     if column not in kinds:
-        near = nearest_name(column, kinds)
-        hint = f"; did you mean {near!r}?" if near else ""
-        return f"the table has no column {column!r} of single values{hint}"
+        return _no_column(kinds, column)
     return _NO_BLOOM.get(type(kinds[column][1]), "")
+
+
+def _no_column(kinds: Mapping[str, tuple[int, iceberg.IcebergType]], column: str) -> str:
+    near = nearest_name(column, kinds)
+    hint = f"; did you mean {near!r}?" if near else ""
+    return f"the table has no column {column!r} of single values{hint}"
 
 
 def _level(codec: str, text: str | None) -> int | None:
@@ -171,7 +220,7 @@ def metrics_modes(schema: Schema, properties: Mapping[str, str]) -> dict[int, st
     modes: dict[int, str] = {}
     for position, (path, field_id) in enumerate(leaf_names(schema)):
         inferred = _DEFAULT_MODE if position < limit else "none"
-        key = _METRICS + "column." + path
+        key = _METRICS_OF + path
         text = properties.get(key, default if default is not None else inferred)
         if not _MODE.match(text):
             wrong = key if key in properties else _METRICS + "default"

@@ -291,3 +291,38 @@ def test_every_column_has_a_page_index(tmp_path):
     chunks = [group.column(index) for index in range(group.num_columns)]
     assert all(chunk.has_column_index and chunk.has_offset_index for chunk in chunks)
     assert _sql("SELECT count(*), min(id), max(id) FROM read_parquet($1)", path) == [(1000, 0, 999)]
+
+
+# ------------------------------------------------------------------------------------ what is left aside
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        (
+            "write.parqet.compression-codec",
+            "Iceberg has no such property; did you mean write.parquet.compression-codec?",
+        ),
+        (
+            "write.parquet.compresion-codec",
+            "Iceberg has no such property; did you mean write.parquet.compression-codec?",
+        ),
+        ("write.parquet.row-group-check-min-record-count", "this writer does not know it"),
+        ("write.parquet.stats-enabled.column.id", "this writer does not know it"),
+        (
+            "write.metadata.metrics.column.idd",
+            "the table has no column 'idd' of single values; did you mean 'id'?",
+        ),
+        ("write.metadata.metrics.column.id", None),
+        ("write.metadata.metrics.default", None),
+        ("write.parquet.compression-codec", None),
+        ("write.target-file-size-bytes", None),
+        ("write.delete.mode", None),
+        ("owner", None),
+    ],
+)
+def test_a_property_of_writers_that_is_left_aside_is_named_with_the_nearest_name(
+    key: str, why: str | None
+) -> None:
+    schema = Schema(iceberg.NestedField(1, "id", iceberg.LongType(), required=False))
+    assert ignored_properties({key: "counts"}, schema).get(key) == why
