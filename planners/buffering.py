@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from planners.sizing import parse_bytes
+from planners.sizing import parse_bytes, size_text
+from planners.spans import span_text
 
 MOST_AMOUNTS = 10
 """A work item takes at most so many times the amounts of its rule: a backlog lands in few commits, and a
@@ -181,11 +182,11 @@ class Buffer:
     def _why(self, group: _Group, now_ms: int, flush: bool) -> str | None:
         rules, waited_ms = self.rules, now_ms - group.oldest_ms
         if group.bytes >= rules.max_bytes:
-            return f"{group.bytes:,} bytes wait, and {rules.max_bytes:,} are enough"
+            return f"{size_text(group.bytes)} wait, and {size_text(rules.max_bytes)} are enough"
         if len(group.files) >= rules.max_files:
             return f"{len(group.files):,} files wait, and {rules.max_files:,} are enough"
         if waited_ms >= rules.max_age_ms:
-            return f"a file has waited {waited_ms:,} ms, and {rules.max_age_ms:,} are enough"
+            return f"a file has waited {span_text(waited_ms)}, and {span_text(rules.max_age_ms)} are enough"
         return "nothing more is to come" if flush else None
 
     def _cut(self, group: _Group) -> list[tuple[BufferedFile, ...]]:

@@ -117,7 +117,7 @@ class ChangesByKey:
         elif target.table is not None and target.table.on_head(_has_rows):
             raise KeyConflictError(
                 "the table has rows and no key, and may hold a key twice; `streaming-sink key LOCATION"
-                f" --columns ...` checks that, and declares the key: {self._options.location}",
+                f" --columns ... --declare` checks that, and declares the key: {self._options.location}",
                 location=self._options.location,
                 version=head.number,
             )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from planners.clustering.plan import ClusteringPlan
-from streaming_sink.clustering.options import PassOptions, execution_of, pass_of
+from streaming_sink.clustering.options import Pass, PassOptions, execution_of, pass_of
 from streaming_sink.clustering.report import ClusterReport
-from streaming_sink.clustering.scheduling import Scheduled, plan_pass, schedule_pass
+from streaming_sink.clustering.scheduling import Scheduled, plan_pass, schedule_pass, why_nothing
 from streaming_sink.tasks.clustering.strategies import Factory
 from timeline.plans import instants
 from timeline.plans.claims import Watch
@@ -16,13 +17,15 @@ from timeline.plans.clustering import CLUSTERING
 from timeline.plans.instants import Instant
 from timeline.plans.reservations import Reservations
 from timeline.stores import StorageOptions
-from timeline.table import open_table
+from timeline.table import Table, open_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Unpack
 
     from streaming_sink.tasks.encryption import Keys
+
+_LOG = logging.getLogger("streaming_sink")
 
 
 def plan(
@@ -41,13 +44,13 @@ def schedule(
     location: str, *, storage_options: StorageOptions | None = None, **options: Unpack[PassOptions]
 ) -> Scheduled | None:
     """Plan a pass, and save the plan on the table's timeline, for `execute` here or elsewhere; None where
-    there is nothing to do. Its files are reserved: no fill and no other plan takes them.
+    there is nothing to do, and the log says why. Its files are reserved: no fill and no other plan takes
+    them.
 
     Raises as `plan`, and as a commit does.
     """
     asked, table = pass_of(**options), open_table(location, storage_options)
-    scheduled = schedule_pass(table, Reservations(table.store), asked)
-    return scheduled if isinstance(scheduled, Scheduled) else None
+    return _scheduled(table, asked)
 
 
 def execute(
@@ -83,16 +86,24 @@ def schedule_and_execute(
     storage_options: StorageOptions | None = None,
     **options: Unpack[PassOptions],
 ) -> ClusterReport | None:
-    """Plan a pass, save the plan and execute it; None where there is nothing to do."""
+    """Plan a pass, save the plan and execute it; None where there is nothing to do, and the log says why."""
     from streaming_sink.clustering.execute_plan import execute_plan
 
     asked = pass_of(**options)
     asked.check_keys()
     table = open_table(location, storage_options)
-    scheduled = schedule_pass(table, Reservations(table.store), asked)
-    if not isinstance(scheduled, Scheduled):
+    scheduled = _scheduled(table, asked)
+    if scheduled is None:
         return None
     return execute_plan(session, table, scheduled.plan_id, asked.execution)
+
+
+def _scheduled(table: Table, asked: Pass) -> Scheduled | None:
+    scheduled = schedule_pass(table, Reservations(table.store), asked)
+    if isinstance(scheduled, Scheduled):
+        return scheduled
+    _LOG.info("%s: clustering has %s", table.store.location, why_nothing(scheduled))
+    return None
 
 
 def show(location: str, *, storage_options: StorageOptions | None = None) -> tuple[Instant, ...]:

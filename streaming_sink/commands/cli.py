@@ -38,11 +38,12 @@ class _Commands(click.Group):
     """Turns the errors of a command into a line and an exit code."""
 
     def invoke(self, context: click.Context) -> Any:
+        from streaming_sink.extras import MissingExtraError
         from timeline.errors import TimelineError
 
         try:
             return super().invoke(context)
-        except (TimelineError, ValueError) as refusal:
+        except (TimelineError, ValueError, MissingExtraError) as refusal:
             sys.stderr.write(f"{context.invoked_subcommand}: {refusal}\n")
             return CANNOT
 

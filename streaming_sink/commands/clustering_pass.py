@@ -12,7 +12,7 @@ from planners.clustering.selection import plan_strategy
 from streaming_sink import clustering
 from streaming_sink.clustering.options import PassOptions, execution_of, pass_of
 from streaming_sink.clustering.report import ClusterReport
-from streaming_sink.clustering.scheduling import why_nothing
+from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
 from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.arguments import Pairs
 from streaming_sink.commands.clustering import NUMBERS, SIZES, flag
@@ -21,6 +21,7 @@ from streaming_sink.durations import duration
 from timeline.clock import SYSTEM
 from timeline.plans.claims import PATIENCE_SECONDS, Watch
 from timeline.plans.instants import Instant, State
+from timeline.plans.reservations import Reservations
 from timeline.stores import open_store
 from timeline.table import open_table
 
@@ -69,12 +70,12 @@ class Call:
 
     def schedule(self, options: PassOptions, *, execute: bool) -> int:
         """Plan and save a pass, and execute it if asked to."""
-        store = self.storage_options
+        asked, table = pass_of(**options), open_table(self.location, self.storage_options)
         if execute:
-            pass_of(**options).check_keys()
-        scheduled = clustering.schedule(self.location, storage_options=store, **options)
-        if scheduled is None:
-            self.why = why_nothing(clustering.plan(self.location, storage_options=store, **options))
+            asked.check_keys()
+        scheduled = schedule_pass(table, Reservations(table.store), asked)
+        if not isinstance(scheduled, Scheduled):
+            self.why = why_nothing(scheduled)
             self.say(self.why)
             return DONE
         self.plan_id, self.plan = scheduled.plan_id, scheduled.plan

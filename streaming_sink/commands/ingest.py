@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from planners.sizing import size_text
+from planners.spans import span_text
 from streaming_sink.commands.arguments import Pairs, key_values
 from streaming_sink.commands.terminal import DONE, FINDINGS, Id, say, say_json, say_table
 
@@ -125,7 +128,7 @@ def push(zone: str, files: tuple[str, ...], storage_options: Pairs, as_json: boo
     if as_json:
         say_json(pushed)
     else:
-        say(f"{pushed.files:,} files, {pushed.bytes:,} bytes")
+        say(f"{pushed.files:,} files, {size_text(pushed.bytes)}")
         for name in pushed.missing:
             say(f"there is no such file: {name}")
         if pushed.left_out:
@@ -153,7 +156,11 @@ def watch(zone: str, folder: str, storage_options: Pairs, pattern: str) -> int:
 @options
 @as_json_option
 def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
-    """Show what waits, what is planned, and what landed last. Exit code 1 where one is set apart or held."""
+    """Show what waits, what is planned, and what landed last.
+
+    Exit code 1 where an item is set apart or held, or the last 100 have rejected a file that no item has
+    taken again.
+    """
     from streaming_sink.ingest.status import status as status_of
     from streaming_sink.ingest.zone import BufferZone
 
@@ -165,20 +172,26 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
         say(f"zone     {found.location}")
         say(f"table    {found.table}")
         say(
-            f"rules    {rules['max_bytes']:,} bytes, {rules['max_files']:,} files,"
-            f" or {rules['max_age_ms']:,} ms"
+            f"rules    {size_text(rules['max_bytes'])}, {rules['max_files']:,} files,"
+            f" or {span_text(rules['max_age_ms'])}"
         )
         for folder, pattern in found.watched:
             say(f"watches  {folder} for {pattern}")
         for group in found.waiting:
             named = f" of {group.group}" if group.group else ""
-            say(f"waiting  {group.files:,} files{named}, {group.bytes:,} bytes, for {group.oldest_ms:,} ms")
+            waits = span_text(group.oldest_ms)
+            say(f"waiting  {group.files:,} files{named}, {size_text(group.bytes)}, for {waits}")
         for item in found.open_items:
-            say(f"item {item.number:<4} {item.state}: {item.files:,} files, {item.bytes:,} bytes; {item.why}")
+            size = size_text(item.bytes)
+            say(f"item {item.number:<4} {item.state}: {item.files:,} files, {size}; {item.why}")
             if item.reason:
                 say(f"          {item.reason}")
         if found.open_count > len(found.open_items):
             say(f"         {found.open_count:,} work items are not in the table yet")
+        for entry in found.rejected:
+            say(f"rejected {entry.path}: {entry.why}")
+        if found.rejected:
+            say("         once what refused them has changed, `streaming-sink ingest replay` announces them")
         say(f"landed   {found.landed_items:,} work items")
         if found.lag_ms:
             lag = ", ".join(f"{name} {value:,} ms" for name, value in found.lag_ms.items())
@@ -186,7 +199,7 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
             say(f"promise  {found.kept:,} of them were planned in time")
         for landed in found.last_landed[:5]:
             say(f"         {landed.line()}")
-    return FINDINGS if any(item.reason for item in found.open_items) else DONE
+    return FINDINGS if found.rejected or any(item.reason for item in found.open_items) else DONE
 
 
 @ingest.command()
@@ -247,8 +260,13 @@ def serve(zones: tuple[str, ...], storage_options: Pairs, host: str, port: int, 
     opened = [BufferZone(zone, storage_options=storage_options) for zone in zones]
     for zone in opened:
         zone.definition  # noqa: B018 - a zone that is not there is an error at once
-    say(f"http://{host}:{port}/ shows {len(opened):,} datasets, /docs describes the API")
-    serve_catalog(*opened, host=host, port=port, token=token)
+    name = f"[{host}]" if ":" in host else host
+
+    def say_where() -> None:
+        say(f"http://{name}:{port}/ shows {len(opened):,} datasets, /docs describes the API")
+        sys.stdout.flush()
+
+    serve_catalog(*opened, host=host, port=port, token=token, on_listening=say_where)
     return DONE
 
 

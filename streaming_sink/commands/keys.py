@@ -1,4 +1,4 @@
-"""The command `key`: what a table's key is, whether each is there once, and the declaration of one."""
+"""The command `key`: whether each key is in the table once, and its declaration where it is asked for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     metavar="NAMES",
     help="The columns that keep their value where a change has a null, with commas between them; * for all.",
 )
-@click.option("--check-only", is_flag=True, help="Declare nothing.")
+@click.option(
+    "--declare", is_flag=True, help="Also declare the --columns as the table's key, which stays its key."
+)
 def key(
     location: str,
     storage_options: Pairs,
@@ -39,9 +41,9 @@ def key(
     sequence_by: str | None,
     scope: str,
     partial: str | None,
-    check_only: bool,
+    declare: bool,
 ) -> int:
-    """Check that each key is in the table once. With --columns, declare it as the table's key.
+    """Check that each key is in the table once: its own, or the one that --columns names.
 
     Reads the key's columns of all live rows. Streams may go on; one that adds rows before the key is
     declared lets the declaration fail.
@@ -55,6 +57,8 @@ def key(
     from timeline.table import open_table
     from timeline.versions.keys import key_of
 
+    if declare and columns is None:
+        raise ValueError("--declare needs the columns of the key: --columns id")
     table = open_table(location, storage_options)
     declared = key_of(table.head.properties)
     options: KeyOptions | None = None
@@ -73,7 +77,7 @@ def key(
             check_key_is(declared, wanted, table.head)
     head = table.head
     checked = check_keys(table.store, head, wanted)
-    declares = not (checked.repeated or check_only or declared is not None)
+    declares = declare and not checked.repeated and declared is None
     if declares:
         grown = evolved_fields(head.schema, None, (), options)
         if grown is not None:
@@ -100,12 +104,12 @@ def _verdict(repeated: bool, declares: bool, declared: bool) -> str:
         what = (
             "each of them is replaced as a whole by the next change of its key"
             if declared
-            else ("the key is not declared: delete the rows that are too many, and check again")
+            else "it cannot be the key of the table: delete the rows that are too many, and check again"
         )
         return f"keys are there more than once; {what}"
     if declares:
         return "each key is there once; it is the table's key now"
-    return f"each key is there once{'' if declared else '; nothing was declared'}"
+    return f"each key is there once{'' if declared else '; --declare makes it the key of the table'}"
 
 
 COMMANDS = (key,)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from planners.sizing import size_text
+from planners.spans import span_text
 from streaming_sink.commands.terminal import Figure, Id, say, say_table
 from streaming_sink.inspection.description import Description, SizeClass
 from streaming_sink.inspection.files import FileDetails, PartitionDetails
@@ -15,8 +16,6 @@ from streaming_sink.inspection.snapshots import SnapshotDetails
 from streaming_sink.inspection.status import TableStatus
 from timeline.properties import NAME_MAPPING, is_protocol
 
-_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-
 
 def say_description(of: Description) -> None:
     deletes = f", and {_count(of.delete_files, 'delete file')}" if of.delete_files else ""
@@ -25,11 +24,15 @@ def say_description(of: Description) -> None:
         ("uuid", of.table_uuid),
         ("format", f"Iceberg v{of.format_version}"),
         ("version", f"{of.version}, of {_time(of.updated_ms)}"),
+        ("metadata", of.metadata),
         ("snapshots", f"{of.snapshots:,}"),
         ("rows", f"{of.rows:,}"),
         ("size", f"{size_text(of.bytes)} in {_count(of.files, 'file')}{deletes}"),
     ):
         say(f"{name:<10}{value}")
+    say("")
+    say("in DuckDB:")
+    say(f"SELECT * FROM iceberg_scan({_quoted(of.metadata)})")
     say("")
     say_table(
         ["id", "column", "type", "required"],
@@ -146,7 +149,7 @@ def say_plans(plans: Sequence[PlanDetails]) -> None:
                 it.strategy,
                 it.files,
                 None if it.bytes is None else Figure(size_text(it.bytes)),
-                Figure(_age(it.age_seconds)),
+                Figure(span_text(it.age_seconds * 1000)),
                 _number(it.since_version),
             )
             for it in plans
@@ -185,7 +188,7 @@ def say_status(of: TableStatus) -> None:
                 it.app_id if it.delivers_from is None else f"{it.app_id}, delivered from {it.delivers_from}",
                 _number(it.batch_id),
                 "unknown" if it.committed_ms is None else _time(it.committed_ms),
-                None if it.age_seconds is None else Figure(_age(it.age_seconds)),
+                None if it.age_seconds is None else Figure(span_text(it.age_seconds * 1000)),
                 None if it.batches_per_minute is None else Figure(f"{it.batches_per_minute:,}"),
                 None if it.rows_per_minute is None else Figure(f"{it.rows_per_minute:,.0f}"),
                 it.last_remark,
@@ -239,6 +242,11 @@ def _id(text: str | None) -> Id | None:
     return None if text is None else Id(text)
 
 
+def _quoted(text: str) -> str:
+    """Return text as SQL spells it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def _limits(of: SizeClass) -> str:
     if of.below_bytes is None:
         return f"from {size_text(of.at_least_bytes)}"
@@ -255,16 +263,6 @@ def _change(added: int, removed: int) -> str:
 def _time(milliseconds: int) -> str:
     at = datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
     return at.strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def _age(seconds: int) -> str:
-    """Return a span by its two largest units, such as "2 d 4 h"."""
-    parts: list[str] = []
-    for unit, size in _UNITS:
-        if (number := seconds // size) or (unit == "s" and not parts):
-            parts.append(f"{number:,} {unit}")
-        seconds %= size
-    return " ".join(parts[:2])
 
 
 def _count(number: int, noun: str) -> str:

@@ -22,7 +22,9 @@ def say(text: str) -> None:
 
 
 def say_json(value: object, *, one_line: bool = False) -> None:
-    """Write a value as JSON: dataclasses as objects, with their fields in order."""
+    """Write a value as JSON: dataclasses as objects, with their fields in order. Snapshot ids are text, since
+    many parsers round numbers above 2^53.
+    """
     say(json.dumps(_plain(value), indent=None if one_line else 2))
 
 
@@ -30,9 +32,12 @@ def _plain(value: object) -> Any:
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return _plain({field.name: getattr(value, field.name) for field in fields(value)})
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {
+            str(key): str(item) if key == "snapshot_id" and item is not None else _plain(item)
+            for key, item in value.items()
+        }
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(item) for item in value]
     return value

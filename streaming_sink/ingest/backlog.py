@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from planners.sizing import size_text
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.ledger import Ledger
 from streaming_sink.ingest.zone import BufferZone
@@ -54,8 +55,8 @@ class Backlog:
         most = self._zone.definition.max_waiting
         if most is not None and (found := self.bytes()) >= most:
             raise BufferZoneFullError(
-                f"{found:,} bytes wait in the zone or are not in the table yet, and max_waiting is {most:,};"
-                " nothing was announced. Push again once workers have landed some:"
+                f"{size_text(found)} wait in the zone or are not in the table yet, and max_waiting is"
+                f" {size_text(most)}; nothing was announced. Push again once workers have landed some:"
                 f" {self._zone.store.location}",
                 location=self._zone.store.location,
             )
@@ -66,8 +67,8 @@ class Backlog:
         while self.is_full():
             if looks % _LOGGED_EVERY == 0:
                 _LOG.warning(
-                    "the stream waits, since %d bytes wait in the zone or are not in the table yet: %s",
-                    self.bytes(),
+                    "the stream waits, since %s wait in the zone or are not in the table yet: %s",
+                    size_text(self.bytes()),
                     self._zone.store.location,
                 )
             looks += 1

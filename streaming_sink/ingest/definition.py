@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from planners.buffering import Rules
 from planners.sizing import FileSizing
 from streaming_sink.durations import Duration, duration
+from streaming_sink.extras import MissingExtraError
 from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.options import SinkOptions, sink_options
 from streaming_sink.table.contract import SchemaContract
@@ -139,7 +140,10 @@ def settle_definition(
             )
     if stored is None:
         if "table" not in given:
-            raise ValueError(f"there is no buffer zone here; say table=, and it is made: {where}")
+            raise ValueError(
+                "there is no buffer zone here; `streaming-sink ingest create ZONE --table LOCATION` makes"
+                f" one, as does BufferZone(zone, table=location): {where}"
+            )
         made = Definition(new_id(), given["table"], _default_sources(store), DEFAULT_RULES, table_options)
         made = replace(made, **given)
         check_together(made)
@@ -198,11 +202,13 @@ def _default_sources(store: Store) -> tuple[str, ...]:
 
 
 def checked_topic(url: str) -> str:
-    """Return the URL of a topic. ValueError for another text; ImportError where Kafka's client is missing."""
+    """Return the URL of a topic. ValueError for another text; MissingExtraError without Kafka's client."""
     try:
         from streaming_sink.ingest.kafka_log import parse_kafka
     except ImportError as missing:
-        raise ImportError(f"pip install 'streaming-sink[kafka]' for announcements in {url}") from missing
+        raise MissingExtraError(
+            f"pip install 'streaming-sink[kafka]' for announcements in {url}"
+        ) from missing
     parse_kafka(url)
     return url
 

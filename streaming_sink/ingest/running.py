@@ -28,6 +28,7 @@ SETTLE_SECONDS = 1.0
 """Between two looks at a watched folder, where a single run decides whether its files are whole."""
 _CLEANS_EVERY = 100
 """Work items, between which a worker deletes staged files."""
+_NAMED = 20
 _MOST_FAILURES = 10
 """Failures in a row after which a worker that is to end ends with an error: a store that is away, not one
 item.
@@ -181,6 +182,7 @@ def work(
             if landed % _CLEANS_EVERY == 0:
                 _tidy(worker, zone)
         elif until_idle and not _has_more(worker):
+            _log_items_set_apart(worker, zone)
             break
         else:
             ended.wait(poll_seconds)
@@ -199,6 +201,22 @@ def _has_more(worker: Worker) -> bool:
     except StoreUnavailableError as failure:
         _LOG.warning("what other workers do is not known: %s", failure)
         return False
+
+
+def _log_items_set_apart(worker: Worker, zone: BufferZone) -> None:
+    try:
+        apart = worker.set_apart()
+    except StoreUnavailableError as failure:
+        _LOG.warning("whether items are set apart is not known: %s", failure)
+        return
+    if apart:
+        _LOG.warning(
+            "%d work items are held or set apart and did not land; `streaming-sink ingest status %s` says"
+            " why: %s",
+            len(apart),
+            zone.store.location,
+            ", ".join(map(str, apart[:_NAMED])),
+        )
 
 
 def _tidy(worker: Worker, zone: BufferZone) -> None:

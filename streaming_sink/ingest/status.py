@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from planners.percentiles import percentiles
 from streaming_sink.ingest.flux import Flux
 from streaming_sink.ingest.landed import Landed
-from streaming_sink.ingest.ledger import Ledger
+from streaming_sink.ingest.ledger import Ledger, LedgerEntry
 from streaming_sink.ingest.records import ItemSummary
 from streaming_sink.ingest.zone import BufferZone
 
@@ -62,6 +63,8 @@ class ZoneStatus:
     """From a file's announcement to the commit, of the oldest file of each of them: p50, p95, max."""
     kept: int
     """How many of them were planned within the rules' `max_age` and a second."""
+    rejected: Sequence[LedgerEntry] = ()
+    """Files that one of these has rejected, and that no work item has taken again since; the first 20."""
 
 
 def status(zone: BufferZone, flux: Flux | None = None) -> ZoneStatus:
@@ -89,8 +92,20 @@ def status(zone: BufferZone, flux: Flux | None = None) -> ZoneStatus:
         landed_items=len(ledger.published),
         last_landed=last,
         lag_ms=percentiles(landed.lag_ms for landed in last if landed.oldest_ms),
+        rejected=list(islice(_rejected(ledger, last), _OPEN)),
         kept=sum(it.waited_ms <= int(rules["max_age_ms"]) + _TRIGGER_MS for it in last),
     )
+
+
+def _rejected(ledger: Ledger, last: Sequence[Landed]) -> Iterator[LedgerEntry]:
+    """Yield the newest version of each file that was rejected, unless it was planned since. Looks for the
+    first 100 of them.
+    """
+    paths = dict.fromkeys(path for landed in last for path in landed.rejected)
+    for path in islice(paths, _LAST):
+        newest = max(ledger.find(path), key=lambda entry: entry.item, default=None)
+        if newest is not None and newest.state == "rejected":
+            yield newest
 
 
 def _open_item(ledger: Ledger, item: ItemSummary) -> OpenItem:

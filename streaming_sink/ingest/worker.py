@@ -109,6 +109,11 @@ class Worker:
             (claimed if held and not self._is_over(plan.claim_id(item), held) else free).add(number)
         return free, claimed
 
+    def set_apart(self) -> list[int]:
+        """Return the open items that no worker takes until an operator decides, after `free_and_claimed`."""
+        free, claimed = self.free_and_claimed()
+        return sorted(self._open.keys() - free - claimed)
+
     def has_more(self) -> bool:
         """Return whether this worker may take an open item now, or soon: one whose worker may be dead, as it
         has shown no heartbeat since this one looks.

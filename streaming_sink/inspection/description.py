@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from planners import FileSizing
 from streaming_sink.inspection.files import PartitionDetails, list_partitions
+from timeline.names import version_path
 from timeline.versions.head import Head
 from timeline.versions.partitioning import describe_spec
 
@@ -71,6 +72,8 @@ class Description:
     version: int
     updated_ms: int
     """When that version was committed, in milliseconds since the epoch."""
+    metadata: str
+    """The newest metadata file, as other engines are given it."""
     snapshots: int
     """Those that are kept."""
     snapshot_id: int | None
@@ -102,6 +105,7 @@ def describe(head: Head, sizing: FileSizing) -> Description:
         format_version=metadata.format_version,
         version=head.number,
         updated_ms=metadata.last_updated_ms,
+        metadata=f"{metadata.location}/{version_path(head.number)}",
         snapshots=len(metadata.snapshots),
         snapshot_id=metadata.current_snapshot_id,
         rows=sum(it.rows for it in partitions),

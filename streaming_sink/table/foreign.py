@@ -14,7 +14,7 @@ _LOG = logging.getLogger("streaming_sink")
 _LOGS = {"_delta_log/": "a Delta table", ".hoodie/": "a Hudi table"}
 _PLAIN = re.compile(r"(?:[^/=]+=[^/]*/)*[^/]+\.parquet")
 """A Parquet file of the folder itself, or of Hive-style partitions below it. A table's own files are below
-`data/`; what lies in other folders is not the table's concern."""
+`data/`; other folders are not the table's concern."""
 _LOOKED_AT = 1_000
 """Objects: a page of an object store's listing."""
 

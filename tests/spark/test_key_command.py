@@ -33,10 +33,10 @@ def test_a_table_of_inserts_gets_a_key_and_takes_changes(
     _insert(spark, location, list(range(10)), 0)
     _insert(spark, location, list(range(10, 20)), 1)
     arguments = ["key", location, "--columns", "user_id", "--sequence-by", "at"]
-    assert main([*arguments, "--check-only"]) == 0
-    assert "nothing was declared" in capsys.readouterr().out
-    assert key_of(head_of(location).properties) is None
     assert main(arguments) == 0
+    assert "each key is there once; --declare makes it the key of the table" in capsys.readouterr().out
+    assert key_of(head_of(location).properties) is None
+    assert main([*arguments, "--declare"]) == 0
     assert "each key is there once; it is the table's key now" in capsys.readouterr().out
     assert key_of(head_of(location).properties) == TableKey((1,), 2)
     IcebergSink(location, app_id="u", **KEYED)(
@@ -53,7 +53,7 @@ def test_a_table_of_inserts_is_updated_in_part(
     location = str(tmp_path / "t")
     _insert(spark, location, [1, 2], 0)
     arguments = ["key", location, "--columns", "user_id", "--sequence-by", "at"]
-    assert main([*arguments, "--partial-update", "region, name"]) == 0
+    assert main([*arguments, "--partial-update", "region, name", "--declare"]) == 0
     assert "unique in the table, updated in part: region, name" in capsys.readouterr().out
     assert key_of(head_of(location).properties) == TableKey((1,), 2, partial=(3, 4))
     assert head_of(location).schema.find_field("_column_sequences").optional
@@ -69,7 +69,7 @@ def test_keys_that_are_there_twice_are_shown_and_not_declared(
 ) -> None:
     location = str(tmp_path / "t")
     _insert(spark, location, [1, 2, 3, 3], 0)
-    assert main(["key", location, "--columns", "user_id", "--json"]) == 1
+    assert main(["key", location, "--columns", "user_id", "--declare", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["declared"] is False
     assert found["checked"]["repeated"] == 1

@@ -36,7 +36,8 @@ class DeclareKey(Change):
         if any(True for _ in files_added_since(head, self.checked)):
             raise RowsChangedError(
                 "the table has rows of which it is not known that each key is there once; nothing was"
-                " declared. `streaming-sink key LOCATION --columns ...` checks them and declares the key",
+                " declared. `streaming-sink key LOCATION --columns ... --declare` checks them, and declares"
+                " the key",
                 location=head.metadata.location,
                 version=head.number,
             )

@@ -29,7 +29,7 @@ def test_files_wait_until_together_they_reach_the_bytes() -> None:
     waiting.receive([file(9)])
     (item,) = waiting.due(0, 7)
     assert (item.number, len(item.files), item.bytes) == (7, 10, 100)
-    assert item.why == "100 bytes wait, and 100 are enough"
+    assert item.why == "100 B wait, and 100 B are enough"
 
 
 def test_files_wait_until_they_are_enough() -> None:
@@ -45,7 +45,7 @@ def test_no_file_waits_longer_than_the_time() -> None:
     assert waiting.due(1099, 0) == ()
     (item,) = waiting.due(1100, 0)
     assert [each.arrived_ms for each in item.files] == [100, 500, 900]
-    assert item.why == "a file has waited 1,000 ms, and 1,000 are enough"
+    assert item.why == "a file has waited 1 s, and 1 s are enough"
 
 
 def test_nothing_waits_without_files() -> None:

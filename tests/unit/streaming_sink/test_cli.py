@@ -97,7 +97,15 @@ def test_a_location_without_a_table_exits_2_and_asks_for_its_spelling(command: s
         (["doctor", "s3://bucket/table", "--option", "regoin=x"], "regoin"),
         (["quarantine", "ftp://host/table"], "quarantine: unknown scheme"),
         (["describe", "/a/table", "--max", "16 apples"], "describe: not a size in bytes: '16 apples'"),
-        (["describe", "/a/table", "--small", "1GiB"], "small_file_bytes must not exceed max_file_bytes"),
+        (
+            ["describe", "/a/table", "--small", "1GiB"],
+            "--max 120MiB and --small 1GiB: small_file_byt",
+        ),
+        (["key", "/a/table", "--declare"], "--declare needs the columns of the key: --columns id"),
+        (
+            ["ingest", "push", "/a/zone", "/a/b.csv"],
+            "`streaming-sink ingest create ZONE --table",
+        ),
         (["status", "/a/table", "--max-age", "5"], "--max-age must be a number of seconds, minutes, hours"),
         (["status", "/a/table", "--watch", "--every", "x"], "--every must be a number of seconds, minutes"),
     ],
@@ -287,3 +295,24 @@ def test_help_loads_nothing_that_reads_a_table(arguments: list[str]) -> None:
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_key_is_checked_and_declared_where_that_is_asked_for(location: Path, capsys: Captured) -> None:
+    arguments = ["key", str(location), "--columns", "id"]
+    assert main(arguments) == DONE
+    assert "each key is there once; --declare makes it the key of the table" in capsys.readouterr().out
+    assert Table.open(LocalStore(location)).head.number == 2
+    assert main([*arguments, "--declare", "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out)["declared"] is True
+    assert Table.open(LocalStore(location)).head.number == 3
+    assert main(["key", str(location)]) == DONE
+    assert "each key is there once\n" in capsys.readouterr().out
+
+
+def test_the_metadata_that_describe_names_is_what_duckdb_reads(location: Path, capsys: Captured) -> None:
+    assert main(["describe", str(location), "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out)["metadata"] == f"{location}/metadata/v2.metadata.json"
+    assert main(["describe", str(location)]) == DONE
+    query = f"SELECT * FROM iceberg_scan('{location}/metadata/v2.metadata.json')"
+    assert query in capsys.readouterr().out.splitlines()
+    assert (location / "metadata" / "v2.metadata.json").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import subprocess
 import sys
@@ -259,13 +260,19 @@ def two_files(table, location):
     return [file.file_path for file in files]
 
 
-def test_plans_are_scheduled_shown_and_cancelled_on_a_location(location, two_files):
+def test_plans_are_scheduled_shown_and_cancelled_on_a_location(location, two_files, caplog):
     assert clustering.plan(location, **OPTIONS).groups[0].inputs == tuple(two_files)
     assert clustering.show(location) == ()
     scheduled = clustering.schedule(location, **OPTIONS)
     (shown,) = clustering.show(location)
     assert (shown.plan_id, shown.state) == (scheduled.plan_id, instants.State.REQUESTED)
-    assert clustering.schedule(location, **OPTIONS) is None
+    with caplog.at_level(logging.INFO, "streaming_sink"):
+        assert clustering.schedule(location, **OPTIONS) is None
+        assert clustering.schedule_and_execute(None, location, **OPTIONS) is None
+    said = [it.getMessage() for it in caplog.records if "clustering" in it.getMessage()]
+    assert len(said) == 2
+    reserved = f"reserved by plan {scheduled.plan_id}"
+    assert set(said) == {f"{location}: clustering has nothing to do: 2 files: {reserved}"}
     assert clustering.cancel(location, scheduled.plan_id)
     assert clustering.show(location)[0].state is instants.State.CANCELLED
 

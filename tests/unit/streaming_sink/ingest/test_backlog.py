@@ -39,7 +39,7 @@ def test_files_that_are_not_in_the_table_hold_back_a_push(tmp_path: Path) -> Non
     zone = zone_at(tmp_path, 100)
     first, second = (str(tmp_path / "drop" / f"{name}.parquet") for name in ("a", "b"))
     zone.push(first)
-    with pytest.raises(BufferZoneFullError, match=r"bytes wait in the zone.*max_waiting is 100; nothing was"):
+    with pytest.raises(BufferZoneFullError, match=r"B wait in the zone.*max_waiting is 100 B; nothing was"):
         zone.push(second)
     Flux(zone).plan(flush=True)
     with pytest.raises(BufferZoneFullError):

@@ -36,6 +36,19 @@ def test_the_next_run_takes_over_what_a_run_that_was_killed_had_claimed(
     assert taken == [0]
 
 
+def test_a_run_that_leaves_held_items_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    zone = zone_with_an_item(tmp_path)
+    worker = Worker(zone)
+    plan, item = worker.open_items()[0]
+    worker._set_apart(plan.claim_id(item), item, "its audit has failed")
+    caplog.clear()
+    assert running.run(None, zone, available_now=True) == []  # type: ignore[arg-type]
+    assert [it.getMessage() for it in caplog.records] == [
+        "1 work items are held or set apart and did not land;"
+        f" `streaming-sink ingest status {zone.store.location}` says why: 0"
+    ]
+
+
 def test_a_run_ends_once_it_has_seen_a_heartbeat_of_each_other_worker(tmp_path: Path) -> None:
     zone = zone_with_an_item(tmp_path)
     other = Worker(zone)

@@ -184,7 +184,7 @@ def test_a_zone_stays_with_its_table(tmp_path: Path) -> None:
 
 
 def test_a_zone_that_is_not_there_needs_a_table(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there is no buffer zone here; say table="):
+    with pytest.raises(ValueError, match="there is no buffer zone here; `streaming-sink ingest create"):
         ingest.BufferZone(str(tmp_path / "zone")).push("x.parquet")
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -182,11 +186,48 @@ def test_the_command_refuses_another_host_without_a_token(
     zone: ingest.BufferZone, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("STREAMING_SINK_TOKEN", raising=False)
-    monkeypatch.setattr("uvicorn.run", lambda *given, **named: pytest.fail("it listens"))
+    monkeypatch.setattr("uvicorn.Server.run", lambda *given, **named: pytest.fail("it listens"))
     assert main(["ingest", "serve", zone.store.location, "--host", "0.0.0.0"]) == 2
     assert "STREAMING_SINK_TOKEN" in capsys.readouterr().err
     assert main(["ingest", "serve", f"{zone.store.location}-other"]) == 2
     assert "there is no buffer zone here" in capsys.readouterr().err
+
+
+def test_the_command_says_in_a_line_which_extra_is_missing(
+    zone: ingest.BufferZone, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["ingest", "serve", zone.store.location]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("ingest: pip install 'streaming-sink[http]' to serve a catalog: ")
+
+
+@pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
+def test_the_command_says_in_a_line_that_a_port_is_in_use(
+    zone: ingest.BufferZone, capsys: pytest.CaptureFixture[str], host: str, family: socket.AddressFamily
+) -> None:
+    with socket.create_server((host, 0), family=family) as taken:
+        port = taken.getsockname()[1]
+        assert main(["ingest", "serve", zone.store.location, "--host", host, "--port", str(port)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    refused = f"nothing can listen there; choose another port or host: {host} port {port}"
+    assert err == f"ingest: {refused}: address already in use\n"
+
+
+def test_the_command_serves_what_it_has_said(zone: ingest.BufferZone) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "streaming_sink", "ingest", "serve", zone.store.location]
+    with subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        try:
+            assert serving.stdout.readline().startswith(f"http://127.0.0.1:{port}/ shows 1 datasets")
+            assert Server(port).ask("/api/datasets").status == 200
+        finally:
+            serving.send_signal(signal.SIGINT)
+        assert serving.wait(60) == 0
 
 
 def test_a_token_opens_the_catalog_and_nothing_else_does(zone: ingest.BufferZone) -> None:

@@ -1,0 +1,51 @@
+"""`streaming-sink ingest status`: what it exits with, and amounts as people read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streaming_sink import ingest
+from streaming_sink.commands.cli import DONE, FINDINGS, main
+from streaming_sink.ingest.flux import Flux
+from streaming_sink.ingest.replaying import replay
+from tests.unit.streaming_sink.serving.served import ODD, filled_zone
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_a_rejected_file_exits_1_until_an_item_has_it_again(tmp_path: Path, capsys: Captured) -> None:
+    zone = filled_zone(tmp_path)
+    command = ["ingest", "status", zone.store.location]
+    assert main(command) == FINDINGS == 1
+    odd = f"{tmp_path}/drop/{ODD}"
+    assert f"rejected {odd}: not a whole Parquet file: <b>no footer</b>\n" in capsys.readouterr().out
+    assert main([*command, "--json"]) == FINDINGS
+    assert [it["path"] for it in json.loads(capsys.readouterr().out)["rejected"]] == [odd]
+    assert replay(zone).files == (odd,)
+    assert main(command) == FINDINGS  # announced, and in no item yet
+    Flux(zone).plan(flush=True)
+    assert main(command) == DONE == 0
+    assert "rejected " not in capsys.readouterr().out.rpartition("zone ")[2]
+
+
+def test_rules_and_amounts_are_told_as_they_were_given(tmp_path: Path, capsys: Captured) -> None:
+    zone = filled_zone(tmp_path, rejected=False)
+    assert main(["ingest", "status", zone.store.location]) == DONE
+    assert "rules    1.0 GiB, 10,000 files, or 5 min\n" in capsys.readouterr().out
+    other = ["--max-bytes", "1536KiB", "--max-age", "90 seconds"]
+    assert main(["ingest", "create", zone.store.location, "--table", zone.definition.table, *other]) == DONE
+    assert main(["ingest", "status", zone.store.location]) == DONE
+    assert "rules    1.5 MiB, 10,000 files, or 1 min 30 s\n" in capsys.readouterr().out
+
+
+def test_an_item_that_is_due_says_why_in_the_same_words(tmp_path: Path) -> None:
+    rules = ingest.Rules(max_bytes=1, max_age="5 minutes")
+    zone = ingest.BufferZone(str(tmp_path / "zone"), table=str(tmp_path / "table"), rules=rules)
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    zone.push(str(tmp_path / "a.csv"))
+    plan = Flux(zone).plan()
+    assert plan is not None
+    assert plan.items[0].why == "5 B wait, and 1 B are enough"
