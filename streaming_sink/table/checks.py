@@ -12,7 +12,15 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from streaming_sink.table.sql_names import quoted
-from streaming_sink.tasks.failures import ACTIONS, AS_IT_CAME, FAILED, QUARANTINE, REFUSE, REPLAYED
+from streaming_sink.tasks.failures import (
+    ACTIONS,
+    AS_IT_CAME,
+    FAILED,
+    QUARANTINE,
+    REFUSE,
+    REPLAYED,
+    UNREADABLE,
+)
 from streaming_sink.tasks.job import SiftedCheck
 
 if TYPE_CHECKING:
@@ -97,8 +105,8 @@ class RowRules:
 
 
 def came_schema(batch: DataFrame) -> spark.StructType:
-    """Return the schema of a batch's own rows, without the column `REPLAYED`."""
-    return spark.StructType([field for field in batch.schema.fields if field.name != REPLAYED])
+    """Return the schema of a batch's own rows, without the columns `REPLAYED` and `UNREADABLE`."""
+    return spark.StructType([each for each in batch.schema.fields if each.name not in (REPLAYED, UNREADABLE)])
 
 
 def apply_rules(batch: DataFrame, rules: RowRules) -> DataFrame:

@@ -18,7 +18,7 @@ from streaming_sink.table.longs import find_longs
 from streaming_sink.table.rescue import check_rescued_name, is_rescued_field, rescued_field
 from streaming_sink.table.schema import check_names, iceberg_schema, iceberg_type
 from streaming_sink.table.sql_names import folded
-from streaming_sink.tasks.failures import UNPARSED
+from streaming_sink.tasks.failures import UNPARSED, UNREADABLE
 from timeline.errors import SchemaMismatchError
 
 Path = tuple[str, ...]
@@ -84,7 +84,7 @@ def new_schema(batch: spark.StructType, contract: SchemaContract, checks_text: b
 
 
 def _columns(batch: spark.StructType) -> spark.StructType:
-    return spark.StructType([field for field in batch.fields if field.name != UNPARSED])
+    return spark.StructType([field for field in batch.fields if field.name not in (UNPARSED, UNREADABLE)])
 
 
 def without_ignored(kind: spark.StructType, contract: SchemaContract, path: Path = ()) -> spark.StructType:

@@ -27,6 +27,9 @@ in rows that pass all checks, unless the tasks' own check may quarantine them.""
 UNPARSED = f"{RESERVED_PREFIX}unparsed"
 """The column by which `parse_json` hands the sink texts that did not parse: a struct of one text, whose name
 is that of the text's column; null in rows that fit. No column of a table."""
+UNREADABLE = f"{RESERVED_PREFIX}unreadable"
+"""The column by which `cdc` hands the sink changes that cannot be read or put in order: why, and the change
+as it came; null in rows that can. No column of a table, nor of a quarantined row, whose reason has it."""
 REPLAYED = f"{RESERVED_PREFIX}row_id"
 """The `row_id` of the quarantined row that a row was: it is marked as replayed by the commit of its batch."""
 
@@ -47,6 +50,18 @@ def split_failing(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch
     whole = conform(batch, batch.schema)
     fails = whole.column(place).is_valid()
     return whole.filter(pc.invert(fails)), whole.filter(fails)
+
+
+def check_is_readable(batch: pa.RecordBatch) -> None:
+    """Raise RowsDoNotFitError where a change cannot be read or put in order, by the column `UNREADABLE`."""
+    place = batch.schema.get_field_index(UNREADABLE)
+    if place < 0 or not (found := batch.num_rows - batch.column(place).null_count):
+        return
+    example = next(text for text in batch.column(place).to_pylist() if text is not None)
+    raise RowsDoNotFitError(
+        f"{found} changes cannot be read or put in order; correct the stream, or have the sink set such rows"
+        f' aside: SchemaContract(mismatch="quarantine"); {example}'
+    )
 
 
 def use_all(rows: pa.RecordBatch, use: Callable[[pa.RecordBatch], _Made]) -> _Made:

@@ -15,6 +15,7 @@ from planners.partitions import comparable
 from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.data_paths import new_data_path
 from streaming_sink.tasks.dictionaries import DictionaryChoice
+from streaming_sink.tasks.failures import check_is_readable
 from streaming_sink.tasks.fingerprints import fingerprint_of
 from streaming_sink.tasks.job import TaskBuckets, WorkerJob
 from streaming_sink.tasks.leaves import leaves
@@ -70,6 +71,7 @@ class TaskWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one batch of rows, as Spark sends it. Where it raises RowsDoNotFitError it takes none."""
+        check_is_readable(batch)
         parts = list(split(conform_valid(batch, self.job.schema), self.job.partition_by))
         self.rows += batch.num_rows
         self.fingerprint = fingerprint_of(batch, self.fingerprint)

@@ -7,98 +7,163 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyiceberg.table import StaticTable
+from pyspark.sql import functions as sf
 
-from streaming_sink import IcebergSink, cdc
+from streaming_sink import IcebergSink, SchemaContract, cdc, parse_json, replay
+from streaming_sink.tasks.failures import UNREADABLE
+from tests.spark.envelopes import MYSQL, POSTGRESQL, envelope, parsed
 from tests.spark.streams import metadata_file
 from timeline.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-_ROW = "struct<id: bigint, name: string>"
+REFUSES = "changes cannot be read or put in order"
 
 
-def _sink(tmp_path: Path) -> IcebergSink:
-    return IcebergSink(str(tmp_path / "t"), app_id="a", operation="upsert", key=["id"], **cdc.CHANGES)
+def _sink(tmp_path: Path, **given: Any) -> IcebergSink:
+    options = {"operation": "upsert", "key": ["id"], **cdc.CHANGES, **given}
+    return IcebergSink(str(tmp_path / "t"), app_id="a", **options)
 
 
 def _rows(tmp_path: Path) -> list[tuple[Any, ...]]:
+    """Return the rows, without their sequence."""
     read = StaticTable.from_metadata(metadata_file(str(tmp_path / "t")) or "").scan().to_arrow().to_pylist()
-    assert all("_op" not in row for row in read)
-    return sorted(tuple(row.values()) for row in read)
+    assert all(set(row) & {"_op", "_sequence"} == {"_sequence"} for row in read)
+    return sorted(tuple(value for name, value in row.items() if name != "_sequence") for row in read)
 
 
-def _envelopes(spark: SparkSession, source: str, *messages: tuple[Any, ...]) -> DataFrame:
-    envelope = f"op string, before {_ROW}, after {_ROW}, source {source}, ts_ms bigint"
-    texts = []
-    for op, before, after, position in messages:
-        image = [
-            None if name is None else {"id": 1 if key is None else key, "name": name}
-            for key, name in (before, after)
-        ]
-        texts.append((json.dumps({"op": op, "before": image[0], "after": image[1], "source": position}),))
-    batch = spark.createDataFrame(texts, "value string")
-    return batch.selectExpr(f"from_json(value, '{envelope}') AS m").select("m.*")
+def _reasons(tmp_path: Path) -> list[str]:
+    path = metadata_file(str(tmp_path / "t__quarantine")) or ""
+    return sorted(row["reason"] for row in StaticTable.from_metadata(path).scan().to_arrow().to_pylist())
 
 
-NOTHING = (None, None)
+def _row(number: int, name: str) -> dict[str, Any]:
+    return {"id": number, "name": name}
+
+
+def _at(pos: int, row: int = 0) -> dict[str, Any]:
+    return {"file": "binlog.000001", "pos": pos, "row": row}
 
 
 def test_envelopes_of_postgresql(spark: SparkSession, tmp_path: Path) -> None:
-    sink, source = _sink(tmp_path), "struct<lsn: bigint, ts_ms: bigint>"
-    first = _envelopes(
-        spark,
-        source,
-        ("r", NOTHING, (1, "a"), {"lsn": None, "ts_ms": 5}),
-        ("r", NOTHING, (2, "b"), {"lsn": None, "ts_ms": 5}),
-        ("u", (1, "a"), (1, "a2"), {"lsn": 30, "ts_ms": 6}),
-        ("c", NOTHING, (3, "c"), {"lsn": 20, "ts_ms": 6}),
-    )
-    sink(cdc.debezium(first), 0)
-    assert _rows(tmp_path) == [(1, "a2", 30), (2, "b", 0), (3, "c", 20)]
-    late = _envelopes(
-        spark,
-        source,
-        ("u", (1, "a"), (1, "late"), {"lsn": 25, "ts_ms": 9}),
-        ("d", (2, "b"), NOTHING, {"lsn": 40, "ts_ms": 9}),
-    )
-    sink(cdc.debezium(late.selectExpr("struct(*) AS payload")), 1)
-    assert _rows(tmp_path) == [(1, "a2", 30), (3, "c", 20)]
-
-
-def test_envelopes_of_mysql_are_in_the_order_of_the_binlog(spark: SparkSession, tmp_path: Path) -> None:
-    source = "struct<file: string, pos: bigint, ts_ms: bigint>"
-    batch = _envelopes(
-        spark,
-        source,
-        ("u", (1, "a"), (1, "newest"), {"file": "binlog.000010", "pos": 4}),
-        ("u", (1, "a"), (1, "older"), {"file": "binlog.000009", "pos": 900}),
-        ("u", (1, "a"), (1, "newer"), {"file": "binlog.000009", "pos": 1000}),
-    )
-    _sink(tmp_path)(cdc.debezium(batch), 0)
-    assert _rows(tmp_path) == [(1, "newest", (10 << 40) + 4)]
+    sink = _sink(tmp_path)
+    first = [
+        envelope("r", None, _row(1, "a"), {"lsn": None}),
+        envelope("r", None, _row(2, "b"), {"lsn": None}),
+        envelope("u", _row(1, "a"), _row(1, "a2"), {"lsn": 30, "sequence": '["28","30"]'}),
+        envelope("c", None, _row(3, "c"), {"lsn": 20, "sequence": '["18","20"]'}),
+    ]
+    sink(cdc.debezium(parsed(spark, first, POSTGRESQL)), 0)
+    assert _rows(tmp_path) == [(1, "a2"), (2, "b"), (3, "c")]
+    late = [
+        envelope("u", None, _row(1, "late"), {"lsn": 25, "sequence": '["22","25"]'}),
+        envelope("d", _row(2, "b"), None, {"lsn": 40, "sequence": '["38","40"]'}),
+    ]
+    sink(cdc.debezium(parsed(spark, late, POSTGRESQL).selectExpr("struct(*) AS payload")), 1)
+    assert _rows(tmp_path) == [(1, "a2"), (3, "c")]
 
 
 def test_a_sequence_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:
-    batch = _envelopes(
-        spark,
-        "struct<scn: string>",
-        ("u", (1, "a"), (1, "new"), {"scn": "100"}),
-        ("u", (1, "a"), (1, "old"), {"scn": "99"}),
-    )
-    with pytest.raises(SchemaMismatchError, match=r'sequence="source\.scn": scn'):
-        cdc.debezium(batch)
-    _sink(tmp_path)(cdc.debezium(batch, "source.scn"), 0)
-    assert _rows(tmp_path) == [(1, "new", 100)]
+    sent = [
+        envelope("u", None, _row(1, "new"), {"number": "100"}),
+        envelope("u", None, _row(1, "old"), {"number": "99"}),
+        envelope("u", None, _row(1, "none"), {"number": "99.5"}),
+    ]
+    batch = parsed(spark, sent, "struct<number: string>")
+    found = cdc.debezium(batch, "source.number").collect()
+    assert [row["_sequence"] for row in found] == [1002, 992, None]
+    assert "source.number is no whole number" in found[2][UNREADABLE]
+    _sink(tmp_path)(cdc.debezium(batch.limit(2), "source.number"), 0)
+    assert _rows(tmp_path) == [(1, "new")]
 
 
 def test_what_is_no_envelope_is_refused(spark: SparkSession) -> None:
     with pytest.raises(SchemaMismatchError, match="the batch has no 'op'; parse its messages first"):
         cdc.debezium(spark.createDataFrame([("{}",)], "value string"))
+    mongodb = parsed(spark, [], "struct<ts_ms: bigint, ord: int>", "string")
+    with pytest.raises(SchemaMismatchError, match="is text, as MongoDB's is: before string"):
+        cdc.debezium(mongodb)
+
+
+@pytest.mark.parametrize("absent", ["before", "after"])
+def test_a_batch_may_lack_an_image_or_have_one_of_nulls(spark: SparkSession, absent: str) -> None:
+    """`parse_json` makes no column of keys that are null throughout."""
+    op = "c" if absent == "before" else "d"
+    images = {"before": _row(1, "a"), "after": _row(1, "a"), absent: None}
+    batch = parsed(spark, [envelope(op, images["before"], images["after"], _at(4))], MYSQL)
+    for given in (batch.drop(absent), batch.withColumn(absent, sf.lit(None))):
+        (row,) = cdc.debezium(given).collect()
+        assert (row.id, row.name, row._op, row[UNREADABLE]) == (1, "a", "u" if op == "c" else "d", None)
+
+
+BAD = {
+    "op is null": envelope(None, None, None, None),
+    "op is none of c, u, d and r: x": envelope("x", _row(8, "x"), _row(8, "x"), _at(101)),
+    "a truncation (op 't')": envelope("t", None, None, _at(102)),
+    "a message of the log (op 'm')": envelope("m", None, None, _at(103)),
+    "nothing says what row it is of: 'before' is null": envelope("d", None, None, _at(104)),
+    "nothing says what row it is of: 'after' is null": envelope("u", _row(8, "x"), None, _at(105)),
+    "nothing orders the change: it takes source.file": envelope("c", None, _row(8, "x"), {"file": "b"}),
+}
+
+
+def test_changes_that_cannot_be_read_are_quarantined_whole_with_a_reason(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    good = [envelope("c", None, _row(1, "a"), _at(4)), envelope("d", _row(2, "b"), None, _at(5))]
+    batch = parsed(spark, [good[0], *BAD.values(), good[1]], MYSQL).coalesce(1)
+    sink = _sink(tmp_path, schema=SchemaContract(mismatch="quarantine"))
+    sink(cdc.debezium(batch), 0)
+    assert _rows(tmp_path) == [(1, "a")]
+    assert sink.reports[-1].quarantined == len(BAD)
+    reasons = _reasons(tmp_path)
+    for why, sent in BAD.items():
+        (found,) = [reason for reason in reasons if why in reason]
+        came = json.loads(found[found.index('{"op":') :])
+        assert (came["op"], came["before"], came["after"]) == (sent["op"], sent["before"], sent["after"])
+        assert (came["source"] or {}).get("pos") == (sent["source"] or {}).get("pos")
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert"])
+def test_without_a_quarantine_such_a_change_stops_its_batch_and_the_error_has_its_position(
+    spark: SparkSession, tmp_path: Path, operation: str
+) -> None:
+    options = {} if operation == "upsert" else dict.fromkeys(["key", "sequence_by", "delete_where"])
+    options |= {} if operation == "upsert" else {"except_columns": (), "key": ()}
+    sink = _sink(tmp_path, operation=operation, **options)
+    bad = parsed(spark, [BAD["op is none of c, u, d and r: x"]], MYSQL)
+    with pytest.raises(SchemaMismatchError, match=REFUSES + r'.*"file":"binlog.000001","pos":101'):
+        sink(cdc.debezium(bad), 0)
+
+
+def test_such_changes_are_dropped_where_the_contract_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    batch = parsed(spark, [*BAD.values(), envelope("c", None, _row(1, "a"), _at(4))], MYSQL)
+    sink = _sink(tmp_path, schema=SchemaContract(mismatch="drop"))
+    sink(cdc.debezium(batch), 0)
+    assert (_rows(tmp_path), sink.reports[-1].dropped) == ([(1, "a")], len(BAD))
+
+
+def test_a_text_that_did_not_parse_keeps_the_reason_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    texts = [json.dumps(envelope("c", None, _row(1, "a"), _at(4))), "no JSON"]
+    batch = spark.createDataFrame([(text,) for text in texts], "value string")
+    sink = _sink(tmp_path, schema=SchemaContract(mismatch="quarantine"))
+    with parse_json(batch, "value", sink) as parsed_json:
+        sink(cdc.debezium(parsed_json.rows), 0)
+    assert (_rows(tmp_path), _reasons(tmp_path)) == ([(1, "a")], ["the text is a JSON object"])
+
+
+def test_a_quarantined_change_that_is_repaired_lands(spark: SparkSession, tmp_path: Path) -> None:
+    sink = _sink(tmp_path, schema=SchemaContract(mismatch="quarantine"))
+    sink(cdc.debezium(parsed(spark, [BAD["op is none of c, u, d and r: x"]], MYSQL)), 0)
+    assert _rows(tmp_path) == []
+    options = {"operation": "upsert", "key": ["id"], **cdc.CHANGES}
+    replay(spark, str(tmp_path / "t"), set={"_op": "'u'", "_sequence": "7"}, **options)
+    assert _rows(tmp_path) == [(8, "x")]
 
 
 def test_changes_of_dms(spark: SparkSession, tmp_path: Path) -> None:
@@ -107,7 +172,31 @@ def test_changes_of_dms(spark: SparkSession, tmp_path: Path) -> None:
     sink(cdc.dms(full, "at"), 0)
     rows = [("U", 1, "a2", 7), ("D", 2, "b", 8), ("I", 3, "c", 9)]
     sink(cdc.dms(spark.createDataFrame(rows, "Op string, id bigint, name string, at bigint"), "at"), 1)
-    assert _rows(tmp_path) == [(1, "a2", 7, 7), (3, "c", 9, 9)]
+    assert _rows(tmp_path) == [(1, "a2", 7), (3, "c", 9)]
+
+
+def test_changes_of_dms_by_a_number_of_35_digits(spark: SparkSession, tmp_path: Path) -> None:
+    """Its first 16 digits are a time, and its last 19 count."""
+    sink, at = (
+        _sink(tmp_path, schema=SchemaContract(mismatch="quarantine")),
+        "2024010112000000000000000000000",
+    )
+    rows = [
+        (None, 1, "a", None),
+        ("U", 1, "newest", at + "0010"),
+        ("U", 1, "new", at + "0009"),
+        ("D", 2, "b", at + "0011"),
+        ("I", 2, "c", at + "0012"),
+        ("d", 1, "x", at + "0013"),
+        ("X", 1, "x", at + "0014"),
+        ("U", 1, "x", "2024-01-01"),
+    ]
+    batch = spark.createDataFrame(rows, "Op string, id bigint, name string, AR_H_CHANGE_SEQ string")
+    sink(cdc.dms(batch, "AR_H_CHANGE_SEQ"), 0)
+    assert _rows(tmp_path) == [(1, "newest", at + "0010"), (2, "c", at + "0012")]
+    whys = "Op is none of I, U and D: X", "Op is none of I, U and D: d", "nothing orders the change: AR_H"
+    for why in whys:
+        assert len([reason for reason in _reasons(tmp_path) if why in reason]) == 1
 
 
 def test_changes_of_delta(spark: SparkSession, tmp_path: Path) -> None:
@@ -120,7 +209,7 @@ def test_changes_of_delta(spark: SparkSession, tmp_path: Path) -> None:
     ]
     feed = spark.createDataFrame(rows, "id bigint, name string, _change_type string, _commit_version bigint")
     _sink(tmp_path)(cdc.delta_cdf(feed), 0)
-    assert _rows(tmp_path) == [(1, "b", 5)]
+    assert _rows(tmp_path) == [(1, "b")]
 
 
 def test_an_overwrite_of_a_delta_table_keeps_the_rows_that_it_inserts_again(
@@ -131,4 +220,23 @@ def test_an_overwrite_of_a_delta_table_keeps_the_rows_that_it_inserts_again(
     sink(cdc.delta_cdf(spark.createDataFrame([(1, "a", "insert", 1), (2, "x", "insert", 1)], kinds)), 0)
     overwrite = [(1, "a", "delete", 2), (2, "x", "delete", 2), (1, "b", "insert", 2)]
     sink(cdc.delta_cdf(spark.createDataFrame(overwrite, kinds)), 1)
-    assert _rows(tmp_path) == [(1, "b", 5)]
+    assert _rows(tmp_path) == [(1, "b")]
+
+
+def test_an_update_of_delta_that_changes_the_key_deletes_the_old_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink, kinds = _sink(tmp_path), "id bigint, name string, _change_type string, _commit_version bigint"
+    rows = [
+        (1, "a", "insert", 1),
+        (2, "b", "insert", 1),
+        (1, "a", "update_preimage", 2),
+        (2, "a", "update_postimage", 2),
+        (2, "b", "update_preimage", 2),
+        (3, "b", "update_postimage", 2),
+    ]
+    sink(cdc.delta_cdf(spark.createDataFrame(rows, kinds)), 0)
+    assert _rows(tmp_path) == [(2, "a"), (3, "b")]
+    unknown = spark.createDataFrame([(3, "c", "merge", 3)], kinds)
+    with pytest.raises(SchemaMismatchError, match=REFUSES + '.*_change_type is unknown: merge: {"id":3'):
+        sink(cdc.delta_cdf(unknown), 1)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from streaming_sink.tasks.batches import RESERVED_PREFIX, conform, conform_valid
 from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.failures import check_is_readable
 from streaming_sink.tasks.job import DELETES, KeyJob
 from streaming_sink.tasks.keys.decided import Decided
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
@@ -64,6 +65,7 @@ class ChangeWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one batch of changes, as Spark sends it. Where it raises RowsDoNotFitError it takes none."""
+        check_is_readable(batch)
         upserts, deletes = _split(batch)
         rows = conform_valid(upserts, self._writer.job.schema)
         gone = conform_valid(deletes, self._delete_schema) if deletes.num_rows else None

@@ -1,0 +1,29 @@
+"""Changes as tools of change data capture bring them, as a sink with a key takes them.
+
+    sink = IcebergSink("/lake/users", operation="upsert", key=["id"], **cdc.CHANGES)
+    stream.writeStream.foreachBatch(lambda batch, number: sink(cdc.debezium(batch), number))
+
+Each function returns the columns of the row, `_sequence`, which the table keeps, and `_op`, which it does
+not: "d" for a delete, else "u". A delete has the values of the row before it. Nothing is read.
+
+A change that cannot be read, or that nothing orders, is a row that does not fit: the sink does with it as the
+`mismatch` of its contract says, and the reason has the whole change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streaming_sink.cdc.delta import delta_cdf
+from streaming_sink.cdc.dms import dms
+from streaming_sink.cdc.envelopes import debezium
+
+__all__ = ["CHANGES", "debezium", "delta_cdf", "dms"]
+
+CHANGES: Mapping[str, Any] = {
+    "sequence_by": "_sequence",
+    "delete_where": "_op = 'd'",
+    "except_columns": ("_op",),
+}
+"""The options of a sink that takes what the functions of this room return."""

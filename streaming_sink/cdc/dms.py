@@ -1,0 +1,49 @@
+"""`dms`: changes of AWS Database Migration Service."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql import types as spark
+
+from streaming_sink.cdc.readable import check_columns, handed_on, own_columns, unreadable
+from streaming_sink.table.sql_names import quoted
+
+_EPOCH = "1970-01-01"
+
+
+def dms(batch: DataFrame, sequence: str) -> DataFrame:
+    """Return the changes of AWS Database Migration Service: the row's columns, and `Op` with "I", "U" or "D"
+    (null in rows of a full load, which has no such column).
+
+    `sequence` names the column that orders the changes of a key; it stays in the table under its own name
+    too. Text must be a whole number of up to 38 digits, as `AR_H_CHANGE_SEQ` is, which differs for all
+    changes. The time of a commit does not: the changes of a transaction share it. A row of a full load
+    without it is older than every change.
+
+    What is wrong with a single change is for the contract of the sink.
+    """
+    check_columns(batch, (sequence,), "changes of DMS")
+    op = sf.col("Op") if "Op" in batch.columns else sf.lit(None).cast("string")
+    columns = [sf.col(quoted(name)) for name in own_columns(batch) if name != "Op"]
+    order = _order(batch, sequence, op)
+    known = op.isNull() | op.isin("I", "U", "D")
+    faults: list[tuple[Column, Column | str]] = [
+        (~known, sf.concat(sf.lit("Op is none of I, U and D: "), op)),
+        (order.isNull(), f"nothing orders the change: {sequence} is null, or text that is no whole number"),
+    ]
+    kind = sf.when(known, sf.when(op == "D", "d").otherwise("u"))
+    return batch.select(
+        *columns, order.alias("_sequence"), kind.alias("_op"), *handed_on(batch), unreadable(batch, faults)
+    )
+
+
+def _order(batch: DataFrame, sequence: str, op: Column) -> Column:
+    """Return the column of the sequence, text as a number; of rows of a full load without it the oldest."""
+    kind, value = batch.schema[sequence].dataType, sf.col(quoted(sequence))
+    if isinstance(kind, spark.StringType):
+        number = value.rlike("^[0-9]{1,38}$")
+        kind, value = spark.DecimalType(38, 0), sf.when(number, value).try_cast("decimal(38,0)")
+    oldest = sf.lit(0) if isinstance(kind, spark.NumericType) else sf.lit(_EPOCH)
+    absent = op.isNull() & sf.col(quoted(sequence)).isNull()
+    return sf.when(absent, oldest.cast(kind)).otherwise(value)

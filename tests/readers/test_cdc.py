@@ -1,0 +1,90 @@
+"""Changes of a database that move keys, before readers that we did not write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from streaming_sink import IcebergSink, cdc
+from tests.readers import judges
+from tests.spark.envelopes import MYSQL, Envelope, envelope, parsed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+READERS = ("pyiceberg", "duckdb", "chdb", "polars")
+ROW = "struct<item: string, list: int, position: int>"
+FIRST = {1: "a", 2: "b", 3: "c"}
+KEY = ["list", "position"]
+
+
+def _item(number: int, position: int, item: str) -> dict[str, Any]:
+    return {"item": item, "list": number, "position": position}
+
+
+def _at(pos: int, row: int) -> dict[str, Any]:
+    return {"file": "binlog.000003", "pos": pos, "row": row}
+
+
+def _shift(number: int, keeps_halves: bool) -> list[Envelope]:
+    """Return what a list of three items sends, and then `UPDATE items SET position = position + 1 WHERE list
+    = … ORDER BY position DESC`: one event of the binlog, of three rows. Debezium sends two changes for a row
+    whose key changes; one, where the key of the source is another.
+    """
+    sent = [
+        envelope("c", None, _item(number, position, item), _at(400, row))
+        for row, (position, item) in enumerate(FIRST.items())
+    ]
+    for row, (position, item) in enumerate(reversed(FIRST.items())):
+        old, new = _item(number, position, item), _item(number, position + 1, item)
+        if keeps_halves:
+            sent += [envelope("d", old, None, _at(900, row)), envelope("c", None, new, _at(900, row))]
+        else:
+            sent.append(envelope("u", old, new, _at(900, row)))
+    return sent
+
+
+@pytest.mark.parametrize("halves", [True, False], ids=["the key of the source", "another key"])
+def test_rows_that_move_to_the_keys_of_each_other_are_all_there(
+    spark: SparkSession, tmp_path: Path, halves: bool
+) -> None:
+    """The delete of a key and its insert, by another row of one event, tied, and the delete won. Each list
+    splits its changes over two batches at another place, in the order of the log and in the other one; then
+    all of them come again.
+    """
+    location = str(tmp_path / "t")
+    sink = IcebergSink(location, app_id="a", operation="upsert", key=KEY, **cdc.CHANGES)
+    batches: list[list[Envelope]] = [[], [], []]
+    places = len(_shift(0, halves)) + 1
+    for number in range(2 * places):
+        sent = _shift(number, halves)
+        early, late = sent[: number % places], sent[number % places :]
+        first, second = (early, late) if number < places else (late, early)
+        batches[0] += first
+        batches[1] += second[::-1]
+        batches[2] += sent
+    options: dict[str, Sequence[str]] = {} if halves else {"key": KEY}
+    for number, sent in enumerate(batches):
+        sink(cdc.debezium(parsed(spark, sent, MYSQL, ROW), **options), number)
+    sink.finish()
+    rows = [
+        {**_item(number, position + 1, item), "_sequence": _sequence(position)}
+        for number in range(2 * places)
+        for position, item in FIRST.items()
+    ]
+    kinds = [("item", pa.string()), ("list", pa.int32()), ("position", pa.int32())]
+    schema = pa.schema([*kinds, ("_sequence", pa.decimal128(38, 0))])
+    judges.assert_all_readers_agree(location, pa.Table.from_pylist(rows, schema), readers=READERS)
+    assert sink.reports[-1].rows == 0
+
+
+def _sequence(position: int) -> Any:
+    return Decimal(f"{3:010}{900:014}{3 - position:010}2")
