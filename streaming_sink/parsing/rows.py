@@ -25,6 +25,7 @@ from streaming_sink.parsing.columns import (
     tested_type,
     type_down_to,
 )
+from streaming_sink.parsing.given import as_struct, known_columns, with_keys
 from streaming_sink.parsing.inferred import inferred_type
 from streaming_sink.parsing.malformed import framed, is_malformed
 from streaming_sink.sink import IcebergSink
@@ -57,7 +58,9 @@ class ParsedJson:
 
 
 @contextmanager
-def parse_json(batch: DataFrame, column: str, sink: IcebergSink) -> Iterator[ParsedJson]:
+def parse_json(
+    batch: DataFrame, column: str, sink: IcebergSink, as_type: spark.StructType | str | None = None
+) -> Iterator[ParsedJson]:
     """Yield `batch` with the JSON objects of a text column as columns, to give to `sink` within the block.
 
     One or two Spark jobs infer the types of this batch. A column that the table has is read with its type
@@ -65,6 +68,10 @@ def parse_json(batch: DataFrame, column: str, sink: IcebergSink) -> Iterator[Par
     nulls (or `{}`, or `[]`) make no columns. Rows whose text is null have nulls. What is no JSON object with
     distinct keys, and a row with a key that cannot be a column, is for the contract's `mismatch`: the text is
     rescued or quarantined whole, or the row dropped; by default the batch is refused.
+
+    `as_type`, a StructType or DDL, has columns that the rows have in any case, null where no text has them,
+    and that are read as if the table had them: the envelope of a message, for example, one half of which may
+    be null throughout. Other keys are inferred as ever.
 
     The batch is persisted within the block, unless it is already, so that its source is read once.
 
@@ -78,12 +85,15 @@ def parse_json(batch: DataFrame, column: str, sink: IcebergSink) -> Iterator[Par
         )
     schema = sink.known_schema()
     table = None if schema is None else schema.as_struct()
+    given = spark.StructType() if as_type is None else as_struct(as_type)
+    if given.fields:
+        table = known_columns(table, given)
     persists = not is_persisted(batch)
     text = batch.persist() if persists else batch
     try:
         what = f"{sink.options.location}: types of the JSON in {column}"
         with described(batch.sparkSession, what), case_sensitive(batch.sparkSession):
-            seen = _look_at(text, column, table)
+            seen = _look_at(text, column, table, given)
         parsed = _parse(text, column, seen, table, sink.options.schema)
         if parsed.new:
             new = ", ".join(f"{name} {kind}" for name, kind in parsed.new.items())
@@ -112,7 +122,9 @@ class _Seen:
     hold. None where all can be."""
 
 
-def _look_at(batch: DataFrame, column: str, table: iceberg.StructType | None) -> _Seen:
+def _look_at(
+    batch: DataFrame, column: str, table: iceberg.StructType | None, given: spark.StructType
+) -> _Seen:
     value = sf.col(quoted(column))
     possible = {} if table is None else possible_conversions(table)
     # The text of a number is that of the double, so what a decimal is read as is tested too.
@@ -140,7 +152,7 @@ def _look_at(batch: DataFrame, column: str, table: iceberg.StructType | None) ->
     unreadable = [malformed] if counts[0][0] else []
     unreadable += [unfit for path, unfit in tests if path in failing and _is_decimal(possible[path].into)]
     return _Seen(
-        inferred=inferred,
+        inferred=with_keys(inferred, given),
         malformed=counts[0][0],
         example=counts[0][1],
         possible={path: each for path, each in possible.items() if path not in failing},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from timeline.errors import SchemaMismatchError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -240,3 +241,39 @@ def test_an_update_of_delta_that_changes_the_key_deletes_the_old_one(
     unknown = spark.createDataFrame([(3, "c", "merge", 3)], kinds)
     with pytest.raises(SchemaMismatchError, match=REFUSES + '.*_change_type is unknown: merge: {"id":3'):
         sink(cdc.delta_cdf(unknown), 1)
+
+
+def test_a_stream_of_text_lands_inserts_alone_deletes_alone_and_after_a_restart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A batch of inserts has `before: null` throughout, so that no column was made of it, and the query could
+    not get past it.
+    """
+    source, checkpoint, sink = tmp_path / "source", str(tmp_path / "checkpoint"), _sink(tmp_path)
+    source.mkdir()
+    kind = "id BIGINT, name STRING"
+    given = (
+        f"op STRING, before STRUCT<{kind}>, after STRUCT<{kind}>, source STRUCT<file: STRING, pos: BIGINT>"
+    )
+
+    def land(batch: DataFrame, number: int, as_type: str | None) -> None:
+        with parse_json(batch, "value", sink, as_type=as_type) as texts:
+            sink(cdc.debezium(texts.rows), number)
+
+    sent = [
+        [envelope("c", None, _row(1, "a"), _at(4)), envelope("r", None, _row(2, "b"), _at(4, 1))],
+        [envelope("d", _row(1, "a"), None, _at(9))],
+        [envelope("u", _row(2, "b"), _row(2, "c"), _at(12))],
+    ]
+    for number, envelopes in enumerate(sent):
+        (source / f"{number}.txt").write_text("\n".join(map(json.dumps, envelopes)))
+        query = (
+            spark.readStream.text(str(source))
+            .writeStream.foreachBatch(partial(land, as_type=given if number else None))
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    assert _rows(tmp_path) == [(2, "c")]
+    assert [report.rows for report in sink.reports] == [2, 0, 1]

@@ -358,3 +358,42 @@ def test_text_that_is_nested_deeply_stops_no_stream(
     assert (levels, value.count(begin[0])) == (31, 99 - 31)
     assert json.loads(second["_rescued"]) == {"value": too_deep}
     assert (third["a"], third["b"], third["d"]) == (None, 1, "[" * 200)
+
+
+GIVEN = "op STRING, before STRUCT<id: BIGINT, day: DATE>, after STRUCT<id: BIGINT, day: DATE>"
+
+
+def test_a_given_type_is_whole_where_a_half_is_null_throughout(spark: SparkSession, tmp_path: Path) -> None:
+    texts = ['{"op": "c", "before": null, "after": {"id": 1, "day": "2024-01-01", "new": true}}']
+    with parse_json(_texts(spark, *texts), "value", _sink(tmp_path / "t"), as_type=GIVEN) as parsed:
+        (row,) = parsed.rows.collect()
+        assert dict(parsed.new) == {"after.new": "boolean"}
+        assert parsed.rows.schema["before"].dataType.simpleString() == "struct<id:bigint,day:date>"
+    after = {"id": 1, "day": dt.date(2024, 1, 1), "new": True}
+    assert (row.op, row.before, row.after.asDict()) == ("c", None, after)
+
+
+def test_keys_that_no_text_has_are_null_in_a_given_type(spark: SparkSession, tmp_path: Path) -> None:
+    with parse_json(
+        _texts(spark, '{"after": {"id": 1}}', None), "value", _sink(tmp_path / "t"), GIVEN
+    ) as parsed:
+        first, second = parsed.rows.orderBy("k").collect()
+    assert (first.op, first.before, first.after.asDict()) == (None, None, {"id": 1, "day": None})
+    assert (second.op, second.after) == (None, None)
+
+
+def test_a_value_that_a_given_type_does_not_hold_is_for_the_contract(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    texts = _texts(spark, '{"after": {"id": 1, "day": "soon"}}', '{"after": {"id": 2, "day": "2024-01-01"}}')
+    with parse_json(texts, "value", _sink(tmp_path / "t"), as_type=GIVEN) as parsed:
+        assert {row.after.day for row in parsed.rows.collect()} == {"soon", "2024-01-01"}
+    refusing = _sink(tmp_path / "t", REFUSING)
+    with pytest.raises(SchemaMismatchError, match=r"after\.day"), parse_json(texts, "value", refusing, GIVEN):
+        pass
+
+
+def test_a_given_type_that_is_no_object_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    refused = pytest.raises(ValueError, match="as_type must be the columns of an object")
+    with refused, parse_json(_texts(spark, "{}"), "value", _sink(tmp_path / "t"), as_type="bigint"):
+        pass
