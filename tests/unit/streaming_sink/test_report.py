@@ -6,9 +6,13 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
+from streaming_sink.batch.maintenance_report import FillReport
 from streaming_sink.batch.report import BatchReport, reports_of
+from streaming_sink.batch.reporting import hand_over
+from streaming_sink.clustering.report import ClusterReport
 
 REPORT = BatchReport(
+    table="/lake/events",
     app_id="events",
     batch_id=7,
     outcome="committed",
@@ -30,7 +34,9 @@ REPORT = BatchReport(
 
 
 def test_it_survives_json():
-    assert BatchReport(**json.loads(json.dumps(REPORT.to_dict()))) == REPORT
+    read = json.loads(json.dumps(REPORT.to_dict()))
+    assert (read.pop("kind"), read.pop("maintenance")) == ("batch", [])
+    assert BatchReport(**read) == REPORT
 
 
 def test_it_is_one_line():
@@ -75,7 +81,7 @@ def _head(*summaries):
         SimpleNamespace(summary=None if entries is None else SimpleNamespace(additional_properties=entries))
         for entries in summaries
     ]
-    return SimpleNamespace(metadata=SimpleNamespace(snapshots=snapshots))
+    return SimpleNamespace(metadata=SimpleNamespace(location="/lake/events", snapshots=snapshots))
 
 
 def test_a_summary_carries_the_figures_back():
@@ -93,3 +99,30 @@ def test_a_summary_is_text_to_text():
 def test_snapshots_without_a_batch_or_with_entries_of_a_later_release_are_no_obstacle():
     later = {**REPORT.to_summary(), "streaming-sink.batch.invented-later": "x"}
     assert [read.batch_id for read in reports_of(_head(None, {"added-records": "1"}, later))] == [7]
+
+
+def test_what_was_done_for_the_table_is_a_part_of_the_line_and_plain_values():
+    """A pass of fills, a clustering, and what failed after the commit."""
+    filled = FillReport(table="/lake/events", outcome="committed", version=10, input_files=9, output_files=1)
+    clustered = ClusterReport(table="/lake/events", outcome="nothing", why="clustering: nothing to do")
+    told = replace(REPORT, maintenance=(filled, clustered), problem="it does not answer")
+    assert told.line() == REPORT.line().replace(
+        " [ms",
+        "; filled beside the stream: 9 files -> 1 (0 B), version 10; clustering: nothing to do;"
+        " it does not answer [ms",
+    )
+    kinds = [(each["kind"], each["outcome"]) for each in told.to_dict()["maintenance"]]
+    assert kinds == [("fill", "committed"), ("cluster", "nothing")]
+
+
+def test_what_on_report_raises_is_logged_and_the_report_was_handed_over(caplog):
+    got = []
+
+    def refuse(report):
+        got.append(report)
+        raise ConnectionError("no metrics")
+
+    hand_over(refuse, REPORT)
+    hand_over(None, REPORT)
+    assert got == [REPORT]
+    assert caplog.messages == ["on_report failed, and the stream goes on: ConnectionError('no metrics')"]
