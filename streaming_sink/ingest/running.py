@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from streaming_sink.ingest import warming
 from streaming_sink.ingest.backlog import Backlog
 from streaming_sink.ingest.cleaning import clean
 from streaming_sink.ingest.definition import Definition
@@ -18,7 +19,7 @@ from streaming_sink.ingest.landed import Landed
 from streaming_sink.ingest.watching import FolderWatch
 from streaming_sink.ingest.worker import PATIENCE_SECONDS, Worker
 from streaming_sink.ingest.zone import BufferZone
-from timeline.errors import StoreUnavailableError
+from timeline.errors import StoreUnavailableError, TimelineError
 
 _LOG = logging.getLogger("streaming_sink")
 POLL_SECONDS = 1.0
@@ -154,7 +155,12 @@ def work(
     failure of an item is logged, and the item is tried again. New options of the zone, such as its contract,
     expectations and audit, hold half a minute later, between two items. `name` is the worker's in its claims,
     by which `dispatch` knows those of a worker that has ended.
+
+    Before it looks for an item it runs a task on each core, so that none waits for a session's slow first
+    jobs; what that raises is raised, and also the failure of an item after which Spark runs no tasks: it is
+    not the item's, and the next ones would fail alike.
     """
+    warming.warm(session)
     worker, lands_by = Worker(zone, patience_seconds, name), _lands_by(zone)
     ended, looked = threading.Event() if stop is None else stop, time.monotonic()
     failures = landed = 0
@@ -171,6 +177,8 @@ def work(
         except Exception as failure:
             failures += 1
             if until_idle and failures >= _MOST_FAILURES:
+                raise
+            if not isinstance(failure, TimelineError) and not warming.runs_tasks(session):
                 raise
             _LOG.warning("a work item failed: %s: %s", type(failure).__name__, failure)
             ended.wait(poll_seconds)

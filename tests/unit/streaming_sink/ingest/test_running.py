@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from streaming_sink import SchemaContract, ingest
-from streaming_sink.ingest import running
+from streaming_sink.ingest import running, warming
 from streaming_sink.ingest.consolidation import Consolidation
 from streaming_sink.ingest.publishing import NotWantedError
+from streaming_sink.ingest.records import KIND
 from streaming_sink.ingest.worker import Worker
+from streaming_sink.spark.worker_failures import WorkerEnvironmentError
 from tests.unit.streaming_sink.ingest.test_compute import zone_with_an_item
 from timeline.errors import StoreUnavailableError
-from timeline.plans.claims import heartbeat
+from timeline.plans.claims import all_instants, heartbeat
 
 
 def test_the_next_run_takes_over_what_a_run_that_was_killed_had_claimed(
@@ -47,6 +49,39 @@ def test_a_run_that_leaves_held_items_says_so(tmp_path: Path, caplog: pytest.Log
         "1 work items are held or set apart and did not land;"
         f" `streaming-sink ingest status {zone.store.location}` says why: 0"
     ]
+
+
+def test_a_worker_claims_nothing_before_spark_runs_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone = zone_with_an_item(tmp_path)
+
+    def lacks_a_package(session: object) -> None:
+        assert not all_instants(zone.store, KIND)
+        raise WorkerEnvironmentError("the Python of Spark's workers lacks pyarrow")
+
+    monkeypatch.setattr(warming, "warm", lacks_a_package)
+    with pytest.raises(WorkerEnvironmentError):
+        running.work(None, zone, until_idle=True)  # type: ignore[arg-type]
+    assert not all_instants(zone.store, KIND)
+
+
+def test_a_worker_whose_spark_has_gone_ends_and_sets_no_item_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone, tried = zone_with_an_item(tmp_path), list[int]()
+
+    def land(self: Consolidation, session: object, item: object, is_wanted: object) -> None:
+        tried.append(1)
+        raise ConnectionRefusedError("the JVM has gone")
+
+    monkeypatch.setattr(Consolidation, "land", land)
+    monkeypatch.setattr(warming, "runs_tasks", lambda session: False)
+    with pytest.raises(ConnectionRefusedError, match="the JVM has gone"):
+        running.work(None, zone, until_idle=True, poll_seconds=0.0)  # type: ignore[arg-type]
+    assert len(tried) == 1
+    free, _ = Worker(zone).free_and_claimed()
+    assert free == {0}
 
 
 def test_a_run_ends_once_it_has_seen_a_heartbeat_of_each_other_worker(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""Warms a Spark session before its worker claims an item; asks whether it still runs tasks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from weakref import WeakSet
+
+from pyspark.sql import SparkSession
+
+from streaming_sink.spark.jobs import described, is_stopped, parallelism
+from streaming_sink.spark.task_results import collect_results
+from streaming_sink.tasks import fast_workers
+from streaming_sink.tasks.ingest.warm_task import WarmTask
+
+_LOG = logging.getLogger("streaming_sink")
+_warm: WeakSet[SparkSession] = WeakSet()
+
+
+def warm(session: SparkSession) -> None:
+    """Run a task on each core, once for a session: its first jobs take ten times as long as later ones, and
+    an item that is claimed before would wait for them, though another worker may be warm.
+
+    Raises what the tasks raise, WorkerEnvironmentError where their Python lacks a package: such a worker
+    would fail every item that it claims.
+    """
+    if session in _warm:
+        return
+    began = time.perf_counter()
+    _run_tasks(session, parallelism(session))
+    _warm.add(session)
+    _LOG.info("Spark runs tasks after %.1f s", time.perf_counter() - began)
+
+
+def runs_tasks(session: SparkSession) -> bool:
+    """Return whether Spark runs a task now. A session that has lost its JVM or server runs none, and no item
+    is the reason.
+    """
+    if is_stopped(session):
+        return False
+    try:
+        _run_tasks(session, 1)
+    except Exception as failure:  # noqa: BLE001 - Spark, Py4J and gRPC raise all kinds where no server is left
+        _LOG.warning("Spark runs no tasks: %s: %s", type(failure).__name__, failure)
+        return False
+    return True
+
+
+def _run_tasks(session: SparkSession, count: int) -> None:
+    with described(session, "streaming-sink ingest: warming"):
+        collect_results(session.range(0, count, 1, count), WarmTask(fast_workers.is_enabled()))

@@ -1,0 +1,13 @@
+"""These tests have no Spark: workers take it for warm, and for alive."""
+
+from __future__ import annotations
+
+import pytest
+
+from streaming_sink.ingest import warming
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warming, "warm", lambda session: None)
+    monkeypatch.setattr(warming, "runs_tasks", lambda session: True)
