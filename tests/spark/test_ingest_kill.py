@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -34,31 +34,34 @@ KILLS = int(os.environ.get("STREAMING_SINK_INGEST_KILLS", "5"))
 _SECONDS = 300
 _PATIENT = ("--patience", "2 seconds")
 PARTS = {"flux": (), "work": _PATIENT, "dispatch": _PATIENT}
-_SPARK = (
-    "--master local[1] --driver-memory 512m --conf spark.ui.enabled=false"
+_CLASSIC = {
+    "PYSPARK_SUBMIT_ARGS": "--master local[1] --driver-memory 512m --conf spark.ui.enabled=false"
     " --conf spark.driver.bindAddress=127.0.0.1 --conf spark.driver.host=127.0.0.1 pyspark-shell"
-)
+}
 
 
 class Parts:
-    """The parts of a zone that run, each the leader of a group of processes."""
+    """The parts of a zone that run, each the leader of a group of processes. Several of one kind have names
+    of their own: work, work-2.
+    """
 
-    def __init__(self, zone: str, folder: Path) -> None:
-        self._zone, self._folder = zone, folder
+    def __init__(self, zone: str, folder: Path, environment: Mapping[str, str] = _CLASSIC) -> None:
+        self._zone, self._folder, self._environment = zone, folder, environment
         self._groups: list[int] = []
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._logs: dict[str, Path] = {}
         self._planned_before = 0
 
     def start(self, part: str) -> None:
+        kind = part.partition("-")[0]
         self._logs[part] = self._folder / f"log-{part}-{len(self._groups)}"
         if part == "flux":
             self._planned_before = self._planned()
         with self._logs[part].open("ab") as log:
             self._running[part] = subprocess.Popen(
-                [sys.executable, "-m", "streaming_sink", "ingest", part, self._zone, *PARTS[part]],
+                [sys.executable, "-m", "streaming_sink", "ingest", kind, self._zone, *PARTS[kind]],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": _SPARK},
+                env={**os.environ, "PYTHONPATH": str(ROOT), **self._environment},
                 start_new_session=True,
                 stdout=log,
                 stderr=subprocess.STDOUT,
