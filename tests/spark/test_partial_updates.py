@@ -204,3 +204,23 @@ def test_a_partial_update_lands_though_others_keep_changing_its_rows(
     monkeypatch.setattr(landing, "write", racing)
     a(as_batch(spark, [(1, 100, "c", None, "U")], 1), 1)
     assert rows_of(location) == [(1, 100, "c", "n4")]
+
+
+def test_a_delete_that_lands_while_a_batch_is_written_takes_what_was_set_before_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch has merged a value that the delete takes into its row, and no row tells of the delete."""
+    location, write, raced = str(tmp_path / "t"), landing.write, list[bool]()
+    a, b = (_sink(location, app, partial_update=True, fill_policy="never") for app in "ab")
+    a(as_batch(spark, [(2, 1, "a", "x", "I")], 1), 0)
+
+    def racing(rows: Any, job: Any) -> Any:
+        result = write(rows, job)
+        if job.ids.app_id == "a" and not raced:
+            raced.append(True)
+            b(as_batch(spark, [(1, 50, None, None, "D")], 1), 0)
+        return result
+
+    monkeypatch.setattr(landing, "write", racing)
+    a(as_batch(spark, [(1, 10, "c", None, "U"), (1, 100, None, "y", "U")], 1), 1)
+    assert rows_of(location) == [(1, 100, None, "y"), (2, 1, "a", "x")]
