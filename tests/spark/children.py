@@ -95,17 +95,18 @@ class Child:
 
     def _below(self) -> dict[int, tuple[int, str]]:
         """Return the processes that this one has started, and those of these: their parent and command."""
-        listed = subprocess.run(
-            ["ps", "-A", "-ww", "-o", "pid=,ppid=,command="], capture_output=True, text=True, check=True
-        )
-        every = [line.split(None, 2) for line in listed.stdout.splitlines()]
+        every: dict[int, tuple[int, str]] = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                command = (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
+                every[int(folder.name)] = (int(parent), command)
         found: dict[int, tuple[int, str]] = {}
-        parents, more = {self._process.pid}, True
-        while more:
-            new = {int(it[0]): (int(it[1]), it[2]) for it in every if len(it) == 3 and int(it[1]) in parents}
-            more = not new.keys() <= found.keys()
+        parents = {self._process.pid}
+        while parents:
+            new = {pid: each for pid, each in every.items() if each[0] in parents}
             found |= new
-            parents |= new.keys()
+            parents = set(new)
         return found
 
     def thaw(self) -> None:
