@@ -11,7 +11,9 @@ import pytest
 from streaming_sink.batch import by_key, outcomes
 from streaming_sink.batch.by_key import ChangesByKey, KeyedWrite
 from streaming_sink.batch.key_resolution import BatchKeys, Resolution, look
+from streaming_sink.batch.maintenance import Maintained
 from streaming_sink.batch.report import BatchReport
+from streaming_sink.batch.small_files import SmallFiles
 from streaming_sink.batch.steps import Steps
 from streaming_sink.batch.target import Target
 from streaming_sink.batch.writer import WriteResult
@@ -123,7 +125,7 @@ def test_a_key_that_another_writer_has_declared_first_is_no_dropped_fill(
     assert isinstance(done, Committed)
     assert len(done.dropped) == 1
     draft = BatchReport(app_id="app", batch_id=1, outcome="written", why="", milliseconds={})
-    nothing: Any = SimpleNamespace(clustering=None, filling=None, small=SimpleNamespace(files=0))
+    nothing = Maintained((), SmallFiles())
     options: Any = None
     report = outcomes.committed(draft, done, nothing, options, Steps())
     assert (report.dropped_fills, report.why) == (0, "")
