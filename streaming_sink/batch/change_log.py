@@ -189,7 +189,7 @@ class ChangeLog:
             main_table=main.store.location,
             app_id=_APP_ID,
             outcome="delivered",
-            rows=result.rows,
+            rows=sum(file.record_count for file in files),
             files=len(files),
             milliseconds=round((perf_counter() - began) * 1000),
         )

@@ -6,23 +6,41 @@ from functools import partial
 
 from streaming_sink.changefeed.pieces import Piece, changed_pieces
 from streaming_sink.tasks.delete_files import read_deletes_in
+from timeline.clock import Environment
 from timeline.commit.follow_changes import Follow, followed, following
 from timeline.errors import CheckpointRegressionError, CommitConflictError
 from timeline.table import Table
 
+_PATIENCE_SECONDS = 30.0
+"""The stream appends to its change log right after each commit; beside one that goes on, most calls come
+between the two.
+"""
+_LOOK_AGAIN_SECONDS = 0.5
 
-def check_has_followed(log: Table, main: Table) -> None:
-    """Raise ValueError where versions of the main table are not in its change log yet: the purge would expire
-    them. Nothing where the log is of another table, or where it cannot follow any more: a log that was given
-    up is no reason to keep a person's rows.
+
+def await_followed(log: Table, main: Table, environment: Environment) -> None:
+    """Wait until the change log has the versions that the main table has now, as a stream that runs appends
+    them in a moment: the purge would expire them. Versions that come meanwhile are that stream's to append.
+
+    ValueError where they are not there after half a minute; nothing was changed then. No wait where the log
+    is of another table, or where it cannot follow any more: a log that was given up is no reason to keep a
+    person's rows.
     """
-    after = followed(log.refresh(), _uuid(main))
-    if after is not None and (missing := _missing(main, after)):
-        raise ValueError(
-            f"version {missing[0].version} of the table is not in its change log yet, and this purge would"
-            " expire it; nothing was changed. Start the stream, whose next batch appends it, and purge again:"
-            f" {log.store.location}"
-        )
+    number, until = main.refresh().number, environment.monotonic() + _PATIENCE_SECONDS
+    while True:
+        after = followed(log.refresh(), _uuid(main))
+        if after is None or after >= number:
+            return
+        missing = [each for each in _missing(main, after) or () if each.version <= number]
+        if not missing:
+            return
+        if environment.monotonic() >= until:
+            raise ValueError(
+                f"version {missing[0].version} of the table is not in its change log yet, and this purge"
+                " would expire it; nothing was changed. Start the stream, whose next batch appends it, and"
+                f" purge again: {log.store.location}"
+            )
+        environment.sleep(_LOOK_AGAIN_SECONDS)
 
 
 def skip_purges(log: Table, main: Table) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streaming_sink.durations import Duration, duration
-from streaming_sink.purging.following import check_has_followed, skip_purges
+from streaming_sink.purging.following import await_followed, skip_purges
 from streaming_sink.purging.leftovers import Kind
 from streaming_sink.purging.matching import is_own_key, key_columns, matcher_of, quarantine_matcher
 from streaming_sink.purging.report import PurgeReport
@@ -128,7 +128,7 @@ class Purge:
             each.check_nothing_pins(each.look())
         logs = [each.table for each in self._tables[1:] if each.role == CHANGE_LOG]
         for log in logs:
-            check_has_followed(log, self._main)
+            await_followed(log, self._main, self._environment)
         self._deliver()
         for each in self._tables:
             each.clean(each.rewrite())

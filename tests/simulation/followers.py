@@ -167,10 +167,10 @@ class Log:
         log: Any = object.__new__(ChangeLog)
         log._location, log._table = LOG, self.open(process)
         log._options = SimpleNamespace(
-            sizing=SimpleNamespace(max_file_bytes=OPEN_BELOW, small_file_bytes=OPEN_BELOW)
+            sizing=SimpleNamespace(max_file_bytes=OPEN_BELOW, small_file_bytes=OPEN_BELOW), on_report=None
         )
         log.maintenance = SimpleNamespace(
-            catch_up=lambda table: None, after_commit=lambda *_: SimpleNamespace(filling="")
+            catch_up=lambda table: None, after_commit=lambda *_: SimpleNamespace(reports=())
         )
         return log  # type: ignore[no-any-return]
 

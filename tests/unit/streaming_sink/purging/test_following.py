@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
-from streaming_sink.purging.following import check_has_followed, skip_purges
+from streaming_sink.purging.following import await_followed, skip_purges
 from tests.unit.timeline.world import Lake
+from timeline.clock import Environment
 from timeline.commit.changes import Append
 from timeline.commit.follow_changes import Follow, followed, following
 from timeline.maintenance.expiry import expire_snapshots
@@ -23,6 +25,14 @@ class Followed:
         first = Follow((), self.uuid, None)
         self.log.table.commit([first], transaction=following(self.uuid, self.number))
 
+        self.now = 0.0
+        self.environment = Environment(monotonic=lambda: self.now, sleep=self.sleep)
+        self.stream: Callable[[], None] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.stream()
+
     def append(self, versions: int = 1) -> None:
         for _ in range(versions):
             self.main.table.commit([Append((self.main.file(),))])
@@ -30,12 +40,31 @@ class Followed:
 
 def test_a_log_that_lacks_a_version_stops_a_purge_and_is_not_skipped_over() -> None:
     it = Followed()
-    check_has_followed(it.log.table, it.main.table)
+    await_followed(it.log.table, it.main.table, it.environment)
     it.append()
     with pytest.raises(ValueError, match="not in its change log yet"):
-        check_has_followed(it.log.table, it.main.table)
+        await_followed(it.log.table, it.main.table, it.environment)
     skip_purges(it.log.table, it.main.table)
     assert followed(it.log.table.refresh(), it.uuid) == it.number
+
+
+def test_a_purge_waits_for_a_stream_that_appends_what_it_has_committed_just_now() -> None:
+    """Of a stream that goes on there is always a last commit, of which the log may be a moment behind."""
+    it = Followed()
+    it.append()
+    number = it.main.table.refresh().number
+
+    def follow() -> None:
+        it.append()
+        if it.now >= 2:
+            log, after = it.log.table, followed(it.log.table.refresh(), it.uuid)
+            log.commit([Follow((), it.uuid, after)], transaction=following(it.uuid, number))
+            it.stream = lambda: None
+
+    it.stream = follow
+    await_followed(it.log.table, it.main.table, it.environment)
+    assert it.now == 2.0, "not for the versions that came meanwhile"
+    assert followed(it.log.table.refresh(), it.uuid) == number
 
 
 def test_a_log_whose_versions_have_expired_stops_no_purge_and_is_not_skipped_over() -> None:
@@ -43,6 +72,6 @@ def test_a_log_whose_versions_have_expired_stops_no_purge_and_is_not_skipped_ove
     it = Followed()
     it.append(120)
     expire_snapshots(it.main.table, max_snapshot_age=timedelta(0), min_snapshots_to_keep=1)
-    check_has_followed(it.log.table, it.main.table)
+    await_followed(it.log.table, it.main.table, it.environment)
     skip_purges(it.log.table, it.main.table)
     assert followed(it.log.table.refresh(), it.uuid) == it.number
