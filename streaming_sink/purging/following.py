@@ -20,11 +20,10 @@ _LOOK_AGAIN_SECONDS = 0.5
 
 def await_followed(log: Table, main: Table, environment: Environment) -> None:
     """Wait until the change log has the versions that the main table has now, as a stream that runs appends
-    them in a moment: the purge would expire them. Versions that come meanwhile are that stream's to append.
+    them in a moment: the purge would expire them. Versions that come while it waits are for that stream.
 
     ValueError where they are not there after half a minute; nothing was changed then. No wait where the log
-    is of another table, or where it cannot follow any more: a log that was given up is no reason to keep a
-    person's rows.
+    is of another table, or where it cannot follow any more: no row stays for a log that was given up.
     """
     number, until = main.refresh().number, environment.monotonic() + _PATIENCE_SECONDS
     while True:
