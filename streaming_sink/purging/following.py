@@ -23,7 +23,7 @@ def await_followed(log: Table, main: Table, environment: Environment) -> None:
     them in a moment: the purge would expire them. Versions that come while it waits are for that stream.
 
     ValueError where they are not there after half a minute; nothing was changed then. No wait where the log
-    is of another table, or where it cannot follow any more: no row stays for a log that was given up.
+    is of another table, or where it cannot follow any more: no row stays for the sake of an abandoned log.
     """
     number, until = main.refresh().number, environment.monotonic() + _PATIENCE_SECONDS
     while True:
