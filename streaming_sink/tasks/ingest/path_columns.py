@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import date
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -36,9 +37,10 @@ def path_columns(
     spelled_otherwise = {name.lower() for name in own}
     lacking = {} if schema is None else {name.lower(): name for name in schema.names if name not in own}
     found: dict[str, pa.Scalar] = {}
-    for name, text in stated.items():
+    for name, escaped in stated.items():
         if name in own:
             continue
+        text = _unescaped(name, escaped)
         if schema is not None and name in schema.names:
             found[name] = _typed(name, text, schema.field(name).type)
         elif (column := lacking.get(name.lower())) is not None:
@@ -60,6 +62,13 @@ def with_fields(schema: pa.Schema, constants: Mapping[str, pa.Scalar]) -> pa.Sch
     for name, value in constants.items():
         schema = schema.append(pa.field(name, value.type))
     return schema
+
+
+def _unescaped(name: str, text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError as error:
+        raise SourceFileError(f"its path has text that is not valid UTF-8: {name}={text}") from error
 
 
 def _inferred(text: str) -> pa.Scalar:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.compute import match_substring_regex
+from pyarrow.compute import any as pa_any
+from pyarrow.compute import is_inf
 
 from planners.buffering import BufferedFile
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.ingest.avro import arrow_columns
+from streaming_sink.tasks.ingest.large_numbers import check_csv, check_json, inferred_doubles
 from streaming_sink.tasks.ingest.sources import (
     Sources,
     folder_of,
@@ -26,7 +27,6 @@ from streaming_sink.tasks.ingest.texts import spelled, typed
 from timeline.errors import StoreUnavailableError
 
 _MOST_BLOCK = (1 << 31) - 1
-_WIDE = r"^[+-]?[0-9]{19,}$"
 WHOLE_BYTES = 32 * 1024 * 1024
 """A smaller file is read with one request, and its bytes are those that were announced."""
 
@@ -122,35 +122,19 @@ def _read_json(data: pa.NativeFile, schema: pa.Schema | None, stated: Container[
     import pyarrow.json as pj
 
     # A block must hold a whole object, however long it is.
-    options = pj.ReadOptions(block_size=max(1 << 20, min(data.size(), _MOST_BLOCK)))
+    options = pj.ReadOptions(block_size=_block(data))
     rows = pj.read_json(data, options, pj.ParseOptions(explicit_schema=_spelled(schema, stated)))
-    if any(_has_double(field.type) for field in _inferred(rows.schema, schema)):
+    known = None if schema is None else pa.struct(schema)
+    if doubles := inferred_doubles(pa.struct(rows.schema), known):
         data.seek(0)
-        decoder = json.JSONDecoder(parse_int=_checked_number)
-        for line in data.read().decode().splitlines():
-            decoder.decode(line or "0")
+        check_json(data.read(), doubles)
     return _typed(rows, schema)
 
 
-def _inferred(found: pa.Schema, schema: pa.Schema | None) -> list[pa.Field]:
-    """Return the columns whose types the text alone has decided."""
-    return [field for field in found if schema is None or field.name not in schema.names]
-
-
-def _has_double(kind: pa.DataType) -> bool:
-    inner = (kind.field(place).type for place in range(kind.num_fields))
-    return pa.types.is_float64(kind) or any(map(_has_double, inner))
-
-
-def _checked_number(text: str) -> int:
-    """Return a whole number. Arrow takes one above 64 bits as a double, and rounds it without a word."""
-    number = int(text)
-    if not -(1 << 63) <= number < 1 << 63:
-        raise SourceFileError(
-            "it holds a whole number above 64 bits, which a double would round; create the table with a"
-            f" decimal column first: {text[:50]}"
-        )
-    return number
+def _block(data: pa.NativeFile) -> int:
+    """Return the size of a block that has all of a file."""
+    size: int = data.size()
+    return max(1 << 20, min(size, _MOST_BLOCK))
 
 
 def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
@@ -162,15 +146,20 @@ def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
         column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
     parsing = pc.ParseOptions(newlines_in_values=True)
-    rows = pc.read_csv(data, parse_options=parsing, convert_options=options)
-    doubles = [field.name for field in _inferred(rows.schema, schema) if pa.types.is_float64(field.type)]
-    if doubles:
+    # A block must hold a whole row, however long it is.
+    reading = pc.ReadOptions(block_size=_block(data))
+    rows = pc.read_csv(data, reading, parsing, options)
+    doubtful = [
+        field.name
+        for field, column in zip(rows.schema, rows.columns, strict=True)
+        if pa.types.is_float64(field.type) and (field.name not in kinds or pa_any(is_inf(column)).as_py())
+    ]
+    if doubtful:
         data.seek(0)
-        options.include_columns = doubles
-        options.column_types = dict.fromkeys(doubles, pa.string())
-        for column in pc.read_csv(data, parse_options=parsing, convert_options=options):
-            for text in column.drop_null().filter(match_substring_regex(column.drop_null(), _WIDE)):
-                _checked_number(text.as_py())
+        options.include_columns = doubtful
+        options.column_types = dict.fromkeys(doubtful, pa.string())
+        for name, texts in zip(doubtful, pc.read_csv(data, reading, parsing, options), strict=True):
+            check_csv(texts, rows.column(name), name not in kinds)
     data.seek(0)
     _check_quotes(data.read())
     return _typed(rows, schema)

@@ -42,9 +42,9 @@ def partition_of(path: str) -> str:
 
 
 def folder_values(path: str) -> dict[str, str]:
-    """Return what the Hive-style folders of a path say, by the name of the column, unescaped."""
-    parts = (part.partition("=") for part in path.split("/")[:-1])
-    return {unquote(name): unquote(text) for name, separator, text in parts if name and separator}
+    """Return what the Hive-style folders of a path say, by the name of the column; values stay escaped."""
+    parts = (part.partition("=") for part in path.split("/")[:-1] if "=" in part)
+    return {unquote(name): text for name, _, text in parts if name}
 
 
 def folder_of(path: str) -> tuple[str, str]:

@@ -8,6 +8,8 @@ import binascii
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming_sink.tasks.ingest.large_numbers import narrowed
+
 _OFFSET = r"(Z|[+-]\d\d:?\d\d)$"
 
 
@@ -19,6 +21,8 @@ def spelled(kind: pa.DataType) -> pa.DataType:
         return pa.struct([field.with_type(spelled(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(spelled(kind.value_type)))
+    if pa.types.is_float32(kind):
+        return pa.float64()  # so that a number that no float holds is not infinite yet
     return pa.string() if _is_text(kind) else kind
 
 
@@ -49,6 +53,8 @@ def typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
         inner = typed(values.values, kind.value_type)
         made = pa.list_(values.type.value_field.with_type(inner.type))
         return pa.ListArray.from_arrays(values.offsets, inner, type=made, mask=values.is_null())
+    if pa.types.is_floating(kind) and (pa.types.is_floating(values.type) or pa.types.is_string(values.type)):
+        return narrowed(values, kind)
     if not pa.types.is_string(values.type) or isinstance(kind, pa.BaseExtensionType):
         return values
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):

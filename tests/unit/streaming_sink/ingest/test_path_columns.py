@@ -40,6 +40,17 @@ def test_names_and_values_are_unescaped_as_spark_and_hive_escape_them() -> None:
     assert {name: value.as_py() for name, value in found.items()} == {"a b": "x/y=z", "c": None}
 
 
+@pytest.mark.parametrize("schema", [None, pa.schema([("a", pa.string())])])
+def test_text_that_is_not_valid_utf8_is_refused(schema: pa.Schema | None) -> None:
+    with pytest.raises(SourceFileError, match="not valid UTF-8: a=x%FF"):
+        columns_of("/drop/a=x%FF/f.parquet", (), schema)
+
+
+def test_a_number_too_large_for_its_column_is_refused() -> None:
+    with pytest.raises(SourceFileError, match=r"column f of float: a number would be infinite.*1e39"):
+        columns_of("/drop/f=1e39/f.parquet", (), pa.schema([("f", pa.float32())]))
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [

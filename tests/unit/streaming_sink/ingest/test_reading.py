@@ -201,3 +201,56 @@ def test_a_whole_number_of_an_inferred_type_that_no_long_holds_is_refused(kind: 
 )
 def test_other_numbers_are_read(kind: str, data: bytes) -> None:
     assert read(kind, data).num_rows
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        '{"a": 1.5, "s": "x\u2028y\u0085z"}',  # which Python takes for ends of lines
+        '{"a": 1.5,\n "s": "x"}',
+        '{"a": 1.5} {"a": 2.5}\n\n',
+        '\ufeff{"a": 1.5}',
+    ],
+)
+def test_json_with_doubles_of_an_inferred_type_is_read_however_its_lines_end(data: str) -> None:
+    assert read("json", data.encode())["a"][0].as_py() == 1.5
+
+
+def test_a_number_of_a_new_field_that_no_long_holds_is_refused() -> None:
+    known = pa.schema([("s", pa.struct([("a", pa.int64())]))])
+    with pytest.raises(SourceFileError, match="a whole number above 64 bits"):
+        read("json", b'{"s": {"a": 1, "b": 18446744073709551617}}', known)
+
+
+def test_a_number_of_a_decimal_column_is_read_beside_doubles_of_an_inferred_type() -> None:
+    known = pa.schema([("a", pa.decimal128(38, 0)), ("s", pa.struct([("a", pa.list_(pa.float64()))]))])
+    rows = read("json", b'{"a": 99999999999999999999, "s": {"a": [99999999999999999999]}, "n": 1.5}', known)
+    assert rows["a"].to_pylist() == [Decimal(99999999999999999999)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "column"),
+    [
+        ("json", b'{"a": 1e39}', pa.float32()),
+        ("json", b'{"a": -1e39}', pa.float32()),
+        ("csv", b"a\n1e39\n", pa.float32()),
+        ("csv", b"a\n1.5\n-1e400\n", pa.float64()),
+        ("csv", b"a\n1.5\n1e400\n", None),
+    ],
+)
+def test_a_number_too_large_for_its_column_is_refused(
+    kind: str, data: bytes, column: pa.DataType | None
+) -> None:
+    with pytest.raises(SourceFileError, match=r"would be infinite|is out of range.*1e400"):
+        read(kind, data, None if column is None else pa.schema([("a", column)]))
+
+
+@pytest.mark.parametrize("column", [pa.float32(), pa.float64()])
+def test_a_number_that_is_said_to_be_infinite_is_read(column: pa.DataType) -> None:
+    rows = read("csv", b"a\ninf\n-Infinity\nNaN\n0.1\n", pa.schema([("a", column)]))
+    assert [str(value) for value in rows["a"].to_pylist()[:3]] == ["inf", "-inf", "nan"]
+    assert rows["a"][3] == pa.scalar(0.1, column)
+
+
+def test_a_row_of_csv_is_read_however_long_it_is() -> None:
+    assert read("csv", b"a,b\n1," + b"x" * 5_000_000 + b"\n2,y\n")["a"].to_pylist() == [1, 2]
