@@ -80,34 +80,22 @@ class Child:
 
     def kill_jvm(self) -> None:
         """End the JVM alone: the Python driver goes on for as long as it will."""
-        [jvm] = [pid for pid, (_, command) in self._below().items() if "org.apache.spark.deploy" in command]
+        [jvm] = [
+            pid
+            for pid, (_, command) in processes_below(self._process.pid).items()
+            if "org.apache.spark.deploy" in command
+        ]
         os.kill(jvm, signal.SIGKILL)
 
     def kill_a_worker(self, chance: random.Random) -> bool:
         """End one Python worker alone, of which this returns whether there was one."""
-        below = self._below()
+        below = processes_below(self._process.pid)
         daemons = {pid for pid, (_, command) in below.items() if "pyspark.daemon" in command}
         workers = sorted(pid for pid in daemons if below[pid][0] in daemons)
         if workers:
             with suppress(ProcessLookupError):
                 os.kill(chance.choice(workers), signal.SIGKILL)
         return bool(workers)
-
-    def _below(self) -> dict[int, tuple[int, str]]:
-        """Return the processes that this one has started, and those of these: their parent and command."""
-        every: dict[int, tuple[int, str]] = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):  # it has ended
-                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-                command = (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
-                every[int(folder.name)] = (int(parent), command)
-        found: dict[int, tuple[int, str]] = {}
-        parents = {self._process.pid}
-        while parents:
-            new = {pid: each for pid, each in every.items() if each[0] in parents}
-            found |= new
-            parents = set(new)
-        return found
 
     def thaw(self) -> None:
         os.killpg(self._process.pid, signal.SIGCONT)
@@ -120,6 +108,23 @@ class Child:
         self._reader.join()
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+
+def processes_below(pid: int) -> dict[int, tuple[int, str]]:
+    """Return the processes that one has started, and those of these: their parent and command."""
+    every: dict[int, tuple[int, str]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            command = (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
+            every[int(folder.name)] = (int(parent), command)
+    found: dict[int, tuple[int, str]] = {}
+    parents = {pid}
+    while parents:
+        new = {pid: each for pid, each in every.items() if each[0] in parents}
+        found |= new
+        parents = set(new)
+    return found
 
 
 class Kills:

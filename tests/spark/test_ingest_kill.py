@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from streaming_sink import ingest
 from streaming_sink.ingest.ledger import Ledger
 from tests import jars
 from tests.servers import kafka
-from tests.spark.children import Kills
+from tests.spark.children import Kills, processes_below
 from tests.spark.source_files import rows_from, rows_in, write_parquet
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -42,11 +42,18 @@ _CLASSIC = {
 
 class Parts:
     """The parts of a zone that run, each the leader of a group of processes. Several of one kind have names
-    of their own: work, work-2.
+    of their own: work, work-2. A dispatcher is the other zones', too.
     """
 
-    def __init__(self, zone: str, folder: Path, environment: Mapping[str, str] = _CLASSIC) -> None:
+    def __init__(
+        self,
+        zone: str,
+        folder: Path,
+        environment: Mapping[str, str] = _CLASSIC,
+        other_zones: Sequence[str] = (),
+    ) -> None:
         self._zone, self._folder, self._environment = zone, folder, environment
+        self._other_zones = other_zones
         self._groups: list[int] = []
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._logs: dict[str, Path] = {}
@@ -57,9 +64,10 @@ class Parts:
         self._logs[part] = self._folder / f"log-{part}-{len(self._groups)}"
         if part == "flux":
             self._planned_before = self._planned()
+        zones = (self._zone, *self._other_zones) if kind == "dispatch" else (self._zone,)
         with self._logs[part].open("ab") as log:
             self._running[part] = subprocess.Popen(
-                [sys.executable, "-m", "streaming_sink", "ingest", kind, self._zone, *PARTS[kind]],
+                [sys.executable, "-m", "streaming_sink", "ingest", kind, *zones, *PARTS[kind]],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT), **self._environment},
                 start_new_session=True,
@@ -86,6 +94,15 @@ class Parts:
         assert ended.poll() is None, f"{part} has ended by itself: {self.log(part)[-2000:]}"
         (os.killpg if whole_group else os.kill)(ended.pid, signal.SIGKILL)
         ended.wait()
+
+    def kill_a_worker(self, chance: random.Random) -> bool:
+        """End one of the workers that the dispatcher has started, alone; return whether there was one."""
+        below = processes_below(self._running["dispatch"].pid)
+        workers = sorted(pid for pid, (_, command) in below.items() if " ingest work " in command)
+        if workers:
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(workers), signal.SIGKILL)
+        return bool(workers)
 
     def end(self) -> None:
         for group in self._groups:
