@@ -1,4 +1,5 @@
-"""A stream of JSON from a Kafka broker changes while it runs, has bad rows, and is killed again and again.
+"""A stream of JSON from a Kafka broker changes while it runs, has bad rows, and is killed again and again, as
+its broker is restarted.
 
 STREAMING_SINK_KAFKA_KILLS=10 kills more often; STREAMING_SINK_KILL_SEED replays another run.
 """
@@ -144,6 +145,8 @@ def test_a_changing_kafka_stream_that_is_killed_ends_with_the_sources_rows_in_ta
                 child = start()
                 child.says("STARTED")
                 producer.send(map(_message, range(max(100, life * PER_LIFE), (life + 1) * PER_LIFE)))
+                if life == KILLS // 2:
+                    broker.restart()
                 child.wait_for_batch(location, "app", before + kills.commits_before(chance))
                 # Half of them at once: after our commit, and before Spark has written that the batch ended.
                 child.assert_runs_for(chance.choice([0.0, chance.uniform(0.0, 0.6)]))
@@ -153,6 +156,7 @@ def test_a_changing_kafka_stream_that_is_killed_ends_with_the_sources_rows_in_ta
             kills.assert_half_came_after_a_commit()
             child = start()
             child.says("LANDED")
+            broker.restart()  # while the stream runs, which goes on by itself
             producer.send(map(_message, range(KILLS * PER_LIFE, ROWS)))
         assert child.says("GREW user")  # without a restart
         finish.touch()
