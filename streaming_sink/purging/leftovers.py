@@ -144,20 +144,28 @@ def find_leftovers(
         except DataFileError as unreadable:
             return [Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(str(unreadable),))]
 
-    with ThreadPoolExecutor(READERS, thread_name_prefix="gone") as pool:
-        for leftovers in pool.map(look, rows):
-            found.found += leftovers
-    if own_key is not None:
-        stones = [path for path in paths if path.endswith(_TOMBSTONES)]
-        found.found += _in_tombstones(table, stones, matcher, _salts(held, table.head))
-        runs = [path for path in paths if names.key_run_id(path)]
-        found.found += _in_index(table, runs, matcher, own_key, seen.hashes)
+    def look_into(some: Collection[str]) -> Iterator[Leftover]:
+        with ThreadPoolExecutor(READERS, thread_name_prefix="gone") as pool:
+            for leftovers in pool.map(look, [path for path in rows if path in some]):
+                yield from leftovers
+        if own_key is not None:
+            stones = [path for path in some if path.endswith(_TOMBSTONES)]
+            yield from _in_tombstones(table, stones, matcher, _salts(held, table.head))
+            runs = [path for path in some if names.key_run_id(path)]
+            yield from _in_index(table, runs, matcher, own_key, seen.hashes)
+
+    found.found += look_into(dict.fromkeys([*paths, *rows]))
     there = paths.keys() | set(rows)
     for path, count in bounds_of_missing_files(table.store, there, matcher, seen.bounds):
         newest = held.newest.get(table.store.uri(path), 0)
         found.found.append(Leftover(kind=Kind.BOUNDS, path=path, rows=count, newest=newest))
-    for path in paths:
-        if is_unfinished(path) and names.DATA_FOLDER in path:
+    # Beside a stream, what was being written in the first look is whole in the second, or has its name.
+    unread = dict.fromkeys(each.path for each in found.found if each.kind is Kind.NOT_CHECKED)
+    found.found = [each for each in found.found if each.path not in unread] + list(look_into(unread))
+    unfinished = [path for path in paths if is_unfinished(path)]
+    there = {listed.path for listed in table.store.list_below("")} if unfinished else set()
+    for path in unfinished:
+        if path in there:
             why = "a create that was cut off, or is in progress"
             found.found.append(Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(why,)))
     return found

@@ -31,9 +31,10 @@ def dying(*given):
     calls[0] += 1
     if dies == "before" and calls[0] == int(delivery):
         os.killpg(0, signal.SIGKILL)
-    deliver(*given)
+    delivered = deliver(*given)
     if dies == "after" and calls[0] == int(delivery):
         os.killpg(0, signal.SIGKILL)
+    return delivered
 second.deliver = dying
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")

@@ -28,9 +28,10 @@ def dying(main, *given):
     mine = main.head.transaction(given[0]).batch == {"before": 0, "after": 1}[dies]
     if mine and dies == "before":
         os.killpg(0, signal.SIGKILL)
-    deliver(main, *given)
+    delivered = deliver(main, *given)
     if mine:  # a delivery of the entry before it comes first
         os.killpg(0, signal.SIGKILL)
+    return delivered
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()

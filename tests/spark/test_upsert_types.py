@@ -98,7 +98,7 @@ def test_a_table_of_inserts_gets_a_sequence_of_digits(
     location = str(tmp_path / "t")
     inserts = spark.createDataFrame([(1, Decimal(10**30), "a", "x", "I")], WIDE_CHANGES).drop("op")
     IcebergSink(location, app_id="inserts")(inserts, 0)
-    assert main(["key", location, "--columns", "user_id", "--sequence-by", "at"]) == 0
+    assert main(["key", location, "--columns", "user_id", "--sequence-by", "at", "--declare"]) == 0
     assert "it is the table's key now" in capsys.readouterr().out
     changes = [(1, Decimal(10**30 - 1), "a", "late", "U"), (2, Decimal(-1), "a", "y", "I")]
     _sink(location)(spark.createDataFrame(changes, WIDE_CHANGES), 0)

@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from pyiceberg.manifest import DataFileContent
 
 from streaming_sink import check_gone
 from streaming_sink.commands.cli import main
+from streaming_sink.purging import leftovers
 from streaming_sink.tasks.delete_files import read_position_deletes
 from tests.unit.streaming_sink.purging.people import ALICE, Foreign, People, put_parquet, staged
 from timeline.commit.changes import Replace, SetProperties
@@ -214,6 +216,23 @@ def test_each_kind_of_leftover_is_found_where_it_is(
     assert kind in found
     assert place in found[kind].what
     assert diagnosis.healthy == (kind == "gone-key-in-tombstones")
+
+
+def test_what_is_being_written_is_looked_at_again(people: People, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a stream, files were found while they were written, and the keys "could not be checked"."""
+    temporary, where = Path(people.location) / unfinished(people), people.append(10)
+    written = Path(people.location) / people.store.relative(where)
+    whole = written.read_bytes()
+    written.write_bytes(whole[:5])
+    bounds = leftovers.bounds_of_missing_files
+
+    def meanwhile(*given: Any) -> Any:
+        temporary.unlink(missing_ok=True)
+        written.write_bytes(whole)
+        return bounds(*given)
+
+    monkeypatch.setattr(leftovers, "bounds_of_missing_files", meanwhile)
+    assert kinds(people) == []
 
 
 def test_the_command_names_what_is_left_and_exits_as_the_doctor_does(
