@@ -143,6 +143,7 @@ class ChangesByKey:
             in_partitions=in_partitions,
             partial=partial_columns(key, target.schema),
             inserts_null_keys=self._keys.null_keys == "insert",
+            except_columns=self._keys.except_columns,
         )
         return KeyedWrite(key, job, resolution, declares=key_of(head.properties) is None)
 

@@ -150,6 +150,8 @@ class KeyJob:
     """Columns that keep their stored value where a change has a null."""
     inserts_null_keys: bool = False
     """Whether rows without a key are inserted; else they are refused."""
+    except_columns: tuple[str, ...] = ()
+    """Columns of the batch that bring no value, though the table may have a column of that name."""
 
 
 @dataclass(frozen=True, slots=True)

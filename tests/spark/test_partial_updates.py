@@ -57,6 +57,19 @@ def test_partial_updates_of_some_columns(spark: SparkSession, tmp_path: Path) ->
         _sink(location, "other", partial_update=["oops"])(as_batch(spark, [(1, 3, "a", "x", "I")]), 0)
 
 
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_column_that_is_left_out_of_the_batch_may_have_another_type_than_in_the_table(
+    spark: SparkSession, tmp_path: Path, partial: bool
+) -> None:
+    location = str(tmp_path / "t")
+    _sink(location, partial_update=partial)(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
+    changes = as_batch(spark, [(1, 2, "b", "y", "U"), (2, 1, "c", "z", "I")])
+    changes = changes.withColumn("name", sf.struct(sf.lit(7).alias("code")))
+    sink = _sink(location, partial_update=partial, except_columns=["op", "name"])
+    sink(changes, 1)
+    assert rows_of(location) == [(1, 2, "b", "x" if partial else None), (2, 1, "c", None)]
+
+
 def test_changes_that_are_older_than_the_stored_row_bring_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

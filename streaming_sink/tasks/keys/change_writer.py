@@ -66,7 +66,7 @@ class ChangeWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one batch of changes, as Spark sends it. Where it raises RowsDoNotFitError it takes none."""
         check_is_readable(batch)
-        upserts, deletes = _split(batch)
+        upserts, deletes = _split(self._brought(batch))
         rows = conform_valid(upserts, self._writer.job.schema)
         gone = conform_valid(deletes, self._delete_schema) if deletes.num_rows else None
         without_key = self._without_key(rows)
@@ -81,6 +81,11 @@ class ChangeWriter:
         self._held.add(with_key, *added)
         if removed is not None:
             self._held.add_deletes(*removed)
+
+    def _brought(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that bring values. The others came for conditions, and for quarantined rows."""
+        left_out = [name for name in self._keys.except_columns if name in batch.schema.names]
+        return batch.drop_columns(left_out) if left_out else batch
 
     def _without_key(self, rows: pa.RecordBatch) -> pa.Array | None:
         """Return which rows have no key and are inserted all the same; None where there are none such."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import count
 from typing import Any
@@ -69,6 +69,7 @@ class Lake:
     tombstones: list[str] = field(default_factory=list)
     counts: ChangeCounts = field(default_factory=ChangeCounts)
     spilled: int = 0
+    excepted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._numbers = count()
@@ -86,6 +87,7 @@ class Lake:
         """Land the changes as a task does that gets them in Arrow batches of `cut` rows."""
         files, tombstones = tuple(self.files.values()), tuple(self.tombstones)
         keys = KeyJob(("id",), "at", UUID_OF_TABLE, files, tombstones, partial=self.partial)
+        keys = replace(keys, except_columns=self.excepted)
         number = next(self._numbers)
         job = WorkerJob(
             store=self.store,
@@ -192,6 +194,15 @@ def test_of_each_key_the_last_change_in_sequence_counts(
                 newest[key] = (*rank, change)
         wanted = [change[:4] for *_, deletes, _, change in newest.values() if not deletes]
         assert lake.rows == sorted(wanted, key=repr)
+
+
+@pytest.mark.parametrize("partial", [(), ("a", "b")])
+def test_columns_that_are_left_out_bring_no_value_though_the_table_has_them(partial: tuple[str, ...]) -> None:
+    lake = Lake(partial)
+    lake.take([(1, 1, "a", 5, False)])
+    lake.excepted = ("b",)
+    lake.take([(1, 2, "new", 6, False), (2, 1, "b", 7, False)])
+    assert lake.rows == [(1, 2, "new", 5 if partial else None), (2, 1, "b", None)]
 
 
 def test_rows_beyond_the_memory_of_a_task_are_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
