@@ -15,7 +15,7 @@ only grows: no commit of this protocol moves it to another line.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 
@@ -90,12 +90,15 @@ def _notes_of_main(notes: Iterable[Note], head: Head) -> list[Note]:
 
     A fork may have kept a snapshot of its own, and that removed files which main still has: its note, late
     under an old number, says nothing about main. The orphan cleaner deletes what it names.
+
+    Snapshots are told apart by their lists: all attempts of a commit give its snapshot one id, and the list
+    of the attempt that lost may lack manifests that the one which won has.
     """
-    of_main = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
+    of_main = {snapshot.manifest_list for snapshot in head.metadata.snapshots}
     found = []
     for note in sorted(notes, key=lambda note: note.version, reverse=True):
-        if note.kept.snapshot_id in of_main:
-            of_main |= {record.snapshot_id for record in (*note.expired, *note.unpinned)}
+        if note.kept.manifest_list in of_main:
+            of_main |= {record.manifest_list for record in (*note.expired, *note.unpinned)}
             found.append(note)
     return found
 
@@ -144,12 +147,12 @@ def find_garbage(
     listed = {manifest.manifest_path: manifest for manifests in lists.values() for manifest in manifests}
     removed = _find_removed(files, [*listed.values(), *kept], note)
     for pin, manifests in pins:
-        own = (each for each in manifests if each.manifest_path not in carried)
-        _spare(removed, pin, (files.contents(each) for each in own))
+        own = [each for each in manifests if each.manifest_path not in carried]
+        _spare(removed, pin, own, files.contents)
     for pin, manifests in leaving:
         # A commit that lost may note late what was deleted long ago: such a snapshot has no readers any more.
-        own = (each for each in manifests if each.manifest_path not in carried)
-        _spare(removed, pin, (seen for each in own if (seen := files.find_contents(each)) is not None))
+        own = [each for each in manifests if each.manifest_path not in carried]
+        _spare(removed, pin, own, files.find_contents)
     why = f"only snapshots that version {note.version} expired reach it"
     found = [
         (location, Kind.DATA_FILE, entry.data_file.file_size_in_bytes) for location, entry in removed.items()
@@ -201,14 +204,22 @@ def _find_pins(head: Head, note: Note) -> list[SnapshotRecord]:
 
 
 def _spare(
-    removed: dict[str, ManifestEntry], pin: SnapshotRecord, manifests: Iterable[ManifestContents]
+    removed: dict[str, ManifestEntry],
+    pin: SnapshotRecord,
+    manifests: Iterable[ManifestFile],
+    contents: Callable[[ManifestFile], ManifestContents | None],
 ) -> None:
-    """Remove from `removed` the files that a pinned snapshot reads: none that was added after it."""
-    if all((entry.file_sequence_number or 0) > pin.sequence_number for entry in removed.values()):
-        return
+    """Remove from `removed` the files that a pinned snapshot reads.
+
+    What it has of its ancestors was added before it. What it has added itself may have been added to main
+    later: a staged file is, when it is published (R27).
+    """
+    older = any((entry.file_sequence_number or 0) <= pin.sequence_number for entry in removed.values())
     for manifest in manifests:
-        for location in manifest.files:
-            removed.pop(location, None)
+        if older or manifest.added_snapshot_id == pin.snapshot_id:
+            found = contents(manifest)
+            for location in () if found is None else found.files:
+                removed.pop(location, None)
 
 
 def _path(store: Store, location: str) -> str | None:
