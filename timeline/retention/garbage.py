@@ -91,8 +91,8 @@ def _notes_of_main(notes: Iterable[Note], head: Head) -> list[Note]:
     A fork may have kept a snapshot of its own, and that removed files which main still has: its note, late
     under an old number, says nothing about main. The orphan cleaner deletes what it names.
 
-    Snapshots are told apart by their lists: all attempts of a commit give its snapshot one id, and the list
-    of the attempt that lost may lack manifests that the one which won has.
+    A list identifies a snapshot, and its id does not: all attempts of a commit give its snapshot one id, and
+    the list of the attempt that lost may lack manifests that the one which won has.
     """
     of_main = {snapshot.manifest_list for snapshot in head.metadata.snapshots}
     found = []
