@@ -23,7 +23,7 @@ from benchmarks.keyed_data import KEY, REGION, SEQUENCE
 from benchmarks.peers import contents_of
 from benchmarks.tables import newest_metadata
 from streaming_sink import FileSizing, IcebergSink
-from streaming_sink.commands.keys import key as declare_key
+from streaming_sink.commands.declaring import key as declare_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,9 +10,9 @@ import numpy as np
 from pyiceberg.table import StaticTable
 
 from benchmarks.measure import newest_metadata
-from streaming_sink.ingest.ledger import Ledger
-from streaming_sink.ingest.records import KIND
-from streaming_sink.ingest.status import status
+from streaming_sink.zones.ledger import Ledger
+from streaming_sink.zones.records import KIND
+from streaming_sink.zones.status import status
 from timeline import names
 from timeline.plans.claims import all_instants, holder_of
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.sessions import local_session
 from streaming_sink import ingest
-from streaming_sink.ingest.records import KIND, item_of_claim
 from streaming_sink.ingest.worker import Worker
+from streaming_sink.zones.records import KIND, item_of_claim
 from timeline.plans.claims import all_instants, holder_of
 
 if TYPE_CHECKING:

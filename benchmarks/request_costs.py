@@ -34,11 +34,11 @@ from benchmarks.request_prices import (
 )
 from streaming_sink import ingest
 from streaming_sink.ingest import consolidation, profiling
-from streaming_sink.ingest.flux import Flux
-from streaming_sink.ingest.watching import FolderWatch
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.tasks.ingest import consolidation_task, profile_task
 from streaming_sink.tasks.results import RESULT_COLUMN, decode_result
+from streaming_sink.zones.flux import Flux
+from streaming_sink.zones.watching import FolderWatch
 from timeline.stores import open_store
 from timeline.stores.object import ObjectStore
 

@@ -9,12 +9,12 @@ from pyspark.sql.types import StructType
 
 from benchmarks.data import SCHEMA
 from planners.model import InsertPlan
-from streaming_sink.batch.writer import WriteJob, worker_job
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.schema import iceberg_schema
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import WrittenFile
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows.write_task import TaskWriter
+from streaming_sink.writing.writer import WriteJob, worker_job
 from tests.spark.streams import metadata_file
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Append

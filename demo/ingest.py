@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(output: Path, count: int) -> int:
     from streaming_sink import ingest
-    from streaming_sink.ingest.status import status
+    from streaming_sink.zones.status import status
 
     flights = read_flights()
     print(f"cutting {flights.num_rows:,} flights into {count:,} Parquet files, in no order of their months")

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from streaming_sink import ingest
-from streaming_sink.ingest.ledger import Ledger
+from streaming_sink.zones.ledger import Ledger
 
 # ------------------------------------------------------------------------------------------ what a job needs
 

@@ -15,40 +15,40 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planners import FileSizing
-    from streaming_sink.batch.maintenance_report import DeliveryReport, FillReport
-    from streaming_sink.batch.report import BatchReport, history
-    from streaming_sink.changefeed.changes import changes
     from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
-    from streaming_sink.clustering.report import ClusterReport
     from streaming_sink.parsing.rows import ParsedJson, parse_json
-    from streaming_sink.purging.gone import check_gone
-    from streaming_sink.purging.purge import purge
+    from streaming_sink.reading.changes import changes
+    from streaming_sink.removal.cleaning import expire_snapshots, remove_orphan_files
+    from streaming_sink.removal.gone import check_gone
+    from streaming_sink.removal.purge import purge
     from streaming_sink.replaying.replay import replay
+    from streaming_sink.reports.batch_report import BatchReport, history
+    from streaming_sink.reports.cluster_report import ClusterReport
+    from streaming_sink.reports.maintenance_report import DeliveryReport, FillReport
     from streaming_sink.sink import IcebergSink
-    from streaming_sink.table.cleaning import expire_snapshots, remove_orphan_files
     from streaming_sink.table.contract import SchemaContract
     from streaming_sink.table.retention import Retention
 
 # No name may also be a module's: importing the module would put it in the name's place.
 _WHERE = {
     "AsyncClustering": "streaming_sink.clustering.inline",
-    "BatchReport": "streaming_sink.batch.report",
-    "ClusterReport": "streaming_sink.clustering.report",
-    "DeliveryReport": "streaming_sink.batch.maintenance_report",
+    "BatchReport": "streaming_sink.reports.batch_report",
+    "ClusterReport": "streaming_sink.reports.cluster_report",
+    "DeliveryReport": "streaming_sink.reports.maintenance_report",
     "FileSizing": "planners",
-    "FillReport": "streaming_sink.batch.maintenance_report",
+    "FillReport": "streaming_sink.reports.maintenance_report",
     "IcebergSink": "streaming_sink.sink",
     "InlineClustering": "streaming_sink.clustering.inline",
     "ParsedJson": "streaming_sink.parsing.rows",
     "Retention": "streaming_sink.table.retention",
     "SchemaContract": "streaming_sink.table.contract",
-    "changes": "streaming_sink.changefeed.changes",
-    "check_gone": "streaming_sink.purging.gone",
-    "expire_snapshots": "streaming_sink.table.cleaning",
-    "history": "streaming_sink.batch.report",
+    "changes": "streaming_sink.reading.changes",
+    "check_gone": "streaming_sink.removal.gone",
+    "expire_snapshots": "streaming_sink.removal.cleaning",
+    "history": "streaming_sink.reports.batch_report",
     "parse_json": "streaming_sink.parsing.rows",
-    "purge": "streaming_sink.purging.purge",
-    "remove_orphan_files": "streaming_sink.table.cleaning",
+    "purge": "streaming_sink.removal.purge",
+    "remove_orphan_files": "streaming_sink.removal.cleaning",
     "replay": "streaming_sink.replaying.replay",
 }
 

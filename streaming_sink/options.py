@@ -15,7 +15,7 @@ from streaming_sink.table.key_options import DELETE, KEY_OPTIONS, UPSERT, KeyOpt
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.retention import Retention
 from streaming_sink.table.spec import partition_terms
-from streaming_sink.tasks.failures import QUARANTINE
+from streaming_sink.tasks.rows.failures import QUARANTINE
 from timeline.properties import check_properties
 from timeline.stores import StorageOptions
 from timeline.versions.keys import PARTITION_SCOPE

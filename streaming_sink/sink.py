@@ -12,11 +12,11 @@ from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
 
 from planners import FOLD_ABOVE, FileSizing
-from streaming_sink.batch.landing import Landing
-from streaming_sink.batch.report import BatchReport
-from streaming_sink.batch.reporting import MaintenanceReport, OnReport, hand_over
 from streaming_sink.clustering.inline import InlineClustering
+from streaming_sink.landing.landing import Landing
 from streaming_sink.options import WARN_SMALL_FILES, SinkOptions, sink_options
+from streaming_sink.reports.batch_report import BatchReport
+from streaming_sink.reports.reporting import MaintenanceReport, OnReport, hand_over
 from streaming_sink.spark.batch_claims import claim_batch
 from streaming_sink.spark.caller import identify, mint_run_id
 from streaming_sink.spark.jobs import described

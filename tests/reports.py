@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from streaming_sink.batch.reporting import Report
+    from streaming_sink.reports.reporting import Report
 
 
 def lines(reports: Iterable[Report]) -> list[str]:

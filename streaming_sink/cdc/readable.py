@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
-from streaming_sink.tasks.failures import UNPARSED, UNREADABLE
+from streaming_sink.tasks.rows.failures import UNPARSED, UNREADABLE
 from timeline.errors import SchemaMismatchError
 
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
-    from streaming_sink.clustering.report import ClusterReport
     from streaming_sink.clustering.scheduling import Scheduled
     from streaming_sink.clustering.service import cancel, execute, plan, schedule, schedule_and_execute, show
+    from streaming_sink.reports.cluster_report import ClusterReport
 
 _SERVICE = "streaming_sink.clustering.service"
 _WHERE = {
     "AsyncClustering": "streaming_sink.clustering.inline",
-    "ClusterReport": "streaming_sink.clustering.report",
+    "ClusterReport": "streaming_sink.reports.cluster_report",
     "InlineClustering": "streaming_sink.clustering.inline",
     "Scheduled": "streaming_sink.clustering.scheduling",
     "cancel": _SERVICE,

@@ -10,7 +10,7 @@ from planners.clustering.plan import ClusteringPlan
 from streaming_sink.clustering.dispatch import prepare_jobs
 from streaming_sink.clustering.execution import execute
 from streaming_sink.clustering.options import Execution
-from streaming_sink.clustering.report import ClusterReport
+from streaming_sink.reports.cluster_report import ClusterReport
 from timeline import names
 from timeline.commit.plan_changes import Withdraw
 from timeline.plans import instants

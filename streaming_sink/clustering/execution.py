@@ -14,8 +14,8 @@ from planners.clustering.strategies import traits
 from streaming_sink.clustering.dispatch import prepare_jobs, rewrite_groups
 from streaming_sink.clustering.groups import Group, match_groups
 from streaming_sink.clustering.options import Execution
-from streaming_sink.clustering.report import ClusterReport, GroupReport, summary
 from streaming_sink.clustering.sort_orders import sort_order_ids
+from streaming_sink.reports.cluster_report import ClusterReport, GroupReport, summary
 from streaming_sink.table.data_files import data_file
 from timeline.commit.changes import Change
 from timeline.errors import CommitConflictError

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from planners.clustering.plan import ClusteringGroup, ClusteringPlan
 from planners.clustering.strategies import traits
 from planners.model import TableFile
-from streaming_sink.clustering.report import GroupReport
+from streaming_sink.reports.cluster_report import GroupReport
 from streaming_sink.table.planned_files import has_deletes_by_value, planned_file
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupResult, GroupWritten
 from streaming_sink.tasks.encryption import KeyNames

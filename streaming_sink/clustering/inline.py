@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from streaming_sink.clustering.option_types import check_types
 from streaming_sink.clustering.options import Pass, PassOptions, check_names, pass_of
-from streaming_sink.clustering.report import ClusterReport
 from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
+from streaming_sink.reports.cluster_report import ClusterReport
 from timeline.plans import instants
 
 if TYPE_CHECKING:

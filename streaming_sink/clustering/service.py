@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from planners.clustering.plan import ClusteringPlan
 from streaming_sink.clustering.options import Pass, PassOptions, execution_of, pass_of
-from streaming_sink.clustering.report import ClusterReport
 from streaming_sink.clustering.scheduling import Scheduled, plan_pass, schedule_pass, why_nothing
+from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.tasks.clustering.strategies import Factory
 from timeline.plans import instants
 from timeline.plans.claims import Watch

@@ -14,7 +14,9 @@ from typing import Any
 import click
 
 from streaming_sink import __version__
-from streaming_sink.commands import clustering, ingest_decisions, inspecting, keys, purging, quarantine
+from streaming_sink.commands import clustering, ingest_decisions, inspecting, purging
+from streaming_sink.commands import declaring as keys
+from streaming_sink.commands import quarantined as quarantine
 from streaming_sink.commands.arguments import Pairs, also, of_a_table
 from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_json
 from streaming_sink.commands.zones import search_zones, with_zone_findings, zones
@@ -95,12 +97,12 @@ def doctor(
 
     diagnosis = diagnose(location, storage_options, probe=probe)
     if with_keys:
-        from streaming_sink.inspection.keys import with_key_findings
+        from streaming_sink.reading.duplicate_keys import with_key_findings
 
         diagnosis = with_key_findings(diagnosis, location, storage_options)
     if gone:
-        from streaming_sink.purging.gone import with_gone_findings
-        from streaming_sink.purging.wanted import WantedKeys
+        from streaming_sink.removal.gone import with_gone_findings
+        from streaming_sink.removal.wanted import WantedKeys
 
         wanted = WantedKeys.parse(gone)
         diagnosis = with_gone_findings(diagnosis, location, wanted, also, storage_options)
@@ -134,7 +136,7 @@ def doctor(
 @of_a_table
 def history(location: str, storage_options: Pairs, as_json: bool) -> int:
     """Print a line for every batch that the table remembers. Oldest first."""
-    from streaming_sink.batch.report import history as reports_of
+    from streaming_sink.reports.batch_report import history as reports_of
 
     reports = reports_of(location, storage_options)
     if as_json:
@@ -153,7 +155,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only say what would go,
 @_dry_run
 def expire(location: str, storage_options: Pairs, as_json: bool, dry_run: bool) -> int:
     """Expire old snapshots and delete their files, by the policy."""
-    from streaming_sink.table.cleaning import expire_snapshots
+    from streaming_sink.removal.cleaning import expire_snapshots
 
     return _say_deletions(
         expire_snapshots(location, dry_run=dry_run, storage_options=storage_options), as_json
@@ -166,7 +168,7 @@ def expire(location: str, storage_options: Pairs, as_json: bool, dry_run: bool) 
 @click.option("--older-than", default="3 days", show_default=True, metavar="AGE", help="24 hours at least.")
 def orphans(location: str, storage_options: Pairs, as_json: bool, dry_run: bool, older_than: str) -> int:
     """Delete old files of this sink that nothing refers to."""
-    from streaming_sink.table.cleaning import remove_orphan_files
+    from streaming_sink.removal.cleaning import remove_orphan_files
 
     return _say_deletions(
         remove_orphan_files(

@@ -97,7 +97,7 @@ def cluster(
 def plans(location: str, storage_options: Pairs, as_json: bool) -> int:
     """List clustering plans: pending ones, and the last week's. Oldest first."""
     from streaming_sink.commands.rendering import say_plans
-    from streaming_sink.inspection.plans import list_plans
+    from streaming_sink.reading.plans import list_plans
     from timeline.clock import SYSTEM
     from timeline.table import open_table
 

@@ -11,13 +11,13 @@ from planners.clustering.policy import PlanStrategy
 from planners.clustering.selection import plan_strategy
 from streaming_sink import clustering
 from streaming_sink.clustering.options import PassOptions, execution_of, pass_of
-from streaming_sink.clustering.report import ClusterReport
 from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
 from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.arguments import Pairs
 from streaming_sink.commands.clustering import NUMBERS, SIZES, flag
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
 from streaming_sink.durations import duration
+from streaming_sink.reports.cluster_report import ClusterReport
 from timeline.clock import SYSTEM
 from timeline.plans.claims import PATIENCE_SECONDS, Watch
 from timeline.plans.instants import Instant, State

@@ -12,7 +12,7 @@ from streaming_sink.commands.terminal import DONE, FINDINGS, clear, say_json
 
 if TYPE_CHECKING:
     from planners import FileSizing
-    from streaming_sink.inspection.status import TableStatus
+    from streaming_sink.reading.status import TableStatus
     from timeline.table import Table
 
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def describe(location: str, storage_options: Pairs, as_json: bool, small: str | None, largest: str) -> int:
     """Describe a table: its schema, properties, and file sizes."""
     from streaming_sink.commands.rendering import say_description
-    from streaming_sink.inspection.description import describe as described
+    from streaming_sink.reading.description import describe as described
 
     sizing = _sizing(small, largest)
     description = _table(location, storage_options).on_head(lambda head: described(head, sizing))
@@ -60,7 +60,7 @@ def files(
     """
     from streaming_sink.clustering.where import partitions_where
     from streaming_sink.commands.rendering import say_files
-    from streaming_sink.inspection.files import FileDetails, list_files
+    from streaming_sink.reading.files import FileDetails, list_files
     from timeline.plans.reservations import Reservations
     from timeline.versions.head import Head
 
@@ -91,7 +91,7 @@ def partitions(
 ) -> int:
     """List the partitions, those with most small files first."""
     from streaming_sink.commands.rendering import say_partitions
-    from streaming_sink.inspection.files import list_partitions
+    from streaming_sink.reading.files import list_partitions
 
     below = _sizing(small, largest).small_file_bytes
     listed = _table(location, storage_options).on_head(lambda head: list_partitions(head, below))
@@ -108,7 +108,7 @@ def partitions(
 def snapshots(location: str, storage_options: Pairs, as_json: bool, limit: int | None) -> int:
     """List the snapshots that are kept, newest first."""
     from streaming_sink.commands.rendering import say_snapshots
-    from streaming_sink.inspection.snapshots import list_snapshots
+    from streaming_sink.reading.snapshots import list_snapshots
 
     listed = list_snapshots(_table(location, storage_options).head)
     if as_json:
@@ -180,8 +180,8 @@ def _status(table: Table, small_below: int, app_id: str | None, now_ms: int) -> 
     from dataclasses import replace
 
     from planners.suggestions import unknown_name
-    from streaming_sink.inspection.plans import list_plans
-    from streaming_sink.inspection.status import status_of
+    from streaming_sink.reading.plans import list_plans
+    from streaming_sink.reading.status import status_of
 
     plans = list_plans(table, now_ms)
     found = table.on_head(lambda head: status_of(head, plans, small_below, now_ms))

@@ -13,7 +13,7 @@ from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
 from streaming_sink.commands.zones import SearchedZone, search_zones, zones
 
 if TYPE_CHECKING:
-    from streaming_sink.purging.report import PurgedTable, PurgeReport
+    from streaming_sink.removal.report import PurgedTable, PurgeReport
 
 _SHOWN = 20
 _WIDTH = 110
@@ -58,8 +58,8 @@ def purge(
     a version every ten seconds where no stream does. Streams may go on. Exit code 1: something is left.
     """
     from streaming_sink.durations import duration
-    from streaming_sink.purging.purge import Purge
-    from streaming_sink.purging.wanted import WantedKeys
+    from streaming_sink.removal.purge import Purge
+    from streaming_sink.removal.wanted import WantedKeys
 
     if bool(keys) == (keys_file is not None):
         raise ValueError("name the keys, by --key COLUMN=VALUE or by --keys-file FILE")

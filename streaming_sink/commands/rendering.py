@@ -8,12 +8,12 @@ from datetime import datetime, timezone
 from planners.sizing import size_text
 from planners.spans import span_text
 from streaming_sink.commands.terminal import Figure, Id, say, say_table
-from streaming_sink.inspection.description import Description, SizeClass
-from streaming_sink.inspection.files import FileDetails, PartitionDetails
-from streaming_sink.inspection.plans import PlanDetails
-from streaming_sink.inspection.quarantine import QuarantineDetails
-from streaming_sink.inspection.snapshots import SnapshotDetails
-from streaming_sink.inspection.status import TableStatus
+from streaming_sink.reading.description import Description, SizeClass
+from streaming_sink.reading.files import FileDetails, PartitionDetails
+from streaming_sink.reading.plans import PlanDetails
+from streaming_sink.reading.quarantined_rows import QuarantineDetails
+from streaming_sink.reading.snapshots import SnapshotDetails
+from streaming_sink.reading.status import TableStatus
 from timeline.properties import NAME_MAPPING, is_protocol
 
 

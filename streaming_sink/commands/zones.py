@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from streaming_sink.ingest.zone import BufferZone
-    from streaming_sink.purging.wanted import WantedKeys
+    from streaming_sink.removal.wanted import WantedKeys
+    from streaming_sink.zones.zone import BufferZone
     from timeline.diagnosis.findings import Diagnosis
     from timeline.stores import StorageOptions
     from timeline.stores.base import Store
@@ -59,8 +59,8 @@ def search_zones(
     """Look for the keys in the staged files of buffer zones of a table. `purge`: delete those whose rows are
     known to be in the table. ValueError for a zone of another table, or a location without a zone.
     """
-    from streaming_sink.ingest.zone import BufferZone
-    from streaming_sink.purging.matching import matcher_of
+    from streaming_sink.removal.matching import matcher_of
+    from streaming_sink.zones.zone import BufferZone
     from timeline.table import open_table
 
     opened = [BufferZone(each, storage_options=storage_options) for each in locations]
@@ -98,8 +98,8 @@ def with_zone_findings(diagnosis: Diagnosis, searched: Sequence[SearchedZone]) -
 
 
 def _searched(zone: BufferZone, find: Callable[[Store, str], Sized], *, purge: bool) -> SearchedZone:
-    from streaming_sink.ingest.cleaning import STAGED, delete_landed
     from streaming_sink.tasks.errors import DataFileError
+    from streaming_sink.zones.cleaning import STAGED, delete_landed
 
     found, unread = dict[str, int](), dict[str, str]()
     for path in sorted(each.path for each in zone.store.list_below(STAGED)):

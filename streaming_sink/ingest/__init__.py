@@ -13,22 +13,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streaming_sink.ingest.audit import Audit, StagedItem
     from streaming_sink.ingest.compute import dispatch
-    from streaming_sink.ingest.definition import ingest_rules as Rules  # noqa: N812
-    from streaming_sink.ingest.landed import Landed
-    from streaming_sink.ingest.records import Pushed
     from streaming_sink.ingest.running import run
-    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.serving.server import serve
+    from streaming_sink.zones.audit import Audit, StagedItem
+    from streaming_sink.zones.definition import ingest_rules as Rules  # noqa: N812
+    from streaming_sink.zones.landed import Landed
+    from streaming_sink.zones.records import Pushed
+    from streaming_sink.zones.zone import BufferZone
 
 _WHERE = {
-    "Audit": ("streaming_sink.ingest.audit", "Audit"),
-    "BufferZone": ("streaming_sink.ingest.zone", "BufferZone"),
-    "Landed": ("streaming_sink.ingest.landed", "Landed"),
-    "Pushed": ("streaming_sink.ingest.records", "Pushed"),
-    "Rules": ("streaming_sink.ingest.definition", "ingest_rules"),
-    "StagedItem": ("streaming_sink.ingest.audit", "StagedItem"),
+    "Audit": ("streaming_sink.zones.audit", "Audit"),
+    "BufferZone": ("streaming_sink.zones.zone", "BufferZone"),
+    "Landed": ("streaming_sink.zones.landed", "Landed"),
+    "Pushed": ("streaming_sink.zones.records", "Pushed"),
+    "Rules": ("streaming_sink.zones.definition", "ingest_rules"),
+    "StagedItem": ("streaming_sink.zones.audit", "StagedItem"),
     "dispatch": ("streaming_sink.ingest.compute", "dispatch"),
     "run": ("streaming_sink.ingest.running", "run"),
     "serve": ("streaming_sink.serving.server", "serve"),

@@ -13,13 +13,9 @@ from planners import CommitSize, TablePartition, bytes_per_row, comparable
 from planners.buffering import PlannedItem
 from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_files, plan_consolidation
 from planners.model import InsertPlan
-from streaming_sink.batch.planning import commit_sizes, small_files
-from streaming_sink.batch.target import Destination, Target
 from streaming_sink.ingest.at_fault import find_at_fault
-from streaming_sink.ingest.audit import Auditor
 from streaming_sink.ingest.item_batches import ItemBatches
 from streaming_sink.ingest.jobs import run_tasks
-from streaming_sink.ingest.landed import Landed
 from streaming_sink.ingest.profiling import Profiled, Profiling, Work
 from streaming_sink.ingest.publishing import NotWantedError, Publishing, Written, since
 from streaming_sink.ingest.registering import Registering, register_tasks
@@ -35,6 +31,10 @@ from streaming_sink.tasks.ingest.profile_task import SourceProfile
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import delete_files
+from streaming_sink.writing.planning import commit_sizes, small_files
+from streaming_sink.writing.target import Destination, Target
+from streaming_sink.zones.audit import Auditor
+from streaming_sink.zones.landed import Landed
 from timeline.clock import SYSTEM
 from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError, SchemaMismatchError

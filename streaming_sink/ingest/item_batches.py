@@ -8,11 +8,9 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from streaming_sink.batch.landing import Landing
-from streaming_sink.batch.target import Destination
-from streaming_sink.ingest.landed import Landed, summary_of
 from streaming_sink.ingest.profiling import Profiled, Work
 from streaming_sink.ingest.publishing import Publishing, Written, since
+from streaming_sink.landing.landing import Landing
 from streaming_sink.options import SinkOptions
 from streaming_sink.spark.jobs import described, parallelism
 from streaming_sink.spark.worker_failures import SourceUnreadableError
@@ -22,6 +20,8 @@ from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
 from streaming_sink.tasks.ingest.read_task import ReadJob, ReadTask
 from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.writing.target import Destination
+from streaming_sink.zones.landed import Landed, summary_of
 from timeline.versions.work_items import WorkItem
 
 _SHARE_BYTES = 128 * 1024 * 1024

@@ -13,7 +13,6 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from planners.buffering import BufferedFile, PlannedItem
-from streaming_sink.batch.target import Destination, Target
 from streaming_sink.ingest.jobs import run_tasks
 from streaming_sink.options import SinkOptions
 from streaming_sink.spark.jobs import parallelism
@@ -33,6 +32,7 @@ from streaming_sink.tasks.ingest.profile_task import (
 )
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import PartitionSource
+from streaming_sink.writing.target import Destination, Target
 from timeline.commit.schema_changes import MergeSchema
 from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.properties import NAME_MAPPING, name_mapping

@@ -11,17 +11,17 @@ from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
 from planners.buffering import PlannedItem
-from streaming_sink.batch.target import Target
-from streaming_sink.ingest.audit import Auditor, check_row_counts
 from streaming_sink.ingest.event_time import event_time_of
-from streaming_sink.ingest.landed import Landed, keep_rejections, landed_in, summary_of
 from streaming_sink.ingest.profiling import Work
 from streaming_sink.ingest.registering import allow_references
-from streaming_sink.ingest.write_audit_publish import settle
 from streaming_sink.table.data_files import data_file, fill_of
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
 from streaming_sink.tasks.ingest.register_task import Registered
 from streaming_sink.tasks.results import Merge, TaskReport, WrittenFile
+from streaming_sink.writing.target import Target
+from streaming_sink.zones.audit import Auditor, check_row_counts
+from streaming_sink.zones.landed import Landed, keep_rejections, landed_in, summary_of
+from streaming_sink.zones.write_audit_publish import settle
 from timeline.clock import SYSTEM
 from timeline.commit.attempts import rehearse
 from timeline.commit.changes import Append, Change, Intent

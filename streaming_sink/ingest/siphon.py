@@ -13,15 +13,15 @@ import re
 
 from pyspark.sql import DataFrame
 
-from streaming_sink.ingest.backlog import Backlog
-from streaming_sink.ingest.records import Pushed
-from streaming_sink.ingest.zone import BufferZone
 from streaming_sink.spark.caller import Run, identify, mint_run_id
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.settings import check_later_shuffles, safe_shuffle
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.ingest.stage_task import StagedFile, StageJob, StageTask
+from streaming_sink.zones.backlog import Backlog
+from streaming_sink.zones.records import Pushed
+from streaming_sink.zones.zone import BufferZone
 from timeline.errors import CheckpointRegressionError, CorruptTableError, StoreUnavailableError
 from timeline.stores.base import Created
 

@@ -14,9 +14,10 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from planners.buffering import PlannedItem
-from streaming_sink.ingest.audit import AuditFailedError
 from streaming_sink.ingest.consolidation import Consolidation
-from streaming_sink.ingest.landed import (
+from streaming_sink.ingest.publishing import NotWantedError
+from streaming_sink.zones.audit import AuditFailedError
+from streaming_sink.zones.landed import (
     Landed,
     landed_in,
     read_note,
@@ -24,10 +25,9 @@ from streaming_sink.ingest.landed import (
     with_rejections,
     write_note,
 )
-from streaming_sink.ingest.publishing import NotWantedError
-from streaming_sink.ingest.records import KIND, Plan, item_of_claim
-from streaming_sink.ingest.write_audit_publish import unstage_old
-from streaming_sink.ingest.zone import BufferZone
+from streaming_sink.zones.records import KIND, Plan, item_of_claim
+from streaming_sink.zones.write_audit_publish import unstage_old
+from streaming_sink.zones.zone import BufferZone
 from timeline import names, outbox
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError, TimelineError
 from timeline.plans.claims import Claim, Watch, all_instants, heartbeat, holder_of, instants_of, take_claim

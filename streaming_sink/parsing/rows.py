@@ -15,7 +15,6 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
-from streaming_sink.batch.persisting import is_persisted
 from streaming_sink.parsing.columns import (
     ParsePlan,
     doubtful_numbers,
@@ -38,7 +37,8 @@ from streaming_sink.table.longs import with_longs
 from streaming_sink.table.rules import fit_value
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
-from streaming_sink.tasks.failures import UNPARSED
+from streaming_sink.tasks.rows.failures import UNPARSED
+from streaming_sink.writing.persisting import is_persisted
 from timeline.errors import SchemaMismatchError
 
 _LOG = logging.getLogger("streaming_sink")

@@ -14,7 +14,7 @@ from planners.suggestions import unknown_name
 from streaming_sink.table.conversions import spark_type
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
-from streaming_sink.tasks.failures import REPLAYED
+from streaming_sink.tasks.rows.failures import REPLAYED
 
 Fix = Callable[[DataFrame], DataFrame]
 

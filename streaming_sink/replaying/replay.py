@@ -20,7 +20,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streaming_sink.batch.report import BatchReport
 from streaming_sink.options import SinkOptions, sink_options
 from streaming_sink.replaying.rebuilding import (
     Fix,
@@ -32,11 +31,12 @@ from streaming_sink.replaying.rebuilding import (
     row_fields,
 )
 from streaming_sink.replaying.waiting import waiting_rows
+from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.sink import IcebergSink
 from streaming_sink.spark.caller import OUTSIDE, identify, mint_run_id
 from streaming_sink.table.checks import REPLAY_APP
 from streaming_sink.table.contract import SchemaContract
-from streaming_sink.table.quarantine import open_quarantine
+from streaming_sink.table.quarantine_table import open_quarantine
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,

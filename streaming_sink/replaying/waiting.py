@@ -10,8 +10,8 @@ from pyspark.sql import types as spark
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import map_in_arrow
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.quarantine import check_has_no_deletes
-from streaming_sink.tasks.read_task import ReadTask
+from streaming_sink.table.quarantine_table import check_has_no_deletes
+from streaming_sink.tasks.files.read_task import ReadTask
 from timeline.table import Table
 
 _MARK = "replayed_row_id"

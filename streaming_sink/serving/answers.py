@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streaming_sink.ingest.landed import Landed
-from streaming_sink.ingest.ledger import LedgerEntry
-from streaming_sink.ingest.status import OpenItem, Waiting, ZoneStatus
+from streaming_sink.zones.landed import Landed
+from streaming_sink.zones.ledger import LedgerEntry
+from streaming_sink.zones.status import OpenItem, Waiting, ZoneStatus
 
 _LAST_MS = 60 * 60 * 1000
 _MOST_REJECTED = 50

@@ -12,7 +12,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from streaming_sink.table.sql_names import quoted
-from streaming_sink.tasks.failures import (
+from streaming_sink.tasks.job import SiftedCheck
+from streaming_sink.tasks.rows.failures import (
     ACTIONS,
     AS_IT_CAME,
     FAILED,
@@ -21,7 +22,6 @@ from streaming_sink.tasks.failures import (
     REPLAYED,
     UNREADABLE,
 )
-from streaming_sink.tasks.job import SiftedCheck
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName

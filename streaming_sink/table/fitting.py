@@ -18,7 +18,7 @@ from streaming_sink.table.longs import find_longs
 from streaming_sink.table.rescue import check_rescued_name, is_rescued_field, rescued_field
 from streaming_sink.table.schema import check_names, iceberg_schema, iceberg_type
 from streaming_sink.table.sql_names import folded
-from streaming_sink.tasks.failures import UNPARSED, UNREADABLE
+from streaming_sink.tasks.rows.failures import UNPARSED, UNREADABLE
 from timeline.errors import SchemaMismatchError
 
 Path = tuple[str, ...]

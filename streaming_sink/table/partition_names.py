@@ -7,7 +7,7 @@ from urllib.parse import unquote_plus
 from planners import TablePartition
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.spec import partition_sources
-from streaming_sink.tasks.data_paths import partition_path
+from streaming_sink.tasks.files.data_paths import partition_path
 from timeline.versions.head import Head
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planners.suggestions import nearest_name
-from streaming_sink.tasks.failures import ACTIONS
+from streaming_sink.tasks.rows.failures import ACTIONS
 from timeline.stores.local import LocalStore
 
 

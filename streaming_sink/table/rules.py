@@ -17,7 +17,7 @@ from streaming_sink.table.conversions import converts, is_text, spark_type
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.rescue import NOT_UTF8, RESCUED
 from streaming_sink.table.sql_names import quoted
-from streaming_sink.tasks.failures import UNPARSED
+from streaming_sink.tasks.rows.failures import UNPARSED
 
 _JSON = {
     # Spark's defaults leave out microseconds, and write times in the session's zone.

@@ -91,7 +91,7 @@ class SiftedCheck:
 
     name: str
     action: str
-    """ "quarantine", "refuse" or "drop"; see `streaming_sink.tasks.failures`."""
+    """ "quarantine", "refuse" or "drop"; see `streaming_sink.tasks.rows.failures`."""
     column: str | None = None
 
 

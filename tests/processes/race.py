@@ -146,7 +146,9 @@ class _Race:
 def _processes(plan: Plan) -> Iterator[_Race]:
     # Forked from a server that has imported everything: a writer is back 10 ms after its death.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pyarrow.parquet", "timeline.table", "streaming_sink.tasks.write_task"])
+    context.set_forkserver_preload(
+        ["pyarrow.parquet", "timeline.table", "streaming_sink.tasks.rows.write_task"]
+    )
     race = _Race(plan, context)
     readers = [context.Process(target=writers.read, args=(plan, number)) for number in range(READERS)]
     for reader in readers:

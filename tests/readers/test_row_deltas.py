@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.typedef import Record
 
-from streaming_sink.tasks.delete_files import write_position_deletes, write_shared_deletes
+from streaming_sink.tasks.files.delete_files import write_position_deletes, write_shared_deletes
 from streaming_sink.tasks.job import ParquetSettings
 from tests.readers import judges
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, data_file

@@ -15,8 +15,8 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from streaming_sink import ingest
-from streaming_sink.ingest.flux import Flux
-from streaming_sink.ingest.ledger import Ledger
+from streaming_sink.zones.flux import Flux
+from streaming_sink.zones.ledger import Ledger
 from tests import jars
 from tests.servers import kafka
 from tests.spark.streams import metadata_file
@@ -90,7 +90,7 @@ def test_the_example_lands_a_stream_and_a_partners_files_by_one_commit(
 
 
 def test_a_broker_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streaming_sink.ingest.kafka_log._SECONDS", 1.0)
+    monkeypatch.setattr("streaming_sink.zones.kafka_log._SECONDS", 1.0)
     zone = zone_at(tmp_path, "127.0.0.1:1")
     with pytest.raises(StoreUnavailableError, match="the Kafka topic of the buffer zone does not answer"):
         zone.push(*sources(tmp_path, "a"))

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from planners import FileSizing, FillPlan, FillPolicy, PlannedRunMerge, TableFile, plan_fills
-from streaming_sink.batch import fills
 from streaming_sink.table.planned_files import planned_file
+from streaming_sink.upkeep import fills
 from tests.simulation.acting import Body, patiently, patiently_refreshed, read_files, think
 from tests.simulation.deltas import merge_of_deletes
 from tests.simulation.scheduler import Actor

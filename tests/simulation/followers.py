@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from streaming_sink.batch import change_log
-from streaming_sink.batch.change_log import ChangeLog, log_schema
-from streaming_sink.changefeed.pieces import Piece
-from streaming_sink.purging import following as purge_following
+from streaming_sink.reading.pieces import Piece
+from streaming_sink.removal import following as purge_following
+from streaming_sink.seconds import change_log
+from streaming_sink.seconds.change_log import ChangeLog, log_schema
 from streaming_sink.tasks.results import WrittenFile
 from tests.simulation.acting import TRIES, Body, think
 from tests.simulation.key_files import Change, keyed_schema

@@ -23,8 +23,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StringType
 
 from planners import share_delete_files
-from streaming_sink.batch import by_key, key_resolution, row_deletes, tombstones
-from streaming_sink.batch.writer import WriteResult
+from streaming_sink.keyed import by_key, key_resolution, row_deletes
+from streaming_sink.keyed import remembered_deletes as tombstones
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.errors import DataFileError
@@ -35,6 +35,7 @@ from streaming_sink.tasks.keys.change_writer import ChangeWriter
 from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.tombstones import Tombstones
 from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, TaskReport, WrittenFile
+from streaming_sink.writing.writer import WriteResult
 from tests.simulation.raw import ViolationError
 from tests.simulation.simulation import Process, Simulation, content
 from timeline.stores.base import Store

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from streaming_sink.batch.by_key import ChangesByKey
-from streaming_sink.batch.target import Target
+from streaming_sink.keyed.by_key import ChangesByKey
 from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.table.table_keys import table_key
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import FileIds
+from streaming_sink.writing.target import Target
 from tests.simulation.acting import TRIES, Body, commit, patiently, patiently_refreshed, think, told
 from tests.simulation.key_files import (
     Change,

@@ -17,18 +17,20 @@ from typing import Any
 from unittest import mock
 
 from planners import fills as fills_planner
-from streaming_sink.batch import by_key, change_log, fills, key_resolution, row_deletes
-from streaming_sink.batch import tombstones as batch_tombstones
-from streaming_sink.batch.change_log import ChangeLog
-from streaming_sink.ingest import write_audit_publish
-from streaming_sink.ingest.flux import Flux
-from streaming_sink.ingest.numbered import NumberedLog
 from streaming_sink.ingest.worker import Worker
-from streaming_sink.purging import following, rewriting, table_purge
-from streaming_sink.purging.table_purge import TablePurge
+from streaming_sink.keyed import by_key, key_resolution, row_deletes
+from streaming_sink.keyed import remembered_deletes as batch_tombstones
+from streaming_sink.removal import following, rewriting, table_purge
+from streaming_sink.removal.table_purge import TablePurge
+from streaming_sink.seconds import change_log
+from streaming_sink.seconds.change_log import ChangeLog
 from streaming_sink.tasks.keys import sequences
 from streaming_sink.tasks.keys import tombstones as key_tombstones
 from streaming_sink.tasks.keys.change_writer import ChangeWriter
+from streaming_sink.upkeep import fills
+from streaming_sink.zones import write_audit_publish
+from streaming_sink.zones.flux import Flux
+from streaming_sink.zones.numbered import NumberedLog
 from timeline import outbox
 from timeline.commit import confirm, conflicts, descent, key_changes, publish, slot, standing, succession
 from timeline.commit.attempts import Attempts

@@ -13,19 +13,19 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
-from streaming_sink.batch import tombstones as batch_tombstones
-from streaming_sink.purging import leftovers, rewriting, table_purge
-from streaming_sink.purging.leftovers import Kind
-from streaming_sink.purging.matching import RowMatcher, key_columns, matcher_of
-from streaming_sink.purging.purge import Purge
-from streaming_sink.purging.table_purge import TablePurge
-from streaming_sink.purging.tables import CHANGE_LOG, MAIN
-from streaming_sink.purging.wanted import WantedKeys
+from streaming_sink.keyed import remembered_deletes as batch_tombstones
+from streaming_sink.removal import leftovers, rewriting, table_purge
+from streaming_sink.removal.leftovers import Kind
+from streaming_sink.removal.matching import RowMatcher, key_columns, matcher_of
+from streaming_sink.removal.purge import Purge
+from streaming_sink.removal.table_purge import TablePurge
+from streaming_sink.removal.tables import CHANGE_LOG, MAIN
+from streaming_sink.removal.wanted import WantedKeys
 from streaming_sink.tasks.errors import DataFileError
-from streaming_sink.tasks.fill_task import Fill, Filled, FillSkipped
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.keys import tombstones as key_tombstones
 from streaming_sink.tasks.results import WrittenFile
+from streaming_sink.tasks.rows.fill_task import Fill, Filled, FillSkipped
 from tests.simulation.acting import TRIES, Body, think
 from tests.simulation.key_files import OneAfterTheOther, bounds_of, delete_content
 from tests.simulation.purge_judge import PurgeJudge, Wanted, is_of

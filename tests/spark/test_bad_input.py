@@ -20,9 +20,6 @@ from pyspark.sql import functions as sf
 
 from planners import FileSizing
 from streaming_sink import IcebergSink
-from streaming_sink.batch import outcomes, target
-from streaming_sink.batch.landing import Landing
-from streaming_sink.batch.writer import write
 from streaming_sink.errors import (
     CorruptTableError,
     SchemaMismatchError,
@@ -31,6 +28,10 @@ from streaming_sink.errors import (
     UnsafeStoreError,
     WorkerEnvironmentError,
 )
+from streaming_sink.landing import outcomes
+from streaming_sink.landing.landing import Landing
+from streaming_sink.writing import target
+from streaming_sink.writing.writer import write
 from tests.spark.streams import add_files, calling_as, drain, head_of, ids_of, metadata_file, source_ids
 
 pytestmark = pytest.mark.spark
@@ -260,7 +261,7 @@ def test_a_batch_that_must_be_counted_first_also_says_what_workers_lack(spark, l
     _sink(location, fill="inline")(
         spark.range(3), 0
     )  # a small file, for which the first batch of a run is counted
-    monkeypatch.setattr("streaming_sink.batch.profile.CountTask", lambda *arguments: fails)
+    monkeypatch.setattr("streaming_sink.writing.profile.CountTask", lambda *arguments: fails)
     with pytest.raises(WorkerEnvironmentError, match=r"lacks pyarrow.*PYSPARK_PYTHON"):
         _sink(location, fill="inline")(spark.range(3), 1)
 
@@ -280,8 +281,8 @@ def test_a_store_that_fails_the_probe_while_the_batch_is_written_gets_no_table(s
         written.set()
         return result
 
-    monkeypatch.setattr("streaming_sink.batch.target.check_store", refuse)
-    monkeypatch.setattr("streaming_sink.batch.landing.write", write_then_tell)
+    monkeypatch.setattr("streaming_sink.writing.target.check_store", refuse)
+    monkeypatch.setattr("streaming_sink.landing.landing.write", write_then_tell)
     sink = _sink(location)
     for _ in range(2):
         with pytest.raises(UnsafeStoreError, match="two writers won"):

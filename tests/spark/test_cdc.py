@@ -11,7 +11,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 
 from streaming_sink import IcebergSink, SchemaContract, cdc, parse_json, replay
-from streaming_sink.tasks.failures import UNREADABLE
+from streaming_sink.tasks.rows.failures import UNREADABLE
 from tests.spark.envelopes import MYSQL, POSTGRESQL, envelope, parsed
 from tests.spark.streams import metadata_file
 from timeline.errors import SchemaMismatchError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streaming_sink import cdc
-from streaming_sink.tasks.failures import UNREADABLE
+from streaming_sink.tasks.rows.failures import UNREADABLE
 from tests.spark.envelopes import MYSQL, POSTGRESQL, TRANSACTION, envelope, parsed
 from timeline.errors import SchemaMismatchError
 

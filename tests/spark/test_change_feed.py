@@ -11,7 +11,7 @@ import pytest
 
 import streaming_sink
 from streaming_sink import IcebergSink
-from streaming_sink.changefeed import pieces
+from streaming_sink.reading import pieces
 from tests.spark.changes import KEYED, Judge, as_batch, random_changes, rows_of
 from tests.spark.streams import SMALL, head_of
 

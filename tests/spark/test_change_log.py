@@ -11,8 +11,8 @@ from pyiceberg.table import StaticTable
 
 import streaming_sink
 from streaming_sink import IcebergSink, check_gone, purge
-from streaming_sink.batch.change_log import ChangeLog
-from streaming_sink.changefeed import pieces
+from streaming_sink.reading import pieces
+from streaming_sink.seconds.change_log import ChangeLog
 from tests.spark.changes import KEYED, Judge, as_batch, random_changes, rows_of
 from tests.spark.streams import SMALL, head_of, metadata_file
 from timeline.errors import SchemaMismatchError

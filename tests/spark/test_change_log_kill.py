@@ -30,7 +30,7 @@ _CHILD = """
 import os, signal, sys
 from pyspark.sql import SparkSession
 from streaming_sink import IcebergSink
-from streaming_sink.batch.change_log import ChangeLog
+from streaming_sink.seconds.change_log import ChangeLog
 from tests.spark.changes import CHANGES, KEYED
 from tests.spark.streams import SMALL
 folder, dies, at = sys.argv[1:]

@@ -19,15 +19,15 @@ from pyiceberg.table import StaticTable
 from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import All, ClusteringPolicy, InsertPlan, Strategy, TableFile, plan_clustering
-from streaming_sink.batch.writer import WriteJob, worker_job
 from streaming_sink.clustering.execution import execute as execute_as
 from streaming_sink.clustering.options import execution_of
-from streaming_sink.clustering.report import PLAN_ID
+from streaming_sink.reports.cluster_report import PLAN_ID
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.clustering.strategies import Sort
 from streaming_sink.tasks.job import FileIds
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows.write_task import TaskWriter
+from streaming_sink.writing.writer import WriteJob, worker_job
 from tests.spark.streams import metadata_file
 from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.names import version_path

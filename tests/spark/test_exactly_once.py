@@ -352,7 +352,9 @@ def test_a_call_outside_a_query_needs_a_name(spark, location):
 def test_a_batch_is_one_job_the_first_one_of_a_new_table_too_and_the_source_is_computed_once(
     spark, location, tmp_path, monkeypatch, route
 ):
-    monkeypatch.setattr("streaming_sink.batch.planning.ONE_TASK_SECONDS", 1e-9 if route == "shuffle" else 1e9)
+    monkeypatch.setattr(
+        "streaming_sink.writing.planning.ONE_TASK_SECONDS", 1e-9 if route == "shuffle" else 1e9
+    )
     sink = _sink(location, partition_by=["p"], sizing=SMALL)
     jobs, marks = [], []
     with calling_as(spark, "query", f"counted-{route}"):
@@ -372,7 +374,7 @@ def test_a_batch_is_one_job_the_first_one_of_a_new_table_too_and_the_source_is_c
 
 @pytest.mark.parametrize("one_task_seconds", [1e-9, 1e9], ids=["shuffle", "one task"])
 def test_a_batch_that_shuffles_by_itself_costs_no_more_jobs(spark, location, monkeypatch, one_task_seconds):
-    monkeypatch.setattr("streaming_sink.batch.planning.ONE_TASK_SECONDS", one_task_seconds)
+    monkeypatch.setattr("streaming_sink.writing.planning.ONE_TASK_SECONDS", one_task_seconds)
     sink, jobs, run = _sink(location), [], f"aggregated-{one_task_seconds}"
     with calling_as(spark, "query", run):
         for number in range(3):

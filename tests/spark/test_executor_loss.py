@@ -31,10 +31,11 @@ from pyspark.sql import functions as sf
 
 from planners import Arrival, FileSizing
 from streaming_sink import IcebergSink
-from streaming_sink.batch import landing, prepare, routes, writer
-from streaming_sink.batch.planning import Experience
-from streaming_sink.batch.profile import Profile, count_rows
-from streaming_sink.tasks.write_task import WriteTask
+from streaming_sink.landing import landing, prepare
+from streaming_sink.tasks.rows.write_task import WriteTask
+from streaming_sink.writing import routes, writer
+from streaming_sink.writing.planning import Experience
+from streaming_sink.writing.profile import Profile, count_rows
 from tests.jvm import executor_options
 from tests.spark.streams import ids_of, metadata_file
 

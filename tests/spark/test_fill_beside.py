@@ -13,7 +13,7 @@ import pytest
 
 from planners import FileSizing
 from streaming_sink import IcebergSink, history
-from streaming_sink.batch import filler
+from streaming_sink.upkeep import filler
 from tests.reports import lines, said
 from tests.spark.streams import add_files, drain, head_of, ids_of, source_ids, start
 
@@ -98,7 +98,7 @@ _CHILD = """
 import logging, os, signal, sys, threading
 from pyspark.sql import SparkSession
 from streaming_sink import FileSizing, IcebergSink
-from streaming_sink.batch import fills
+from streaming_sink.upkeep import fills
 from tests.reports import said
 from tests.spark.streams import drain
 source, location, checkpoint, end = sys.argv[1:]

@@ -13,7 +13,7 @@ from pyspark.sql.functions import udf
 from pyspark.util import inheritable_thread_target
 
 from streaming_sink import IcebergSink
-from streaming_sink.batch.target import Destination
+from streaming_sink.writing.target import Destination
 from tests.spark.streams import ROWS, add_files, calling_as, drain, ids_of, source_ids
 
 pytestmark = pytest.mark.spark

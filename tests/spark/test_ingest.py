@@ -16,10 +16,10 @@ from pyiceberg.table import StaticTable
 
 from planners import FileSizing
 from streaming_sink import IcebergSink, SchemaContract, ingest
-from streaming_sink.ingest.flux import Flux
-from streaming_sink.ingest.ledger import Ledger
-from streaming_sink.ingest.replaying import replay
 from streaming_sink.ingest.worker import Worker
+from streaming_sink.zones.flux import Flux
+from streaming_sink.zones.ledger import Ledger
+from streaming_sink.zones.reannouncing import replay
 from tests.spark.source_files import files_in, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of, metadata_file
 from timeline.errors import SchemaMismatchError

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from streaming_sink import ingest
 from streaming_sink.commands.cli import FINDINGS, main
-from streaming_sink.ingest import deciding
-from streaming_sink.ingest.ledger import Ledger, retry
-from streaming_sink.ingest.status import status
+from streaming_sink.zones import deciding
+from streaming_sink.zones.ledger import Ledger, retry
+from streaming_sink.zones.status import status
 from tests.spark.source_files import rows_from, rows_in, write_parquet
 from timeline.table import open_table
 from timeline.versions.staged import staged_items

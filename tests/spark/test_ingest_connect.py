@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from streaming_sink import ingest
-from streaming_sink.ingest.ledger import Ledger
 from streaming_sink.ingest.running import plan_waiting
+from streaming_sink.zones.ledger import Ledger
 from tests.readers import judges
 from tests.servers import connect
 from tests.spark.source_files import rows_from, rows_in, write_parquet

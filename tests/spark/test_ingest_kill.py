@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from streaming_sink import ingest
-from streaming_sink.ingest.ledger import Ledger
+from streaming_sink.zones.ledger import Ledger
 from tests import jars
 from tests.servers import kafka
 from tests.spark.children import Kills, processes_below

@@ -18,8 +18,8 @@ import pytest
 
 from planners import FileSizing
 from streaming_sink import ingest
-from streaming_sink.ingest.ledger import Ledger
 from streaming_sink.ingest.running import plan_waiting
+from streaming_sink.zones.ledger import Ledger
 from tests.spark.source_files import Row, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of
 from tests.spark.test_ingest_kill import Parts

@@ -11,7 +11,7 @@ import streaming_sink
 from planners import All, FileSizing
 from streaming_sink import ingest
 from streaming_sink.clustering import service
-from streaming_sink.ingest.landed import landed_in
+from streaming_sink.zones.landed import landed_in
 from tests.spark.source_files import Row, files_in, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of
 from timeline.diagnosis import doctor

@@ -20,16 +20,16 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import InsertPlan
 from streaming_sink import AsyncClustering, IcebergSink, InlineClustering, clustering
-from streaming_sink.batch.clusterer import Clusterer
-from streaming_sink.batch.writer import WriteJob, worker_job
 from streaming_sink.clustering.execute_plan import take_over
 from streaming_sink.clustering.options import execution_of
-from streaming_sink.clustering.report import PLAN_ID
 from streaming_sink.commands.cli import DONE, main
+from streaming_sink.reports.cluster_report import PLAN_ID
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.job import FileIds
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows.write_task import TaskWriter
+from streaming_sink.upkeep.clusterer import Clusterer
+from streaming_sink.writing.writer import WriteJob, worker_job
 from tests.reports import said
 from tests.spark.streams import (
     SMALL,

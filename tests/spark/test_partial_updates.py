@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 
 from streaming_sink import IcebergSink, SchemaContract
-from streaming_sink.batch import landing
+from streaming_sink.landing import landing
 from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES
 from tests.spark.changes import KEYED, as_batch, rows_of
 from tests.spark.streams import SMALL, head_of, metadata_file

@@ -12,11 +12,11 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 
-import streaming_sink.batch.quarantine as second
+import streaming_sink.seconds.quarantine as second
 from planners import FileSizing
 from streaming_sink import IcebergSink, SchemaContract, history
-from streaming_sink.batch.checking import RulesOfBatches
 from streaming_sink.errors import RowsRefusedError
+from streaming_sink.landing.checking import RulesOfBatches
 from tests.spark.streams import SMALL, add_files, drain, head_of, metadata_file
 from timeline.errors import SchemaMismatchError, StoreUnavailableError
 from timeline.table import open_table

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _CHILD = """
 import json, os, signal, sys
 from pyspark.sql import SparkSession
-import streaming_sink.batch.quarantine as second
+import streaming_sink.seconds.quarantine as second
 from streaming_sink import IcebergSink
 from tests.spark.streams import SMALL, drain
 source, location, checkpoint, expectations, dies, delivery = sys.argv[1:]

@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 
-import streaming_sink.batch.quarantine as second
 import streaming_sink.replaying.replay as replaying
+import streaming_sink.seconds.quarantine as second
 from streaming_sink import IcebergSink, SchemaContract, parse_json, replay
 from streaming_sink.commands.cli import main
 from streaming_sink.errors import (

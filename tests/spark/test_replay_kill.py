@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _CHILD = """
 import os, signal, sys
 from pyspark.sql import SparkSession
-import streaming_sink.batch.quarantine as second
+import streaming_sink.seconds.quarantine as second
 from streaming_sink import IcebergSink, replay
 location, does, dies = sys.argv[1:]
 deliver = second.deliver

@@ -17,7 +17,7 @@ from pyspark.sql import types as spark
 
 from streaming_sink import IcebergSink, SchemaContract
 from streaming_sink.table import rules
-from streaming_sink.table.quarantine import RowsRefusedError
+from streaming_sink.table.quarantine_table import RowsRefusedError
 from streaming_sink.table.rules import converted
 from tests.spark.streams import SMALL
 from timeline.errors import SchemaMismatchError

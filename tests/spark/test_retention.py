@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streaming_sink import IcebergSink, Retention, expire_snapshots, remove_orphan_files
-from streaming_sink.batch import landing, prepare
+from streaming_sink.landing import landing, prepare
 from tests.spark.streams import SMALL, add_files, drain, head_of, ids_of, source_ids
 from timeline import names, properties
 from timeline.clock import Environment

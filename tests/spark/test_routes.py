@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 
 from planners import Arrival, FileSizing
 from streaming_sink import IcebergSink
-from streaming_sink.batch.planning import Experience
+from streaming_sink.writing.planning import Experience
 from tests.spark.streams import head_of, metadata_file
 
 pytestmark = pytest.mark.spark
@@ -67,7 +67,7 @@ SIZES = [
 @pytest.mark.parametrize("partition_by", [[], ["p"], ["bucket(3, id)"]], ids=["whole", "p", "bucket"])
 def test_batches_of_any_size_after_one_another(spark, location, monkeypatch, partition_by, seconds):
     """A batch is forecast from those before it: here ten and a hundred times too low and too high."""
-    monkeypatch.setattr("streaming_sink.batch.planning.ONE_TASK_SECONDS", seconds)
+    monkeypatch.setattr("streaming_sink.writing.planning.ONE_TASK_SECONDS", seconds)
     sink = IcebergSink(location, partition_by=partition_by, sizing=SIZING, app_id="app")
     expected: Counter[str] = Counter()
     start = 0
@@ -104,8 +104,8 @@ def test_a_first_batch_is_written_in_one_pass_and_cut_by_size(spark, location, p
 def test_tasks_that_write_what_they_read_fill_small_files(spark, location, monkeypatch, foreseen):
     """Ten times too low, ten times too high, and right."""
     monkeypatch.setattr(Experience, "expected", lambda *_: (Arrival((), foreseen),))
-    monkeypatch.setattr("streaming_sink.batch.planning.tasks_that_fit", lambda *_: CORES)
-    monkeypatch.setattr("streaming_sink.batch.planning.ONE_TASK_SECONDS", SLOW)
+    monkeypatch.setattr("streaming_sink.writing.planning.tasks_that_fit", lambda *_: CORES)
+    monkeypatch.setattr("streaming_sink.writing.planning.ONE_TASK_SECONDS", SLOW)
     sink = IcebergSink(location, sizing=SIZING, app_id="app", fill_policy="always", fill="inline")
     expected: Counter[str] = Counter()
     for number in range(4):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as sf
 
-from streaming_sink.tasks.row_json import rows_as_json
+from streaming_sink.tasks.rows.row_json import rows_as_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ import pytest
 import streaming_sink
 from planners import All, FileSizing, share_delete_files
 from streaming_sink import IcebergSink, clustering
-from streaming_sink.batch import row_deletes
-from streaming_sink.inspection.keys import check_keys
+from streaming_sink.keyed import row_deletes
+from streaming_sink.reading.duplicate_keys import check_keys
 from tests.readers import judges
 from tests.reports import lines
 from tests.spark.changes import KEYED, Judge, as_batch, land, random_changes, rows_of

@@ -126,7 +126,7 @@ def test_what_fails_after_the_commit_is_told_and_is_no_error_of_the_batch(spark,
     def fails(*_):
         raise StoreUnavailableError("it does not answer")
 
-    monkeypatch.setattr("streaming_sink.batch.maintenance.count_small_files", fails)
+    monkeypatch.setattr("streaming_sink.upkeep.maintenance.count_small_files", fails)
     sink = IcebergSink(location, app_id="app", sizing=SMALL)
     sink(spark.range(10), 0)
     (report,) = sink.reports

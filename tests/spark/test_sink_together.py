@@ -12,10 +12,10 @@ from pyiceberg.table import StaticTable
 from pyiceberg.typedef import Record
 
 from streaming_sink import IcebergSink
-from streaming_sink.batch.landing import Landing
-from streaming_sink.batch.target import Destination
 from streaming_sink.errors import CommitConflictError
+from streaming_sink.landing.landing import Landing
 from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.writing.target import Destination
 from tests.spark.streams import ROWS, SMALL, add_files, ids_of, metadata_file, source_ids, start
 from timeline.commit.changes import Replace
 from timeline.table import Table, open_table

@@ -10,7 +10,7 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.ingest import running
-from streaming_sink.ingest.cleaning import Cleaned, clean
+from streaming_sink.zones.cleaning import Cleaned, clean
 from tests.spark.source_files import rows_from, rows_in, write_parquet
 from timeline.errors import CheckpointRegressionError
 

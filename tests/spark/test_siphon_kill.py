@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_sink import ingest
-from streaming_sink.ingest.ledger import Ledger
+from streaming_sink.zones.ledger import Ledger
 from tests.readers import judges
 from tests.spark.children import Child, Kills
 from tests.spark.source_files import rows_from, rows_in

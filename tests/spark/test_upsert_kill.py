@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streaming_sink.clustering.report import PLAN_ID
+from streaming_sink.reports.cluster_report import PLAN_ID
 from tests.readers import judges
 from tests.spark.changes import Judge, random_changes, rows_of
 from tests.spark.children import Child, Kills, last_batch

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streaming_sink import IcebergSink, InlineClustering, SchemaContract
-from streaming_sink.batch import key_resolution, landing
-from streaming_sink.batch.key_upkeep import key_columns
 from streaming_sink.errors import KeyConflictError
+from streaming_sink.keyed import key_resolution
+from streaming_sink.keyed.key_upkeep import key_columns
+from streaming_sink.landing import landing
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.open_runs import OpenRuns
 from streaming_sink.tasks.keys.scanning import KeyedFile
@@ -87,7 +88,7 @@ def test_what_is_written_stays_when_others_have_moved_the_rows(
         looks.append(given)
         return real(*given)
 
-    monkeypatch.setattr("streaming_sink.batch.by_key.resolve_again", counting)
+    monkeypatch.setattr("streaming_sink.keyed.by_key.resolve_again", counting)
     written = []
     write = landing.write
     monkeypatch.setattr(landing, "write", lambda *given: (written.append(given), write(*given))[1])

@@ -25,7 +25,7 @@ from planners.model import InsertPlan
 from planners.routing import Routing
 from streaming_sink.table.schema import iceberg_schema
 from streaming_sink.tasks.job import FileIds
-from streaming_sink.batch.writer import WriteJob, write
+from streaming_sink.writing.writer import WriteJob, write
 from timeline.stores import LocalStore
 
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="LOG %(message)s")

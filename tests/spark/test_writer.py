@@ -15,8 +15,6 @@ from pyspark.sql import functions as sf
 
 from planners.model import Bucket, InputFile, InsertPlan
 from planners.routing import SLOTS, HotRoute, Routing
-from streaming_sink.batch.routes import key_expression
-from streaming_sink.batch.writer import WriteJob, write
 from streaming_sink.spark.settings import safe_shuffle
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.schema import iceberg_schema
@@ -24,6 +22,8 @@ from streaming_sink.table.spec import partition_sources, partition_spec
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.partitioning import source_type, split
+from streaming_sink.writing.routes import key_expression
+from streaming_sink.writing.writer import WriteJob, write
 from timeline.errors import SchemaMismatchError
 from timeline.stores import LocalStore
 

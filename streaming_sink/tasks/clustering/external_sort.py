@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_sink.tasks.clustering.ordering import Order, sort_indices
-from streaming_sink.tasks.held_rows import HeldRows
-from streaming_sink.tasks.spill import SpillFile
+from streaming_sink.tasks.files.held_rows import HeldRows
+from streaming_sink.tasks.files.spill import SpillFile
 
 _RUN_SHARE = 6
 """A run takes this part of the memory: sorting needs a copy of it in one piece, and keys as large again."""

@@ -14,10 +14,10 @@ from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.clustering.checksum import checksum
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, GroupWritten, Input
 from streaming_sink.tasks.clustering.rows import GroupRows, read_input
-from streaming_sink.tasks.data_file_writer import DataFileWriter, GroupedFile
-from streaming_sink.tasks.data_paths import new_data_path
-from streaming_sink.tasks.dictionaries import DictionaryChoice
 from streaming_sink.tasks.errors import DataFileError, GroupUnfitError, KeysError
+from streaming_sink.tasks.files.data_file_writer import DataFileWriter, GroupedFile
+from streaming_sink.tasks.files.data_paths import new_data_path
+from streaming_sink.tasks.files.dictionaries import DictionaryChoice
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.results import WrittenFile, delete_files, encode_results
 from streaming_sink.tasks.spark_task import start_task

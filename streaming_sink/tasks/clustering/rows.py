@@ -13,9 +13,9 @@ from streaming_sink.tasks.clustering import external_sort
 from streaming_sink.tasks.clustering.job import GroupJob, Input
 from streaming_sink.tasks.clustering.ordering import Order, sort_column, top_level_names
 from streaming_sink.tasks.clustering.ranges import boundary_digest, boundary_rows, range_numbers
-from streaming_sink.tasks.data_file_reader import READ_ROWS, open_data_file
-from streaming_sink.tasks.held_rows import HeldRows
-from streaming_sink.tasks.live_rows import check_rows, deleted_positions, leave_out
+from streaming_sink.tasks.files.data_file_reader import READ_ROWS, open_data_file
+from streaming_sink.tasks.files.held_rows import HeldRows
+from streaming_sink.tasks.files.live_rows import check_rows, deleted_positions, leave_out
 
 _READ_SHARE = 64
 """A batch takes at most this part of the task's memory, by the sizes in the file's footer."""

@@ -25,8 +25,8 @@ from streaming_sink.tasks.ingest.reading import (
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.results import TaskReport, TaskResult, encode_results
+from streaming_sink.tasks.rows.write_task import TaskWriter
 from streaming_sink.tasks.spark_task import start_task_without_rows
-from streaming_sink.tasks.write_task import TaskWriter
 
 _BATCH_FILES = 256
 _BATCH_BYTES = 16 * 1024 * 1024

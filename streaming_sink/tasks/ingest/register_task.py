@@ -15,9 +15,10 @@ from planners.buffering import BufferedFile
 from planners.model import PartitionKey
 from planners.partitions import comparable
 from streaming_sink.tasks.batches import conform_valid
-from streaming_sink.tasks.data_file_reader import READ_ROWS
-from streaming_sink.tasks.data_file_writer import split_offsets
-from streaming_sink.tasks.data_paths import new_data_path
+from streaming_sink.tasks.files.data_file_reader import READ_ROWS
+from streaming_sink.tasks.files.data_file_writer import split_offsets
+from streaming_sink.tasks.files.data_paths import new_data_path
+from streaming_sink.tasks.files.metrics import column_metrics, nan_counts
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
 from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
@@ -29,7 +30,6 @@ from streaming_sink.tasks.ingest.reading import (
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.leaves import Leaf, leaves
-from streaming_sink.tasks.metrics import column_metrics, nan_counts
 from streaming_sink.tasks.partitioning import split
 from streaming_sink.tasks.results import TaskReport, TaskResult, WrittenFile, encode_results
 from streaming_sink.tasks.spark_task import start_task_without_rows

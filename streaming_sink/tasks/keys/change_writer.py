@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from streaming_sink.tasks.batches import RESERVED_PREFIX, conform, conform_valid
 from streaming_sink.tasks.errors import RowsDoNotFitError
-from streaming_sink.tasks.failures import check_is_readable
 from streaming_sink.tasks.job import DELETES, KeyJob
 from streaming_sink.tasks.keys.decided import Decided
 from streaming_sink.tasks.keys.finding import FoundRows, find_rows
@@ -28,9 +27,10 @@ from streaming_sink.tasks.keys.ties import stored_texts
 from streaming_sink.tasks.keys.tombstones import DeletedUntil, deleted_until
 from streaming_sink.tasks.partitioning import split
 from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, TaskResult
+from streaming_sink.tasks.rows.failures import check_is_readable
 
 if TYPE_CHECKING:
-    from streaming_sink.tasks.write_task import TaskWriter
+    from streaming_sink.tasks.rows.write_task import TaskWriter
 
 _PLACE = f"{RESERVED_PREFIX}place"
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.files.spill import SpillFile
 from streaming_sink.tasks.keys.ties import value_texts
-from streaming_sink.tasks.spill import SpillFile
 
 HELD_BYTES = 128 * 1024 * 1024
 """Arrow bytes of rows that a task holds before it spills them. Beside them it holds 49 bytes a change."""

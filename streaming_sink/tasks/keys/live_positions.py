@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from streaming_sink.tasks.delete_files import read_deletes_in
+from streaming_sink.tasks.files.delete_files import read_deletes_in
 from streaming_sink.tasks.job import SearchedFile
 from timeline.stores.base import Store
 

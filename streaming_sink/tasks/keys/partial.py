@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from streaming_sink.tasks.data_file_reader import open_data_file
+from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.job import KeyJob, SearchedFile
 from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES, entries_of, with_entries
 from streaming_sink.tasks.keys.decided import Decided

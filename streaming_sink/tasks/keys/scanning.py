@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_sink.tasks.data_file_reader import open_data_file
 from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.keys.hashing import check_key_type, coarse_words, hash_keys, key_seed
 from streaming_sink.tasks.keys.probing import KeyEntries, KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.scopes import TABLE_SALT, salted

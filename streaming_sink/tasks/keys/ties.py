@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from streaming_sink.tasks.data_file_reader import open_data_file
-from streaming_sink.tasks.row_json import rows_as_json
+from streaming_sink.tasks.files.data_file_reader import open_data_file
+from streaming_sink.tasks.rows.row_json import rows_as_json
 from timeline.stores.base import Store
 
 

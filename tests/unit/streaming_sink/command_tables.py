@@ -14,15 +14,15 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.typedef import Record
 
-from streaming_sink.batch.report import BatchReport
+from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file as written_data_file
-from streaming_sink.table.quarantine import QUARANTINE_SCHEMA
-from streaming_sink.tasks.failures import FAILED, REPLAYED
+from streaming_sink.table.quarantine_table import QUARANTINE_SCHEMA
 from streaming_sink.tasks.job import FileIds, ParquetSettings, Sieve, SiftedCheck, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import Sifted
-from streaming_sink.tasks.sieve import SiftingWriter
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows.failures import FAILED, REPLAYED
+from streaming_sink.tasks.rows.sieve import SiftingWriter
+from streaming_sink.tasks.rows.write_task import TaskWriter
 from tests.unit.timeline.plans import plan_of
 from tests.unit.timeline.world import Lake, data_file
 from timeline import names

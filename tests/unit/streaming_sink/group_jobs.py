@@ -16,8 +16,8 @@ from planners.clustering.strategies import Strategy
 from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.clustering.job import GroupJob, GroupWritten, Input
 from streaming_sink.tasks.clustering.strategies import make_strategy
-from streaming_sink.tasks.data_file_writer import DataFileWriter
-from streaming_sink.tasks.dictionaries import DictionaryChoice
+from streaming_sink.tasks.files.data_file_writer import DataFileWriter
+from streaming_sink.tasks.files.dictionaries import DictionaryChoice
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
 from streaming_sink.tasks.leaves import leaves
 

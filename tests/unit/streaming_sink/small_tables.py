@@ -17,7 +17,6 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from planners import ClusteringPolicy, InsertPlan, plan_clustering
-from streaming_sink.batch.writer import WriteJob, worker_job
 from streaming_sink.clustering import execution
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import execution_of
@@ -26,10 +25,11 @@ from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.clustering.group_task import rewrite_group
-from streaming_sink.tasks.delete_files import write_position_deletes
+from streaming_sink.tasks.files.delete_files import write_position_deletes
 from streaming_sink.tasks.job import FileIds, ParquetSettings
 from streaming_sink.tasks.results import WrittenFile
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows.write_task import TaskWriter
+from streaming_sink.writing.writer import WriteJob, worker_job
 from tests.unit.timeline.world import change_metadata
 from timeline import names
 from timeline.clock import SYSTEM

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from streaming_sink.batch.beside import PassesBeside
+from streaming_sink.upkeep.beside import PassesBeside
 
 
 def _passes() -> PassesBeside[int, str]:
@@ -35,7 +35,7 @@ def test_a_thread_that_cannot_start_is_one_error(monkeypatch: pytest.MonkeyPatch
 
 _ENDING = """
 import threading
-from streaming_sink.batch.beside import PassesBeside
+from streaming_sink.upkeep.beside import PassesBeside
 
 began, main = threading.Event(), threading.main_thread()
 

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming_sink.batch import by_key, outcomes
-from streaming_sink.batch.by_key import ChangesByKey, KeyedWrite
-from streaming_sink.batch.key_resolution import BatchKeys, Resolution, look
-from streaming_sink.batch.maintenance import Maintained
-from streaming_sink.batch.report import BatchReport
-from streaming_sink.batch.small_files import SmallFiles
-from streaming_sink.batch.steps import Steps
-from streaming_sink.batch.target import Target
-from streaming_sink.batch.writer import WriteResult
+from streaming_sink.keyed import by_key
+from streaming_sink.keyed.by_key import ChangesByKey, KeyedWrite
+from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, look
+from streaming_sink.landing import outcomes
+from streaming_sink.reports.batch_report import BatchReport
+from streaming_sink.reports.steps import Steps
 from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.tasks.job import FileIds
+from streaming_sink.upkeep.maintenance import Maintained
+from streaming_sink.upkeep.small_files import SmallFiles
+from streaming_sink.writing.target import Target
+from streaming_sink.writing.writer import WriteResult
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.test_sleepers import oversleep, shore
 from tests.unit.timeline.world import Lake

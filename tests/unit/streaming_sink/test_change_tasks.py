@@ -2,8 +2,8 @@
 
 import pytest
 
-from streaming_sink.batch.change_tasks import CHANGES_A_TASK, ChangeTasks
 from streaming_sink.tasks.results import TaskReport
+from streaming_sink.writing.change_tasks import CHANGES_A_TASK, ChangeTasks
 
 
 def report(rows: int, seconds: float, reading: float = 0.0) -> TaskReport:

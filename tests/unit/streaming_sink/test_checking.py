@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from streaming_sink import IcebergSink
-from streaming_sink.batch.checking import check_failed_rows
-from streaming_sink.batch.writer import WriteResult
+from streaming_sink.landing.checking import check_failed_rows
 from streaming_sink.table.checks import RowRules
-from streaming_sink.table.quarantine import RowsRefusedError
+from streaming_sink.table.quarantine_table import RowsRefusedError
 from streaming_sink.tasks.results import Sifted, TaskReport
+from streaming_sink.writing.writer import WriteResult
 
 
 @pytest.mark.parametrize(("quarantined", "refused"), [(29, False), (30, True)])

@@ -11,7 +11,7 @@ from planners import All, PositionDeletes
 from streaming_sink.clustering import execution
 from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.clustering.job import GroupFailed
-from streaming_sink.tasks.delete_files import write_position_deletes
+from streaming_sink.tasks.files.delete_files import write_position_deletes
 from streaming_sink.tasks.job import ParquetSettings
 from tests.unit.streaming_sink.group_jobs import group_job, multiset, random_rows, written
 from tests.unit.streaming_sink.small_tables import (

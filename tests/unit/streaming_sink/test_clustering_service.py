@@ -20,11 +20,11 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType
 
 from planners import All, Arrival, ClusteringPolicy, ColumnBounds, Strategy
 from streaming_sink import InlineClustering, clustering
-from streaming_sink.batch.planning import Experience, plan_batch
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import PassOptions, pass_of
 from streaming_sink.commands.cli import CANNOT, DONE, main
 from streaming_sink.options import sink_options
+from streaming_sink.writing.planning import Experience, plan_batch
 from timeline import names
 from timeline.clock import Environment
 from timeline.commit.changes import Append, SetProperties

@@ -15,7 +15,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_sources, partition_spec
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows.write_task import TaskWriter
 from timeline.stores import LocalStore
 
 SCHEMA = Schema(

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_sink.tasks.delete_files import read_position_deletes, write_position_deletes
 from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.files.delete_files import read_position_deletes, write_position_deletes
 from streaming_sink.tasks.job import ParquetSettings
 from timeline.stores import MemoryStore
 

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from planners import InputFile, PositionDeletes
-from streaming_sink.tasks.delete_files import (
+from streaming_sink.tasks.files.delete_files import (
     read_deletes_in,
     read_position_deletes,
     write_position_deletes,
     write_shared_deletes,
 )
-from streaming_sink.tasks.delete_merging import (
+from streaming_sink.tasks.files.delete_merging import (
     DeleteMerge,
     DeletesMerged,
     MergeOfDeletesSkipped,

@@ -7,7 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from streaming_sink.tasks.dictionaries import choose_dictionaries, distinct_fraction
+from streaming_sink.tasks.files.dictionaries import choose_dictionaries, distinct_fraction
 from streaming_sink.tasks.leaves import leaves
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from planners import All, Arrival
 from streaming_sink import InlineClustering, clustering
-from streaming_sink.batch.planning import Experience, plan_batch
 from streaming_sink.clustering.options import pass_of
 from streaming_sink.commands.cli import main
 from streaming_sink.commands.terminal import CANNOT, DONE
@@ -23,6 +22,7 @@ from streaming_sink.tasks.clustering.encrypting import Encrypt
 from streaming_sink.tasks.encryption import Cipher, KeyNames
 from streaming_sink.tasks.errors import KeysError
 from streaming_sink.tasks.leaves import Leaf
+from streaming_sink.writing.planning import Experience, plan_batch
 from tests.unit.streaming_sink.small_tables import (
     ROWS,
     SCHEMA,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as spark
 
 from streaming_sink import SchemaContract
-from streaming_sink.batch.target import Destination
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.spec import partition_spec
+from streaming_sink.writing.target import Destination
 from tests.unit.timeline.world import Lake
 from timeline.commit.partition_changes import SetPartitioning
 from timeline.versions.transactions import Transaction

@@ -9,9 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from planners import InputFile, PositionDeletes
-from streaming_sink.tasks import fill_task
-from streaming_sink.tasks.delete_files import write_position_deletes
-from streaming_sink.tasks.fill_task import Fill, Filled, FillSkipped, carry_out
+from streaming_sink.tasks.files.delete_files import write_position_deletes
 from streaming_sink.tasks.job import (
     FileIds,
     ParquetSettings,
@@ -20,7 +18,9 @@ from streaming_sink.tasks.job import (
     TaskBuckets,
     WorkerJob,
 )
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows import fill_task
+from streaming_sink.tasks.rows.fill_task import Fill, Filled, FillSkipped, carry_out
+from streaming_sink.tasks.rows.write_task import TaskWriter
 from timeline.names import clustered_file_name, clustering_of, order_digest, ulid
 from timeline.stores.memory import MemoryStore
 

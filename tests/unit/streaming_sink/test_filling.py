@@ -16,15 +16,15 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import FileSizing
 from streaming_sink import history
-from streaming_sink.batch import filler, fills
-from streaming_sink.batch.fill_portions import divide, sharing_files
-from streaming_sink.batch.filler import DELETE_FILES_WHILE_FILLING, SMALL_FILES_WHILE_FILLING, Filler
-from streaming_sink.batch.fills import FillPass, Published, delete_lost, plan_pass, publish
-from streaming_sink.batch.maintenance_report import FillReport
-from streaming_sink.batch.planning import commit_sizes
 from streaming_sink.options import sink_options
+from streaming_sink.reports.maintenance_report import FillReport
 from streaming_sink.table.spec import partition_sources, partition_spec
-from streaming_sink.tasks.delete_merging import DeleteMerge, DeletesMerged, NewDeletes, RunMerge
+from streaming_sink.tasks.files.delete_merging import DeleteMerge, DeletesMerged, NewDeletes, RunMerge
+from streaming_sink.upkeep import filler, fills
+from streaming_sink.upkeep.fill_portions import divide, sharing_files
+from streaming_sink.upkeep.filler import DELETE_FILES_WHILE_FILLING, SMALL_FILES_WHILE_FILLING, Filler
+from streaming_sink.upkeep.fills import FillPass, Published, delete_lost, plan_pass, publish
+from streaming_sink.writing.planning import commit_sizes
 from tests.reports import lines, said
 from tests.unit.timeline.plans import joined_live
 from timeline.commit.changes import Append, Replace

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_sink.tasks.fingerprints import FINGERPRINT, fingerprint_of
+from streaming_sink.tasks.rows.fingerprints import FINGERPRINT, fingerprint_of
 
 HASHES = st.lists(st.integers(-(2**63), 2**63 - 1))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as spark
 
-from streaming_sink.batch.target import Destination
 from streaming_sink.options import SinkOptions
+from streaming_sink.writing.target import Destination
 from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.stores import LocalStore, open_store
 from timeline.stores.base import Listed

@@ -9,11 +9,11 @@ from pyiceberg.partitioning import PartitionSpec
 
 from planners import FileSizing
 from streaming_sink.commands.rendering import say_status
-from streaming_sink.inspection.description import describe, size_classes
-from streaming_sink.inspection.files import list_files, list_partitions
-from streaming_sink.inspection.plans import list_plans
-from streaming_sink.inspection.snapshots import list_snapshots
-from streaming_sink.inspection.status import RECENT_BATCHES, TableStatus, status_of
+from streaming_sink.reading.description import describe, size_classes
+from streaming_sink.reading.files import list_files, list_partitions
+from streaming_sink.reading.plans import list_plans
+from streaming_sink.reading.snapshots import list_snapshots
+from streaming_sink.reading.status import RECENT_BATCHES, TableStatus, status_of
 from tests.unit.streaming_sink import command_tables
 from tests.unit.streaming_sink.command_tables import MIB, MINUTE_MS, land
 from tests.unit.timeline.world import Lake

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.typedef import Record
 
-from streaming_sink.batch.key_resolution import BatchKeys, Resolution, look, resolve_again
+from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, look, resolve_again
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.tasks.delete_files import write_position_deletes
+from streaming_sink.tasks.files.delete_files import write_position_deletes
 from streaming_sink.tasks.job import KeyJob, ParquetSettings
 from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.scanning import KeyColumns

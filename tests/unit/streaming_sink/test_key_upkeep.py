@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from planners import TablePartition
-from streaming_sink.batch import key_upkeep
-from streaming_sink.batch.key_upkeep import KeyUpkeep, key_columns
+from streaming_sink.keyed import key_upkeep
+from streaming_sink.keyed.key_upkeep import KeyUpkeep, key_columns
 from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.scopes import partition_salt

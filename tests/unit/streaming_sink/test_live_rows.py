@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planners import InputFile, PositionDeletes
-from streaming_sink.tasks.delete_files import write_position_deletes
 from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.files.delete_files import write_position_deletes
+from streaming_sink.tasks.files.live_rows import deleted_positions, leave_out
 from streaming_sink.tasks.job import ParquetSettings
-from streaming_sink.tasks.live_rows import deleted_positions, leave_out
 from timeline.stores import MemoryStore
 
 DATA = "memory://lake/data/a.parquet"

@@ -11,17 +11,17 @@ from pyiceberg.typedef import Record
 
 from planners import DELETE_FILES_AT_MOST, FillPlan
 from planners.shared_deletes import DELETE_FILES_A_BATCH, SHARED_RUNS_AT_MOST
-from streaming_sink.batch import fills
-from streaming_sink.batch.fill_portions import divide, sharing_files
-from streaming_sink.batch.fills import plan_pass, publish
-from streaming_sink.batch.key_resolution import Resolution, look, resolve_again
-from streaming_sink.batch.row_deletes import RowDeletes
+from streaming_sink.keyed.key_resolution import Resolution, look, resolve_again
+from streaming_sink.keyed.row_deletes import RowDeletes
 from streaming_sink.options import SinkOptions, sink_options
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.spec import partition_sources
-from streaming_sink.tasks.delete_files import read_deletes_of
-from streaming_sink.tasks.delete_merging import DeletesMerged, RunMerge, merge_runs
+from streaming_sink.tasks.files.delete_files import read_deletes_of
+from streaming_sink.tasks.files.delete_merging import DeletesMerged, RunMerge, merge_runs
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
+from streaming_sink.upkeep import fills
+from streaming_sink.upkeep.fill_portions import divide, sharing_files
+from streaming_sink.upkeep.fills import plan_pass, publish
 from tests.unit.streaming_sink.test_by_key import changes_by_key, no_keys, target_of
 from tests.unit.timeline.world import Lake, data_file
 from timeline.commit.changes import Append, Change

@@ -24,9 +24,9 @@ from pyiceberg.schema import Schema
 
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import ignored_properties, metrics_modes, parquet_settings
+from streaming_sink.tasks.files.metrics import lower_bound, upper_bound
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
-from streaming_sink.tasks.metrics import lower_bound, upper_bound
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows.write_task import TaskWriter
 from timeline.stores.memory import MemoryStore
 
 _NAMES = count()

@@ -12,7 +12,7 @@ from streaming_sink.table.fitting import Misfit, fit_batch, new_schema
 from streaming_sink.table.longs import with_longs
 from streaming_sink.table.rescue import RESCUED
 from streaming_sink.table.schema import iceberg_schema
-from streaming_sink.tasks.failures import UNPARSED
+from streaming_sink.tasks.rows.failures import UNPARSED
 from timeline.errors import SchemaMismatchError
 from timeline.versions.evolution import merge_schemas
 

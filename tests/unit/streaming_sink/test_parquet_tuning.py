@@ -14,17 +14,17 @@ from pyiceberg.schema import Schema
 from pyspark.sql.types import StructType
 
 from planners.model import Bucket, InputFile
-from streaming_sink.batch.target import Destination
 from streaming_sink.options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import ignored_properties, parquet_settings
-from streaming_sink.tasks import partition_files
-from streaming_sink.tasks.data_file_writer import DataFileWriter
-from streaming_sink.tasks.dictionaries import DictionaryChoice
+from streaming_sink.tasks.files.data_file_writer import DataFileWriter
+from streaming_sink.tasks.files.dictionaries import DictionaryChoice
 from streaming_sink.tasks.job import BloomFilter, FileIds, ParquetSettings, SortedBy, TaskBuckets, WorkerJob
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.results import Merge, WrittenFile
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows import partition_files
+from streaming_sink.tasks.rows.write_task import TaskWriter
+from streaming_sink.writing.target import Destination
 from timeline.stores import LocalStore
 from timeline.table import Table
 

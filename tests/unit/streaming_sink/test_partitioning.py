@@ -27,8 +27,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from streaming_sink.tasks.data_paths import partition_path
 from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.files.data_paths import partition_path
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.partitioning import apply_transform, key_text, key_texts, split
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streaming_sink.changefeed.pieces import changed_pieces
+from streaming_sink.reading.pieces import changed_pieces
 from tests.unit.timeline.world import Lake
 from timeline.commit.changes import Append
 from timeline.commit.row_deltas import RowDelta

@@ -14,7 +14,11 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from planners import Arrival, ClusteringPolicy, FileSizing, TablePartition, plan_clustering
-from streaming_sink.batch.planning import (
+from streaming_sink.clustering.groups import match_groups
+from streaming_sink.clustering.known_files import known_files
+from streaming_sink.options import sink_options
+from streaming_sink.tasks.results import TaskReport, WrittenFile
+from streaming_sink.writing.planning import (
     ONE_TASK_SECONDS,
     Experience,
     bulk_plan,
@@ -24,12 +28,8 @@ from streaming_sink.batch.planning import (
     plan_batch,
     uncounted_plan,
 )
-from streaming_sink.batch.profile import Profile
-from streaming_sink.batch.writer import WriteResult
-from streaming_sink.clustering.groups import match_groups
-from streaming_sink.clustering.known_files import known_files
-from streaming_sink.options import sink_options
-from streaming_sink.tasks.results import TaskReport, WrittenFile
+from streaming_sink.writing.profile import Profile
+from streaming_sink.writing.writer import WriteResult
 from tests.unit.timeline.world import Lake
 from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.stores import MemoryStore

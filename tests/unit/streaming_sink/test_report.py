@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
-from streaming_sink.batch.maintenance_report import FillReport
-from streaming_sink.batch.report import BatchReport, reports_of
-from streaming_sink.batch.reporting import hand_over
-from streaming_sink.clustering.report import ClusterReport
+from streaming_sink.reports.batch_report import BatchReport, reports_of
+from streaming_sink.reports.cluster_report import ClusterReport
+from streaming_sink.reports.maintenance_report import FillReport
+from streaming_sink.reports.reporting import hand_over
 
 REPORT = BatchReport(
     table="/lake/events",

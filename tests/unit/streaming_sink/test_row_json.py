@@ -8,7 +8,7 @@ from datetime import date
 import pyarrow as pa
 import pytest
 
-from streaming_sink.tasks.row_json import rows_as_json
+from streaming_sink.tasks.rows.row_json import rows_as_json
 
 
 def _rows(**columns):

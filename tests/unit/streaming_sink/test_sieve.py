@@ -11,11 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.quarantine import QUARANTINE_SCHEMA
-from streaming_sink.tasks.count_task import CountTask
+from streaming_sink.table.quarantine_table import QUARANTINE_SCHEMA
 from streaming_sink.tasks.errors import InvalidTextError, RowsDoNotFitError
-from streaming_sink.tasks.failures import AS_IT_CAME, FAILED
-from streaming_sink.tasks.fingerprints import FINGERPRINT
 from streaming_sink.tasks.job import (
     FileIds,
     ParquetSettings,
@@ -25,10 +22,13 @@ from streaming_sink.tasks.job import (
     TaskBuckets,
     WorkerJob,
 )
-from streaming_sink.tasks.key_task import KeyTask
 from streaming_sink.tasks.results import Sifted, WrittenFile, decode_result
-from streaming_sink.tasks.sieve import SiftingWriter
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows.count_task import CountTask
+from streaming_sink.tasks.rows.failures import AS_IT_CAME, FAILED
+from streaming_sink.tasks.rows.fingerprints import FINGERPRINT
+from streaming_sink.tasks.rows.key_task import KeyTask
+from streaming_sink.tasks.rows.sieve import SiftingWriter
+from streaming_sink.tasks.rows.write_task import TaskWriter
 from timeline.stores.memory import MemoryStore
 
 _NAMES = count()

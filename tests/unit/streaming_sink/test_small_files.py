@@ -14,12 +14,12 @@ from pyiceberg.types import DateType, NestedField, StringType
 
 from planners import FileSizing
 from streaming_sink import AsyncClustering, InlineClustering
-from streaming_sink.batch import clusterer
-from streaming_sink.batch.clusterer import Clusterer
-from streaming_sink.batch.small_files import SmallFiles, count_small_files, warning
-from streaming_sink.clustering.report import ClusterReport
 from streaming_sink.options import sink_options
+from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.table.spec import partition_spec
+from streaming_sink.upkeep import clusterer
+from streaming_sink.upkeep.clusterer import Clusterer
+from streaming_sink.upkeep.small_files import SmallFiles, count_small_files, warning
 from tests.reports import lines, said
 from timeline.commit.changes import Append
 from timeline.commit.plan_changes import CountCommit

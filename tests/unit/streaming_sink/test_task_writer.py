@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planners.model import Bucket, InputFile, PositionDeletes
-from streaming_sink.tasks import partition_files, write_task
-from streaming_sink.tasks.delete_files import write_position_deletes
 from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.files.delete_files import write_position_deletes
 from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import Merge, MergeSkipped, WrittenFile
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows import partition_files, write_task
+from streaming_sink.tasks.rows.write_task import TaskWriter
 from timeline.stores import LocalStore
 from timeline.stores.memory import MemoryStore
 
@@ -463,7 +463,7 @@ sys.modules["pandas"] = None
 from pathlib import Path
 import pyarrow as pa
 from streaming_sink.tasks.results import decode_result, encode_results
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows.write_task import TaskWriter
 
 class Trap:
     def find_spec(self, name, *_):

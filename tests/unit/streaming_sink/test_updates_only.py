@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from pyiceberg.manifest import DataFile
 
 from planners import DELETE_FILES_AT_MOST, SMALL_FILES_AT_MOST, FileSizing, PlannedFill, PlannedMerge
-from streaming_sink.batch.filler import DELETE_FILES_WHILE_FILLING
-from streaming_sink.batch.fills import plan_pass, publish
 from streaming_sink.options import sink_options
+from streaming_sink.upkeep.filler import DELETE_FILES_WHILE_FILLING
+from streaming_sink.upkeep.fills import plan_pass, publish
 from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Shore
 from timeline import properties
 from timeline.commit.changes import Append, Replace

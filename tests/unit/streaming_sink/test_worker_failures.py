@@ -28,7 +28,11 @@ def test_another_python_version_is_named_with_what_to_set():
 
 @pytest.mark.parametrize(
     ("module", "package"),
-    [("pyarrow", "pyarrow"), ("streaming_sink.tasks.write_task", "streaming_sink"), ("timeline", "timeline")],
+    [
+        ("pyarrow", "pyarrow"),
+        ("streaming_sink.tasks.rows.write_task", "streaming_sink"),
+        ("timeline", "timeline"),
+    ],
 )
 def test_a_package_that_workers_lack_is_named_with_what_to_set(module, package):
     failure = RuntimeError(f"Traceback ...\nModuleNotFoundError: No module named '{module}'\n\tat org.apache")

@@ -11,8 +11,8 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import NestedField, StringType
 
-from streaming_sink.batch.planning import commit_sizes
-from streaming_sink.inspection.snapshots import list_snapshots
+from streaming_sink.reading.snapshots import list_snapshots
+from streaming_sink.writing.planning import commit_sizes
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import DAY_MS, SCHEMA, Lake
 from timeline import properties, staging

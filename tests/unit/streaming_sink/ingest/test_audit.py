@@ -13,19 +13,19 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
 from streaming_sink import ingest
-from streaming_sink.ingest import deciding
-from streaming_sink.ingest.audit import (
+from streaming_sink.ingest.worker import Worker
+from streaming_sink.zones import deciding
+from streaming_sink.zones.audit import (
     AuditFailedError,
     Auditor,
     StagedFilesLostError,
     check_row_counts,
 )
-from streaming_sink.ingest.cleaning import Cleaned, clean
-from streaming_sink.ingest.flux import Flux
-from streaming_sink.ingest.ledger import Ledger
-from streaming_sink.ingest.status import status
-from streaming_sink.ingest.worker import Worker
-from streaming_sink.ingest.write_audit_publish import settle, unstage_old
+from streaming_sink.zones.cleaning import Cleaned, clean
+from streaming_sink.zones.flux import Flux
+from streaming_sink.zones.ledger import Ledger
+from streaming_sink.zones.status import status
+from streaming_sink.zones.write_audit_publish import settle, unstage_old
 from tests.unit.timeline.world import DAY_MS, NOON, SCHEMA, Lake, data_file
 from timeline import names, staging
 from timeline.commit.changes import Append

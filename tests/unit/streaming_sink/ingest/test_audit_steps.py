@@ -16,16 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_sink import ingest
-from streaming_sink.ingest import deciding
-from streaming_sink.ingest.audit import AuditFailedError, Auditor
-from streaming_sink.ingest.flux import Flux
-from streaming_sink.ingest.landed import read_note
-from streaming_sink.ingest.ledger import Ledger, retry
 from streaming_sink.ingest.profiling import Profiled, target_of
 from streaming_sink.ingest.publishing import Written
-from streaming_sink.ingest.records import KIND
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.tasks.results import WrittenFile
+from streaming_sink.zones import deciding
+from streaming_sink.zones.audit import AuditFailedError, Auditor
+from streaming_sink.zones.flux import Flux
+from streaming_sink.zones.landed import read_note
+from streaming_sink.zones.ledger import Ledger, retry
+from streaming_sink.zones.records import KIND
 from tests.unit.timeline.world import SCHEMA
 from timeline import names, staging
 from timeline.plans.claims import all_instants

@@ -11,11 +11,12 @@ import pytest
 from pyiceberg.schema import Schema
 
 from streaming_sink import ingest
-from streaming_sink.ingest import backlog, running
-from streaming_sink.ingest.backlog import Backlog, BufferZoneFullError
-from streaming_sink.ingest.flux import Flux
+from streaming_sink.ingest import running
 from streaming_sink.ingest.running import plan_waiting
-from streaming_sink.ingest.watching import FolderWatch
+from streaming_sink.zones import backlog
+from streaming_sink.zones.backlog import Backlog, BufferZoneFullError
+from streaming_sink.zones.flux import Flux
+from streaming_sink.zones.watching import FolderWatch
 from timeline.stores import LocalStore
 from timeline.table import Table
 from timeline.versions.work_items import WorkItem

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_sink import ingest
-from streaming_sink.ingest.cleaning import Cleaned, clean
-from streaming_sink.ingest.flux import Flux
-from streaming_sink.ingest.landed import Landed, write_note
+from streaming_sink.zones.cleaning import Cleaned, clean
+from streaming_sink.zones.flux import Flux
+from streaming_sink.zones.landed import Landed, write_note
 from tests.unit.timeline.world import SCHEMA
 from timeline.stores import LocalStore
 from timeline.table import Table

@@ -12,10 +12,10 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.ingest import compute
-from streaming_sink.ingest.records import KIND
 from streaming_sink.ingest.running import plan_waiting
-from streaming_sink.ingest.status import status
 from streaming_sink.ingest.worker import Worker
+from streaming_sink.zones.records import KIND
+from streaming_sink.zones.status import status
 from timeline.errors import CorruptTableError
 from timeline.plans.claims import all_instants
 

@@ -9,8 +9,8 @@ import fastavro
 import pytest
 
 from planners.buffering import BufferedFile, PlannedItem
-from streaming_sink.ingest import records
-from streaming_sink.ingest.records import Plan, decode_plan, encode_plan, summarize_plan
+from streaming_sink.zones import records
+from streaming_sink.zones.records import Plan, decode_plan, encode_plan, summarize_plan
 from timeline.errors import CorruptTableError
 
 FILES = tuple(BufferedFile(f"/drop/{at}.parquet", f"v{at}", 10 * at, 1_000 + at) for at in range(5))

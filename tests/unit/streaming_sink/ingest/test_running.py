@@ -11,9 +11,9 @@ from streaming_sink import SchemaContract, ingest
 from streaming_sink.ingest import running, warming
 from streaming_sink.ingest.consolidation import Consolidation
 from streaming_sink.ingest.publishing import NotWantedError
-from streaming_sink.ingest.records import KIND
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.spark.worker_failures import WorkerEnvironmentError
+from streaming_sink.zones.records import KIND
 from tests.unit.streaming_sink.ingest.test_compute import zone_with_an_item
 from timeline.errors import StoreUnavailableError
 from timeline.plans.claims import all_instants, heartbeat

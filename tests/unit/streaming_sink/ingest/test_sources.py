@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_sink import ingest
-from streaming_sink.ingest.flux import Flux
 from streaming_sink.tasks.ingest.reading import SourceFileError, check_unchanged, open_bytes
 from streaming_sink.tasks.ingest.sources import Sources, spelled
+from streaming_sink.zones.flux import Flux
 from timeline.stores import Listed, MemoryStore
 
 

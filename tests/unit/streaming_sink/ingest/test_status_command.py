@@ -9,8 +9,8 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.commands.cli import DONE, FINDINGS, main
-from streaming_sink.ingest.flux import Flux
-from streaming_sink.ingest.replaying import replay
+from streaming_sink.zones.flux import Flux
+from streaming_sink.zones.reannouncing import replay
 from tests.unit.streaming_sink.serving.served import ODD, filled_zone
 
 Captured = pytest.CaptureFixture[str]

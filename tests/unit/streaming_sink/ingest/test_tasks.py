@@ -13,7 +13,6 @@ import pytest
 
 from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_files
 from planners.model import PartitionKey
-from streaming_sink.ingest.landed import Landed, keep_rejections, summary_of, with_rejections
 from streaming_sink.tasks import spark_task
 from streaming_sink.tasks.ingest import consolidation_task, read_task, reading
 from streaming_sink.tasks.ingest.consolidation_task import ConsolidationTask, Share, consolidate
@@ -31,6 +30,7 @@ from streaming_sink.tasks.ingest.register_task import RegisterTask
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import TaskReport
+from streaming_sink.zones.landed import Landed, keep_rejections, summary_of, with_rejections
 from timeline.stores import open_store
 
 SOURCES = Sources(("/",))

@@ -18,10 +18,10 @@ from planners.buffering import Rules
 from streaming_sink import SchemaContract, ingest
 from streaming_sink.commands.ingest import ingest as commands
 from streaming_sink.ingest import running
-from streaming_sink.ingest.flux import Flux
-from streaming_sink.ingest.ledger import Ledger, retry
-from streaming_sink.ingest.numbered import NumberedLog
-from streaming_sink.ingest.status import status
+from streaming_sink.zones.flux import Flux
+from streaming_sink.zones.ledger import Ledger, retry
+from streaming_sink.zones.numbered import NumberedLog
+from streaming_sink.zones.status import status
 from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.stores import Created, CreateOutcome, MemoryStore, Unknown
 from timeline.stores.base import Exists

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_sink.tasks.delete_files import read_position_deletes, write_position_deletes
 from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.files.delete_files import read_position_deletes, write_position_deletes
 from streaming_sink.tasks.job import (
     DELETES,
     FileIds,
@@ -31,7 +31,7 @@ from streaming_sink.tasks.keys.change_writer import ChangeWriter
 from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES
 from streaming_sink.tasks.keys.tombstones import Tombstones, write_tombstones
 from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, WrittenFile
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows.write_task import TaskWriter
 from timeline.stores.memory import MemoryStore
 
 

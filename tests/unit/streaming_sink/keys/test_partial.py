@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_sink.tasks.delete_files import read_position_deletes
+from streaming_sink.tasks.files.delete_files import read_position_deletes
 from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES
 from streaming_sink.tasks.results import ChangeCounts
 from tests.unit.streaming_sink.keys.changes_by_column import PartialChange, row_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streaming_sink.batch.tombstones import FILES_A_TIER, files_to_merge, remember_deletes
-from streaming_sink.batch.writer import WriteResult
+from streaming_sink.keyed.remembered_deletes import FILES_A_TIER, files_to_merge, remember_deletes
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import FileIds, KeyJob
 from streaming_sink.tasks.keys.sequences import LONG, WIDE
@@ -19,6 +18,7 @@ from streaming_sink.tasks.keys.tombstones import (
     write_tombstones,
 )
 from streaming_sink.tasks.results import DeletedKeys
+from streaming_sink.writing.writer import WriteResult
 from tests.unit.streaming_sink.keys.numbers import numbers_of, sequences_of
 from tests.unit.timeline.world import DAY_MS, Lake
 from timeline.commit.key_changes import DeclareKey
@@ -113,7 +113,7 @@ def test_a_tier_is_merged_where_it_would_be_full(known: list[int], rows: int, me
 
 def test_the_deletes_of_a_batch_are_remembered_from_its_commit_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have begun long before; a merge finds its own deletes older by that much, unless it knows."""
-    monkeypatch.setattr("streaming_sink.batch.tombstones.FILES_A_TIER", 2)
+    monkeypatch.setattr("streaming_sink.keyed.remembered_deletes.FILES_A_TIER", 2)
     lake = Lake()
     lake.table.commit([DeclareKey(TableKey((1,), 2))])
 

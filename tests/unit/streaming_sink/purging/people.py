@@ -16,15 +16,14 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, PrimitiveType, StringType
 
 from planners import InsertPlan
-from streaming_sink.batch.writer import WriteJob, worker_job
-from streaming_sink.purging.matching import key_columns, matcher_of
-from streaming_sink.purging.wanted import WantedKeys
+from streaming_sink.removal.matching import key_columns, matcher_of
+from streaming_sink.removal.wanted import WantedKeys
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
-from streaming_sink.table.quarantine import QUARANTINE_SCHEMA
+from streaming_sink.table.quarantine_table import QUARANTINE_SCHEMA
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.batches import conform
-from streaming_sink.tasks.delete_files import read_position_deletes
+from streaming_sink.tasks.files.delete_files import read_position_deletes
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.scanning import KeyedFile
@@ -32,7 +31,8 @@ from streaming_sink.tasks.keys.scopes import scope_salt
 from streaming_sink.tasks.keys.tombstones import AT_COMMIT, Tombstones, write_tombstones
 from streaming_sink.tasks.keys.upkeep import build
 from streaming_sink.tasks.results import WrittenFile
-from streaming_sink.tasks.write_task import TaskWriter
+from streaming_sink.tasks.rows.write_task import TaskWriter
+from streaming_sink.writing.writer import WriteJob, worker_job
 from tests.unit.streaming_sink.small_tables import delete_rows
 from tests.unit.timeline.world import Clock, bound_paths, change_metadata
 from timeline import names

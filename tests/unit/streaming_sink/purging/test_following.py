@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from streaming_sink.purging.following import await_followed, skip_purges
+from streaming_sink.removal.following import await_followed, skip_purges
 from tests.unit.timeline.world import Lake
 from timeline.clock import Environment
 from timeline.commit.changes import Append

@@ -16,8 +16,8 @@ from pyiceberg.manifest import DataFileContent
 
 from streaming_sink import check_gone
 from streaming_sink.commands.cli import main
-from streaming_sink.purging import leftovers
-from streaming_sink.tasks.delete_files import read_position_deletes
+from streaming_sink.removal import leftovers
+from streaming_sink.tasks.files.delete_files import read_position_deletes
 from tests.unit.streaming_sink.purging.people import ALICE, Foreign, People, put_parquet, staged
 from timeline.commit.changes import Replace, SetProperties
 from timeline.commit.outbox_changes import PutOutbox

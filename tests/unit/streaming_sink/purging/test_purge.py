@@ -21,13 +21,13 @@ from pyiceberg.types import DecimalType, LongType, PrimitiveType
 
 from streaming_sink import check_gone
 from streaming_sink.commands.cli import main
-from streaming_sink.purging import rewriting, table_purge
-from streaming_sink.purging.leftovers import Kind
-from streaming_sink.purging.matching import matcher_of
-from streaming_sink.purging.purge import Purge
-from streaming_sink.purging.rewriting import Rewritten
-from streaming_sink.purging.wanted import WantedKeys
-from streaming_sink.tasks.delete_files import read_position_deletes
+from streaming_sink.removal import rewriting, table_purge
+from streaming_sink.removal.leftovers import Kind
+from streaming_sink.removal.matching import matcher_of
+from streaming_sink.removal.purge import Purge
+from streaming_sink.removal.rewriting import Rewritten
+from streaming_sink.removal.wanted import WantedKeys
+from streaming_sink.tasks.files.delete_files import read_position_deletes
 from streaming_sink.tasks.keys.scopes import partition_salt, salted
 from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from streaming_sink.tasks.keys.tombstones import deleted_until

@@ -15,8 +15,8 @@ from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
-from streaming_sink.purging.matching import matcher_of
-from streaming_sink.purging.wanted import WantedKeys
+from streaming_sink.removal.matching import matcher_of
+from streaming_sink.removal.wanted import WantedKeys
 from streaming_sink.table.arrow_types import arrow_schema
 from tests.unit.streaming_sink.purging.people import write_rows
 from timeline.stores import MemoryStore

@@ -1,1 +1,0 @@
-"""One micro-batch, step by step: target table, profile, plan, write, report."""

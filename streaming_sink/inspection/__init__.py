@@ -1,1 +1,0 @@
-"""Inspection: what a table holds, as values: schema, files, partitions, snapshots, plans, applications."""

@@ -1,0 +1,242 @@
+"""Changes by key, on the driver: which sinks may write to a keyed table, how a batch of changes is planned,
+and how it is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pyiceberg.manifest import DataFile
+from pyspark.sql import DataFrame
+from pyspark.sql import types as spark
+
+from planners import FillPolicy, Routing, TablePartition, bytes_per_row, plan_inserts
+from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, found_by_tasks, look, resolve_again
+from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from
+from streaming_sink.keyed.remembered_deletes import remember_deletes
+from streaming_sink.keyed.row_deletes import RowDeletes
+from streaming_sink.options import SinkOptions
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.key_options import KeyOptions
+from streaming_sink.table.keys import as_changes, written_schema
+from streaming_sink.table.parquet_properties import parquet_settings
+from streaming_sink.table.spec import partition_sources
+from streaming_sink.table.table_keys import partial_columns, table_key
+from streaming_sink.tasks.job import FileIds, KeyJob
+from streaming_sink.writing.planning import Experience, Planned, commit_sizes
+from streaming_sink.writing.target import Target
+from streaming_sink.writing.writer import WriteResult
+from timeline.commit.changes import Append, Change
+from timeline.commit.key_changes import AllowDuplicates, DeclareKey, KeysResolved, check_key_is
+from timeline.commit.row_deltas import RowDelta
+from timeline.errors import KeyConflictError, RowsChangedError, SchemaMismatchError
+from timeline.table import Table
+from timeline.versions.entries import added_file
+from timeline.versions.head import Head
+from timeline.versions.keys import PARTITION_SCOPE, TableKey, key_of
+
+_LOG = logging.getLogger("streaming_sink")
+_LOOKS = 20
+"""How often the driver looks at what others have committed before the batch is written again."""
+_Outcome = TypeVar("_Outcome")
+
+
+@dataclass(frozen=True)
+class KeyedWrite:
+    """A batch of changes that is written: its key, what its tasks get, and the rows that they see."""
+
+    key: TableKey
+    job: KeyJob
+    resolution: Resolution
+    declares: bool
+    """Whether its commit declares the key."""
+
+    @property
+    def touched(self) -> set[TablePartition]:
+        """The partitions that rows leave."""
+        live = self.resolution.live
+        files = [live[path] for path in self.resolution.positions if path in live]
+        return {TablePartition(file.spec_id, file.partition) for file in files}
+
+
+class ChangesByKey:
+    """What a sink with a key does otherwise than one that inserts; without a key, only the refusal to insert
+    into a keyed table.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._keys: KeyOptions | None = options.keys
+        self._upkeep = None if options.keys is None else KeyUpkeep(options.keys)
+
+    def written_schema(self, came: spark.StructType) -> spark.StructType:
+        """Return the columns of a batch that the table gets."""
+        return came if self._keys is None else written_schema(self._keys, came)
+
+    def changes(self, batch: DataFrame, target: Target) -> DataFrame:
+        """Return the batch with what its rows are to do, where not all of them are rows of the table.
+        SchemaMismatchError for a batch of deletes that does not say in which partitions.
+        """
+        if self._keys is None:
+            return batch
+        if self._keys.deletes_only and self._keys.scope == PARTITION_SCOPE:
+            sources = [field.source[0] for field in partition_sources(target.schema, target.spec)]
+            if missing := [name for name in sources if name not in batch.columns]:
+                raise SchemaMismatchError(
+                    f"the batch has no column {missing[0]!r}, by which the table is partitioned: a key is"
+                    " unique in each partition, so a delete needs it to find its row"
+                )
+        return as_changes(self._keys, batch)
+
+    def check(self, target: Target) -> None:
+        """Raise KeyConflictError or SchemaMismatchError where this sink may not write to the table."""
+        head = target.head
+        declared = None if head is None else key_of(head.properties)
+        if self._keys is None:
+            if declared is not None and head is not None and not self._options.allow_duplicates:
+                raise KeyConflictError(
+                    f"the table has the key {declared.describe(head.schema)}, and this sink inserts rows"
+                    ' without a look at their keys: say operation="upsert" with that key, or'
+                    f" allow_duplicates=True if its keys are known to be new: {self._options.location}",
+                    location=self._options.location,
+                    version=head.number,
+                )
+            return
+        key = self._key_for(target)
+        if head is None:
+            if self._keys.deletes_only:
+                raise SchemaMismatchError(
+                    'there is no table to delete from, and operation="delete" creates none:'
+                    f" {self._options.location}"
+                )
+        elif declared is not None:
+            check_key_is(declared, key, head)
+        elif target.table is not None and target.table.on_head(_has_rows):
+            raise KeyConflictError(
+                "the table has rows and no key, and may hold a key twice; `streaming-sink key LOCATION"
+                f" --columns ... --declare` checks that, and declares the key: {self._options.location}",
+                location=self._options.location,
+                version=head.number,
+            )
+
+    def begin(self, target: Target) -> KeyedWrite | None:
+        """Return how a batch finds the rows that it replaces: in every live file of the known head. None
+        where the sink only inserts.
+        """
+        if self._keys is None:
+            return None
+        assert target.table is not None  # it was created before
+        in_partitions = self._keys.scope == PARTITION_SCOPE
+        resolution = target.table.on_head(lambda head: look(head, in_partitions))
+        head = target.table.head
+        key = self._key_for(target)
+        job = KeyJob(
+            columns=self._keys.columns,
+            sequence_by=self._keys.sequence_by,
+            table_uuid=head.metadata.table_uuid,
+            files=tuple(resolution.searched.values()),
+            tombstones=tuple(sorted(resolution.tombstones)),
+            indexed_from=indexed_from(self._keys),
+            in_partitions=in_partitions,
+            partial=partial_columns(key, target.schema),
+            inserts_null_keys=self._keys.null_keys == "insert",
+            except_columns=self._keys.except_columns,
+        )
+        return KeyedWrite(key, job, resolution, declares=key_of(head.properties) is None)
+
+    def _key_for(self, target: Target) -> TableKey:
+        """Return the key that this sink means. Deletes bring no values: they leave the table's columns to be
+        updated in part, or not, as they are.
+        """
+        assert self._keys is not None
+        key = table_key(self._keys, target.schema)
+        declared = None if target.head is None else key_of(target.head.properties)
+        if self._keys.deletes_only and declared is not None:
+            return replace(key, partial=declared.partial)
+        return key
+
+    def after_commit(self, table: Table, touched: Collection[TablePartition]) -> None:
+        """Have the key index kept beside the stream, where batches as this one need it, by the partitions
+        that it has `touched`.
+        """
+        if self._upkeep is not None:
+            self._upkeep.after_commit(table.store, table.head, touched)
+
+    def finish(self, timeout_seconds: float | None) -> None:
+        """Wait for the upkeep of the index, if any. TimeoutError if it takes longer."""
+        if self._upkeep is not None:
+            self._upkeep.finish(timeout_seconds)
+
+    def commit(
+        self,
+        table: Table,
+        target: Target,
+        write: KeyedWrite | None,
+        result: WriteResult,
+        added: tuple[DataFile, ...],
+        ids: FileIds,
+        publish: Callable[[list[Change]], _Outcome],
+    ) -> tuple[_Outcome, Collection[TablePartition]]:
+        """Publish what a batch has written; also return the partitions that rows left.
+
+        Where others have moved rows in the meantime, these are looked for again, and only these: what was
+        written stays as it is. RowsChangedError where that cannot help; write the batch again.
+        """
+        if write is None:
+            allows = [AllowDuplicates()] if self._options.allow_duplicates else []
+            return publish([Append(added), *allows]), ()
+        write = replace(write, resolution=replace(write.resolution, positions=found_by_tasks(result)))
+        parquet = parquet_settings(target.properties, target.schema)
+        deletes = RowDeletes(table.store, ids, parquet)
+        keys: BatchKeys | None = None
+        remembered = remember_deletes(table.store, target.head, write.job, result, ids)
+        for _ in range(_LOOKS):
+            try:
+                return publish([*_to_commit(write, added, deletes), *remembered]), write.touched
+            except RowsChangedError as changed:
+                if not changed.files:  # rows came before the key was declared
+                    raise
+                _LOG.info("batch %d of %s looks for its keys again: %s", ids.batch, ids.app_id, changed)
+                schema = arrow_schema(target.schema)
+                keys = keys or BatchKeys.of(table.store, write.job, schema, result)
+                table.refresh()
+                write = replace(write, resolution=_look_again(table, write.resolution, keys))
+        return publish([*_to_commit(write, added, deletes), *remembered]), write.touched
+
+
+def _has_rows(head: Head) -> bool:
+    return next(head.live_files(), None) is not None
+
+
+def _look_again(table: Table, before: Resolution, keys: BatchKeys) -> Resolution:
+    return table.on_head(lambda head: resolve_again(table.store, before, head, keys))
+
+
+def _to_commit(write: KeyedWrite, added: tuple[DataFile, ...], deletes: RowDeletes) -> list[Change]:
+    """Return the changes of one try. Writes the delete files, one for each data file that rows leave."""
+    resolution = write.resolution
+    resolved = resolution.sequence_number
+    changes: list[Change] = [KeysResolved(write.key, resolved, resolution.tombstones)]
+    if write.declares:
+        changes.append(DeclareKey(write.key))
+    if not resolution.positions:
+        return [Append(added), *changes] if added else changes
+    of = {**resolution.live, **{file.file_path: added_file(file) for file in added}}
+    files = deletes.write(of, resolution.positions)
+    return [RowDelta(added, tuple(files), resolution.applied), *changes]
+
+
+def changes_plan(
+    head: Head | None, options: SinkOptions, parallelism: int, experience: Experience
+) -> Planned:
+    """Return the plan of a batch of changes: those of a key come to one task, which cuts files by size."""
+    width = bytes_per_row(
+        () if head is None else commit_sizes(head), max_file_bytes=options.sizing.max_file_bytes
+    )
+    plan = plan_inserts((), (), options.sizing, bytes_per_row=width, policy=FillPolicy.NEVER, exact=False)
+    tasks = experience.changes.expected(parallelism)
+    routing = Routing(tasks=tasks, cold_tasks=tasks, hot=(), cold_buckets=(), shuffled=tasks > 1)
+    return Planned(plan, routing, "size")

@@ -1,0 +1,252 @@
+"""Which live rows the changes of a batch replace: looked for by tasks in the files of one head, and again by
+the driver in what other writers have committed since.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.manifest import DataFileContent
+
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.tasks.files.delete_files import read_deletes_of
+from streaming_sink.tasks.job import KeyJob, SearchedFile
+from streaming_sink.tasks.keys.finding import FoundRows, find_rows
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
+from streaming_sink.tasks.keys.scopes import scope_salt
+from streaming_sink.tasks.keys.sequences import LONG, no_sequences
+from streaming_sink.tasks.keys.ties import stored_texts
+from streaming_sink.tasks.keys.tombstones import deleted_until
+from streaming_sink.writing.writer import WriteResult
+from timeline.errors import KeyConflictError, RowsChangedError
+from timeline.stores.base import Store
+from timeline.versions.entries import LiveFile
+from timeline.versions.head import Head
+from timeline.versions.tombstones import tombstones_of
+
+_NOWHERE = -1
+_NO_ROWS = np.empty(0, np.int64)
+MOST_ROWS = 5_000_000
+"""Rows of files that others have added, which the driver looks at: a second or two. Tasks look at more."""
+
+
+def searched_file(head: Head, file: LiveFile, in_partitions: bool) -> SearchedFile:
+    """Return a live file as tasks look for keys in it. KeyConflictError where another engine has deleted rows
+    by their values.
+    """
+    deletes = head.deletes_of(file)
+    for delete in deletes:
+        if delete.content == DataFileContent.EQUALITY_DELETES:
+            raise KeyConflictError(
+                "another engine has deleted rows of the table by their values, and this sink finds rows by"
+                " their positions: let that engine rewrite the data file (rewrite_data_files), then restart"
+                f" the stream: {delete.location}",
+                location=head.metadata.location,
+                version=head.number,
+                files=[delete.location],
+            )
+    if in_partitions and file.spec_id != head.spec.spec_id:
+        raise KeyConflictError(
+            "a key that is unique in each partition needs one partition spec, and the table has files of"
+            f' another one; write the table again under one, or use key_scope="table": {file.location}',
+            location=head.metadata.location,
+            version=head.number,
+            files=[file.location],
+        )
+    salt = scope_salt(in_partitions, file.partition)
+    return SearchedFile(file.location, file.rows, tuple(sorted(delete.location for delete in deletes)), salt)
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The rows that leave the table by a batch, as its live rows are at one head."""
+
+    sequence_number: int
+    """That of the head."""
+    live: Mapping[str, LiveFile]
+    """Its live files, by their locations."""
+    searched: Mapping[str, SearchedFile]
+    """The same, with their deletes."""
+    tombstones: frozenset[str]
+    """The locations of the files of deleted keys."""
+    positions: Mapping[str, np.ndarray]
+    """Location of a data file, maybe of one that the batch adds → the positions of the rows that leave it."""
+
+    @property
+    def applied(self) -> frozenset[str]:
+        """The delete files that those data files have."""
+        files = (self.searched[path] for path in self.positions if path in self.searched)
+        return frozenset(each for file in files for each in file.deletes)
+
+
+def look(head: Head, in_partitions: bool) -> Resolution:
+    """Return the files of a head in which keys are to be looked for."""
+    live = {file.location: file for file in head.live_files()}
+    searched = {location: searched_file(head, file, in_partitions) for location, file in live.items()}
+    tombstones = frozenset(file.location for file in tombstones_of(head.properties))
+    return Resolution(head.metadata.last_sequence_number, live, searched, tombstones, {})
+
+
+def found_by_tasks(result: WriteResult) -> dict[str, np.ndarray]:
+    """Return the positions that leave each data file. RowsChangedError where two tasks had the same row: the
+    changes of its key came to both, and both have written a row.
+    """
+    parts: dict[str, list[np.ndarray]] = defaultdict(list)
+    for deleted in result.deleted:
+        parts[deleted.data_file].append(np.frombuffer(deleted.positions, np.int64))
+    found = {path: np.sort(np.concatenate(arrays)) for path, arrays in parts.items()}
+    for path, positions in found.items():
+        if len(np.unique(positions)) < len(positions):
+            raise RowsChangedError(
+                "two tasks had changes of one key, which came in two spellings; nothing of the batch is live:"
+                f" {path}",
+                files=[path],
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class BatchKeys:
+    """The keys of a batch that was written, each once, and where its rows are."""
+
+    job: KeyJob
+    hashes: np.ndarray
+    sequences: np.ndarray
+    files: Sequence[str]
+    """The locations of the files that were written."""
+    file: np.ndarray
+    """The number of the file that has the key's row; -1 where the batch deletes the key."""
+    position: np.ndarray
+
+    @classmethod
+    def of(cls, store: Store, job: KeyJob, schema: pa.Schema, result: WriteResult) -> BatchKeys:
+        """Read the keys of new rows from their files, in a schema of the table's; those of deletes were
+        reported.
+        """
+        columns = _key_columns(job, schema)
+        none, unordered = np.empty(0, np.int64), np.empty(0, columns.kind or LONG)
+        parts = [(np.empty((0, 2), np.uint64), unordered, none, none)]
+        for number, file in enumerate(result.new):
+            written = KeyedFile(file.path, file.rows, scope_salt(job.in_partitions, file.partition))
+            for hashes, positions, known in scan_keys(store, written, columns):
+                sequences = no_sequences(len(hashes), LONG) if known is None else known
+                parts.append((hashes, sequences, np.full(len(hashes), number), positions))
+        for gone in result.deleted_keys:
+            hashes = np.frombuffer(gone.hashes, np.uint64).reshape(-1, 2)
+            nowhere = np.full(len(hashes), _NOWHERE)
+            parts.append((hashes, np.frombuffer(gone.sequences, gone.kind), nowhere, nowhere))
+        hashes, sequences, files, positions = map(np.concatenate, zip(*parts, strict=True))
+        paths = [file.path for file in result.new]
+        return cls(job, hashes, sequences, paths, files, positions)
+
+
+def _key_columns(job: KeyJob, schema: pa.Schema) -> KeyColumns:
+    sequence = None if job.sequence_by is None else schema.field(job.sequence_by)
+    return KeyColumns(job.table_uuid, pa.schema([schema.field(it) for it in job.columns]), sequence)
+
+
+def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys) -> Resolution:
+    """Return the rows that leave the table at a newer head. What others have not touched is as before; rows
+    that they have moved are in files that they have added, where the keys are looked for.
+
+    Where another writer's change of a key is newer than the batch's, the batch's is withdrawn for good: it
+    replaces no row, and its own is deleted at its position in the file that it adds. RowsChangedError where
+    more was added than the driver looks at: write the batch again.
+    """
+    now = look(head, keys.job.in_partitions)
+    schema = arrow_schema(head.schema)  # others may have widened columns, and their files hold wider values
+    columns = _key_columns(keys.job, schema)
+    added = [file for location, file in now.searched.items() if location not in before.searched]
+    if sum(file.rows for file in added) > MOST_ROWS:
+        raise RowsChangedError(
+            f"more than {MOST_ROWS:,} rows were added since the batch's keys were looked for; nothing of the"
+            " batch is live, write it again",
+            files=[file.location for file in added],
+        )
+    positions = _still_live(store, before, now)
+    found = find_rows(store, added, columns, keys.hashes)
+    fresh = sorted(now.tombstones - before.tombstones)
+    until = deleted_until(store, fresh, keys.hashes, columns.kind or LONG)
+    moved = any(len(positions.get(path, _NO_ROWS)) < len(old) for path, old in before.positions.items())
+    if keys.job.partial and (len(found.change) or moved or until.deleted.any()):
+        raise RowsChangedError(
+            "rows that partial updates have taken values from were changed, moved or deleted; nothing of the"
+            " batch is live, write it again",
+            files=[each.location for each in added],
+        )
+    withdrawn = _withdrawn(before, keys)
+    if columns.sequence is not None:
+        late = _are_older(store, keys, [file.location for file in added], schema, found)
+        withdrawn[found.change[late]] = True
+        withdrawn |= until.covers(np.arange(len(keys.hashes)), keys.sequences)
+    leaves = ~withdrawn[found.change]
+    for number in np.unique(found.file[leaves]):
+        positions[added[number].location] = np.sort(found.position[(found.file == number) & leaves])
+    own = np.flatnonzero(withdrawn & (keys.file != _NOWHERE))
+    for number in np.unique(keys.file[own]):
+        positions[keys.files[number]] = np.sort(keys.position[own[keys.file[own] == number]])
+    return Resolution(now.sequence_number, now.live, now.searched, now.tombstones, positions)
+
+
+def _withdrawn(before: Resolution, keys: BatchKeys) -> np.ndarray:
+    """Return which changes were withdrawn at an earlier look. What made them late may be forgotten since, and
+    an older row have come: it stays, or the key would have none.
+    """
+    withdrawn = np.zeros(len(keys.hashes), bool)
+    for number, path in enumerate(keys.files):
+        if path in before.positions:
+            withdrawn |= (keys.file == number) & np.isin(keys.position, before.positions[path])
+    return withdrawn
+
+
+def _are_older(
+    store: Store, keys: BatchKeys, files: Sequence[str], schema: pa.Schema, found: FoundRows
+) -> np.ndarray:
+    """Return, for each row that was found, whether the batch's change of its key is older."""
+    mine = keys.sequences[found.change]
+    late: np.ndarray = found.sequence > mine
+    tied = np.flatnonzero((found.sequence == mine) & (keys.file[found.change] != _NOWHERE))
+    for place in tied:  # hardly ever one
+        change = found.change[place]
+        theirs, own = (
+            stored_texts(store, location, schema, np.array([position]))
+            for location, position in (
+                (files[found.file[place]], found.position[place]),
+                (keys.files[keys.file[change]], keys.position[change]),
+            )
+        )
+        late[place] = theirs >= own
+    return late
+
+
+def _still_live(store: Store, before: Resolution, now: Resolution) -> dict[str, np.ndarray]:
+    """Return those of the positions that are not deleted since then, in the files that are live. Delete files
+    may have been merged.
+    """
+    fresh, left = dict[str, list[str]](), dict[str, list[str]]()
+    positions = {path: these for path, these in before.positions.items() if path in now.live}
+    for path in positions:
+        fresh[path] = _without(now.searched[path].deletes, before.searched[path].deletes)
+        left[path] = _without(before.searched[path].deletes, now.searched[path].deletes)
+    deleted, gone = read_deletes_of(store, fresh), read_deletes_of(store, left)
+    for path, known in gone.items():
+        if len(np.setdiff1d(known, deleted[path])):
+            raise RowsChangedError(
+                "rows that were deleted are live again; nothing of the batch is live, write it again:"
+                f" {left[path][0]}",
+                files=[path],
+            )
+    still = {
+        path: np.setdiff1d(these, deleted[path]) if fresh[path] else these
+        for path, these in positions.items()
+    }
+    return {path: these for path, these in still.items() if len(these)}
+
+
+def _without(these: Iterable[str], others: Iterable[str]) -> list[str]:
+    known = set(others)
+    return [each for each in these if each not in known]

@@ -1,0 +1,118 @@
+"""The upkeep of a table's key index beside the stream: runs of files that none covers, and merges of runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from planners import TablePartition, comparable
+from planners.model import PartitionKey
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.key_options import KeyOptions
+from streaming_sink.tasks.keys.index import INDEXED_ROWS, KeyIndex
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
+from streaming_sink.tasks.keys.scopes import scope_salt
+from streaming_sink.tasks.keys.upkeep import maintain
+from streaming_sink.upkeep.beside import PassesBeside
+from timeline import names
+from timeline.clock import SYSTEM
+from timeline.commit.succession import commit_time
+from timeline.stores.base import Store
+from timeline.versions.entries import LiveFile
+from timeline.versions.head import Head
+from timeline.versions.keys import PARTITION_SCOPE
+
+_LOG = logging.getLogger("streaming_sink")
+
+UNCOVERED_ROWS = 1_000_000
+"""So many rows of files that no run covers are scanned by each batch before runs are built of them: most
+young files are small, and fills soon replace them.
+"""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The files of a head, for a pass: a head itself is read by one thread."""
+
+    index: KeyIndex
+    files: Sequence[KeyedFile]
+    now_ms: int
+
+
+def indexed_from(options: KeyOptions) -> int | None:
+    """Return from how many rows on, in which its keys may be, a batch looks them up in the table's index."""
+    return {"auto": INDEXED_ROWS, "index": 0, "scan": None}[options.index]
+
+
+class KeyUpkeep:
+    """Keeps the index of one sink's table, one pass at a time, in a thread. What fails costs work alone, and
+    is tried again after a later batch.
+    """
+
+    def __init__(self, options: KeyOptions) -> None:
+        self._options = options
+        self._passes = PassesBeside[_Request, None]("upkeep of the key index", self._run)
+        self._covered: frozenset[str] = frozenset()
+        """Files that a run covered when the last pass had ended."""
+
+    def after_commit(self, store: Store, head: Head, touched: Collection[TablePartition]) -> None:
+        """Have a pass made where batches like the last one, which has `touched` these partitions, would scan
+        too many rows.
+        """
+        least = indexed_from(self._options)
+        if least is None or self._passes.is_running:
+            return
+        scoped = self._options.scope == PARTITION_SCOPE
+        live = [file for file in head.live_files() if not file.encryption]
+        if sum(file.rows for file in live) < least or (scoped and _rows_in(touched, live) < least):
+            return
+        uncovered = sum(file.rows for file in live if file.location not in self._covered)
+        if uncovered > (0 if self._options.index == "index" else UNCOVERED_ROWS):
+            index = KeyIndex(store, key_columns(head, self._options))
+            files = [KeyedFile(it.location, it.rows, scope_salt(scoped, it.partition)) for it in live]
+            self._passes.ask(_Request(index, files, commit_time(SYSTEM, head)))
+
+    def finish(self, timeout_seconds: float | None) -> None:
+        """Wait for the pass that runs, if any. TimeoutError if it takes longer."""
+        self._passes.wait(timeout_seconds)
+
+    def _run(self, requests: Sequence[_Request]) -> Sequence[None]:
+        newest = requests[-1]
+        location = newest.index.store.location
+        try:
+            new_id = partial(_new_id, newest.now_ms)
+            made = maintain(newest.index, newest.files, new_id, newest.now_ms)
+        except Exception as failure:  # noqa: BLE001 - no batch depends on it
+            _LOG.warning("the key index of %s is not complete: %s", location, failure)
+            return ()
+        self._covered = frozenset(file.location for file in newest.files)
+        done = len(made.built), len(made.merged), len(made.deleted)
+        _LOG.info("the key index of %s: %d runs built, %d merged, %d deleted", location, *done)
+        return ()
+
+
+def key_columns(head: Head, options: KeyOptions) -> KeyColumns:
+    """Return the key of a sink by the columns of its table."""
+    schema = arrow_schema(head.schema)
+    sequence = None if options.sequence_by is None else schema.field(options.sequence_by)
+    keys = pa.schema([schema.field(name) for name in options.columns])
+    return KeyColumns(head.metadata.table_uuid, keys, sequence)
+
+
+def _rows_in(partitions: Iterable[TablePartition], files: Iterable[LiveFile]) -> int:
+    wanted = {TablePartition(spec_id, comparable(values)) for spec_id, values in partitions}
+    rows = Counter[tuple[int, PartitionKey]]()  # of thousands of files, partitions are made comparable once
+    for file in files:
+        rows[file.spec_id, file.partition] += file.rows
+    found = (TablePartition(spec_id, comparable(values)) for spec_id, values in rows)
+    return sum(count for partition, count in zip(found, rows.values(), strict=True) if partition in wanted)
+
+
+def _new_id(time_ms: int) -> str:
+    return names.ulid(time_ms, int.from_bytes(os.urandom(10), "big"))

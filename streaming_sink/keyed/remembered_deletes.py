@@ -1,0 +1,71 @@
+"""The deletes of a batch, remembered so that an older change which comes late does not bring a row back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from streaming_sink.tasks.job import FileIds, KeyJob
+from streaming_sink.tasks.keys.tombstones import (
+    AT_COMMIT,
+    Tombstones,
+    merge_tombstones,
+    read_tombstones,
+    write_tombstones,
+)
+from streaming_sink.writing.writer import WriteResult
+from timeline import names, properties
+from timeline.commit.key_changes import PutTombstones
+from timeline.stores.base import Store
+from timeline.versions.head import Head
+from timeline.versions.tombstones import TombstoneFile, tombstones_of
+
+FILES_A_TIER = 8
+"""Files of which the largest has less than this many times the keys of the smallest are a tier. A batch that
+would be one file too many merges its tier, so that a key is written again once for every eightfold growth.
+"""
+
+
+def remember_deletes(
+    store: Store, head: Head | None, job: KeyJob, result: WriteResult, ids: FileIds
+) -> list[PutTombstones]:
+    """Return the change that remembers what a batch deletes; none where nothing is deleted, or where no
+    sequence says which change is older. Writes the file.
+    """
+    hashes = [np.frombuffer(each.hashes, np.uint64).reshape(-1, 2) for each in result.deleted_keys]
+    sequences = [np.frombuffer(each.sequences, each.kind) for each in result.deleted_keys]
+    count = sum(map(len, sequences))
+    if not count or job.sequence_by is None:
+        return []
+    own = Tombstones(np.concatenate(hashes), np.concatenate(sequences), np.full(count, AT_COMMIT))
+    known = () if head is None else tombstones_of(head.properties)
+    merged = files_to_merge(known, count)
+    oldest_ms = 0
+    if head is not None and merged:
+        oldest_ms = ids.time_ms - properties.number(head.properties, properties.TOMBSTONE_TTL_MS)
+    older = [read_tombstones(store, file.location).landed(file.newest_ms) for file in merged]
+    together = merge_tombstones([*older, own], oldest_ms)
+    file_id = names.ulid(ids.time_ms, int.from_bytes(os.urandom(10), "big"))
+    path = names.tombstone_path(file_id, ids.app_id, ids.batch)
+    write_tombstones(store, path, together)
+    forgotten = frozenset(file.location for file in merged)
+    return [PutTombstones(store.uri(path), len(together.sequences), forgotten)]
+
+
+def files_to_merge(known: Sequence[TombstoneFile], rows: int) -> list[TombstoneFile]:
+    """Return the files that a new one of so many rows is merged with: those of its tier where that would be
+    full, and of the next one where theirs would be, and so on.
+    """
+    merged: list[TombstoneFile] = []
+    while True:
+        tier = _tier(rows + sum(file.rows for file in merged))
+        same = [file for file in known if file not in merged and _tier(file.rows) <= tier]
+        if len(same) + 1 < FILES_A_TIER:
+            return merged
+        merged += same
+
+
+def _tier(rows: int) -> int:
+    return (max(rows, 1).bit_length() - 1) // (FILES_A_TIER.bit_length() - 1)

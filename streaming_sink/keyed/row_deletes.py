@@ -1,0 +1,86 @@
+"""The delete files of a batch of changes: one for each data file that rows leave, or shared by many; written
+by the driver.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.typedef import Record
+
+from planners import TablePartition, comparable, share_delete_files
+from streaming_sink.tasks.files.delete_files import folder_of_deletes, write_shared_deletes
+from streaming_sink.tasks.job import FileIds, ParquetSettings
+from timeline import names
+from timeline.errors import StoreUnavailableError
+from timeline.stores.base import Store
+from timeline.versions.entries import DeleteFile, LiveFile, shared_deletes
+
+_WRITERS = 16
+"""Files that are written at once: each takes a request or two, and little else."""
+_Group = tuple[str, ...]
+
+
+class RowDeletes:
+    """Writes delete files, and keeps those that a later call asks for again."""
+
+    def __init__(self, store: Store, ids: FileIds, parquet: ParquetSettings) -> None:
+        self._store = store
+        self._ids = ids
+        self._parquet = parquet
+        self._written: dict[_Group, tuple[Sequence[np.ndarray], DeleteFile]] = {}
+        self._count = 0
+
+    def write(self, files: Mapping[str, LiveFile], positions: Mapping[str, np.ndarray]) -> list[DeleteFile]:
+        """Return durable delete files of the positions in each data file; `files` are the live ones. What the
+        last call wrote and this one does not need is deleted, best effort: nothing of it may be live.
+        """
+        groups = share_delete_files({path: _partition(files[path]) for path in positions})
+        wanted = {group: [positions[path] for path in group] for group in groups}
+        kept = {
+            group: held
+            for group, held in self._written.items()
+            if group in wanted and all(map(np.array_equal, held[0], wanted[group]))
+        }
+        useless = [held[1].file_path for group, held in self._written.items() if group not in kept]
+        with suppress(StoreUnavailableError):
+            self._store.delete([self._store.relative(path) for path in useless])
+        missing = sorted(wanted.keys() - kept.keys())
+        first, self._count = self._count, self._count + len(missing)
+
+        def write(number: int) -> DeleteFile:
+            group = missing[number]
+            return self._write(files[group[0]], dict(zip(group, wanted[group], strict=True)), first + number)
+
+        if len(missing) < 2:
+            made = [write(number) for number in range(len(missing))]
+        else:
+            with ThreadPoolExecutor(min(_WRITERS, len(missing)), thread_name_prefix="deletes") as pool:
+                made = list(pool.map(write, range(len(missing))))
+        kept |= {group: (wanted[group], file) for group, file in zip(missing, made, strict=True)}
+        self._written = kept
+        return [file for _, file in kept.values()]
+
+    def _write(self, of: LiveFile, positions: Mapping[str, np.ndarray], number: int) -> DeleteFile:
+        ids = self._ids
+        file_id = names.ulid(ids.time_ms, int.from_bytes(os.urandom(10), "big"))
+        folder = folder_of_deletes(self._store, of.location)
+        path = f"{folder}/{names.delete_file_name(file_id, ids.app_id, ids.batch, number, 0)}"
+        arrays = {data_file: pa.array(these) for data_file, these in positions.items()}
+        rows_of, size = write_shared_deletes(self._store, path, arrays, self._parquet)
+        return shared_deletes(
+            self._store.uri(path),
+            rows_of,
+            size=size,
+            spec_id=of.spec_id,
+            partition=Record(*of.partition),
+        )
+
+
+def _partition(file: LiveFile) -> TablePartition:
+    return TablePartition(file.spec_id, comparable(file.partition))

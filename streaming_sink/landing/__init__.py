@@ -1,0 +1,1 @@
+"""One batch, step by step: opened, fitted, planned, written, judged, committed, reported."""

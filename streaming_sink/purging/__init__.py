@@ -1,1 +1,0 @@
-"""Deletes for the law: what a table and its second tables hold of a key, and how that leaves the bytes."""

@@ -1,0 +1,92 @@
+"""`changes`: the change feed of a table, as a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
+from pyspark.sql import types as spark
+
+from streaming_sink.reading.pieces import Piece, changed_pieces
+from streaming_sink.spark.jobs import parallelism
+from streaming_sink.spark.worker_python import map_in_arrow
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.conversions import spark_type
+from streaming_sink.table.sql_names import quoted
+from streaming_sink.tasks.files.change_task import ChangedRows, ChangeTask
+from streaming_sink.tasks.files.delete_files import read_deletes_in
+from timeline.stores import StorageOptions
+from timeline.table import Table, open_table
+from timeline.versions.keys import key_of
+
+CHANGE_TYPE = "_change_type"
+_OF_THE_COMMIT = (
+    spark.StructField(CHANGE_TYPE, spark.StringType()),
+    spark.StructField("_commit_version", spark.LongType()),
+    spark.StructField("_commit_snapshot_id", spark.LongType()),
+    spark.StructField("_commit_timestamp", spark.TimestampType()),
+)
+
+
+def changes(
+    session: SparkSession,
+    location: str,
+    from_version: int,
+    to_version: int | None = None,
+    storage_options: StorageOptions | None = None,
+) -> DataFrame:
+    """Return the rows that the table at `location` got and lost in the versions from `from_version` to
+    `to_version`, both included; to the newest one by default.
+
+    The columns are the table's present ones, and `_change_type`, `_commit_version`, `_commit_snapshot_id` and
+    `_commit_timestamp`. The type is INSERT or DELETE; of a table with a key UPDATE_BEFORE and UPDATE_AFTER
+    where one version has deleted and added a row of the same key. Fills, foldings and clusterings change no
+    row. Nothing is read before the DataFrame is used; it is of the table as it is now, and it can be read as
+    long as its snapshots are kept, and for the grace period after that.
+
+    ValueError where the first versions have expired, or another engine deleted rows by their values;
+    TableNotFoundError, StoreUnavailableError as for every reader.
+    """
+    table = open_table(location, storage_options)
+    head = table.head
+    last = head.number if to_version is None else to_version
+    if not 1 <= from_version <= last <= head.number:
+        raise ValueError(
+            f"versions go from 1 to {head.number}, and the first asked for is not after the last:"
+            f" from_version={from_version}, to_version={to_version}"
+        )
+    named_in = partial(read_deletes_in, table.store)
+    return changes_of(session, table, changed_pieces(head, from_version, last, named_in))
+
+
+def changes_of(session: SparkSession, table: Table, changed: Sequence[Piece]) -> DataFrame:
+    """Return the rows of what versions of a table have changed. As `changes`; no row is read twice."""
+    head = table.head
+    pieces = [
+        ChangedRows(it.location, it.deletes, it.added, it.version, it.snapshot_id, it.committed_ms * 1000)
+        for it in changed
+    ]
+    fields = [spark.StructField(field.name, spark_type(field.field_type)) for field in head.schema.fields]
+    numbers = session.range(0, len(pieces), 1, max(1, min(len(pieces), 4 * parallelism(session))))
+    task = ChangeTask(table.store, pieces, arrow_schema(head.schema))
+    rows = map_in_arrow(numbers, task, spark.StructType([*fields, *_OF_THE_COMMIT]))
+    key = key_of(head.properties)
+    if key is None:
+        return rows
+    names = [head.schema.find_column_name(each) or "" for each in key.column_ids]
+    return _with_updates(rows, names)
+
+
+def _with_updates(rows: DataFrame, key: list[str]) -> DataFrame:
+    """Return the changes with those of a key that one version has both deleted and added as updates."""
+    columns = [sf.col(quoted(name)) for name in key]
+    of_key = Window.partitionBy("_commit_version", *columns)
+    kinds = sf.size(sf.collect_set(CHANGE_TYPE).over(of_key))
+    whole = sf.lit(True)
+    for column in columns:
+        whole = whole & column.isNotNull()  # a row without a key changes no other
+    kind = sf.col(CHANGE_TYPE)
+    update = sf.when(kind == "DELETE", "UPDATE_BEFORE").otherwise("UPDATE_AFTER")
+    return rows.withColumn(CHANGE_TYPE, sf.when((kinds == 2) & whole, update).otherwise(kind))

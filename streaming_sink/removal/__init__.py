@@ -1,0 +1,1 @@
+"""What leaves a table: snapshots, orphans, and rows of a key, by law out of all bytes."""

@@ -1,0 +1,172 @@
+"""`purge`: rows of some keys leave the bytes of a table and its second tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from streaming_sink.durations import Duration, duration
+from streaming_sink.removal.following import await_followed, skip_purges
+from streaming_sink.removal.leftovers import Kind
+from streaming_sink.removal.matching import is_own_key, key_columns, matcher_of, quarantine_matcher
+from streaming_sink.removal.report import PurgeReport
+from streaming_sink.removal.table_purge import WAITS, TablePurge
+from streaming_sink.removal.tables import CHANGE_LOG, MAIN, QUARANTINE, open_seconds, role_of, undelivered
+from streaming_sink.removal.wanted import WantedKeys
+from timeline.clock import SYSTEM, Environment
+from timeline.commit.outbox_changes import PutOutbox
+from timeline.errors import CommitConflictError
+from timeline.outbox import OpenTable, deliver_all
+from timeline.stores import StorageOptions
+from timeline.table import Table, open_table
+from timeline.versions.keys import key_of
+from timeline.versions.outbox import outbox_apps
+
+_PACE_SECONDS = 10.0
+"""While a purge waits it looks at its tables so often, and makes a version where no other writer has."""
+
+
+def purge(
+    location: str,
+    keys: Iterable[Mapping[str, Any]],
+    *,
+    also: Sequence[str] = (),
+    dry_run: bool = False,
+    wait: Duration | None = None,
+    storage_options: StorageOptions | None = None,
+) -> PurgeReport:
+    """Remove the rows of some keys from the bytes of the table at `location`, of its quarantine, its change
+    logs, and of `also`.
+
+    Live rows are deleted, and every live file that holds rows of the keys is rewritten without them, as a
+    version. Older snapshots that have the old files expire as soon as the protocol allows, which ends time
+    travel to them; the old files are deleted after the grace period (R7), orphans behind the fence (R6). So
+    one call mostly leaves something until later: `left` of the report says what, and until when. Call it
+    again then, or let it `wait` so long at most: it makes a version every ten seconds where no other writer
+    does. `check_gone` judges the result.
+
+    Writers may go on, and a call that was killed is continued by the next one. A key maps each of its columns
+    to a value; of a table with a key they are its columns.
+
+    ValueError where a tag, a branch or a staged snapshot keeps such rows, or for columns that are not the
+    table's key; nothing was changed then. Raises as `check_gone`, and as a batch does.
+    """
+    most = None if wait is None else duration("wait", wait)
+    job = Purge.open(location, WantedKeys.of(keys), also, storage_options)
+    if dry_run:
+        return job.report(dry_run=True)
+    job.run()
+    if most is not None:
+        job.wait(most.total_seconds())
+    return job.report()
+
+
+class Purge:
+    """The purge of a table and its second tables, step by step."""
+
+    def __init__(
+        self,
+        main: Table,
+        tables: Sequence[TablePurge],
+        keys: int,
+        open_at: OpenTable,
+        environment: Environment,
+    ) -> None:
+        self._main = main
+        self._tables = tables
+        self._keys = keys
+        self._open = open_at
+        self._environment = environment
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        wanted: WantedKeys,
+        also: Sequence[str] = (),
+        storage_options: StorageOptions | None = None,
+        environment: Environment = SYSTEM,
+    ) -> Purge:
+        """Open the tables. Errors as for `purge`; only reads."""
+
+        def open_at(place: str) -> Table:
+            return open_table(place, storage_options, environment)
+
+        main = open_at(location)
+        key = key_of(main.head.properties)
+        if key is not None and not is_own_key(wanted, main.head):
+            raise ValueError(
+                f"the table has the key {key.describe(main.head.schema)}: name keys by its columns, not by"
+                f" {', '.join(wanted.names)}, so that no older change brings a row back"
+            )
+        matcher = matcher_of(wanted, main.head)
+        columns = None if key is None else key_columns(wanted, main.head)
+        tables = [TablePurge(main, MAIN, matcher, columns, open_at, tuple)]
+        for second in open_seconds(main, location, also, open_at):
+            role = role_of(second)
+            of_second = (
+                quarantine_matcher(wanted, main.head, second.head.schema)
+                if role == QUARANTINE
+                else matcher_of(wanted, second.head)
+            )
+
+            def named(second: Table = second) -> set[str]:
+                return undelivered(main, second)
+
+            tables.append(TablePurge(second, role, of_second, None, open_at, named))
+        return cls(main, tables, len(wanted), open_at, environment)
+
+    def report(self, *, dry_run: bool = False) -> PurgeReport:
+        """Return what was done until now, and what is left."""
+        return PurgeReport(
+            keys=self._keys, dry_run=dry_run, tables=tuple(each.report() for each in self._tables)
+        )
+
+    def run(self) -> None:
+        """Do all that can be done now. ValueError where rows are pinned; nothing was changed then."""
+        for each in self._tables:
+            each.check_nothing_pins(each.look())
+        logs = [each.table for each in self._tables[1:] if each.role == CHANGE_LOG]
+        for log in logs:
+            await_followed(log, self._main, self._environment)
+        self._deliver()
+        for each in self._tables:
+            each.clean(each.rewrite())
+        for log in logs:
+            skip_purges(log, self._main)
+
+    def wait(self, seconds: float) -> None:
+        """Go on until nothing is left that leaves by itself, for so many seconds at most."""
+        environment = self._environment
+        end = environment.monotonic() + seconds
+        seen = {each.table.store.location: each.table.refresh().number for each in self._tables}
+        waiting = list(self._tables)
+        while environment.monotonic() < end:
+            left = {each.table.store.location: each.look() for each in waiting}
+            waiting = [each for each in waiting if left[each.table.store.location].of(*WAITS)]
+            if not waiting:
+                return
+            environment.sleep(min(_PACE_SECONDS, max(0.0, end - environment.monotonic())))
+            for each in waiting:
+                place = each.table.store.location
+                if each.table.refresh().number == seen[place]:
+                    each.pass_time(left[place])
+                live = left[place].of(Kind.LIVE, Kind.DELETED)
+                each.clean(each.rewrite() if live else left[place])
+                seen[place] = each.table.refresh().number
+
+    def _deliver(self) -> None:
+        """Deliver what commits have left for second tables, and forget the entries: they state bounds."""
+        if len(self._tables) == 1:
+            return
+        places = {each.table.head.metadata.location: each.table for each in self._tables}
+        main = self._main
+        deliver_all(main, lambda place: places.get(place) or self._open(place))
+        main.refresh()
+        for app_id in outbox_apps(main.head.properties):
+            entry = main.head.outbox(app_id)
+            if entry is not None and not any(undelivered(main, each.table) for each in self._tables[1:]):
+                try:
+                    main.commit([PutOutbox(app_id, (), entry.sequence)])
+                except CommitConflictError:
+                    continue  # the stream has put a new one, which the next purge delivers

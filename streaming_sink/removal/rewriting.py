@@ -1,0 +1,261 @@
+"""Rewrites the live files that hold rows of wanted keys without these rows, as one version; no Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
+from pyiceberg.typedef import Record
+
+from planners import FileSizing
+from planners.model import InputFile, PositionDeletes
+from streaming_sink.clustering.sort_orders import recorded_sort_order
+from streaming_sink.reading.pieces import PURGE
+from streaming_sink.removal.leftovers import Kind, Leftovers
+from streaming_sink.removal.matching import RowMatcher
+from streaming_sink.removal.places import location_of
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.data_files import data_file
+from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
+from streaming_sink.table.spec import partition_sources
+from streaming_sink.tasks.files.delete_files import (
+    folder_of_deletes,
+    read_position_deletes,
+    write_position_deletes,
+)
+from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
+from streaming_sink.tasks.keys.probing import KeyProbe
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, find_in_file
+from streaming_sink.tasks.keys.scopes import salted, scope_salt
+from streaming_sink.tasks.keys.tombstones import AT_COMMIT, Tombstones, write_tombstones
+from streaming_sink.tasks.rows.fill_task import Fill, FillSkipped, carry_out
+from timeline import names
+from timeline.commit.changes import Change, Replace
+from timeline.commit.key_changes import PutTombstones
+from timeline.commit.purge_changes import RewriteManifests
+from timeline.commit.row_deltas import RowDelta
+from timeline.commit.succession import commit_time
+from timeline.errors import CommitConflictError, StoreUnavailableError
+from timeline.table import Committed, Table
+from timeline.versions.entries import DeleteFile, LiveFile, position_deletes
+from timeline.versions.head import Head
+from timeline.versions.keys import PARTITION_SCOPE, key_of
+
+_APP_ID = "purge"
+_NO_ROWS = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What one version has done."""
+
+    version: int | None = None
+    deleted_rows: int = 0
+    """Rows that were live, and that it deleted."""
+    files: int = 0
+    """Data files that were rewritten."""
+    delete_files: int = 0
+    """Delete files that left with them."""
+    problems: dict[str, str] | None = None
+    """Location of a file that cannot be rewritten → why."""
+
+
+def files_to_rewrite(left: Leftovers) -> list[str]:
+    """Return the locations of the live data files that hold rows of the keys, deleted or not."""
+    store = left.table.store
+    return sorted({location_of(store, each.path) for each in left.of(Kind.LIVE, Kind.DELETED)})
+
+
+def stale_manifests(left: Leftovers) -> frozenset[str]:
+    """Return the manifests of the head that name files which have left them and held rows of the keys."""
+    store, files = left.table.store, left.table.log.manifest_files
+    named = {store.uri(each.path) for each in left.of(Kind.BOUNDS)}
+    found = set[str]()
+    for manifest in left.table.head.manifests:
+        if manifest.manifest_path in named:
+            found.add(manifest.manifest_path)
+        elif manifest.deleted_files_count != 0:
+            entries = files.find_entries(manifest) or ()
+            gone = {it.data_file.file_path for it in entries if it.status == ManifestEntryStatus.DELETED}
+            if gone & left.with_rows:
+                found.add(manifest.manifest_path)
+    return frozenset(found)
+
+
+def rewrite(
+    left: Leftovers, locations: Sequence[str], matcher: RowMatcher, own_key: KeyColumns | None
+) -> Rewritten:
+    """Delete the live rows of the keys in these files, and rewrite the files without all their deleted rows,
+    in one version: a row delta and a replace, so that time travel shows the delete. Manifests that name what
+    has left are written again.
+
+    Of a table with a key, deletes are remembered under the sequence of the row: an older change that comes
+    late brings no row back, and a newer one is a new row.
+
+    Where another commit has changed one of the files, nothing or a part of it is done: look again. Raises as
+    `Table.commit`, but for conflicts.
+    """
+    table, head = left.table, left.table.head
+    ids = FileIds(commit_time(table.log.environment, head), _APP_ID, 0)
+    job = _job(table, head, ids)
+    deletes: list[DeleteFile] = []
+    replaces: list[Replace] = []
+    problems: dict[str, str] = {}
+    shared: set[str] = set()
+    for number, location in enumerate(locations):
+        file = head.find_live(location)
+        if file is None:
+            continue  # another commit has replaced it: the next look finds its rows
+        applied = head.deletes_of(file)
+        if any(each.content == DataFileContent.EQUALITY_DELETES for each in applied):
+            problems[location] = "another engine has deleted rows of it by values; have it rewrite the file"
+            continue
+        if any(each.refers_to is None for each in applied):
+            shared.add(location)
+        given = _input(file, applied)
+        gone = read_position_deletes(table.store, [each.location for each in applied], location)
+        own = _delete(job, number, file, np.setdiff1d(left.live.get(location, _NO_ROWS), gone))
+        if own is not None:
+            stated = PositionDeletes(own.file_path, own.record_count)
+            given = replace(given, deletes=(*given.deletes, stated))
+        order = recorded_sort_order(head, file.sort_order_id)
+        sources = partition_sources(head.schema, head.metadata.specs()[file.spec_id])
+        folded = carry_out(job, Fill(number, file.partition, sources, (given,), (), order), 0)
+        if own is not None:
+            deletes.append(own)
+        if isinstance(folded, FillSkipped):
+            problems[location] = folded.reason
+            continue
+        spec = head.metadata.specs()[file.spec_id]
+        replaces.append(
+            Replace(
+                frozenset({location}),
+                tuple(data_file(it, spec, file.sort_order_id) for it in folded.files),
+                frozenset([*(it.location for it in applied), *([] if own is None else [own.file_path])]),
+                folded.deleted_rows,
+            )
+        )
+    changes: list[Change] = [*replaces]
+    if deletes:
+        files = [
+            file for it in deletes if (file := head.find_live(it.referenced_data_file or "")) is not None
+        ]
+        known = frozenset(each.location for file in files for each in head.deletes_of(file))
+        changes.insert(0, RowDelta((), tuple(deletes), known))
+        changes += _tombstones(job, left, files, matcher, own_key)
+    stale = stale_manifests(left)
+    if not changes and not stale:
+        return Rewritten(problems=problems)
+    try:
+        done = table.commit(
+            [*changes, RewriteManifests(stale)],
+            schema_id=head.schema.schema_id,
+            summary={PURGE: "keys"},
+            open_below_bytes=FileSizing().small_file_bytes,
+        )
+    except CommitConflictError as conflict:
+        _discard(table, [*(it.file_path for it in deletes), *_added(replaces)])
+        return Rewritten(problems=problems | dict.fromkeys(shared, str(conflict)))
+    assert isinstance(done, Committed)  # it has no transaction
+    dropped = [it.change for it in done.dropped if isinstance(it.change, Replace)]
+    for each in done.dropped:
+        problems |= dict.fromkeys(each.change.inputs & shared, each.reason)
+    _discard(table, _added(dropped))
+    kept = [it for it in replaces if it not in dropped]
+    return Rewritten(
+        done.version,
+        sum(it.record_count for it in deletes),
+        len(kept),
+        sum(len(it.applied) for it in kept),
+        problems,
+    )
+
+
+def _input(file: LiveFile, applied: Sequence[LiveFile]) -> InputFile:
+    """Return a live file as a task reads it, with the delete files that may apply to it."""
+    deletes = tuple(
+        PositionDeletes(each.location, each.rows, None if each.refers_to else each.sequence_number)
+        for each in applied
+    )
+    return InputFile(file.location, file.rows, deletes)
+
+
+def _delete(job: WorkerJob, number: int, file: LiveFile, positions: np.ndarray) -> DeleteFile | None:
+    """Write a delete file of live rows of a data file; None where there are none."""
+    if not len(positions):
+        return None
+    folder = folder_of_deletes(job.store, file.location)
+    path = f"{folder}/{names.delete_file_name(_new_id(job.ids), _APP_ID, 0, number, 0)}"
+    rows, size = write_position_deletes(job.store, path, file.location, pa.array(positions), job.parquet)
+    return position_deletes(
+        job.store.uri(path),
+        file.location,
+        rows=rows,
+        size=size,
+        spec_id=file.spec_id,
+        partition=Record(*file.partition),
+    )
+
+
+def _tombstones(
+    job: WorkerJob,
+    left: Leftovers,
+    files: Sequence[LiveFile],
+    matcher: RowMatcher,
+    own_key: KeyColumns | None,
+) -> list[PutTombstones]:
+    """Return the change that remembers the deletes of live rows; none where no sequence orders changes."""
+    key = key_of(left.table.head.properties)
+    if own_key is None or own_key.sequence is None or key is None:
+        return []
+    hashes, sequences = [], []
+    for file in files:
+        keyed = KeyedFile(file.location, file.rows, scope_salt(key.scope == PARTITION_SCOPE, file.partition))
+        own = salted(matcher.hashes, keyed.salt)
+        found = find_in_file(job.store, keyed, own_key, KeyProbe(own))
+        assert found.sequences is not None
+        live = np.isin(found.positions, left.live[file.location])
+        hashes.append(own[found.indexes[live]])
+        sequences.append(found.sequences[live])
+    count = sum(map(len, sequences))
+    if not count:
+        return []
+    path = names.tombstone_path(_new_id(job.ids), _APP_ID, 0)
+    stones = Tombstones(np.concatenate(hashes), np.concatenate(sequences), np.full(count, AT_COMMIT))
+    write_tombstones(job.store, path, stones)
+    return [PutTombstones(job.store.uri(path), count)]
+
+
+def _job(table: Table, head: Head, ids: FileIds) -> WorkerJob:
+    """Return how files of the table are written."""
+    return WorkerJob(
+        store=table.store,
+        schema=arrow_schema(head.schema),
+        partition_by=partition_sources(head.schema, head.spec),
+        parquet=parquet_settings(head.properties, head.schema),
+        metrics=metrics_modes(head.schema, head.properties),
+        ids=ids,
+        tasks={},
+        shared=TaskBuckets(),
+        rows_per_new_file=1,
+        max_file_bytes=1,
+    )
+
+
+def _new_id(ids: FileIds) -> str:
+    return names.ulid(ids.time_ms, int.from_bytes(os.urandom(10), "big"))
+
+
+def _added(replaces: Sequence[Replace]) -> list[str]:
+    return [file.file_path for each in replaces for file in each.added]
+
+
+def _discard(table: Table, locations: Sequence[str]) -> None:
+    """Delete files that are known to be live in no version, best effort: what remains is an orphan."""
+    with suppress(StoreUnavailableError):
+        table.store.delete([table.store.relative(each) for each in locations])

@@ -1,0 +1,299 @@
+"""The purge of one table: rewrite, expire, clean, in steps that may stop and begin again at any time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from streaming_sink.removal.leftovers import Kind, Leftover, Leftovers, Seen, find_leftovers
+from streaming_sink.removal.matching import RowMatcher
+from streaming_sink.removal.places import is_elsewhere
+from streaming_sink.removal.report import PurgedTable, StillThere
+from streaming_sink.removal.rewriting import files_to_rewrite, rewrite, stale_manifests
+from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.keys.scanning import KeyColumns
+from timeline import names, properties
+from timeline.commit.changes import ExpireSnapshots
+from timeline.commit.purge_changes import AppendNothing
+from timeline.errors import CorruptTableError, MissingMetadataError
+from timeline.maintenance.expiry import expire_snapshots
+from timeline.maintenance.orphans import LEAST_AGE, remove_orphan_files
+from timeline.outbox import OpenTable
+from timeline.retention.deletions import Deletions
+from timeline.retention.deletions import Kind as FileKind
+from timeline.retention.policy import SAFE_DISTANCE, lineage, snapshot_version
+from timeline.table import Table
+
+_FILES_A_VERSION = 16
+_TRIES = 20
+"""How often a purge looks again where other writers change the same files."""
+_PINNED = (Kind.REF, Kind.STAGED)
+_OLDER = (Kind.HISTORY, Kind.BOUNDS)
+"""What leaves once the snapshots that have it have expired."""
+WAITS = (Kind.HISTORY, Kind.BOUNDS, Kind.EXPIRED)
+"""What leaves by itself once versions and time have passed."""
+
+
+@dataclass
+class TablePurge:
+    """The purge of one table. Every step finds what is left from the table itself, so a purge that was killed
+    is continued by the next one.
+    """
+
+    table: Table
+    role: str
+    matcher: RowMatcher
+    own_key: KeyColumns | None
+    open_table: OpenTable
+    undelivered: Callable[[], Collection[str]]
+    """The locations of files that an outbox names for this table."""
+    _seen: Seen = field(default_factory=Seen)
+    _found: Counter[Kind] | None = None
+    _references: dict[str, Leftover] = field(default_factory=dict)
+    """Files by reference with rows of the keys: their owners have them, also once the table forgets them."""
+    _deleted_rows: int = 0
+    _rewritten: int = 0
+    _delete_files: int = 0
+    _versions: list[int] = field(default_factory=list)
+    _ended: tuple[int, int] | None = None
+    _deletions: Deletions = field(default_factory=Deletions)
+    _runs: int = 0
+    _problems: dict[str, str] = field(default_factory=dict)
+
+    def look(self) -> Leftovers:
+        """Return what is left at the newest head."""
+        self.table.refresh()
+        left = find_leftovers(
+            self.table, self.role, self.matcher, self.own_key, self.undelivered(), self._seen
+        )
+        self._references |= {each.path: each for each in left.of(Kind.REFERENCE)}
+        if self._found is None:
+            self._found = _counted(left)
+            self._ended = _time_travel(left, planned=True)
+        return left
+
+    def check_nothing_pins(self, left: Leftovers) -> None:
+        """Raise ValueError where a tag, a branch or a staged snapshot keeps rows of the keys: this sink does
+        not remove what another engine keeps.
+        """
+        if pinned := left.of(*_PINNED):
+            names_of = sorted({name for each in pinned for name in each.holders})
+            raise ValueError(
+                f"rows of these keys are kept by {', '.join(names_of)}, and nothing was changed. Drop it with"
+                " the engine that made it (ALTER TABLE ... DROP TAG or DROP BRANCH; for a staged snapshot:"
+                f" publish or discard it), and purge again: {self.table.store.location} has {pinned[0].path}"
+            )
+
+    def rewrite(self) -> Leftovers:
+        """Delete the live rows of the keys, and rewrite the files that hold deleted ones; then let the head
+        and its newest change of rows have none of these files. Return what is left then.
+
+        Raises ValueError as `check_nothing_pins`, and as `Table.commit`.
+        """
+        lost = 0
+        while lost < _TRIES:
+            left = self.look()
+            self.check_nothing_pins(left)
+            files = [it for it in files_to_rewrite(left) if it not in self._problems]
+            if not files and not stale_manifests(left):
+                break
+            starts = range(0, max(len(files), 1), _FILES_A_VERSION)
+            made = [self._rewrite(left, files[start : start + _FILES_A_VERSION]) for start in starts]
+            if any(made):
+                self.table.commit([AppendNothing()])
+            else:
+                lost += 1
+        left = self.look()
+        newest = _newest_change(self.table)
+        if newest and any(each.newest >= newest for each in left.of(*_OLDER)):
+            self.table.commit([AppendNothing()])
+            left = self.look()
+        return left
+
+    def _rewrite(self, left: Leftovers, files: Sequence[str]) -> bool:
+        """Rewrite some files as one version; False where other writers were first, so that none was made: in
+        a process that slept past the grace period, its files may have been deleted since, too.
+        """
+        head = self.table.head
+        try:
+            done = rewrite(left, files, self.matcher, self.own_key)
+        except (DataFileError, FileNotFoundError, MissingMetadataError) as missing:
+            if self.table.refresh() is not head:
+                return False
+            raise CorruptTableError(
+                "a file that the newest version needs cannot be read; nothing was changed. Restore it from a"
+                f" copy, see what `streaming-sink doctor` says, and purge again: {missing}",
+                location=self.table.store.location,
+                version=head.number,
+            ) from missing
+        if done.problems and (newest := self.table.refresh()) is not head:
+            there = {each.location for each in newest.live_files()}
+            done = replace(done, problems={it: why for it, why in done.problems.items() if it in there})
+        self._problems |= done.problems or {}
+        self._deleted_rows += done.deleted_rows
+        self._rewritten += done.files
+        self._delete_files += done.delete_files
+        if done.version is not None:
+            self._versions.append(done.version)
+        return done.version is not None or bool(done.problems)
+
+    def clean(self, left: Leftovers) -> None:
+        """Expire the snapshots that have files with rows of the keys, and delete what may leave now: files of
+        expired snapshots, orphans, runs of the key index.
+        """
+        if (span := _time_travel(left)) is not None:
+            self._ended = span if self._ended is None else (self._ended[0], max(self._ended[1], span[1]))
+        age = _expiry_age(left)
+        if age is not None:
+            self._deletions += expire_snapshots(self.table, max_snapshot_age=age, min_snapshots_to_keep=1)
+        elif left.of(Kind.EXPIRED, Kind.BOUNDS):
+            self._deletions += self.table.delete_expired()
+        orphans = [each for each in left.of(Kind.ORPHAN, Kind.BOUNDS) if not each.newest]
+        due_ms = min(map(_orphaned_until_ms, orphans), default=math.inf)
+        if self.table.head.metadata.last_updated_ms < due_ms <= self.table.log.environment.now_ms():
+            self.pass_time(left)  # the time of a table without writers does not pass
+        if due_ms <= self.table.head.metadata.last_updated_ms:
+            self._deletions += remove_orphan_files(
+                self.table, older_than=LEAST_AGE, open_table=self.open_table
+            )
+        runs = [each.path for each in left.of(Kind.INDEX)]
+        self.table.store.delete(runs)
+        self._runs += len(runs)
+
+    def pass_time(self, left: Leftovers) -> None:
+        """Make a version that only expires: time and versions pass in the table where no other writer makes
+        them.
+        """
+        policy, age = {}, _expiry_age(left)
+        if age is not None:
+            policy[properties.MIN_SNAPSHOTS_TO_KEEP] = "1"
+            policy[properties.MAX_SNAPSHOT_AGE_MS] = str(age // timedelta(milliseconds=1))
+        self.table.commit([ExpireSnapshots(policy)])
+
+    def report(self) -> PurgedTable:
+        """Return what was found and done until now, and what is left."""
+        left = self.look()
+        elsewhere = self._references.values()
+        return PurgedTable(
+            location=self.table.store.location,
+            role=self.role,
+            found={kind.value: rows for kind, rows in (self._found or {}).items()},
+            deleted_rows=self._deleted_rows,
+            rewritten_files=self._rewritten,
+            delete_files=self._delete_files,
+            versions=tuple(self._versions),
+            ends_time_travel=self._ended,
+            expired_snapshots=self._deletions.expired_snapshots,
+            deleted_files=sum(file.kind is not FileKind.VERSION for file in self._deletions.files),
+            deleted_runs=self._runs,
+            problems=tuple(f"{path}: {why}" for path, why in self._problems.items()),
+            left=tuple(
+                StillThere(kind=it.kind, path=it.path, rows=it.rows, until=_until(it, left))
+                for it in (*(it for it in left.found if it.kind is not Kind.REFERENCE), *elsewhere)
+            ),
+        )
+
+
+def _counted(left: Leftovers) -> Counter[Kind]:
+    counted = Counter[Kind]()
+    for each in left.found:
+        counted[each.kind] += each.rows
+    return counted
+
+
+def _main(table: Table) -> list[Snapshot]:
+    """Return the snapshots of main that are in the metadata, oldest first."""
+    metadata = table.head.metadata
+    by_id = {each.snapshot_id: each for each in metadata.snapshots}
+    return lineage(metadata.current_snapshot_id, by_id)[::-1]
+
+
+def _newest_change(table: Table) -> int:
+    """Return the sequence number of main's newest snapshot that changed rows, which never expires."""
+    changing = [
+        each.sequence_number or 0
+        for each in _main(table)
+        if each.summary is not None and each.summary.operation != Operation.REPLACE
+    ]
+    return max(changing, default=0)
+
+
+def _reaching(left: Leftovers, *, planned: bool = False) -> list[Snapshot]:
+    """Return the snapshots that have to expire: all up to the newest version that has a file with rows of the
+    keys, but the current one; with `planned` as it is once the live files are rewritten.
+    """
+    main, current = _main(left.table), left.table.head.metadata.current_snapshot_id
+    newest = max((each.newest for each in left.of(*_OLDER)), default=0)
+    if planned and left.of(Kind.LIVE, Kind.DELETED):
+        return main
+    numbers = [snapshot_version(it) for it in main if (it.sequence_number or 0) <= newest]
+    last = max(numbers, default=0)
+    return [it for it in main if snapshot_version(it) <= last and it.snapshot_id != current]
+
+
+def _time_travel(left: Leftovers, *, planned: bool = False) -> tuple[int, int] | None:
+    """Return the first and the last version of the snapshots that have to expire."""
+    versions = [snapshot_version(each) for each in _reaching(left, planned=planned)]
+    return (min(versions), max(versions)) if versions else None
+
+
+def _expiry_age(left: Leftovers) -> timedelta | None:
+    """Return the age beyond which snapshots expire, so that all go that have a file with rows of the keys;
+    None where there is none.
+    """
+    times = [each.timestamp_ms for each in _reaching(left)]
+    if not times:
+        return None
+    age_ms = left.table.head.metadata.last_updated_ms - max(times)
+    return timedelta(milliseconds=max(age_ms - 1, 0))
+
+
+def _orphaned_until_ms(orphan: Leftover) -> int:
+    """Return from which time of the table on an orphan may be deleted (R6)."""
+    file_id = names.written_id(orphan.path)
+    assert file_id is not None
+    return names.ulid_time_ms(file_id) + LEAST_AGE // timedelta(milliseconds=1) + 1
+
+
+def _until(each: Leftover, left: Leftovers) -> str:
+    """Return what has to happen before something leaves, for people."""
+    head = left.table.head
+    grace = timedelta(milliseconds=properties.number(head.properties, properties.DELETION_GRACE_MS))
+    if each.kind in _OLDER and each.newest:
+        by_number = {it.sequence_number: snapshot_version(it) for it in head.metadata.snapshots}
+        due = by_number.get(each.newest, head.number) + SAFE_DISTANCE
+        expired = f"its snapshots expire at version {due:,} or later (now {head.number:,})"
+        if is_elsewhere(each.path):
+            return f"{expired}; the file stays until its owner deletes it"
+        return f"{expired}; the file is deleted {SAFE_DISTANCE} versions and {grace} after that"
+    if each.kind in (Kind.HISTORY, Kind.EXPIRED) and is_elsewhere(each.path):
+        return "its snapshots have expired; the file stays until its owner deletes it"
+    if each.kind in (Kind.HISTORY, Kind.EXPIRED, Kind.BOUNDS):
+        return (
+            f"deleted {SAFE_DISTANCE} versions and {grace} after its snapshots expired; what such a deletion"
+            " misses a day after it was written, by the next purge"
+        )
+    if each.kind is Kind.ORPHAN:
+        at = datetime.fromtimestamp(_orphaned_until_ms(each) / 1000, tz=timezone.utc)
+        return f"a writer may still commit it; purge again after {at:%Y-%m-%d %H:%M:%SZ} of the table's time"
+    return _UNTIL[each.kind]
+
+
+_UNTIL = {
+    Kind.LIVE: "a purge deletes the rows and rewrites the file; problems say why one could not",
+    Kind.DELETED: "a purge rewrites the file; problems say why one could not",
+    Kind.REF: "the tag or branch is dropped; then purge again",
+    Kind.STAGED: "the staged snapshot is published or dropped; then purge again",
+    Kind.UNDELIVERED: "the stream, or the next purge, delivers it",
+    Kind.FOREIGN: "its owner deletes it: this sink did not write it",
+    Kind.REFERENCE: "its owner deletes it, or its rows: this sink deletes no file by reference",
+    Kind.DELETE_FILE: "the engine that wrote it rewrites its data files",
+    Kind.INDEX: "purge again: the stream has built it since",
+    Kind.NOT_CHECKED: "it can be read: restore it, or delete it if it is not needed",
+    Kind.TOMBSTONE: "tombstones have outlived their time to live; it is a hash, and no value",
+}

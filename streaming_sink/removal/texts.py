@@ -1,0 +1,95 @@
+"""Keys in JSON text: quarantined rows as they came, and values that were rescued."""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from pyiceberg.schema import Schema
+
+from streaming_sink.removal.wanted import WantedKeys, typed
+
+_BEGINS_JSON = ("{", "[")
+_BEGINS_JSON_IN_BASE64 = ("e", "W")
+
+
+class TextMatcher:
+    """Finds wanted keys in JSON: by the outermost object that has all columns of a key, at any depth, also in
+    JSON that is a text inside of JSON, plain or in base 64. What is inside of that object is not looked at: a
+    row that mentions another key is not a row of that key. In text that begins as JSON and ends too early,
+    all values of a key are looked for as words.
+    """
+
+    def __init__(self, wanted: WantedKeys, schema: Schema) -> None:
+        """`schema`: of the table whose rows the texts are of, for the types of the key's columns."""
+        fields = {field.name: field.field_type for field in schema.fields}
+        self._kinds = [(name.lower(), fields[name], name) for name in wanted.names]
+        self._values = set(zip(*wanted.values(schema), strict=True))
+        self._words = [[re.compile(rf"(?<!\w){re.escape(it)}(?!\w)") for it in row] for row in wanted.rows]
+
+    def holds(self, text: str) -> bool:
+        """Return whether a text holds a row of a wanted key."""
+        try:
+            return self._is_in(json.loads(text))
+        except ValueError:
+            return self.may_hold(text)
+
+    def may_hold(self, text: str) -> bool:
+        """Return whether a text, maybe a cut one, holds all values of a key."""
+        return any(all(word.search(text) for word in words) for words in self._words)
+
+    def is_rescued(self, row: Mapping[str, Any], rescued: str) -> bool:
+        """Return whether a row, of which a column of the key is null, had that value of a wanted key rescued.
+        `row` has the values of its other columns of the key.
+        """
+        try:
+            found = json.loads(rescued)
+        except ValueError:
+            return False
+        return isinstance(found, dict) and self._is_key({**found, **row})
+
+    def _is_in(self, value: Any) -> bool:
+        if isinstance(value, dict):
+            named = {name.lower() for name in value}
+            if all(lower in named for lower, _, _ in self._kinds):
+                return self._is_key(value)
+            return any(self._is_in(each) for each in value.values())
+        if isinstance(value, list):
+            return any(self._is_in(each) for each in value)
+        return isinstance(value, str) and (text := _json_in(value)) is not None and self.holds(text)
+
+    def _is_key(self, found: Mapping[str, Any]) -> bool:
+        named = {name.lower(): value for name, value in found.items()}
+        values = []
+        for lower, kind, name in self._kinds:
+            given = named.get(lower)
+            if given is None or isinstance(given, dict | list):
+                return False
+            try:
+                values.append(typed(_spelled(given), kind, name))
+            except ValueError:
+                return False
+        return tuple(values) in self._values
+
+
+def _spelled(value: Any) -> str:
+    """Return a value of JSON as `typed` takes it: a whole number may be spelled with a fraction of zeros."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _json_in(text: str) -> str | None:
+    """Return the JSON that a text is, plain or in base 64; None where it begins otherwise."""
+    if text.lstrip().startswith(_BEGINS_JSON):
+        return text
+    if text.startswith(_BEGINS_JSON_IN_BASE64):
+        with suppress(binascii.Error, ValueError):
+            inner = b64decode(text, validate=True).decode()
+            return inner if inner.lstrip().startswith(_BEGINS_JSON) else None
+    return None

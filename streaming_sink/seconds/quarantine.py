@@ -1,0 +1,195 @@
+"""The quarantine of a sink: a second table, into which rows that fail a check go whole, exactly once (R24).
+
+The main table's commit decides: it names the files of the batch's quarantined rows. They are appended to the
+quarantine after it, if the process is killed in between by the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from planners.model import InsertPlan, TablePartition
+from streaming_sink.reports.maintenance_report import DeliveryReport
+from streaming_sink.reports.reporting import hand_over
+from streaming_sink.table.data_files import data_file
+from streaming_sink.table.foreign import check_no_foreign_table
+from streaming_sink.table.quarantine_table import (
+    QUARANTINE_PROPERTIES,
+    QUARANTINE_SCHEMA,
+    check_is_quarantine,
+)
+from streaming_sink.tasks.job import FileIds, WorkerJob
+from streaming_sink.tasks.results import delete_files
+from streaming_sink.upkeep.maintenance import Maintenance
+from streaming_sink.writing.writer import WriteJob, WriteResult, worker_job
+from timeline.commit.outbox_changes import PutOutbox
+from timeline.errors import TableNotFoundError
+from timeline.outbox import Delivered, deliver, register_main
+from timeline.plans.reservations import Reservations
+from timeline.stores import open_store
+from timeline.table import Table, open_table
+from timeline.versions.outbox import Delivery
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from streaming_sink.options import SinkOptions
+    from streaming_sink.reports.steps import Steps
+
+_LOG = logging.getLogger("streaming_sink")
+_NO_CUT = 1 << 62
+
+
+class Quarantine:
+    """Holds the one open quarantine table of a sink, and knows what was delivered into it. Makes no request
+    before `open`, or before there is something to deliver.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._table: Table | None = None
+        self._mains: set[str] = set()
+        self._delivered: dict[tuple[str, str], int] = {}
+        self.maintenance = Maintenance(
+            replace(
+                options,
+                location=options.quarantine_location,
+                partition_by=(),
+                evolve_partitioning=False,
+                fill="beside",
+                clustering=None,
+                table_properties={},
+                expectations={},
+                quarantine=None,
+            )
+        )
+
+    def open(self, main: Table) -> None:
+        """Open or create the quarantine, and have its cleaner keep what `main` will name. Call it before the
+        first file is written there; no request once it has succeeded.
+
+        Raises SchemaMismatchError for another table at its location, and as a commit does.
+        """
+        if self._table is None:
+            self._table = self._open_or_create()
+        main_uuid = str(main.head.metadata.table_uuid)
+        if main_uuid not in self._mains:
+            register_main(self._table, main)
+            self._mains.add(main_uuid)
+
+    def _open_or_create(self) -> Table:
+        store = open_store(self._options.quarantine_location, self._options.storage_options)
+        try:
+            table = Table.open(store)
+        except TableNotFoundError:
+            check_no_foreign_table(store)
+            table = Table.create(store, QUARANTINE_SCHEMA, table_properties=QUARANTINE_PROPERTIES)
+        check_is_quarantine(table.head)
+        table.ensure_store_is_safe()
+        return table
+
+    def job(self, ids: FileIds) -> WorkerJob:
+        """Return how tasks write the quarantine's files of one batch; files are cut by their size alone.
+
+        `ids` are those of the main table's files, whose fence refuses them too once they are old (R6).
+        """
+        table = self._opened
+        most = self._options.sizing.max_file_bytes
+        return worker_job(
+            WriteJob(
+                store=table.store,
+                schema=table.head.schema,
+                spec=table.head.spec,
+                properties=table.head.properties,
+                plan=InsertPlan((), (), bytes_per_row=1, rows_per_new_file=_NO_CUT, max_file_bytes=most),
+                routing=None,
+                ids=ids,
+            )
+        )
+
+    def change(self, main: Table, app_id: str, result: WriteResult) -> PutOutbox:
+        """Return the change that names the batch's quarantined rows in its own commit to `main`, in the place
+        of what was delivered before; it does nothing where there is neither.
+        """
+        delivered = self._delivered.get(_key(main, app_id))
+        if not result.quarantine_files:
+            return PutOutbox(app_id, (), delivered)
+        head = self._opened.head
+        files = tuple(data_file(file, head.spec) for file in result.quarantine_files)
+        delivery = Delivery(
+            head.metadata.location, str(head.metadata.table_uuid), head.schema.schema_id, files
+        )
+        return PutOutbox(app_id, (delivery,), delivered)
+
+    @property
+    def _opened(self) -> Table:
+        assert self._table is not None
+        return self._table
+
+    def deliver(self, main: Table, app_id: str) -> bool:
+        """Deliver what the known head of `main` names of an application, unless this process has; return
+        whether there was anything. No request where there is not.
+
+        Raises as `timeline.outbox.deliver`; what is not delivered stays named, and the next call delivers it.
+        """
+        entry = main.head.outbox(app_id)
+        if entry is None or self._delivered.get(_key(main, app_id)) == entry.sequence:
+            return False
+        try:
+            if self._table is not None:
+                self.maintenance.catch_up(self._table)
+            began = perf_counter()
+            delivered = deliver(main, app_id, self._table_at)
+        except Exception:
+            self._table = None  # it may have been dropped; a next try opens what is there
+            self._mains.clear()
+            raise
+        self._delivered[_key(main, app_id)] = entry.sequence
+        for each in delivered:
+            hand_over(self._options.on_report, _report(main, each, perf_counter() - began))
+        return True
+
+    def delete(self, result: WriteResult) -> None:
+        """Delete the files of quarantined rows of a batch that is refused, best effort."""
+        if result.quarantine_files:
+            delete_files(self._opened.store, result.quarantine_files)
+
+    def _table_at(self, location: str) -> Table:
+        if self._table is not None and self._table.head.metadata.location == location:
+            return self._table
+        return open_table(location, self._options.storage_options)
+
+    def after_commit(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:
+        """Deliver what a batch's commit has named, as `deliver`, and fill the quarantine's small files beside
+        the stream where that is needed: it is in the log, and no error of the batch.
+        """
+        with steps("quarantine") if main.head.outbox(app_id) else nullcontext():
+            if not self.deliver(main, app_id) or self._table is None:
+                return
+            whole = TablePartition(self._table.head.spec.spec_id, ())
+            done = self.maintenance.after_commit(
+                session, self._table, Reservations(self._table.store), [whole], steps
+            )
+            for report in done.reports:
+                _LOG.info("%s: %s", report.table, report.line())
+
+
+def _key(main: Table, app_id: str) -> tuple[str, str]:
+    return str(main.head.metadata.table_uuid), app_id
+
+
+def _report(main: Table, delivered: Delivered, seconds: float) -> DeliveryReport:
+    files = delivered.delivery.files
+    return DeliveryReport(
+        table=delivered.delivery.location,
+        main_table=main.store.location,
+        app_id=delivered.app_id,
+        outcome=delivered.outcome.value,
+        rows=sum(file.record_count for file in files),
+        files=len(files),
+        milliseconds=round(seconds * 1000),
+    )

@@ -1,0 +1,71 @@
+"""The change task: rows that snapshots have added or deleted; a row of its input is a part of a data file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_sink.tasks import fast_workers
+from streaming_sink.tasks.files.data_file_reader import open_data_file
+from streaming_sink.tasks.files.delete_files import read_position_deletes
+from streaming_sink.tasks.spark_task import start_task
+from timeline.stores.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    """Rows of one data file, and what every one of them gets beside its own columns."""
+
+    location: str
+    deletes: tuple[str, ...]
+    added: bool
+    """Whether these are all rows of the file but those that the deletes name, or these alone."""
+    version: int
+    snapshot_id: int
+    committed_micros: int
+
+
+class ChangeTask:
+    """The function that `DataFrame.mapInArrow` runs over numbers of pieces. DataFileError where a file is
+    missing or damaged. `schema` has field ids; the rows come in its columns.
+    """
+
+    def __init__(self, store: Store, pieces: Sequence[ChangedRows], schema: pa.Schema) -> None:
+        self._store, self._pieces, self._schema = store, tuple(pieces), schema
+        self._fast_workers = fast_workers.is_enabled()
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        start_task(self._fast_workers)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                piece = self._pieces[number]
+                for rows in self._rows(piece):
+                    yield _described(rows, piece)
+
+    def _rows(self, piece: ChangedRows) -> Iterator[pa.RecordBatch]:
+        positions = read_position_deletes(self._store, piece.deletes, piece.location)
+        with open_data_file(self._store, piece.location, "a data file") as file:
+            if not piece.added:
+                yield from file.read_at(self._schema, positions)
+                return
+            start = 0
+            for rows in file.read(self._schema):
+                gone = positions[(positions >= start) & (positions < start + rows.num_rows)] - start
+                kept = np.ones(rows.num_rows, bool)
+                kept[gone] = False
+                start += rows.num_rows
+                yield rows if kept.all() else rows.filter(pa.array(kept))
+
+
+def _described(rows: pa.RecordBatch, piece: ChangedRows) -> pa.RecordBatch:
+    of_each = {
+        "_change_type": pa.scalar("INSERT" if piece.added else "DELETE"),
+        "_commit_version": pa.scalar(piece.version, pa.int64()),
+        "_commit_snapshot_id": pa.scalar(piece.snapshot_id, pa.int64()),
+        "_commit_timestamp": pa.scalar(piece.committed_micros, pa.int64()).cast(pa.timestamp("us", "UTC")),
+    }
+    columns = [*rows.columns, *(pa.repeat(value, rows.num_rows) for value in of_each.values())]
+    return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *of_each])

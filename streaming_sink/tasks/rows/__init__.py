@@ -1,0 +1,1 @@
+"""The rows of a batch in a task: checked, partitioned, and cut into data files."""

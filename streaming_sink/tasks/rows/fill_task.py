@@ -1,0 +1,171 @@
+"""Fills beside the stream, inside a task: the live rows of small files go into full ones, those of worn files
+into others; nothing else is read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from planners.model import InputFile, PartitionKey
+from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.files.data_file_writer import DataFileWriter, GroupedFile
+from streaming_sink.tasks.files.data_paths import new_data_path
+from streaming_sink.tasks.files.delete_merging import (
+    DeleteMerge,
+    DeletesMerged,
+    MergeOfDeletesSkipped,
+    RunMerge,
+    merge_deletes,
+    merge_runs,
+)
+from streaming_sink.tasks.files.dictionaries import DictionaryChoice
+from streaming_sink.tasks.files.live_rows import deleted_positions
+from streaming_sink.tasks.job import PartitionSource, SortedBy, WorkerJob
+from streaming_sink.tasks.leaves import leaves
+from streaming_sink.tasks.results import WrittenFile, delete_files, encode_results
+from streaming_sink.tasks.rows.merging import MERGE_GROUP_BYTES, live_rows_of
+from streaming_sink.tasks.spark_task import start_task
+from timeline.names import data_file_name, rewritten_file_name
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """One merge of a pass: small files of one partition, or a file that is folded alone."""
+
+    number: int
+    partition: PartitionKey
+    partition_by: tuple[PartitionSource, ...]
+    """The fields of the spec that the files are of, which may be an older one of the table."""
+    inputs: tuple[InputFile, ...]
+    cuts: tuple[int, ...]
+    """After so many live rows of the inputs a new file ends; the last one has what is left."""
+    sorted_by: tuple[SortedBy, ...] = ()
+    """The order of the rows of a file that is folded alone, for the footer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A merge that succeeded: `files` hold exactly the live rows of the inputs of that number; none, where
+    there are none.
+    """
+
+    number: int
+    files: tuple[WrittenFile, ...]
+    deleted_rows: int = 0
+    """How many rows the delete files of the inputs delete, by their content."""
+
+
+@dataclass(frozen=True, slots=True)
+class FillSkipped:
+    """A merge that one of its inputs made impossible; it has left no file."""
+
+    number: int
+    culprit: str
+    """That input. The reason may be one of its delete files."""
+    reason: str
+
+
+class FillTask:
+    """The function that `DataFrame.mapInArrow` runs in each task of a pass. The rows that it gets are numbers
+    of portions: the merges of one task, one after the other.
+    """
+
+    def __init__(self, job: WorkerJob, portions: Sequence[Sequence[Fill | DeleteMerge | RunMerge]]) -> None:
+        self._job = job
+        self._portions = portions
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _, attempt = start_task(self._job.fast_workers)
+        for batch in batches:
+            for portion in batch.column(0).to_pylist():
+                for each in self._portions[portion]:
+                    yield encode_results([self._run(each, attempt)])
+
+    def _run(
+        self, each: Fill | DeleteMerge | RunMerge, attempt: int
+    ) -> Filled | FillSkipped | DeletesMerged | MergeOfDeletesSkipped:
+        if isinstance(each, DeleteMerge):
+            return merge_deletes(self._job, each, attempt)
+        if isinstance(each, RunMerge):
+            return merge_runs(self._job, each, attempt)
+        return carry_out(self._job, each, attempt)
+
+
+def carry_out(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:
+    """Merge the inputs of one fill. It is skipped if one, or a delete file of one, is missing, damaged, or
+    not what the table says; any other failure is raised. Neither leaves a file, as far as the store can be
+    reached.
+    """
+    output = _NewFiles(job, fill, attempt)
+    path, deleted_rows = "", 0
+    try:
+        for given in fill.inputs:
+            path = given.path
+            deleted = deleted_positions(job.store, given)
+            for batch in live_rows_of(job, given, deleted):
+                output.write(batch)
+            deleted_rows += len(deleted)
+        return Filled(fill.number, output.close(), deleted_rows)
+    except DataFileError as unfit:
+        output.abort()
+        return FillSkipped(fill.number, path, str(unfit))
+    except BaseException:
+        output.abort()
+        raise
+
+
+class _NewFiles:
+    """Writes rows to one new file after the other, which end at the cuts."""
+
+    def __init__(self, job: WorkerJob, fill: Fill, attempt: int) -> None:
+        self._job = job
+        self._fill = fill
+        self._attempt = attempt
+        self._columns = leaves(job.schema)
+        self._file: GroupedFile | None = None
+        self._rows = 0
+        self._cuts = deque(fill.cuts)
+        self._closed: list[WrittenFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        while batch.num_rows:
+            if self._file is None:
+                self._file = self._open()
+            taken = min(batch.num_rows, self._cuts[0] - self._rows) if self._cuts else batch.num_rows
+            self._file.write(batch.slice(0, taken))
+            self._rows += taken
+            batch = batch.slice(taken)
+            if self._cuts and self._rows == self._cuts[0]:
+                self._cuts.popleft()
+                self.close()
+
+    def close(self) -> tuple[WrittenFile, ...]:
+        """Close the current file, if there is one, and return all files."""
+        if self._file is not None:
+            self._closed.append(self._file.close(self._fill.partition, self._fill.number))
+            self._file = None
+        return tuple(self._closed)
+
+    def abort(self) -> None:
+        """Delete all files, best effort."""
+        if self._file is not None:
+            self._file.abort()
+        delete_files(self._job.store, self._closed)
+
+    def _open(self) -> GroupedFile:
+        def name(file_id: str) -> str:
+            ids, inputs = self._job.ids, self._fill.inputs
+            number = ids.app_id, ids.batch, self._fill.number, self._attempt
+            if len(inputs) == 1:
+                return rewritten_file_name(inputs[0].path, file_id, *number)
+            return data_file_name(file_id, *number)
+
+        job = replace(self._job, partition_by=self._fill.partition_by)
+        path = new_data_path(job, self._fill.partition, name)
+        choice = DictionaryChoice(self._columns)
+        file = DataFileWriter(self._job, self._columns, choice, path, self._fill.sorted_by)
+        return GroupedFile(file, min(self._job.parquet.row_group_bytes, MERGE_GROUP_BYTES))

@@ -1,0 +1,183 @@
+"""The fills of one sink beside the stream: started after commits, awaited only where small files pile up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from planners import DELETE_FILES_AT_MOST, SMALL_FILES_AT_MOST, FillPlan, TablePartition
+from streaming_sink.reports.maintenance_report import FillReport
+from streaming_sink.reports.reporting import hand_over
+from streaming_sink.reports.steps import Steps
+from streaming_sink.spark.jobs import is_stopped, parallelism
+from streaming_sink.upkeep.beside import PassesBeside
+from streaming_sink.upkeep.fills import carry_out, plan_pass
+from timeline.errors import CommitStateUnknownError
+from timeline.plans.reservations import Reservations
+from timeline.table import Table, open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from streaming_sink.options import SinkOptions
+
+_LOG = logging.getLogger("streaming_sink")
+
+SMALL_FILES_WHILE_FILLING = 3 * SMALL_FILES_AT_MOST
+"""A batch that leaves more small files in a partition waits for the running pass, and runs one. A pass that
+starts at nine, as it should, then takes longer than fifteen batches: merging falls behind the stream."""
+
+DELETE_FILES_WHILE_FILLING = 3 * DELETE_FILES_AT_MOST
+"""As above, for the delete files of one data file. A pass that folds a file loses to each batch that deletes
+from it before the pass has ended. It cannot lose to a batch that waits for it, and runs one itself."""
+
+_Request = tuple["SparkSession", Collection[TablePartition]]
+
+
+def _crowd(plan: FillPlan) -> str:
+    """Return why a batch waits for the fills of a plan; "" if it does not."""
+    if plan.most_small_files > SMALL_FILES_WHILE_FILLING:
+        return f"{plan.most_small_files} small files in a partition"
+    if plan.most_delete_files > DELETE_FILES_WHILE_FILLING and not plan.is_empty:
+        return f"{plan.most_delete_files} delete files of one data file"
+    return ""
+
+
+class Filler:
+    """Runs the passes of one sink, one at a time: in a thread, or in a batch that has to wait."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._passes = PassesBeside[_Request, FillReport]("filling", self._run_beside)
+        # `Table` is not safe for use by two threads: this one is used by one pass after the other.
+        self._table: Table | None = None
+        self._reservations: Reservations | None = None
+        self._unfit: frozenset[str] = frozenset()
+        # The partitions of the last pass, where it failed or left out a merge: no batch may touch them again.
+        self._left: frozenset[TablePartition] = frozenset()
+        self._published = threading.Event()
+
+    def after_commit(
+        self,
+        session: SparkSession,
+        table: Table,
+        reservations: Reservations,
+        touched: Collection[TablePartition],
+        steps: Steps,
+    ) -> list[FillReport]:
+        """Have the partitions that the batch `touched` filled, where they need it, and those of a pass that
+        failed. Return the reports of the passes that ended since the last call.
+
+        Afterwards none of these partitions has more than `SMALL_FILES_WHILE_FILLING` small files that may be
+        merged, and no data file in them more than `DELETE_FILES_WHILE_FILLING` delete files, unless the
+        batch brought several to one, or a pass failed, which is reported and not raised.
+        """
+        if not self._options.fills_beside:
+            return []
+        reports = self._passes.ended()
+        touched = {*touched, *self._left}
+        plan = self._plan(table, reservations, touched)
+        if _crowd(plan):
+            with steps("fill"):
+                self._passes.wait()
+                reports += self._passes.ended()
+                table.refresh()
+                if crowd := _crowd(self._plan(table, reservations, touched)):
+                    reports += self._run(session, touched, waited=crowd)
+                    table.refresh()
+        elif not plan.is_empty:
+            self._passes.ask((session, touched))
+        return reports
+
+    def has_published(self) -> bool:
+        """Return whether a pass has made a version since the last call."""
+        if not self._published.is_set():
+            return False
+        self._published.clear()
+        return True
+
+    def finish(self, timeout_seconds: float | None) -> list[FillReport]:
+        """Wait for the passes beside the stream; return their reports unless they were returned before.
+        TimeoutError if they take longer.
+        """
+        self._passes.wait(timeout_seconds)
+        return self._passes.ended()
+
+    def _plan(
+        self, table: Table, reservations: Reservations, touched: Collection[TablePartition]
+    ) -> FillPlan:
+        return table.on_head(
+            lambda head: plan_pass(head, touched, self._options, reservations.files(head), self._unfit)
+        )
+
+    def _run_beside(self, requests: Sequence[_Request]) -> list[FillReport]:
+        session = requests[-1][0]
+        touched = {partition for _, partitions in requests for partition in partitions}
+        # Half of the cores: Spark gives an earlier job's tasks all that are free, and the next batch would
+        # wait for the end of one.
+        return self._run(session, touched, of_cores=2)
+
+    def _run(
+        self,
+        session: SparkSession,
+        touched: Collection[TablePartition],
+        of_cores: int = 1,
+        waited: str = "",
+    ) -> list[FillReport]:
+        """Run one pass on one in so many cores, and return its report, one of a failure too; none where there
+        was nothing to do.
+        """
+        self._left = frozenset()
+        if is_stopped(session):
+            return []  # the pass that it was stopped under has said so
+        began = perf_counter()
+        report = self._carry_out(session, touched, max(1, parallelism(session) // of_cores))
+        if not (waited or report.line()):
+            return []
+        report = replace(report, waited=waited, milliseconds=round((perf_counter() - began) * 1000))
+        hand_over(self._options.on_report, report)
+        return [report]
+
+    def _carry_out(
+        self, session: SparkSession, touched: Collection[TablePartition], tasks: int
+    ) -> FillReport:
+        try:
+            table, reservations = self._open()
+            table.refresh()
+            plan = self._plan(table, reservations, touched)
+            if plan.is_empty:
+                return FillReport(table=self._options.location, outcome="nothing")
+            done = carry_out(session, table, plan, self._options, reservations, tasks)
+        except Exception as failure:  # noqa: BLE001 - the batches are committed: no failure is theirs
+            self._table, self._left = None, frozenset(touched)
+            return self._explain(session, failure)
+        self._unfit |= done.culprits
+        if done.report.problems:
+            self._left = frozenset(touched)
+        if done.report.version is not None:
+            self._published.set()
+        return done.report
+
+    def _open(self) -> tuple[Table, Reservations]:
+        if self._table is None or self._reservations is None:
+            self._table = open_table(self._options.location, self._options.storage_options)
+            self._reservations = Reservations(self._table.store)
+        return self._table, self._reservations
+
+    def _explain(self, session: SparkSession, failure: Exception) -> FillReport:
+        if is_stopped(session):
+            why = "filling beside the stream was abandoned, since Spark was stopped; a later batch does it"
+            _LOG.warning("%s: %s", why, self._options.location)
+            return FillReport(table=self._options.location, outcome="abandoned", why=why)
+        outcome, what = (
+            ("unknown", "may have been published, and no file was deleted")
+            if isinstance(failure, CommitStateUnknownError)
+            else ("failed", "failed, and is planned again after the next batch")
+        )
+        why = f"filling beside the stream {what}: {type(failure).__name__}: {failure}"
+        _LOG.warning("%s", why, exc_info=failure)
+        return FillReport(table=self._options.location, outcome=outcome, why=why)

@@ -1,0 +1,1 @@
+"""How rows of a batch become data files: their table, the plan, the way to the tasks, and the job."""

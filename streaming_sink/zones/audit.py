@@ -1,0 +1,220 @@
+"""The audit of a staged work item: row counts by the files' footers, expectations, the user's function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.snapshots import Snapshot
+
+from planners.buffering import PlannedItem
+from streaming_sink.durations import Duration, duration
+from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.files.data_file_reader import open_data_file
+from streaming_sink.zones.landed import expected_rows
+from timeline.errors import CommitStateUnknownError, StoreUnavailableError, TimelineError
+from timeline.retention.policy import snapshot_version
+from timeline.stores.base import Store
+from timeline.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DEFAULT_TIMEOUT_MS = 7 * 24 * 3600 * 1000
+_READERS = 8
+
+
+class AuditFailedError(TimelineError):
+    """The audit of a work item has failed: the item stays staged, and is neither published nor lost."""
+
+
+class StagedFilesLostError(TimelineError):
+    """Files of a staged work item are missing, damaged or in the table already: it is to be written again."""
+
+
+@dataclass(frozen=True)
+class StagedItem:
+    """A work item that waits for its audit."""
+
+    number: int
+    table: str
+    """The table's location."""
+    snapshot_id: int
+    """By it any reader of Iceberg sees the table as it was when the item was staged, with the item's rows."""
+    rows: DataFrame
+    """The item's rows alone."""
+    sources: tuple[str, ...]
+    """The paths of its source files, of which some may have been rejected."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What a work item must pass before it is published, beside the count of its rows.
+
+    `expectations` are SQL conditions over the table's columns, none of which may be false for a row.
+    `function` gets a `StagedItem`; the item fails where it raises, or returns False. It is a function that a
+    worker can import, or its name, "package.module:function". An item that has been staged for longer than
+    `timeout`, by the table's own time, is unstaged: the next worker that takes it writes it again.
+    """
+
+    expectations: Sequence[str] = ()
+    function: Callable[[StagedItem], object] | str | None = None
+    timeout: Duration = "7 days"
+
+    def __post_init__(self) -> None:
+        texts: Any = self.expectations
+        if isinstance(texts, (str, Mapping)) or not all(isinstance(it, str) and it.strip() for it in texts):
+            raise TypeError(
+                f'expectations must be a list of SQL conditions such as "price >= 0", not {texts!r}'
+            )
+        if isinstance(self.function, str) and not all(self.function.partition(":")):
+            raise ValueError(f"function must be named as package.module:function, not {self.function!r}")
+        if self.function is not None and not isinstance(self.function, str) and not callable(self.function):
+            raise TypeError(f"function must be a function or its name, not {self.function!r}")
+        if not duration("timeout", self.timeout):
+            raise ValueError(f"timeout must be above 0, such as 7 days, not {self.timeout!r}")
+
+    def to_stored(self) -> dict[str, Any]:
+        """Return what the zone's own file says of it; of a function its name alone."""
+        named = self.function
+        if named is not None and not isinstance(named, str):
+            named = f"{named.__module__}:{getattr(named, '__qualname__', type(named).__qualname__)}"
+        age = duration("timeout", self.timeout)
+        return {
+            "expectations": list(self.expectations),
+            "function": named or "",
+            "timeout_ms": round(age.total_seconds() * 1000),
+        }
+
+
+def audit_option(given: bool | Audit | Callable[[StagedItem], object]) -> Audit | None:
+    """Return the audit that `BufferZone(audit=...)` means; None for none. TypeError for another value."""
+    if isinstance(given, bool):
+        return Audit() if given else None
+    if isinstance(given, Audit):
+        return given
+    if callable(given):
+        return Audit(function=given)
+    raise TypeError(f"audit must be True, False, an ingest.Audit or a function, not {given!r}")
+
+
+@dataclass(frozen=True)
+class Auditor:
+    """Audits the items of a zone in this process."""
+
+    expectations: tuple[str, ...]
+    function: Callable[[StagedItem], object] | None
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any], given: Audit | None) -> Auditor:
+        """Return what audits as the zone's own file says; `given` is the audit that this process has given.
+
+        ValueError for a function that this process cannot import: no item may pass without it.
+        """
+        own = None if given is None else given.function
+        function = None if own is None or isinstance(own, str) else own
+        if function is None and stored["function"]:
+            function = _imported(stored["function"])
+        return cls(tuple(stored["expectations"]), function)
+
+    def audit(self, session: SparkSession, table: Table, item: PlannedItem, staged: Snapshot) -> None:
+        """Raise AuditFailedError where the rows of a staged item meet not what they must."""
+        if not self.expectations and self.function is None:
+            return
+        rows = rows_of(session, table, staged)
+        try:
+            for text, count in _unmet(rows, self.expectations).items():
+                raise AuditFailedError(f"{count:,} rows do not meet {text}")
+            if self.function is not None:
+                sources = tuple(file.path for file in item.files)
+                seen = StagedItem(item.number, table.store.location, staged.snapshot_id, rows, sources)
+                if self.function(seen) is False:
+                    raise AuditFailedError("the audit function has returned False")
+        except (AuditFailedError, StoreUnavailableError, CommitStateUnknownError):
+            raise
+        except Exception as failure:
+            raise AuditFailedError(
+                f"{type(failure).__name__}: {' '.join(str(failure).split())[:500]}"
+            ) from failure
+
+
+def check_row_counts(store: Store, staged: Snapshot, files: Sequence[DataFile]) -> None:
+    """Raise AuditFailedError where the footers of the staged files hold other rows than those of the sources
+    that they were made of, and StagedFilesLostError where one is missing or damaged.
+    """
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="audit") as pool:
+        rows = sum(pool.map(lambda file: _rows_in(store, file.file_path), files))
+    if rows != (expected := expected_rows(staged)):
+        raise AuditFailedError(f"{rows:,} rows were staged, and the source files have {expected:,}")
+
+
+def rows_of(session: SparkSession, table: Table, staged: Snapshot) -> DataFrame:
+    """Return the rows that a staged snapshot has added, in the table's columns."""
+    from streaming_sink.reading.changes import changes_of
+    from streaming_sink.reading.pieces import Piece
+    from timeline.versions.staged import files_of
+
+    added = [
+        Piece(
+            snapshot_version(staged),
+            staged.snapshot_id,
+            staged.timestamp_ms,
+            file.file_path,
+            True,
+            (),
+            file.record_count,
+        )
+        for file in files_of(table.head, staged)
+    ]
+    return changes_of(session, table, added).select(*_columns(table))
+
+
+def _columns(table: Table) -> list[str]:
+    from streaming_sink.table.sql_names import quoted
+
+    return [quoted(field.name) for field in table.head.schema.fields]
+
+
+def _unmet(rows: DataFrame, expectations: Sequence[str]) -> dict[str, int]:
+    """Return how many rows do not meet an expectation, of those that are not met by all. One Spark job."""
+    from pyspark.sql import functions as sf
+
+    if not expectations:
+        return {}
+    counted = rows.select(*(sf.count_if(~sf.expr(text)) for text in expectations)).first()
+    assert counted is not None
+    return {text: count for text, count in zip(expectations, counted, strict=True) if count}
+
+
+def _rows_in(store: Store, location: str) -> int:
+    try:
+        with open_data_file(store, location, "a staged file") as file:
+            return file.rows
+    except DataFileError as failure:
+        if isinstance(failure.__cause__, (FileNotFoundError, pa.ArrowInvalid)):
+            raise StagedFilesLostError(str(failure)) from failure
+        raise
+
+
+def _imported(name: str) -> Callable[[StagedItem], object]:
+    module, _, path = name.partition(":")
+    try:
+        if module == "__main__":
+            raise ImportError("it was given by another program")
+        found: Any = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as failure:
+        raise ValueError(
+            f"the zone's audit is the function {name}, which this process cannot import, so it lands nothing:"
+            f" put its module on the path, or give BufferZone(audit=...) the function: {failure}"
+        ) from failure
+    if not callable(found):
+        raise ValueError(f"the zone's audit is no function: {name}")
+    checked: Callable[[StagedItem], object] = found
+    return checked

@@ -1,0 +1,70 @@
+"""What an operator decides of a work item that is held: publish it as it is staged, or discard it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planners.buffering import PlannedItem
+from streaming_sink.zones.landed import Landed, landed_in, with_rejections, write_note
+from streaming_sink.zones.ledger import open_of
+from streaming_sink.zones.records import Plan
+from streaming_sink.zones.zone import BufferZone
+from timeline import names, staging
+from timeline.plans.claims import instants_of
+from timeline.table import AlreadyCommitted, Table
+from timeline.versions.staged import find_staged
+from timeline.versions.work_items import WorkItem, discarded_items
+
+
+def publish(zone: BufferZone, number: int) -> Landed:
+    """Publish what is staged of a work item, against its audit too; return what became of it.
+
+    ValueError for an item that is not staged: nothing is changed then. Raises as `Table.commit`.
+    """
+    plan, item, table = _find(zone, number)
+    numbered = WorkItem(zone.app_id, number)
+    if numbered.check(table.head.properties) is not None and find_staged(table.head, numbered) is None:
+        raise ValueError(f"work item {number} is not staged, so that a worker has to land it first")
+    done = staging.publish(table, numbered, open_below_bytes=zone.sink_options.sizing.small_file_bytes)
+    if number in discarded_items(table.head.properties, zone.app_id):
+        raise ValueError(f"work item {number} was discarded, and never lands")
+    landed = with_rejections(zone.store, landed_in(table.head, zone.app_id, number))
+    if not isinstance(done, AlreadyCommitted):
+        oldest_ms = min(file.arrived_ms for file in item.files)
+        landed = replace(landed, published_before=False, oldest_ms=oldest_ms)
+    write_note(zone.store, replace(landed, planned_ms=names.ulid_time_ms(plan.id)))
+    _forget_claims(zone, plan, item)
+    return landed
+
+
+def discard(zone: BufferZone, number: int) -> None:
+    """Settle a work item without its rows: none of its files ever lands by this item, and the zone keeps
+    those that it has itself. A file lands again only as another version, or in another zone.
+
+    ValueError for an item that has landed. Raises as `Table.commit`.
+    """
+    plan, item, table = _find(zone, number)
+    staging.discard(table, WorkItem(zone.app_id, number))
+    if number not in discarded_items(table.head.properties, zone.app_id):
+        raise ValueError(f"work item {number} has landed already; delete its rows where they are wrong")
+    _forget_claims(zone, plan, item)
+
+
+def _forget_claims(zone: BufferZone, plan: Plan, item: PlannedItem) -> None:
+    claim_id = plan.claim_id(item)
+    claims = range(1, instants_of(zone.store, claim_id).get("inflight", 0) + 1)
+    zone.store.delete(
+        [names.cancelled_path(claim_id), *(names.inflight_path(claim_id, claim) for claim in claims)]
+    )
+
+
+def _find(zone: BufferZone, number: int) -> tuple[Plan, PlannedItem, Table]:
+    table = open_of(zone)
+    found = [(plan, item) for _, plan in zone.plans_after(0) for item in plan.items if item.number == number]
+    if not found:
+        raise ValueError(f"the zone has no work item {number}: {zone.store.location}")
+    if table is None:
+        raise ValueError(
+            f"there is no table yet that could remember work item {number}: {zone.definition.table}"
+        )
+    return *found[0], table

@@ -1,0 +1,69 @@
+"""The order of write-audit-publish for a work item: settled, staged, or neither (R27)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.snapshots import Snapshot
+
+from streaming_sink.zones.audit import StagedFilesLostError
+from timeline import staging
+from timeline.commit.references import is_reference
+from timeline.errors import CommitConflictError, CorruptTableError
+from timeline.table import AlreadyCommitted, Committed, Table
+from timeline.versions.staged import files_of, find_staged, staged_items
+from timeline.versions.work_items import WorkItem
+
+Check = Callable[[Snapshot, Sequence[DataFile]], None]
+"""Raises AuditFailedError, or StagedFilesLostError."""
+
+
+def settle(
+    table: Table, item: WorkItem, check: Check, open_below_bytes: int
+) -> Committed | AlreadyCommitted | None:
+    """Publish what is staged of an item once it passes the check; AlreadyCommitted where the known head has
+    it as settled, and None where it is not staged: then it is to be written.
+
+    What is staged and cannot be read, or has a file by reference that the table has got since, is unstaged,
+    with a CommitConflictError: the item is to be written again. Raises what the check raises, and as
+    `Table.commit`; the item stays staged then.
+    """
+    if item.check(table.head.properties) is None:
+        return AlreadyCommitted(table.head.number)
+    try:
+        staged = find_staged(table.head, item)
+        if staged is None:
+            return None
+        files = files_of(table.head, staged)
+        _check_references_are_new(table, files)
+        check(staged, files)
+    except (CorruptTableError, StagedFilesLostError) as damage:
+        staging.unstage(table, item, table.head.metadata.refs[item.tag].snapshot_id)
+        raise CommitConflictError(
+            f"what was staged of work item {item.number} cannot be published; it is written again: {damage}"
+        ) from damage
+    return staging.publish(table, item, snapshot_id=staged.snapshot_id, open_below_bytes=open_below_bytes)
+
+
+def _check_references_are_new(table: Table, files: Sequence[DataFile]) -> None:
+    """Another item may have brought the same file (R28): this one is never published as it is staged."""
+    for file in files:
+        path = file.file_path
+        if is_reference(table.store.location, path) and table.head.find_live(path) is not None:
+            raise StagedFilesLostError(f"the table has this file by reference already: {path}")
+
+
+def unstage_old(table: Table, app_id: str, timeout_ms: int) -> list[int]:
+    """Unstage the items that have been staged for longer than the time-out, by the table's own time, and
+    return their numbers. An item that another process settles at that moment is left to it.
+    """
+    metadata, unstaged = table.refresh().metadata, []
+    for number, staged in staged_items(metadata, app_id).items():
+        if metadata.last_updated_ms - staged.timestamp_ms > timeout_ms:
+            try:
+                staging.unstage(table, WorkItem(app_id, number), staged.snapshot_id)
+            except CommitConflictError:
+                continue
+            unstaged.append(number)
+    return unstaged
