@@ -68,9 +68,8 @@ class TablePurge:
     def look(self) -> Leftovers:
         """Return what is left at the newest head."""
         self.table.refresh()
-        left = find_leftovers(
-            self.table, self.role, self.matcher, self.own_key, self.undelivered(), self._seen
-        )
+        where = (self.table, self.role, self.matcher, self.own_key)
+        left = self.table.on_head(lambda _: find_leftovers(*where, self.undelivered(), self._seen))
         self._references |= {each.path: each for each in left.of(Kind.REFERENCE)}
         if self._found is None:
             self._found = _counted(left)
