@@ -31,8 +31,9 @@ def judge_standing(intent: Intent, head: Head, candidate: Candidate) -> Standing
         if snapshot.snapshot_id == added:  # this attempt's, or another's of the same append
             ours = snapshot_version(snapshot) == candidate.head.number
             return Standing.COMMITTED if ours else Standing.LOST
-    if isinstance(txn, WorkItem) and txn.check(head.properties) is not None:
-        return Standing.LOST  # neither published nor discarded, by anyone
+    staged = candidate.staged_snapshot_id is not None
+    if isinstance(txn, WorkItem) and not staged and txn.check(head.properties) is not None:
+        return Standing.LOST  # neither published nor discarded, by anyone; what was staged may be unstaged
     if any(head.find_live(file.file_path) for file in _written_for(intent, head)):
         return Standing.COMMITTED
     inputs, changes_rows = intent.inputs, intent.appended_files or intent.delete_files

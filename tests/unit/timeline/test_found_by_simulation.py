@@ -163,8 +163,13 @@ def test_the_note_of_a_lost_commit_does_not_cut_the_grace_of_another(monkeypatch
     assert [note.path for note in notes(lake)] == [true_note.path]
 
 
-def test_the_note_of_a_fork_deletes_nothing_that_main_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps a snapshot of the fork's own, which removed files; it came late, under an old number (R7)."""
+@pytest.mark.parametrize("under_the_id_of", ["no other", "the attempt that won"])
+def test_the_note_of_a_fork_deletes_nothing_that_main_has(
+    monkeypatch: pytest.MonkeyPatch, under_the_id_of: str
+) -> None:
+    """It keeps a snapshot of the fork's own, which removed files; it came late, under an old number (R7). An
+    attempt that lost is such a fork, and the one that won has a snapshot of the same id.
+    """
     monkeypatch.setattr(policy, "SAFE_DISTANCE", 2)
     monkeypatch.setattr(garbage, "SAFE_DISTANCE", 2)
     lake = Shore()
@@ -180,7 +185,10 @@ def test_the_note_of_a_fork_deletes_nothing_that_main_has(monkeypatch: pytest.Mo
         zombie.commit([Replace(frozenset(files), (lake.file([r for f in files for r in lake.rows[f]]),))])
     fork = version_of(lake.store, old[1].version + 1).metadata.snapshots[-1]
     gone = SnapshotRecord(7, 1, lake.store.uri("metadata/m/gone"))
-    note = Note(2, names.ulid(0, 7), (gone,), SnapshotRecord.of(fork))
+    kept = SnapshotRecord.of(fork)
+    if under_the_id_of != "no other":
+        kept = replace(kept, snapshot_id=lake.table.head.metadata.snapshots[-1].snapshot_id)
+    note = Note(2, names.ulid(0, 7), (gone,), kept)
     lake.objects.overwrite(note.path, note.encode())
     lake.table.delete_expired(lake.table.log.list())
     lake.check_nothing_is_missing()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace as replaced
 from datetime import timedelta
 
 import pytest
@@ -16,12 +17,17 @@ from streaming_sink.writing.planning import commit_sizes
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import DAY_MS, SCHEMA, Lake
 from timeline import properties, staging
-from timeline.commit.changes import Append, Replace
+from timeline.commit.attempts import Candidate
+from timeline.commit.changes import Append, Intent, Replace
+from timeline.commit.log import Standing
 from timeline.commit.schema_changes import MergeSchema
 from timeline.commit.staging_changes import Publish, Stage
+from timeline.commit.standing import judge_standing
 from timeline.diagnosis import Finding, Severity, doctor
 from timeline.errors import CommitConflictError, CorruptTableError
+from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
+from timeline.retention import garbage, policy
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.head import Head
 from timeline.versions.staged import files_of, find_staged, staged_items
@@ -279,6 +285,44 @@ def test_a_staged_item_outlives_the_history_and_leaves_it_once_it_is_published()
     assert done.staged_snapshot_id not in left
     shore.check_nothing_is_missing()
     assert isinstance(staging.publish(shore.table, ITEM), AlreadyCommitted)
+
+
+def test_a_staged_snapshot_keeps_its_file_once_the_published_one_was_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is the same file, added to main later than to the snapshot that still has it (R7)."""
+    monkeypatch.setattr(policy, "SAFE_DISTANCE", 2)
+    monkeypatch.setattr(garbage, "SAFE_DISTANCE", 2)
+    shore = Shore({properties.DELETION_GRACE_MS: "0"})
+    shore.append()
+    file = shore.file()
+    done = staging.stage(shore.table, ITEM, [file])
+    assert isinstance(done, Committed)
+    staging.publish(shore.table, ITEM)
+    shore.table.commit([Replace(frozenset([file.file_path]), (shore.file(shore.rows[file.file_path]),))])
+    for _ in range(4):
+        shore.append()
+    expire_snapshots(shore.table, max_snapshots=3, min_snapshots_to_keep=1)
+    for _ in range(3):
+        shore.append()
+    shore.table.delete_expired(shore.table.log.list())
+    left = {it.snapshot_id: it for it in shore.table.refresh().metadata.snapshots}
+    assert (
+        min(it.sequence_number or 0 for it in left.values() if it.snapshot_id != done.staged_snapshot_id) > 4
+    )
+    assert done.staged_snapshot_id in left
+    assert shore.objects.read(shore.store.relative(file.file_path)).data
+
+
+def test_whether_an_item_was_staged_is_unknown_once_the_head_has_forgotten_it() -> None:
+    """Another process may have unstaged it since: its files are in their grace period then, no orphans."""
+    lake = begun()
+    change = Stage(ITEM, (lake.file(),))
+    intent = Intent((change,), 0, str(lake.table.head.metadata.table_uuid), transaction=ITEM)
+    candidate = Candidate(lake.table.head, b"", staged_snapshot_id=1)
+    assert judge_standing(intent, lake.table.head, candidate) is Standing.UNKNOWN
+    candidate = Candidate(lake.table.head, b"", appended_snapshot_id=1)
+    assert judge_standing(replaced(intent, changes=()), lake.table.head, candidate) is Standing.LOST
 
 
 def test_a_fill_over_main_leaves_what_is_staged() -> None:
