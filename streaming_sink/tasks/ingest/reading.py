@@ -27,6 +27,8 @@ from streaming_sink.tasks.ingest.texts import spelled, typed
 from timeline.errors import StoreUnavailableError
 
 _MOST_BLOCK = (1 << 31) - 1
+_FIRST_VALUE = 1 << 16
+"""Bytes among which the first value of a file of JSON begins; all before it would be blanks."""
 WHOLE_BYTES = 32 * 1024 * 1024
 """A smaller file is read with one request, and its bytes are those that were announced."""
 
@@ -121,6 +123,10 @@ def _read_json(data: pa.NativeFile, schema: pa.Schema | None, stated: Container[
     """Return the rows of JSON lines. `stated`: columns that it may lack."""
     import pyarrow.json as pj
 
+    # Arrow's parser reads past its buffer where the first value is null, and takes the process down with it.
+    if data.read(_FIRST_VALUE).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"null"):
+        raise SourceFileError("the first value is null, and rows of JSON are objects")
+    data.seek(0)
     # A block must hold a whole object, however long it is.
     options = pj.ReadOptions(block_size=_block(data))
     rows = pj.read_json(data, options, pj.ParseOptions(explicit_schema=_spelled(schema, stated)))

@@ -254,3 +254,18 @@ def test_a_number_that_is_said_to_be_infinite_is_read(column: pa.DataType) -> No
 
 def test_a_row_of_csv_is_read_however_long_it_is() -> None:
     assert read("csv", b"a,b\n1," + b"x" * 5_000_000 + b"\n2,y\n")["a"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "data", [b"null\n", b'\n  null\n{"a": "x"}\n', b"\xef\xbb\xbfnull", b'null {"a": "x"}']
+)
+@pytest.mark.parametrize("schema", [None, TEXT])
+def test_json_that_begins_with_null_is_refused_before_the_parser_ends_the_process(
+    data: bytes, schema: pa.Schema | None
+) -> None:
+    with pytest.raises(SourceFileError, match="the first value is null"):
+        read("json", data, schema)
+
+
+def test_a_null_after_an_object_is_a_row_of_nulls() -> None:
+    assert read("json", b'{"a": "x"}\nnull\n', TEXT)["a"].to_pylist() == ["x", None]
