@@ -2,13 +2,16 @@
 
 from streaming_sink.spark.worker_failures import WorkerEnvironmentError
 from streaming_sink.table.quarantine_table import RowsRefusedError
+from streaming_sink.zones.errors import AuditFailedError, BufferZoneFullError
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,
     CommitStateUnknownError,
     CorruptTableError,
+    ErrorKind,
     FencedError,
     KeyConflictError,
+    RowsChangedError,
     SchemaMismatchError,
     StoreUnavailableError,
     TableNotFoundError,
@@ -18,12 +21,16 @@ from timeline.errors import (
 )
 
 __all__ = [
+    "AuditFailedError",
+    "BufferZoneFullError",
     "CheckpointRegressionError",
     "CommitConflictError",
     "CommitStateUnknownError",
     "CorruptTableError",
+    "ErrorKind",
     "FencedError",
     "KeyConflictError",
+    "RowsChangedError",
     "RowsRefusedError",
     "SchemaMismatchError",
     "StoreUnavailableError",

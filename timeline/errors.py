@@ -5,13 +5,31 @@ last, and the same values are attributes, so that no caller parses text.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
+from typing import ClassVar
+
+
+class ErrorKind(str, Enum):
+    """What the caller of a failed call does next."""
+
+    TRY_AGAIN = "try again"
+    """The same call, later: nothing about it is wrong."""
+    PLAN_AGAIN = "plan again"
+    """The table has changed; the work is to be computed from its newest head. A sink does so by itself."""
+    FIX_THE_CALL = "fix the call"
+    """The call, its options or its rows do not fit the table, and never will as they are."""
+    REPAIR = "repair"
+    """A person has to look at the table's files."""
 
 
 class TimelineError(Exception):
     """Base of every error that the timeline raises on purpose.
 
-    Attributes that do not apply to an error, or are not known where it is raised, are None or empty.
+    `kind` says what to do next, for programs. Attributes that do not apply to an error, or are not known
+    where it is raised, are None or empty.
     """
+
+    kind: ClassVar[ErrorKind] = ErrorKind.FIX_THE_CALL
 
     def __init__(
         self,
@@ -45,6 +63,8 @@ class TimelineError(Exception):
 class CommitConflictError(TimelineError):
     """The commit no longer fits the table. Plan again from a fresh head; nothing of it is live or will be."""
 
+    kind = ErrorKind.PLAN_AGAIN
+
 
 class RowsChangedError(CommitConflictError):
     """Rows that the commit has looked at were moved, deleted or joined by others, in `files`. Look at these
@@ -63,6 +83,8 @@ class CommitStateUnknownError(TimelineError):
     finds out.
     """
 
+    kind = ErrorKind.TRY_AGAIN
+
 
 class FencedError(TimelineError):
     """A newer run of the same application writes to this table. This run must stop; what it had acknowledged
@@ -79,6 +101,8 @@ class CheckpointRegressionError(TimelineError):
 class StoreUnavailableError(TimelineError):
     """The store does not answer, or refuses. Try again later, or restore access; the table is unchanged."""
 
+    kind = ErrorKind.TRY_AGAIN
+
 
 class UnsafeStoreError(TimelineError):
     """The store does not keep create-if-absent, and would lose acknowledged rows. Use another store."""
@@ -86,6 +110,8 @@ class UnsafeStoreError(TimelineError):
 
 class CorruptTableError(TimelineError):
     """The table's files contradict themselves. It needs repair by a person; nothing was changed."""
+
+    kind = ErrorKind.REPAIR
 
 
 class MissingMetadataError(CorruptTableError):

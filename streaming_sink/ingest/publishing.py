@@ -25,7 +25,7 @@ from streaming_sink.zones.write_audit_publish import settle
 from timeline.clock import SYSTEM
 from timeline.commit.attempts import rehearse
 from timeline.commit.changes import Append, Change, Intent
-from timeline.errors import CommitConflictError, TimelineError
+from timeline.errors import CommitConflictError, ErrorKind, TimelineError
 from timeline.names import ulid
 from timeline.staging import stage
 from timeline.stores.base import Store
@@ -35,6 +35,8 @@ from timeline.versions.work_items import WorkItem, discarded_items
 
 class NotWantedError(TimelineError):
     """The work item is another worker's, or was discarded; this worker has published nothing of it."""
+
+    kind = ErrorKind.PLAN_AGAIN
 
 
 @dataclass

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from planners.buffering import PlannedItem
 from streaming_sink.ingest.consolidation import Consolidation
 from streaming_sink.ingest.publishing import NotWantedError
-from streaming_sink.zones.audit import AuditFailedError
+from streaming_sink.zones.errors import AuditFailedError
 from streaming_sink.zones.landed import (
     Landed,
     landed_in,

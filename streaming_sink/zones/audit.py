@@ -16,8 +16,9 @@ from planners.buffering import PlannedItem
 from streaming_sink.durations import Duration, duration
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import open_data_file
+from streaming_sink.zones.errors import AuditFailedError, StagedFilesLostError
 from streaming_sink.zones.landed import expected_rows
-from timeline.errors import CommitStateUnknownError, StoreUnavailableError, TimelineError
+from timeline.errors import CommitStateUnknownError, StoreUnavailableError
 from timeline.retention.policy import snapshot_version
 from timeline.stores.base import Store
 from timeline.table import Table
@@ -27,14 +28,6 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT_MS = 7 * 24 * 3600 * 1000
 _READERS = 8
-
-
-class AuditFailedError(TimelineError):
-    """The audit of a work item has failed: the item stays staged, and is neither published nor lost."""
-
-
-class StagedFilesLostError(TimelineError):
-    """Files of a staged work item are missing, damaged or in the table already: it is to be written again."""
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,14 @@ import logging
 import time
 
 from planners.sizing import size_text
+from streaming_sink.zones.errors import BufferZoneFullError
 from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.zone import BufferZone
-from timeline.errors import TimelineError
 
 _LOG = logging.getLogger("streaming_sink")
 _POLL_SECONDS = 1.0
 _LOGGED_EVERY = 60
-
-
-class BufferZoneFullError(TimelineError):
-    """More bytes wait in the zone than its `max_waiting`, and nothing was announced. Push again once workers
-    have landed some.
-    """
 
 
 class Backlog:

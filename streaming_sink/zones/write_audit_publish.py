@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Snapshot
 
-from streaming_sink.zones.audit import StagedFilesLostError
+from streaming_sink.zones.errors import StagedFilesLostError
 from timeline import staging
 from timeline.commit.references import is_reference
 from timeline.errors import CommitConflictError, CorruptTableError

@@ -17,8 +17,8 @@ from planners.buffering import BufferedFile, PlannedItem, Rules
 from streaming_sink.ingest import worker as worker_module
 from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.ingest.worker import Worker
-from streaming_sink.zones.audit import AuditFailedError, StagedFilesLostError
 from streaming_sink.zones.definition import Definition
+from streaming_sink.zones.errors import AuditFailedError, StagedFilesLostError
 from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import Landed, landed_in, summary_of
 from streaming_sink.zones.ledger import retry

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 
 from timeline import names, properties
-from timeline.errors import TimelineError
+from timeline.errors import ErrorKind, TimelineError
 from timeline.retention.deletions import Deletion, Deletions, Kind, by_kind
 from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_note
 from timeline.retention.policy import SAFE_DISTANCE, lineage
@@ -34,6 +34,8 @@ _DELETION_ORDER = (Kind.DATA_FILE, Kind.MANIFEST, Kind.MANIFEST_LIST)
 
 class GarbageUnknownError(TimelineError):
     """The list of the oldest kept snapshot is missing: reachability cannot be determined."""
+
+    kind = ErrorKind.TRY_AGAIN
 
 
 def sweep(

@@ -21,7 +21,8 @@ from streaming_sink.ingest.publishing import Written
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.tasks.results import WrittenFile
 from streaming_sink.zones import deciding
-from streaming_sink.zones.audit import AuditFailedError, Auditor
+from streaming_sink.zones.audit import Auditor
+from streaming_sink.zones.errors import AuditFailedError
 from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import read_note
 from streaming_sink.zones.ledger import Ledger, retry

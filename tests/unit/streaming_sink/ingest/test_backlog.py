@@ -14,7 +14,8 @@ from streaming_sink import ingest
 from streaming_sink.ingest import running
 from streaming_sink.ingest.running import plan_waiting
 from streaming_sink.zones import backlog
-from streaming_sink.zones.backlog import Backlog, BufferZoneFullError
+from streaming_sink.zones.backlog import Backlog
+from streaming_sink.zones.errors import BufferZoneFullError
 from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.watching import FolderWatch
 from timeline.stores import LocalStore
