@@ -64,6 +64,19 @@ def _check_value(value: Any, doubles: Doubles) -> None:
         _check_long(value)
 
 
+def check_json_is_finite(values: pa.Array) -> None:
+    """Raise pa.ArrowInvalid for an infinite number at any depth: JSON has none, so it was too large a one."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        if pc.any(pc.is_inf(values)).as_py():
+            raise pa.ArrowInvalid(f"a number would be infinite as {kind}")
+    elif pa.types.is_struct(kind):
+        for each in values.flatten():
+            check_json_is_finite(each)
+    elif pa.types.is_list(kind):
+        check_json_is_finite(values.flatten())
+
+
 def check_csv(texts: pa.ChunkedArray, numbers: pa.ChunkedArray, inferred: bool) -> None:
     """Raise RowsDoNotFitError for a number that is not infinite and was read as such; and, where text alone
     has decided that the column is a double, for a whole number that no long holds.

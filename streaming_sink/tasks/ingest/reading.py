@@ -15,7 +15,12 @@ from pyarrow.compute import is_inf
 from planners.buffering import BufferedFile
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.ingest.avro import arrow_columns
-from streaming_sink.tasks.ingest.large_numbers import check_csv, check_json, inferred_doubles
+from streaming_sink.tasks.ingest.large_numbers import (
+    check_csv,
+    check_json,
+    check_json_is_finite,
+    inferred_doubles,
+)
 from streaming_sink.tasks.ingest.sources import (
     Sources,
     folder_of,
@@ -130,6 +135,8 @@ def _read_json(data: pa.NativeFile, schema: pa.Schema | None, stated: Container[
     # A block must hold a whole object, however long it is.
     options = pj.ReadOptions(block_size=_block(data))
     rows = pj.read_json(data, options, pj.ParseOptions(explicit_schema=_spelled(schema, stated)))
+    for column in rows.columns:
+        check_json_is_finite(column.combine_chunks())
     known = None if schema is None else pa.struct(schema)
     if doubles := inferred_doubles(pa.struct(rows.schema), known):
         data.seek(0)
@@ -151,7 +158,10 @@ def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
     options = pc.ConvertOptions(
         column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
-    parsing = pc.ParseOptions(newlines_in_values=True)
+    # In a file of one column a blank line is a row, whose value is empty: Arrow's own writer makes such.
+    header = data.read(_FIRST_VALUE).removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
+    data.seek(0)
+    parsing = pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=not header or b"," in header)
     # A block must hold a whole row, however long it is.
     reading = pc.ReadOptions(block_size=_block(data))
     rows = pc.read_csv(data, reading, parsing, options)
@@ -218,4 +228,8 @@ def _typed(rows: pa.Table, schema: pa.Schema | None) -> pa.Table:
             ) from error
         if chunks:
             rows = rows.set_column(place, name, pa.chunked_array(chunks))
+    # A parser fills decimals up to the bytes that hold them, beyond the digits that their type has.
+    for column in rows.columns:
+        if pa.types.is_decimal(column.type) or pa.types.is_nested(column.type):
+            column.validate(full=True)
     return rows

@@ -269,3 +269,29 @@ def test_json_that_begins_with_null_is_refused_before_the_parser_ends_the_proces
 
 def test_a_null_after_an_object_is_a_row_of_nulls() -> None:
     assert read("json", b'{"a": "x"}\nnull\n', TEXT)["a"].to_pylist() == ["x", None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(pa.decimal128(10, 2), "100000000"), (pa.decimal128(38, 2), "1e36")]
+)
+@pytest.mark.parametrize("format_", ["json", "csv"])
+def test_a_number_of_more_digits_than_a_decimal_has_is_refused(
+    format_: str, kind: pa.DataType, text: str
+) -> None:
+    data = f'{{"a": {text}}}\n' if format_ == "json" else f"a,b\n{text},1\n"
+    with pytest.raises(SourceFileError, match="precision"):
+        read(format_, data.encode(), pa.schema([("a", kind)]))
+
+
+@pytest.mark.parametrize("schema", [None, pa.schema([("a", pa.float64())]), pa.schema([("a", pa.float32())])])
+@pytest.mark.parametrize("number", ["9" * 310, f"-{'9' * 400}"])
+def test_a_number_of_json_that_no_double_holds_is_refused(schema: pa.Schema | None, number: str) -> None:
+    with pytest.raises(SourceFileError, match="infinite"):
+        read("json", f'{{"a": {number}}}\n'.encode(), schema)
+    with pytest.raises(SourceFileError, match="infinite"):
+        read("json", f'{{"s": {{"a": [1.5, {number}]}}}}\n'.encode())
+
+
+def test_blank_lines_of_a_csv_of_one_column_are_nulls() -> None:
+    assert read("csv", b"a\nx\n\ny\n\n", TEXT)["a"].to_pylist() == ["x", None, "y", None]
+    assert read("csv", b"a,b\nx,1\n\ny,2\n\n", TEXT)["a"].to_pylist() == ["x", "y"]
