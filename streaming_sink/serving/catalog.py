@@ -20,7 +20,7 @@ from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.status import status
 from streaming_sink.zones.zone import BufferZone
 from timeline.clock import SYSTEM, Environment
-from timeline.errors import StoreUnavailableError, TimelineError
+from timeline.errors import ErrorKind, StoreUnavailableError, TimelineError
 
 _LOG = logging.getLogger("streaming_sink")
 _FRESH_MS = 1_000
@@ -32,6 +32,8 @@ _T = TypeVar("_T")
 
 class BusyError(TimelineError):
     """The store does not answer in time, or too many look-ups wait for it."""
+
+    kind = ErrorKind.TRY_AGAIN
 
 
 class DatasetReader:

@@ -1,1 +1,1 @@
-"""A buffer zone without Spark: announcements, plans, the index, the ledger, claims, status and cleaning."""
+"""A buffer zone: announcements, plans, index, ledger, claims, status, cleaning; Spark in audits alone."""

@@ -159,9 +159,10 @@ def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
         column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
     # In a file of one column a blank line is a row, whose value is empty: Arrow's own writer makes such.
-    header = data.read(_FIRST_VALUE).removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
+    begin = data.read(_FIRST_VALUE)
     data.seek(0)
-    parsing = pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=not header or b"," in header)
+    header = next(csv.reader(io.StringIO(begin.decode("latin-1"), newline="")), [])
+    parsing = pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(header) != 1)
     # A block must hold a whole row, however long it is.
     reading = pc.ReadOptions(block_size=_block(data))
     rows = pc.read_csv(data, reading, parsing, options)

@@ -294,4 +294,13 @@ def test_a_number_of_json_that_no_double_holds_is_refused(schema: pa.Schema | No
 
 def test_blank_lines_of_a_csv_of_one_column_are_nulls() -> None:
     assert read("csv", b"a\nx\n\ny\n\n", TEXT)["a"].to_pylist() == ["x", None, "y", None]
-    assert read("csv", b"a,b\nx,1\n\ny,2\n\n", TEXT)["a"].to_pylist() == ["x", "y"]
+    assert read("csv", b"\na\nx\n", TEXT)["a"].to_pylist() == ["x"]
+
+
+@pytest.mark.parametrize("header", [b"a,b", b'a,"b\nc"', b'a,"b""c"'])
+def test_blank_lines_of_a_csv_of_several_columns_are_no_rows(header: bytes) -> None:
+    assert read("csv", header + b"\nx,1\n\ny,2\n\n", TEXT)["a"].to_pylist() == ["x", "y"]
+
+
+def test_a_csv_of_one_column_whose_name_has_a_comma_keeps_its_nulls() -> None:
+    assert read("csv", b'"a,b"\nx\n\ny\n')["a,b"].to_pylist() == ["x", None, "y"]
