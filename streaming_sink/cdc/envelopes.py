@@ -21,7 +21,12 @@ _IMAGES = {"d": "before", "c": "after", "u": "after", "r": "after"}
 
 
 def debezium(
-    batch: DataFrame, sequence: str | None = None, *, key: Sequence[str] = (), epoch: int = 0
+    batch: DataFrame,
+    sequence: str | None = None,
+    *,
+    key: Sequence[str] = (),
+    source_key: Sequence[str] = (),
+    epoch: int = 0,
 ) -> DataFrame:
     """Return the changes of Debezium's envelopes: columns `op`, `before`, `after`, `source` and perhaps
     `transaction`, or a column `payload` with these. Of `before` and `after` one may be absent, as in a batch
@@ -33,15 +38,18 @@ def debezium(
     of a whole number of up to 35 digits, in the place of the position. A row of a snapshot (op "r") without a
     position is older than every change. Raise `epoch` (0 to 99) by one where positions begin again.
 
-    `key` has the columns of the sink's key, where it is not that of the source: an update that changes one of
-    them deletes the key of `before` and writes that of `after`. Else the row of the old key stays, as it does
-    where `before` has no value of the key.
+    `key` has the columns of the sink's key, where it is not that of the source, which `source_key` has: an
+    update that changes one of them deletes the key of `before` and writes that of `after`. Else the row of
+    the old key stays, as it does where `before` has no value of the key. The sink's key must have all columns
+    of the source's (ValueError): else a transaction may move a key from one row to another, and the change
+    that takes it from the one comes after that which gave it to the other, whose row it would delete.
 
     Raises SchemaMismatchError where the columns are no envelope, or nothing in them orders changes. What is
     wrong with a single change is for the contract of the sink.
     """
     if type(epoch) is not int or not 0 <= epoch < 10**_EPOCH_DIGITS:
         raise ValueError(f"epoch must be a whole number from 0 to {10**_EPOCH_DIGITS - 1}, not {epoch!r}")
+    _check_keys(key, source_key)
     given = handed_on(batch)
     envelope = batch.select(*given, "payload.*") if "payload" in batch.columns else batch
     check_columns(envelope, ("op",) if sequence else ("op", "source"), "Debezium's envelopes")
@@ -59,6 +67,10 @@ def debezium(
         (op == "m", "a message of the log (op 'm') is of no row"),
         (~op.isin(*_IMAGES), sf.concat(sf.lit("op is none of c, u, d and r: "), op)),
         *((op.isin(*image.ops) & image.is_absent, image.why) for image in (before, after)),
+        (
+            place.isNull() & position.given,
+            f"the position of the change cannot be read, or is too large: {position.says}",
+        ),
         (place.isNull(), f"nothing orders the change: {position.says}"),
     ]
     moved = (op == "u") & place.isNotNull() & _differs(before, after, key)
@@ -107,6 +119,23 @@ class _Image:
         if isinstance(kind, spark.AtomicType) and isinstance(other, spark.AtomicType):
             return value.try_cast(other)
         return sf.lit(None)  # of a delete only the key counts, which is not nested
+
+
+def _check_keys(key: Sequence[str], source_key: Sequence[str]) -> None:
+    for name, columns in (("key", key), ("source_key", source_key)):
+        if isinstance(columns, str):
+            raise ValueError(f"{name} must be a list of columns, such as [{columns!r}], not {columns!r}")
+    if bool(key) != bool(source_key):
+        raise ValueError(
+            "key and source_key go together: the columns of the sink's key, and of the source's key, which"
+            f" must be among them: key={list(key)}, source_key={list(source_key)}"
+        )
+    if missing := [name for name in source_key if name not in key]:
+        raise ValueError(
+            "the sink's key must have all columns of the source's key, or a transaction that moves a key from"
+            f" one row to another loses rows; add {', '.join(missing)} to the key of the sink and to this"
+            f" one: key={list(key)}, source_key={list(source_key)}"
+        )
 
 
 def _differs(before: _Image, after: _Image, key: Sequence[str]) -> Column:

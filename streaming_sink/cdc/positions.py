@@ -155,6 +155,11 @@ def _oracle(source: _Source) -> Column:
     return sf.concat(_digits(commit, 15), inside)
 
 
+def _lsns(source: _Source) -> Column:
+    """Return the position of SQL Server and Db2, whose numbers have three parts, or of Informix."""
+    return sf.coalesce(_sql_server(source), _informix(source))
+
+
 def _informix(source: _Source) -> Column:
     return sf.concat(_digits(source["commit_lsn"], 17), _digits(source["change_lsn"], 18))
 
@@ -167,7 +172,10 @@ def _mongodb(source: _Source) -> Column:
 
 def _vitess(source: _Source) -> Column:
     epoch, rank = _digits(source["transaction_epoch"], 5), _digits(source["transaction_rank"], 20)
-    return sf.concat(epoch, rank, _digits(source["total_order"], 10))
+    place = sf.concat(epoch, rank, _digits(source["total_order"], 10))
+    # Rows of a snapshot are of no transaction.
+    alone = (sf.col("op") == "r") & source["transaction_rank"].isNull()
+    return sf.when(alone, "0" * DIGITS).otherwise(place)
 
 
 def _spanner(source: _Source) -> Column:
@@ -178,11 +186,11 @@ def _spanner(source: _Source) -> Column:
 _CONNECTORS: tuple[tuple[tuple[str, ...], Callable[[_Source], Column], str], ...] = (
     (("file", "pos"), _mysql, "source.file, which ends in a number, source.pos and source.row"),
     (("lsn",), _postgresql, "source.sequence and source.lsn"),
-    (("begin_lsn",), _informix, "source.commit_lsn and source.change_lsn"),
     (
         ("change_lsn", "commit_lsn"),
-        _sql_server,
-        "source.change_lsn and source.commit_lsn, as eight, eight and four hexadecimal digits",
+        _lsns,
+        "source.change_lsn and source.commit_lsn, as eight, eight and four hexadecimal digits, or as whole"
+        " numbers, which are Informix'",
     ),
     (("scn", "commit_scn"), _oracle, f"source.commit_scn and source.rs_id, or {_METADATA}"),
     (
@@ -192,6 +200,10 @@ _CONNECTORS: tuple[tuple[tuple[str, ...], Callable[[_Source], Column], str], ...
         " transaction.metadata.factory=VitessOrderedTransactionMetadataFactory in the connector",
     ),
     (("ord",), _mongodb, f"source.ts_ms and source.ord; in a transaction {_METADATA}"),
-    (("server_transaction_id",), _spanner, "source.ts_us and source.sequence"),
+    (
+        ("server_transaction_id", "mod_number"),
+        _spanner,
+        "source.ts_us, source.sequence and source.mod_number",
+    ),
 )
-"""Names that only the source of this connector has; how its positions are made, and what of."""
+"""Names that only the source of these connectors has; how its positions are made, and what of."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -45,23 +45,31 @@ def possible_conversions(table: iceberg.StructType) -> dict[Path, Misfit]:
     """Return the columns and fields of a table whose types JSON lacks, each with the type in which its values
     are read. Whether all of a batch convert must be known for the plan.
     """
-    found: dict[Path, Misfit] = {}
-    _add_conversions(table, (), found)
-    return found
+    return conversions_of(table, _from_json)
 
 
-def _add_conversions(kind: iceberg.IcebergType, path: Path, found: dict[Path, Misfit]) -> None:
+def _from_json(kind: iceberg.IcebergType) -> Misfit | None:
+    if isinstance(kind, iceberg.IntegerType):
+        return Misfit("drop", spark.LongType(), kind)
+    return (
+        Misfit("drop", spark.StringType(), kind) if isinstance(kind, iceberg.DecimalType | _TIMES) else None
+    )
+
+
+def conversions_of(
+    kind: iceberg.IcebergType, of_leaf: Callable[[iceberg.IcebergType], Misfit | None], path: Path = ()
+) -> dict[Path, Misfit]:
+    """Return the conversions to those types at and below a path for which `of_leaf` has one."""
     if isinstance(kind, iceberg.StructType):
-        for each in kind.fields:
-            _add_conversions(each.field_type, (*path, each.name), found)
+        inside = [((*path, each.name), each.field_type) for each in kind.fields]
     elif isinstance(kind, iceberg.ListType):
-        _add_conversions(kind.element_type, (*path, "element"), found)
+        inside = [((*path, "element"), kind.element_type)]
     elif _has_text_keys(kind):
-        _add_conversions(kind.value_type, (*path, "value"), found)
-    elif isinstance(kind, iceberg.IntegerType):
-        found[path] = Misfit("drop", spark.LongType(), kind)
-    elif isinstance(kind, iceberg.DecimalType | _TIMES):
-        found[path] = Misfit("drop", spark.StringType(), kind)
+        inside = [((*path, "value"), kind.value_type)]
+    else:
+        conversion = of_leaf(kind)
+        return {} if conversion is None else {path: conversion}
+    return {at: found for below, each in inside for at, found in conversions_of(each, of_leaf, below).items()}
 
 
 def finest_conversion(table: iceberg.DecimalType) -> Misfit:
@@ -76,14 +84,16 @@ def plan_columns(
     possible: Mapping[Path, Misfit],
     fractions: Collection[Path],
     taken: Collection[str],
+    certain: Mapping[Path, Misfit],
 ) -> ParsePlan:
     """Return how to parse a batch whose objects have the type `inferred`. `possible` has the conversions to
     the table's types that fit all values of the batch, `fractions` those of `doubtful_numbers` that have
-    fractions, `taken` the names of the batch's other columns.
+    fractions, `taken` the names of the batch's other columns, `certain` the conversions from text that fit
+    each value, however it is spelled.
     `table` is None where this batch will create it.
     """
     names = {folded(name) for name in taken} | {RESCUED}
-    planner = _Planner(contract, possible, fractions, names, table is None)
+    planner = _Planner(contract, possible, fractions, names, table is None, certain)
     read = planner.read_struct(inferred, iceberg.StructType() if table is None else table, ())
     return ParsePlan(
         spark.StructType() if read is None else read,
@@ -101,6 +111,7 @@ class _Planner:
     fractions: Collection[Path]
     taken: Collection[str]
     creates: bool
+    certain: Mapping[Path, Misfit]
     converted: dict[Path, Misfit] = field(default_factory=dict)
     new: dict[str, str] = field(default_factory=dict)
     longs: list[Path] = field(default_factory=list)
@@ -178,6 +189,9 @@ class _Planner:
         if conversion is not None and inferred == conversion.kind:
             self.converted[path] = conversion
             return conversion.kind
+        if path in self.certain and inferred != spark_type(table):
+            self.converted[path] = self.certain[path]
+            return self.certain[path].kind
         if isinstance(table, iceberg.IntegerType) and conversion is None and inferred != spark.LongType():
             self.longs.append(path)
         if isinstance(table, iceberg.IntegerType | iceberg.LongType) and inferred == spark.DoubleType():

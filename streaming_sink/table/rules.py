@@ -253,7 +253,7 @@ def _digits(number: Column) -> Column:
 def _check(path: Path, misfit: Misfit, unfit: Column) -> RowCheck:
     name = ".".join(path)
     if path == (UNPARSED,):
-        return RowCheck("the text is a JSON object", unfit, misfit.action)
+        return RowCheck("the text is a JSON object whose values the columns hold", unfit, misfit.action)
     if misfit.into is None:
         return RowCheck(f"the table has no column {name}", unfit, misfit.action, path[0])
     return RowCheck(f"{name} fits {misfit.into}", unfit, misfit.action, path[0])

@@ -107,6 +107,8 @@ def _conform_array(array: pa.Array, target: pa.Field, match: Match) -> pa.Array:
         return array
     if isinstance(wanted, pa.BaseExtensionType):
         return _uuids(array, wanted)
+    if isinstance(array.type, pa.BaseExtensionType):
+        return pa.array([None if each is None else str(each) for each in array.to_pylist()], wanted)
     try:
         return array.cast(wanted)
     except pa.ArrowInvalid as error:

@@ -24,6 +24,12 @@ READERS = ("pyiceberg", "duckdb", "chdb", "polars")
 ROW = "struct<item: string, list: int, position: int>"
 FIRST = {1: "a", 2: "b", 3: "c"}
 KEY = ["list", "position"]
+SHIFTS = {
+    "the key of the source": (True, True),
+    "another key": (False, True),
+    "another key, which a source moves that checks it at the end of the statement": (False, False),
+}
+"""Whether a change comes as two halves, and whether each row leaves its place before the next takes it."""
 
 
 def _item(number: int, position: int, item: str) -> dict[str, Any]:
@@ -34,16 +40,17 @@ def _at(pos: int, row: int) -> dict[str, Any]:
     return {"file": "binlog.000003", "pos": pos, "row": row}
 
 
-def _shift(number: int, keeps_halves: bool) -> list[Envelope]:
+def _shift(number: int, keeps_halves: bool, descends: bool) -> list[Envelope]:
     """Return what a list of three items sends, and then `UPDATE items SET position = position + 1 WHERE list
     = … ORDER BY position DESC`: one event of the binlog, of three rows. Debezium sends two changes for a row
-    whose key changes; one, where the key of the source is another.
+    whose key changes; one, where the key of the source is another. In the other order a row takes a place
+    before the row that has it has left.
     """
     sent = [
         envelope("c", None, _item(number, position, item), _at(400, row))
         for row, (position, item) in enumerate(FIRST.items())
     ]
-    for row, (position, item) in enumerate(reversed(FIRST.items())):
+    for row, (position, item) in enumerate(sorted(FIRST.items(), reverse=descends)):
         old, new = _item(number, position, item), _item(number, position + 1, item)
         if keeps_halves:
             sent += [envelope("d", old, None, _at(900, row)), envelope("c", None, new, _at(900, row))]
@@ -52,31 +59,35 @@ def _shift(number: int, keeps_halves: bool) -> list[Envelope]:
     return sent
 
 
-@pytest.mark.parametrize("halves", [True, False], ids=["the key of the source", "another key"])
+@pytest.mark.parametrize("shift", SHIFTS)
 def test_rows_that_move_to_the_keys_of_each_other_are_all_there(
-    spark: SparkSession, tmp_path: Path, halves: bool
+    spark: SparkSession, tmp_path: Path, shift: str
 ) -> None:
     """The delete of a key and its insert, by another row of one event, tied, and the delete won. Each list
     splits its changes over two batches at another place, in the order of the log and in the other one; then
     all of them come again.
     """
-    location = str(tmp_path / "t")
-    sink = IcebergSink(location, app_id="a", operation="upsert", key=KEY, **cdc.CHANGES)
+    location, (halves, descends) = str(tmp_path / "t"), SHIFTS[shift]
+    key = KEY if halves else [*KEY, "item"]
+    sink = IcebergSink(location, app_id="a", operation="upsert", key=key, **cdc.CHANGES)
     batches: list[list[Envelope]] = [[], [], []]
-    places = len(_shift(0, halves)) + 1
+    places = len(_shift(0, halves, descends)) + 1
     for number in range(2 * places):
-        sent = _shift(number, halves)
+        sent = _shift(number, halves, descends)
         early, late = sent[: number % places], sent[number % places :]
         first, second = (early, late) if number < places else (late, early)
         batches[0] += first
         batches[1] += second[::-1]
         batches[2] += sent
-    options: dict[str, Sequence[str]] = {} if halves else {"key": KEY}
+    options: dict[str, Sequence[str]] = {} if halves else {"key": key, "source_key": ["item"]}
     for number, sent in enumerate(batches):
         sink(cdc.debezium(parsed(spark, sent, MYSQL, ROW), **options), number)
     sink.finish()
     rows = [
-        {**_item(number, position + 1, item), "_sequence": _sequence(position)}
+        {
+            **_item(number, position + 1, item),
+            "_sequence": _sequence(3 - position if descends else position - 1),
+        }
         for number in range(2 * places)
         for position, item in FIRST.items()
     ]
@@ -86,5 +97,5 @@ def test_rows_that_move_to_the_keys_of_each_other_are_all_there(
     assert sink.reports[-1].rows == 0
 
 
-def _sequence(position: int) -> Any:
-    return Decimal(f"{3:010}{900:014}{3 - position:010}2")
+def _sequence(row: int) -> Any:
+    return Decimal(f"{3:010}{900:014}{row:010}2")

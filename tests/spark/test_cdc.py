@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from streaming_sink import IcebergSink, SchemaContract, cdc, parse_json, replay
 from streaming_sink.tasks.rows.failures import UNREADABLE
-from tests.spark.envelopes import MYSQL, POSTGRESQL, envelope, parsed
+from tests.spark.envelopes import MYSQL, POSTGRESQL, Envelope, envelope, parsed
 from tests.spark.streams import metadata_file
 from timeline.errors import SchemaMismatchError
 
@@ -109,7 +111,9 @@ BAD = {
     "a message of the log (op 'm')": envelope("m", None, None, _at(103)),
     "nothing says what row it is of: 'before' is null": envelope("d", None, None, _at(104)),
     "nothing says what row it is of: 'after' is null": envelope("u", _row(8, "x"), None, _at(105)),
-    "nothing orders the change: it takes source.file": envelope("c", None, _row(8, "x"), {"file": "b"}),
+    "the position of the change cannot be read, or is too large: it takes source.file": envelope(
+        "c", None, _row(8, "x"), {"file": "b"}
+    ),
 }
 
 
@@ -155,7 +159,86 @@ def test_a_text_that_did_not_parse_keeps_the_reason_of_its_own(spark: SparkSessi
     sink = _sink(tmp_path, schema=SchemaContract(mismatch="quarantine"))
     with parse_json(batch, "value", sink) as parsed_json:
         sink(cdc.debezium(parsed_json.rows), 0)
-    assert (_rows(tmp_path), _reasons(tmp_path)) == ([(1, "a")], ["the text is a JSON object"])
+    assert (_rows(tmp_path), _reasons(tmp_path)) == ([(1, "a")], [DOES_NOT_PARSE])
+
+
+DOES_NOT_PARSE = "the text is a JSON object whose values the columns hold"
+ENVELOPE = (
+    "op STRING, before STRUCT<id: BIGINT, name: STRING, on: DATE>, after STRUCT<id: BIGINT, name: STRING, on:"
+    " DATE>, source STRUCT<file: STRING, pos: BIGINT, row: INT>"
+)
+ODD: dict[str, Envelope] = {
+    "before is text": envelope("u", "x", _row(8, "x"), _at(50)),
+    "after is a list": envelope("u", _row(8, "x"), [1], _at(50)),
+    "after is text": envelope("u", _row(8, "x"), "gone", _at(50)),
+    "after is empty text": envelope("u", _row(8, "x"), "", _at(50)),
+    "source is text": envelope("u", _row(8, "x"), _row(8, "x"), "x"),
+    "a key that is text": envelope("u", None, {"id": "x"}, _at(50)),
+    "a key beyond a long": envelope("u", None, {"id": 2**70}, _at(50)),
+    "a key with a fraction": envelope("u", None, {"id": 1.5}, _at(50)),
+    "a key that is an object": envelope("u", None, {"id": {"id": 1}}, _at(50)),
+    "a date that is none": envelope("u", None, {"id": 8, "on": "soon"}, _at(50)),
+    "a row beyond an int": envelope("u", None, _row(8, "x"), _at(50, 2**40)),
+}
+
+
+@pytest.mark.parametrize("exists", [True, False], ids=["in a later batch", "in the first batch"])
+def test_a_message_that_is_not_of_the_given_type_is_set_aside_alone(
+    spark: SparkSession, tmp_path: Path, exists: bool
+) -> None:
+    """One of them made its column text for the whole batch, for good where it was the first, and an image or
+    a source of text stopped the stream.
+    """
+    for number, (what, odd) in enumerate(ODD.items()):
+        here = tmp_path / str(number)
+        sink = _sink(here, schema=replace(SchemaContract.evolving(), mismatch="quarantine"))
+        first = [envelope("c", None, _row(each, "a"), _at(each)) for each in (1, 2)]
+        changes = [
+            envelope("u", _row(1, "a"), {**_row(1, "b"), "new": 5}, _at(40)),
+            odd,
+            envelope("u", None, {"id": "7", "name": "c", "on": "2024-01-01"}, _at(60)),
+        ]
+        batches = [first, changes] if exists else [[*first, *changes]]
+        for batch_id, sent in enumerate(batches):
+            texts = spark.createDataFrame([(json.dumps(each),) for each in sent], "value string")
+            with parse_json(texts, "value", sink, as_type=ENVELOPE) as found:
+                sink(cdc.debezium(found.rows), batch_id)
+        read = StaticTable.from_metadata(metadata_file(str(here / "t")) or "").scan().to_arrow()
+        rows = sorted(read.select(["id", "name", "on", "new"]).to_pylist(), key=lambda row: row["id"])
+        assert [tuple(row.values()) for row in rows] == [
+            (1, "b", None, 5),
+            (2, "a", None, None),
+            (7, "c", dt.date(2024, 1, 1), None),
+        ], what
+        assert _reasons(here) == [DOES_NOT_PARSE], what
+
+
+def test_a_message_that_is_not_of_the_given_type_is_refused_with_its_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink = _sink(tmp_path)
+    texts = spark.createDataFrame([(json.dumps(ODD["after is text"]),)], "value string")
+    says = (
+        r"1 rows hold values that the given type does not; .*: after is struct<.* in the text '{\"op\": \"u\""
+    )
+    with pytest.raises(SchemaMismatchError, match=says), parse_json(texts, "value", sink, as_type=ENVELOPE):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"key": ["list", "position"]}, "key and source_key go together"),
+        ({"source_key": ["id"]}, "key and source_key go together"),
+        ({"key": ["list", "position"], "source_key": ["id"]}, "add id to the key of the sink"),
+        ({"key": "id", "source_key": ["id"]}, r"key must be a list of columns, such as \['id'\], not 'id'"),
+    ],
+)
+def test_keys_by_which_a_transaction_may_lose_rows_are_refused(
+    spark: SparkSession, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        cdc.debezium(parsed(spark, [], MYSQL), **options)
 
 
 def test_a_quarantined_change_that_is_repaired_lands(spark: SparkSession, tmp_path: Path) -> None:

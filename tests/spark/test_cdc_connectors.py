@@ -18,9 +18,9 @@ pytestmark = pytest.mark.spark
 
 SQL_SERVER = "struct<change_lsn: string, commit_lsn: string, event_serial_no: bigint>"
 ORACLE = "struct<scn: string, commit_scn: string, rs_id: string, ssn: bigint>"
-INFORMIX = "struct<begin_lsn: string, commit_lsn: string, change_lsn: string>"
+INFORMIX = "struct<commit_lsn: string, change_lsn: string>"
 MONGODB = "struct<ts_ms: bigint, ord: int, txnNumber: bigint, lsid: string>"
-SPANNER = "struct<ts_us: bigint, sequence: string, mod_number: int, server_transaction_id: string>"
+SPANNER = "struct<ts_us: bigint, sequence: string, mod_number: int>"
 VITESS = "struct<vgtid: string>"
 VITESS_TRANSACTION = (
     "struct<id: string, total_order: bigint, transaction_rank: string, transaction_epoch: int>"
@@ -135,10 +135,10 @@ ORDERS: dict[str, tuple[str, list[Change]]] = {
     "Informix: commit_lsn, then change_lsn": (
         INFORMIX,
         [
-            ("r", {"begin_lsn": "0", "commit_lsn": "0", "change_lsn": "0"}),
-            ("u", {"begin_lsn": "9", "commit_lsn": "627404540760620", "change_lsn": "627404540485812"}),
-            ("u", {"begin_lsn": "9", "commit_lsn": "627404540760620", "change_lsn": "627404540485813"}),
-            ("u", {"begin_lsn": "8", "commit_lsn": "627404540760621", "change_lsn": "627404540485811"}),
+            ("r", {"commit_lsn": "0", "change_lsn": "0"}),
+            ("u", {"commit_lsn": "627404540760620", "change_lsn": "627404540485812"}),
+            ("u", {"commit_lsn": "627404540760620", "change_lsn": "627404540485813"}),
+            ("u", {"commit_lsn": "627404540760621", "change_lsn": "627404540485811"}),
         ],
     ),
     "MongoDB: the cluster's time, its ordinal, and total_order in a transaction": (
@@ -163,6 +163,7 @@ ORDERS: dict[str, tuple[str, list[Change]]] = {
     "Vitess: the epoch, then the transaction's rank, then total_order": (
         VITESS,
         [
+            ("r", {"vgtid": "[]"}),
             ("u", {"vgtid": "[]"}, _order(2, transaction_rank="9", transaction_epoch=0)),
             ("u", {"vgtid": "[]"}, _order(1, transaction_rank="68", transaction_epoch=0)),
             ("u", {"vgtid": "[]"}, _order(2, transaction_rank="68", transaction_epoch=0)),
@@ -200,13 +201,14 @@ UNORDERED: dict[str, tuple[str, Change, str]] = {
     "a place that is none": ("struct<lsn: string, sequence: string>", ("u", _wal("1", "0/G")), "source.lsn"),
     "a sequence that is none": (POSTGRESQL, ("u", {"lsn": 5, "sequence": "5"}), "source.sequence"),
     "no sequence": (POSTGRESQL, ("u", {"lsn": 5}), "source.sequence"),
-    "SQL Server's number without its parts": (SQL_SERVER, ("u", _lsn("27", "27")), "source.change_lsn"),
+    "SQL Server's number without its parts": (SQL_SERVER, ("u", _lsn("27:1", "27:1")), "source.change_lsn"),
     "Oracle's commit alone": (ORACLE, ("u", _logminer(5, 4, None)), "provide.transaction.metadata=true"),
     "a transaction of MongoDB": (
         MONGODB,
         ("u", {"ts_ms": 1558965509000, "ord": 1, "txnNumber": 7}),
         "provide.transaction.metadata=true",
     ),
+    "a place beyond all logs": (POSTGRESQL, ("u", _wal("1", 2**63 - 1)), "or is too large"),
     "Vitess without ranks": (VITESS, ("u", {"vgtid": "[]"}), "VitessOrderedTransactionMetadataFactory"),
 }
 
@@ -218,7 +220,8 @@ def test_a_change_that_nothing_orders_has_a_reason_that_says_what_it_takes(
     source, change, says = UNORDERED[what]
     (row,) = _changes(spark, source, [change])
     assert row["_sequence"] is None
-    assert row[UNREADABLE].startswith("nothing orders the change: it takes ")
+    beginnings = "nothing orders the change: ", "the position of the change cannot be read, or is too large: "
+    assert row[UNREADABLE].startswith(tuple(f"{each}it takes " for each in beginnings))
     assert says in row[UNREADABLE]
     assert '"source":{' in row[UNREADABLE]
 

@@ -196,3 +196,29 @@ def test_text_files_land_in_the_tables_types_and_folders_are_columns_like_others
     assert path is not None
     rows = StaticTable.from_metadata(path).scan().to_arrow().sort_by("id").to_pylist()
     assert rows == [{"id": number, "d": day, "zz": zz} for number, zz in enumerate("abcd")]
+
+
+def test_files_as_spark_writes_them_by_default_land_as_instants(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark writes a TIMESTAMP as INT96, and reads it as an instant; pyarrow reads it without a zone."""
+    drop = tmp_path / "drop"
+    times = ("2024-01-01 23:30:00-05:00", "9999-01-01 00:00:00Z")
+    rows = (f"SELECT {number} AS id, TIMESTAMP'{time}' AS at" for number, time in enumerate(times, 1))
+    spark.sql(" UNION ALL ".join(rows)).coalesce(1).write.option("outputTimestampType", "INT96").parquet(
+        str(drop / "spark")
+    )
+    assert pq.ParquetFile(*(drop / "spark").glob("*.parquet")).schema.column(1).physical_type == "INT96"
+    other = pa.table({"id": pa.array([3], pa.uint16()), "n": pa.array([2**64 - 1], pa.uint64())})
+    pq.write_table(other, drop / "unsigned.parquet")
+    zone = zone_at(tmp_path, partition_by=["day(at)"], schema=SchemaContract.evolving())
+    for path in (drop / "spark", drop):
+        zone.push(f"{path}/")
+        assert names(land_one(spark, zone)) == {}
+    table = StaticTable.from_metadata(metadata_file(str(tmp_path / "table")) or "")
+    assert str(table.schema().find_type("at")) == "timestamptz"
+    assert table.scan().to_arrow().sort_by("id").select(["id", "n"]).to_pylist() == [
+        {"id": 1, "n": None},
+        {"id": 2, "n": None},
+        {"id": 3, "n": Decimal(2**64 - 1)},
+    ]
+    found = table.scan().to_arrow().sort_by("id")["at"].cast(pa.string()).to_pylist()
+    assert found == ["2024-01-02 04:30:00.000000Z", "9999-01-01 00:00:00.000000Z", None]

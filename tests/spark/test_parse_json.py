@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyiceberg.table import StaticTable
+from pyspark.sql import Row
 from pyspark.sql import functions as sf
 
 from streaming_sink import IcebergSink, SchemaContract, parse_json
+from streaming_sink.tasks.rows.failures import UNPARSED
 from tests.spark.streams import SMALL, count_marks, marked
 from timeline.errors import SchemaMismatchError
 
@@ -382,15 +384,44 @@ def test_keys_that_no_text_has_are_null_in_a_given_type(spark: SparkSession, tmp
     assert (second.op, second.after) == (None, None)
 
 
-def test_a_value_that_a_given_type_does_not_hold_is_for_the_contract(
+def test_a_text_that_a_given_type_does_not_hold_is_for_the_contract(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    texts = _texts(spark, '{"after": {"id": 1, "day": "soon"}}', '{"after": {"id": 2, "day": "2024-01-01"}}')
+    bad = '{"after": {"id": 1, "day": "soon"}}'
+    texts = _texts(spark, bad, '{"after": {"id": 2, "day": "2024-01-01"}}')
     with parse_json(texts, "value", _sink(tmp_path / "t"), as_type=GIVEN) as parsed:
-        assert {row.after.day for row in parsed.rows.collect()} == {"soon", "2024-01-01"}
+        rows = {row[UNPARSED] and row[UNPARSED].value: row.after for row in parsed.rows.collect()}
+    assert rows == {bad: None, None: Row(day=dt.date(2024, 1, 1), id=2)}
     refusing = _sink(tmp_path / "t", REFUSING)
-    with pytest.raises(SchemaMismatchError, match=r"after\.day"), parse_json(texts, "value", refusing, GIVEN):
+    with (
+        pytest.raises(SchemaMismatchError, match=r"1 rows .* given type .*: after\.day is date in as_type"),
+        parse_json(texts, "value", refusing, GIVEN),
+    ):
         pass
+
+
+@pytest.mark.parametrize("kind", ["INT", "BIGINT", "DOUBLE", "FLOAT", "BOOLEAN", "DATE", "DECIMAL(5,2)"])
+def test_a_value_that_is_none_does_not_make_a_given_column_text(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """In the batch that creates the table, beside values in both of their spellings."""
+    spelled = {"BOOLEAN": (True, "false"), "DATE": ("2024-01-01", "2024-02-02")}.get(kind, (1, "2"))
+    given = f"v {kind}, items ARRAY<STRUCT<v: {kind}>>, by MAP<STRING, {kind}>"
+    texts = [
+        json.dumps({"v": value, "items": [{"v": value}, None], "by": {"a": value}})
+        for value in (*spelled, "none", None, [1])
+    ]
+    sink = _sink(tmp_path / "table", SchemaContract(mismatch="quarantine"))
+    with parse_json(_texts(spark, *texts), "value", sink, as_type=given) as parsed:
+        kinds = {field.name: field.dataType.simpleString() for field in parsed.rows.schema}
+        rows = parsed.rows.collect()
+    leaf = spark.sql(f"SELECT CAST(NULL AS {kind}) AS v").schema["v"].dataType.simpleString()
+    assert (kinds["v"], kinds["items"]) == (leaf, f"array<struct<v:{leaf}>>")
+    assert kinds["by"] == f"map<string,{leaf}>"
+    read = [row for row in rows if row[UNPARSED] is None]
+    assert len(read) == 3
+    assert all(row.v == (row["items"][0].v if row["items"][0] else None) == row.by["a"] for row in read)
+    assert sum(row.v is not None for row in read) == 2
 
 
 def test_a_given_type_that_is_no_object_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from planners.model import PartitionKey
 from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.ingest.parquet import footer_columns
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_fields
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.partitioning import split
@@ -56,7 +57,7 @@ class Layout:
         self.schema = footer.schema
         self.stated = stated
         """The columns that the path states, which have one value."""
-        self.columns = serialized(with_fields(footer.schema_arrow, stated))
+        self.columns = serialized(with_fields(footer_columns(footer, schema), stated))
         """All columns, as Arrow serializes a schema."""
         self._table_schema, self._partition_by = schema, partition_by
         self.types = footer.schema_arrow

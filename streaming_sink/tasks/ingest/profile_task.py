@@ -15,6 +15,7 @@ from planners.sizing import FileSizing
 from streaming_sink.tasks.ingest.footers import describe_footer, table_columns
 from streaming_sink.tasks.ingest.layouts import Layout, Layouts, serialized, split_rows
 from streaming_sink.tasks.ingest.opening import Opener, open_all
+from streaming_sink.tasks.ingest.parquet import plain_columns
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns
 from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
@@ -115,7 +116,13 @@ def _profile_one(
             rows = read_rows(file, data, job.schema, stated)
             rows = with_columns(rows, path_columns(stated, rows.column_names, job.schema))
             parts = _parts(job, rows)
-            return serialized(rows.schema), rows.num_rows, parts, file.bytes, "it is no Parquet"
+            return (
+                serialized(plain_columns(rows.schema, job.schema)),
+                rows.num_rows,
+                parts,
+                file.bytes,
+                "it is no Parquet",
+            )
         footer = open_parquet(data)
         with unreadable():
             layout = layouts.of(footer, stated)

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.compute import any as pa_any
-from pyarrow.compute import is_inf
+from pyarrow.compute import is_inf, match_substring_regex
 
 from planners.buffering import BufferedFile
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.ingest.avro import arrow_columns
+from streaming_sink.tasks.ingest.json_text import why_unparsable
 from streaming_sink.tasks.ingest.large_numbers import (
     check_csv,
     check_json,
     check_json_is_finite,
     inferred_doubles,
 )
+from streaming_sink.tasks.ingest.parquet import open_footer, read_all
 from streaming_sink.tasks.ingest.sources import (
     Sources,
     folder_of,
@@ -32,8 +35,10 @@ from streaming_sink.tasks.ingest.texts import spelled, typed
 from timeline.errors import StoreUnavailableError
 
 _MOST_BLOCK = (1 << 31) - 1
-_FIRST_VALUE = 1 << 16
-"""Bytes among which the first value of a file of JSON begins; all before it would be blanks."""
+_HEADER = 1 << 16
+"""Bytes among which the header of a CSV ends."""
+_EXAMPLE = 200
+_HEXADECIMAL = re.compile(rb"0[xX]")
 WHOLE_BYTES = 32 * 1024 * 1024
 """A smaller file is read with one request, and its bytes are those that were announced."""
 
@@ -104,7 +109,7 @@ def _check_identity(file: BufferedFile, identity: str | None) -> None:
 
 def open_parquet(data: pa.NativeFile) -> pq.ParquetFile:
     with unreadable():
-        return pq.ParquetFile(data, page_checksum_verification=True)
+        return open_footer(data)
 
 
 def read_rows(
@@ -115,8 +120,7 @@ def read_rows(
     """
     with unreadable():
         if file.format == "parquet":
-            # Other cores have tasks of their own, and threads cost more than a small file's rows.
-            return open_parquet(data).read(use_threads=False)
+            return read_all(data)
         if file.format == "json":
             return _read_json(data, schema, stated)
         if file.format == "csv":
@@ -128,9 +132,8 @@ def _read_json(data: pa.NativeFile, schema: pa.Schema | None, stated: Container[
     """Return the rows of JSON lines. `stated`: columns that it may lack."""
     import pyarrow.json as pj
 
-    # Arrow's parser reads past its buffer where the first value is null, and takes the process down with it.
-    if data.read(_FIRST_VALUE).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"null"):
-        raise SourceFileError("the first value is null, and rows of JSON are objects")
+    if why := why_unparsable(data.read()):
+        raise SourceFileError(why)
     data.seek(0)
     # A block must hold a whole object, however long it is.
     options = pj.ReadOptions(block_size=_block(data))
@@ -141,7 +144,24 @@ def _read_json(data: pa.NativeFile, schema: pa.Schema | None, stated: Container[
     if doubles := inferred_doubles(pa.struct(rows.schema), known):
         data.seek(0)
         check_json(data.read(), doubles)
-    return _typed(rows, schema)
+    return _typed(_without_absent(rows, schema), schema)
+
+
+def _without_absent(rows: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    """Leave out columns of the table in whose place a file has one of another case. The parser makes columns
+    of nulls of all that it is given, so the file would seem to have both.
+    """
+    spellings: dict[str, list[str]] = {}
+    for name in rows.column_names:
+        spellings.setdefault(name.lower(), []).append(name)
+    known = () if schema is None else schema.names
+    absent = [
+        name
+        for same in spellings.values()
+        for name in same
+        if len(same) > 1 and name in known and rows.column(name).null_count == rows.num_rows
+    ]
+    return rows.drop_columns(absent) if absent else rows
 
 
 def _block(data: pa.NativeFile) -> int:
@@ -159,13 +179,18 @@ def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
         column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
     # In a file of one column a blank line is a row, whose value is empty: Arrow's own writer makes such.
-    begin = data.read(_FIRST_VALUE)
+    begin = data.read(_HEADER)
     data.seek(0)
     header = next(csv.reader(io.StringIO(begin.decode("latin-1"), newline="")), [])
     parsing = pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(header) != 1)
     # A block must hold a whole row, however long it is.
     reading = pc.ReadOptions(block_size=_block(data))
     rows = pc.read_csv(data, reading, parsing, options)
+    if not rows.num_rows and schema is not None and not set(rows.column_names) & set(schema.names):
+        raise SourceFileError(
+            "its only line is taken for the header, and the table has none of its columns; begin the file"
+            f" with a header: {', '.join(rows.column_names)[:_EXAMPLE]}"
+        )
     doubtful = [
         field.name
         for field, column in zip(rows.schema, rows.columns, strict=True)
@@ -178,8 +203,24 @@ def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
         for name, texts in zip(doubtful, pc.read_csv(data, reading, parsing, options), strict=True):
             check_csv(texts, rows.column(name), name not in kinds)
     data.seek(0)
-    _check_quotes(data.read())
+    text = data.read()
+    _check_quotes(text)
+    whole = [field.name for field in rows.schema if pa.types.is_integer(field.type)]
+    if whole and _HEXADECIMAL.search(text):
+        data.seek(0)
+        options.include_columns, options.column_types = whole, dict.fromkeys(whole, pa.string())
+        _check_is_decimal(pc.read_csv(data, reading, parsing, options))
     return _typed(rows, schema)
+
+
+def _check_is_decimal(texts: pa.Table) -> None:
+    """Raise SourceFileError for a whole number that Arrow has read as a hexadecimal one."""
+    for name, column in zip(texts.column_names, texts.columns, strict=True):
+        found = column.filter(match_substring_regex(column, "^[ \t]*[-+]?0[xX]"))
+        if len(found):
+            raise SourceFileError(
+                f"{name} has a number in hexadecimal; write whole numbers in decimal: {found[0]}"
+            )
 
 
 def _check_quotes(data: bytes) -> None:

@@ -75,6 +75,9 @@ def _bytes_of(text: str | None) -> bytes | None:
     if text is None:
         return None
     try:
-        return base64.b64decode(text, validate=True)
+        found = base64.b64decode(text, validate=True)
+        if base64.b64encode(found).decode() != text:
+            raise binascii.Error("more padding than it takes, or bits beside the bytes")
+        return found
     except binascii.Error as error:
         raise pa.ArrowInvalid(f"text does not spell bytes in base64: {error}: {text[:50]}") from error

@@ -46,7 +46,7 @@ def plan(
     assert isinstance(kind, spark.StructType)
     possible = {} if table is None else possible_conversions(table)
     fits = {path: each for path, each in possible.items() if ".".join(path) not in failing}
-    return plan_columns(kind, table, contract or SchemaContract.evolving(), fits, fractions, taken)
+    return plan_columns(kind, table, contract or SchemaContract.evolving(), fits, fractions, taken, {})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from planners.buffering import BufferedFile
 from streaming_sink.tasks.errors import SourceFailedError
-from streaming_sink.tasks.ingest import reading
+from streaming_sink.tasks.ingest import parquet, reading
 from streaming_sink.tasks.ingest.consolidation_task import Share, consolidate
 from streaming_sink.tasks.ingest.profile_task import (
     ProfileJob,
@@ -159,14 +159,14 @@ def test_while_a_large_file_is_read_it_is_told(
 ) -> None:
     """Its footer and its pages were read one after another."""
     monkeypatch.setattr(reading, "WHOLE_BYTES", 0)
-    plain = reading.open_parquet
+    plain = parquet.open_footer
 
     def changed(data: pa.NativeFile) -> pq.ParquetFile:
         opened = plain(data)
         os.utime(files[0].path, ns=(1, 1))
         return opened
 
-    monkeypatch.setattr(reading, "open_parquet", changed)
+    monkeypatch.setattr(parquet, "open_footer", changed)
     share = Share(SOURCES, ((0, files[0]),), rows={0: 3})
     ((number, reason),) = told_of(consolidate(job(tmp_path, SCHEMA), share, 0))
     assert (number, "it was replaced by other bytes" in reason) == (0, True)

@@ -94,6 +94,8 @@ def test_text_is_read_in_the_tables_types(format_: str, kind: pa.DataType, text:
         (UTC_TIME, "noon", "noon"),
         (UTC_TIME, "2026-11-23T10:00:00.123456789Z", "123456789"),
         (pa.binary(), "x", "does not spell bytes in base64"),
+        (pa.binary(), "YWJj====", "more padding"),
+        (pa.binary(), "YWK=", "bits beside the bytes"),
         (pa.binary(4), "AP8=", "fixed_size_binary"),
         (pa.decimal128(4, 2), "1.255", "1.255|data loss"),
     ],
@@ -165,6 +167,7 @@ def test_a_long_json_object_is_read() -> None:
             [Decimal("1.25")],
             pa.decimal128(10, 2),
         ),
+        ({"type": "string", "logicalType": "uuid"}, [ID], pa.uuid()),
         ("long", [], pa.int64()),
     ],
 )
@@ -265,6 +268,37 @@ def test_json_that_begins_with_null_is_refused_before_the_parser_ends_the_proces
 ) -> None:
     with pytest.raises(SourceFileError, match="the first value is null"):
         read("json", data, schema)
+
+
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a": ', "}")])
+def test_json_that_is_too_deep_is_refused_before_the_parser_ends_the_process(begin: str, end: str) -> None:
+    deep = f'{{"a": {begin * 30_000}1{end * 30_000}}}\n'
+    with pytest.raises(SourceFileError, match="more than 1,000 levels deep"):
+        read("json", b'{"b": 1}\n' + deep.encode())
+
+
+def test_json_whose_text_has_many_brackets_is_read() -> None:
+    lines = b'{"a": "[{\\"["}\n' * 2000
+    assert set(read("json", lines, TEXT)["a"].to_pylist()) == {'[{"['}
+
+
+@pytest.mark.parametrize("text", ["0x10", "0X1f", " 0x1"])
+def test_a_whole_number_in_hexadecimal_is_refused(text: str) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    with pytest.raises(SourceFileError, match="a has a number in hexadecimal"):
+        read("csv", f"a,b\n1,x\n{text},y\n".encode(), schema)
+    assert read("csv", b"a,b\n1,0x10\n", schema)["b"].to_pylist() == ["0x10"]
+
+
+def test_a_csv_without_a_header_is_refused_where_its_row_would_be_lost() -> None:
+    with pytest.raises(SourceFileError, match=r"only line is taken for the header.*: hello, 1"):
+        read("csv", b"hello,1\n", TEXT)
+    assert read("csv", b"a,b\n", TEXT).num_rows == 0
+
+
+def test_json_with_a_column_in_another_case_has_that_column_alone() -> None:
+    assert read("json", b'{"A": "x"}\n', TEXT).column_names == ["A"]
+    assert read("json", b'{"A": "x"}\n{"a": "y"}\n', TEXT).column_names == ["a", "A"]
 
 
 def test_a_null_after_an_object_is_a_row_of_nulls() -> None:

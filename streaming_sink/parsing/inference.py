@@ -1,0 +1,177 @@
+"""What the JSON text of a batch holds: the types of its keys, and the texts that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TypeGuard
+
+from pyiceberg import types as iceberg
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as sf
+from pyspark.sql import types as spark
+
+from streaming_sink.parsing.columns import (
+    doubtful_numbers,
+    finest_conversion,
+    possible_conversions,
+    tested_type,
+    type_down_to,
+)
+from streaming_sink.parsing.given import not_of_type, with_keys
+from streaming_sink.parsing.inferred import inferred_type
+from streaming_sink.parsing.malformed import framed, is_malformed
+from streaming_sink.table.contract import SchemaContract
+from streaming_sink.table.fitting import Misfit, Path
+from streaming_sink.table.rules import fit_value
+from streaming_sink.table.sql_names import quoted
+from timeline.errors import SchemaMismatchError
+
+_EXAMPLE_CHARACTERS = 200
+ADVICE = 'or choose what happens to such rows: SchemaContract(mismatch="rescue"), "quarantine" or "drop"'
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a batch's text holds."""
+
+    inferred: spark.StructType
+    malformed: int
+    example: str | None
+    possible: Mapping[Path, Misfit]
+    """The conversions to the table's types that all values of the batch take."""
+    failing: Mapping[Path, tuple[Misfit, int, str]]
+    """The other ones, with the number of rows that do not convert, and the text of one."""
+    fractions: Collection[Path]
+    """The keys that the table lacks whose whole numbers, larger than a long perhaps, are beside fractions."""
+    unreadable: Column | None
+    """Whether a text is none that can be read: malformed, or with a number that its decimal column does not
+    hold. None where all can be."""
+
+
+def look_at(
+    batch: DataFrame,
+    column: str,
+    table: iceberg.StructType | None,
+    given: spark.StructType,
+    contract: SchemaContract,
+) -> Seen:
+    value = sf.col(quoted(column))
+    malformed, misplaced = is_malformed(value), list(not_of_type(value, given))
+    seen, counts = _infer(batch, value, table, given, malformed, [unfit for _, unfit in misplaced])
+    found = [(what, *each) for (what, _), each in zip(misplaced, counts, strict=True) if each[0]]
+    if not found:
+        return seen
+    if contract.mismatch == "refuse":
+        what, rows, text = found[0]
+        raise SchemaMismatchError(
+            f"{rows} rows hold values that the given type does not; correct them, {ADVICE}:"
+            f" {what} in as_type, and in the text {text!r}"
+        )
+    # One value of another type hides what the other texts have in its place, so these are looked at alone.
+    unreadable = malformed | any_of([unfit for _, unfit in misplaced])
+    seen, _ = _infer(batch, value, table, given, unreadable, [])
+    return seen
+
+
+def _infer(
+    batch: DataFrame,
+    value: Column,
+    table: iceberg.StructType | None,
+    given: spark.StructType,
+    malformed: Column,
+    misplaced: Sequence[Column],
+) -> tuple[Seen, list[tuple[int, str]]]:
+    """Return what the texts hold that are not malformed, and of how many of them each condition holds."""
+    possible = {} if table is None else possible_conversions(table)
+    # The text of a number is that of the double, so what a decimal is read as is tested too.
+    exact = {path: finest_conversion(each.into) for path, each in possible.items() if _is_decimal(each.into)}
+    tests: list[tuple[Path, Column]] = []
+    for conversions in (possible, exact):
+        tested = None if table is None else tested_type(table, conversions, ())
+        if isinstance(tested, spark.StructType):
+            tests += fit_value(sf.from_json(value, tested), tested, (), conversions).failing
+    conditions = [unfit for _, unfit in tests] + list(misplaced)
+    found = batch.select(
+        sf.schema_of_variant_agg(sf.when(~malformed, sf.try_variant_get(framed(value), "$[0]", "variant"))),
+        *_count(malformed, value),
+        *(each for condition in conditions for each in _count(~malformed & condition, value)),
+    ).first()
+    assert isinstance(found, Row)
+    counts = [(found[place], found[place + 1]) for place in range(1, len(found), 2)]
+    failing = {
+        path: (possible[path], rows, text)
+        for (path, _), (rows, text) in zip(tests, counts[1:], strict=False)
+        if rows
+    }
+    kind = inferred_type(found[0])
+    inferred = kind if isinstance(kind, spark.StructType) else spark.StructType()
+    unreadable = [malformed] if counts[0][0] else []
+    unreadable += [unfit for path, unfit in tests if path in failing and _is_decimal(possible[path].into)]
+    seen = Seen(
+        inferred=with_keys(inferred, given),
+        malformed=counts[0][0],
+        example=counts[0][1],
+        possible={path: each for path, each in possible.items() if path not in failing},
+        failing=failing,
+        fractions=_find_fractions(batch, sf.when(~malformed, value), inferred, table),
+        unreadable=any_of(unreadable) if unreadable else None,
+    )
+    return seen, counts[1 + len(tests) :]
+
+
+def _find_fractions(
+    batch: DataFrame, value: Column, inferred: spark.StructType, table: iceberg.StructType | None
+) -> Collection[Path]:
+    """Return the keys with fractions, of those whose type does not say it. If there are such, it is a job."""
+    doubtful = list(doubtful_numbers(inferred, table or iceberg.StructType(), ()))
+    if not doubtful:
+        return ()
+    has = (reads(value, path, inferred, table, _has_fraction) for path in doubtful)
+    found = batch.select(*(sf.bool_or(each) for each in has))
+    return {path for path, fraction in zip(doubtful, found.first() or (), strict=True) if fraction}
+
+
+def _has_fraction(number: Column) -> Column:
+    return number.contains(".")  # the text of a number is that of the double, `1.0E20` for 1e20
+
+
+def _is_decimal(kind: iceberg.IcebergType | None) -> TypeGuard[iceberg.DecimalType]:
+    return isinstance(kind, iceberg.DecimalType)
+
+
+def any_of(conditions: Sequence[Column]) -> Column:
+    return reduce(or_, (sf.coalesce(each, sf.lit(False)) for each in conditions))
+
+
+def _count(condition: Column, value: Column) -> tuple[Column, Column]:
+    """Return how many rows there are, and the beginning of one's text: the same one of equal batches."""
+    example = sf.min(sf.when(condition, sf.substring(value, 1, _EXAMPLE_CHARACTERS)))
+    return sf.count_if(condition), example
+
+
+def reads(
+    text: Column,
+    path: Path,
+    inferred: spark.StructType,
+    table: iceberg.StructType | None,
+    is_it: Callable[[Column], Column],
+) -> Column:
+    """Return whether a text has at one path what is looked for."""
+    kind = type_down_to(path, inferred, table)
+    assert isinstance(kind, spark.StructType)
+    return _holds(sf.from_json(text, kind), kind, is_it)
+
+
+def _holds(value: Column, kind: spark.DataType, is_it: Callable[[Column], Column]) -> Column:
+    """Return whether the one leaf of a value is what is looked for."""
+    if isinstance(kind, spark.StructType):
+        only = kind.fields[0]
+        return _holds(value.getField(only.name), only.dataType, is_it)
+    if isinstance(kind, spark.ArrayType | spark.MapType):
+        inside = kind.elementType if isinstance(kind, spark.ArrayType) else kind.valueType
+        values = value if isinstance(kind, spark.ArrayType) else sf.map_values(value)
+        return sf.exists(values, lambda each: sf.coalesce(_holds(each, inside, is_it), sf.lit(False)))
+    return is_it(value)
