@@ -26,7 +26,7 @@ from timeline.maintenance.orphans import LEAST_AGE, remove_orphan_files
 from timeline.outbox import OpenTable
 from timeline.retention.deletions import Deletions
 from timeline.retention.deletions import Kind as FileKind
-from timeline.retention.policy import SAFE_DISTANCE, lineage, snapshot_version
+from timeline.retention.policy import SAFE_DISTANCE, cut_off, lineage, snapshot_version
 from timeline.table import Table
 
 _FILES_A_VERSION = 16
@@ -205,18 +205,20 @@ def _counted(left: Leftovers) -> Counter[Kind]:
     return counted
 
 
-def _main(table: Table) -> list[Snapshot]:
-    """Return the snapshots of main that are in the metadata, oldest first."""
+def _history(table: Table) -> list[Snapshot]:
+    """Return the snapshots of main that are in the metadata, and those that a tag has kept of its older ones,
+    oldest first.
+    """
     metadata = table.head.metadata
-    by_id = {each.snapshot_id: each for each in metadata.snapshots}
-    return lineage(metadata.current_snapshot_id, by_id)[::-1]
+    main = lineage(metadata.current_snapshot_id, {each.snapshot_id: each for each in metadata.snapshots})
+    return [*cut_off(metadata.snapshots, main), *main[::-1]]
 
 
 def _newest_change(table: Table) -> int:
     """Return the sequence number of main's newest snapshot that changed rows, which never expires."""
     changing = [
         each.sequence_number or 0
-        for each in _main(table)
+        for each in _history(table)
         if each.summary is not None and each.summary.operation != Operation.REPLACE
     ]
     return max(changing, default=0)
@@ -226,13 +228,13 @@ def _reaching(left: Leftovers, *, planned: bool = False) -> list[Snapshot]:
     """Return the snapshots that have to expire: all up to the newest version that has a file with rows of the
     keys, but the current one; with `planned` as it is once the live files are rewritten.
     """
-    main, current = _main(left.table), left.table.head.metadata.current_snapshot_id
+    history, current = _history(left.table), left.table.head.metadata.current_snapshot_id
     newest = max((each.newest for each in left.of(*_OLDER)), default=0)
     if planned and left.of(Kind.LIVE, Kind.DELETED):
-        return main
-    numbers = [snapshot_version(it) for it in main if (it.sequence_number or 0) <= newest]
+        return history
+    numbers = [snapshot_version(it) for it in history if (it.sequence_number or 0) <= newest]
     last = max(numbers, default=0)
-    return [it for it in main if snapshot_version(it) <= last and it.snapshot_id != current]
+    return [it for it in history if snapshot_version(it) <= last and it.snapshot_id != current]
 
 
 def _time_travel(left: Leftovers, *, planned: bool = False) -> tuple[int, int] | None:

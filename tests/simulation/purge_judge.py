@@ -57,7 +57,9 @@ class PurgeJudge:
 
     def newest_ms(self) -> int:
         """Return the time of the newest of all that is stored, by its name: some clocks are days ahead."""
-        ids = filter(None, map(names.file_id, self.oracle._raw.objects))
+        objects = self.oracle._raw.objects
+        notes = (it[1] for it in map(names.expired_version, objects) if it is not None)
+        ids = [*filter(None, map(names.file_id, objects)), *notes]
         return max([self.oracle.head.updated_ms, *map(names.ulid_time_ms, ids)])
 
     def _held_by(self, member: Member, wanted: Wanted) -> dict[str, Any]:

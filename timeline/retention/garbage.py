@@ -15,7 +15,7 @@ only grows: no commit of this protocol moves it to another line.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 
@@ -70,21 +70,29 @@ def sweep(
         notes_of_main = _notes_of_main(read.values(), head)
         # A commit that lost may have noted long ago, or late under an old number, what another one has
         # expired only now, or a tag has kept until now: the grace period is that of the one that expired it,
-        # whose note is in the store too.
+        # whose note is in the store too. All notes of a snapshot wait for the last of their grace periods:
+        # one that was deleted at once, for another's, would leave what it names to the orphan cleaner.
         live = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
         waits = [read[each] for each in waiting if each in read]
         unpinned = [record for note in waits for record in note.unpinned]
         left = [*(record for note in waits for record in note.expired), *unpinned]
-        kept = live | {record.snapshot_id for record in left}
-        for pending in due[:at_most]:
+        in_grace = {record.snapshot_id for record in left}
+        ripe = [each for each in due if _of_none(read.get(each), in_grace)]
+        waiting += [each for each in due if each not in ripe]
+        for pending in ripe[:at_most]:
             note = read.get(pending)
             garbage: list[Deletion] = []
-            if note in notes_of_main and not any(each.snapshot_id in kept for each in note.expired):
+            if note in notes_of_main and _of_none(note, live):
                 garbage = _find_garbage_of(files, head, note, unpinned)
             if not dry_run:
                 _delete(files.store, garbage, pending)
             deleted += garbage
     return Deletions(tuple(deleted), waiting=len(waiting), dry_run=dry_run)
+
+
+def _of_none(note: Note | None, snapshot_ids: Collection[int]) -> bool:
+    """Return whether a note expired none of these snapshots."""
+    return note is None or not any(each.snapshot_id in snapshot_ids for each in note.expired)
 
 
 def _notes_of_main(notes: Iterable[Note], head: Head) -> list[Note]:

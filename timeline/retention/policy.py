@@ -124,6 +124,14 @@ def lineage(tip: int | None, snapshots: Mapping[int, Snapshot]) -> list[Snapshot
     return found
 
 
+def cut_off(snapshots: Iterable[Snapshot], main: Sequence[Snapshot]) -> list[Snapshot]:
+    """Return this sink's snapshots from before main's lineage, which has the newest first: those that a tag
+    kept when their neighbours expired.
+    """
+    start = main[-1].sequence_number or 0 if main else 0
+    return [s for s in snapshots if snapshot_version(s) and (s.sequence_number or 0) < start]
+
+
 def _group_by_version(snapshots: Sequence[Snapshot]) -> Iterable[Sequence[Snapshot]]:
     start = 0
     for end in range(1, len(snapshots) + 1):
@@ -152,8 +160,7 @@ def _find_unpinned(
     """Return the snapshots of main's lineage, and this sink's from before it, that no tag and no other
     branch pins.
 
-    A branch pins of its lineage what is young, and its newest few, as Iceberg's own expiry has it. From
-    before it are those that a tag kept when their neighbours expired.
+    A branch pins of its lineage what is young, and its newest few, as Iceberg's own expiry has it.
     """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
     pinned = set[int]()
@@ -165,6 +172,4 @@ def _find_unpinned(
                 if position >= few and now_ms - snapshot.timestamp_ms > age:
                     break
                 pinned.add(snapshot.snapshot_id)
-    start = main[-1].sequence_number or 0
-    before = [s for s in snapshots if snapshot_version(s) and (s.sequence_number or 0) < start]
-    return frozenset(s.snapshot_id for s in [*main, *before]) - pinned
+    return frozenset(s.snapshot_id for s in [*cut_off(snapshots, main), *main]) - pinned

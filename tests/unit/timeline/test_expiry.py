@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.names import EXPIRED_FOLDER, HINT_PATH
 from timeline.retention.deletions import Deletions, Kind
-from timeline.retention.expired import Note, SnapshotRecord, pending_notes
+from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_note
 from timeline.stores import MemoryStore
 
 COMMITS = int(os.environ.get("RETENTION_COMMITS", "400"))
@@ -211,9 +212,35 @@ def test_a_lost_commits_note_does_not_cut_the_grace_of_what_a_tag_kept() -> None
     kept = SnapshotRecord.of(shore.table.head.metadata.snapshots[0])
     late = Note(6, names.ulid(0, 7), (SnapshotRecord.of(pinned),), kept)
     shore.objects.overwrite(late.path, late.encode())
-    shore.table.delete_expired(shore.table.log.list())
-    assert late.path not in shore.paths(), "it was not due, and proves nothing"
+    assert shore.table.delete_expired(shore.table.log.list()).waiting == 3
     assert reader <= shore.paths()
+    shore.clock.now_ms += 2 * DAY_MS
+    shore.pass_versions(130)
+    assert not pending_notes(shore.objects)
+    shore.check_nothing_is_missing()
+
+
+def test_a_lost_commits_note_of_a_clock_ahead_costs_time_and_no_orphans() -> None:
+    """What main's note names waits for the other's grace period, and is deleted then (seed 2000904)."""
+    shore = Shore()
+    for _ in range(5):
+        shore.fill()
+    shore.pass_versions(110)
+    expire_snapshots(shore.table)
+    (pending,) = pending_notes(shore.objects)
+    note = read_note(shore.objects, pending)
+    assert note is not None
+    ahead = replace(note, version=6, commit_id=names.ulid(shore.clock.now_ms + 2 * DAY_MS, 7))
+    shore.objects.overwrite(ahead.path, ahead.encode())
+    before = shore.paths()
+    shore.pass_versions(110)
+    assert {pending.path, ahead.path} <= shore.paths()
+    assert before - shore.paths() <= {path for path in before if "metadata.json" in path}
+    shore.clock.now_ms += 3 * DAY_MS
+    shore.pass_versions(20)
+    assert not pending_notes(shore.objects)
+    assert shore.leftover() == set()
+    shore.check_nothing_is_missing()
 
 
 def test_what_another_run_has_deleted_of_a_snapshot_in_its_grace_stops_no_deletion() -> None:

@@ -217,6 +217,13 @@ class People:
         change_metadata(self.table, lambda metadata: {"refs": {**metadata.refs, name: ref}})
         self.table.refresh()
 
+    def untag(self, name: str = "audit") -> None:
+        """Let another engine drop a tag."""
+        change_metadata(
+            self.table, lambda metadata: {"refs": {k: v for k, v in metadata.refs.items() if k != name}}
+        )
+        self.table.refresh()
+
     def new_id(self) -> str:
         return names.ulid(commit_time(self.clock.environment(), self.table.head), next(_seeds))
 

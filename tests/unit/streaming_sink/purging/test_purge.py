@@ -37,6 +37,7 @@ from timeline.clock import Environment
 from timeline.commit.changes import Append, Change, Replace
 from timeline.commit.key_changes import KeysResolved
 from timeline.errors import StoreUnavailableError
+from timeline.maintenance.expiry import expire_snapshots
 from timeline.stores import MemoryStore
 from timeline.table import Table
 from timeline.versions.entries import LiveFile
@@ -305,6 +306,27 @@ def test_what_another_engine_keeps_is_named_and_nothing_changes(
     with pytest.raises(ValueError, match=f"kept by {name}.*, and nothing was changed"):
         start(people).run()
     assert people.table.refresh().number == number
+
+
+def test_what_a_tag_had_kept_goes_once_the_tag_has_gone(people: People) -> None:
+    """Its neighbours have expired, so that it is no longer of main's lineage, and nothing expired it."""
+    where = people.append(ALICE)
+    people.tag()
+    deletes = people.delete(where, 0)
+    people.table.commit([Replace(frozenset({where}), (), frozenset({deletes}), 1)])
+    people.append(7)
+    people.append(8)
+    people.pass_versions()
+    expire_snapshots(people.table, max_snapshot_age=timedelta(0), min_snapshots_to_keep=1)
+    with pytest.raises(ValueError, match="kept by tag 'audit'"):
+        start(people).run()
+    people.untag()
+    job = start(people)
+    job.run()
+    job.wait(timedelta(hours=3).total_seconds())
+    assert job.report().is_gone
+    assert not people.holds(where)
+    assert people.rows() == [1, 2, 3, 7, 8]
 
 
 def test_a_row_whose_key_was_rescued_goes_and_one_that_mentions_her_stays(people: People) -> None:
