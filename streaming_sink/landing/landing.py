@@ -119,9 +119,7 @@ class Landing:
             came_schema(batch) if transaction.app_id.startswith(REPLAY_APP) else batch.schema
         )
         with steps("head"):
-            # Rows that a fill has moved are not where an older head says: a batch by key would look twice.
-            moved = self.options.keys is not None and self.maintenance.has_published()
-            target = self._destination.target(came, fresh=state.last_landed is None or moved)
+            target = self._destination.target(came, fresh=state.last_landed is None or self._must_look())
             if not is_committed(target, transaction):
                 self._keys.check(target)
                 if self.options.expectations:  # what cannot be checked is refused before the schema evolves
@@ -140,6 +138,13 @@ class Landing:
             report = self._skip(batch.sparkSession, transaction, table, steps)
         state.last_landed = transaction.batch
         return replace(report, table=self.location)
+
+    def _must_look(self) -> bool:
+        """Return whether a batch that is planned on the head of the last one may be written twice: where it
+        takes values from rows that other writers may have changed, or a fill has moved rows of its keys.
+        """
+        keys = self.options.keys
+        return keys is not None and (bool(keys.partial) or self.maintenance.has_published())
 
     def _write_and_commit(
         self, batch: DataFrame, target: Target, given: Given, state: RunState, steps: Steps
