@@ -26,6 +26,7 @@ from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import SCHEMA, write_batches
 from benchmarks.measure import BatchTimes, shape_of
 from benchmarks.peers import session
+from streaming_sink import FileSizing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -139,7 +140,7 @@ def _versions(location: Path) -> int:
 def _ours(_spark: SparkSession, location: Path) -> Callable[[DataFrame, int], None]:
     from streaming_sink import IcebergSink, SchemaContract
 
-    return IcebergSink(str(location), fill_policy="never", schema=SchemaContract.evolving())
+    return IcebergSink(str(location), sizing=FileSizing(fill="never"), contract=SchemaContract.evolving())
 
 
 def _iceberg(spark: SparkSession, location: Path) -> Callable[[DataFrame, int], None]:

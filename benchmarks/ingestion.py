@@ -30,7 +30,7 @@ from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.measure import TableShape, is_below, processor_seconds, shape_of
 from benchmarks.sessions import local_session
 from planners import FileSizing
-from streaming_sink import IcebergSink, ingest
+from streaming_sink import BulkInsert, IcebergSink, ingest
 from tests.jars import iceberg_runtime
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def land_by_zone(
         rules=rules,
         partition_by=["day"],
         sizing=sizing,
-        by_reference=by_reference,
+        sources=ingest.SourceFolders(by_reference=by_reference),
     )
     peaks: list[float] = [0.0]
     with _watched_workers(peaks):
@@ -151,9 +151,7 @@ def land_large(session: SparkSession, drop: Path, work: Path) -> list[Figures]:
 
 def land_by_spark(session: SparkSession, drop: Path, lake: Path) -> Figures:
     """Read the files with Spark, and write them with a sink that does not touch them."""
-    sink = IcebergSink(
-        str(lake / "table"), app_id="bulk", operation="bulk_insert", partition_by=["day"], sizing=SIZING
-    )
+    sink = IcebergSink(str(lake / "table"), BulkInsert(), app_id="bulk", partition_by=["day"], sizing=SIZING)
     peaks: list[float] = [0.0]
     files = list(drop.iterdir())
     with _watched_workers(peaks):

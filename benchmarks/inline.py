@@ -33,7 +33,7 @@ from benchmarks.measure import BatchTimes
 from benchmarks.sessions import local_session
 from benchmarks.states import State, states_of
 from planners import All, FileSizing
-from streaming_sink import AsyncClustering, IcebergSink, InlineClustering
+from streaming_sink import Clustering, IcebergSink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,11 +50,11 @@ PASS: dict[str, Any] = {
     "small_file_bytes": SMALL_FILE_BYTES,
     "max_bytes_per_pass": 4 * MAX_FILE_BYTES,
 }
-MODES: dict[str, InlineClustering | None] = {
+MODES: dict[str, Clustering | None] = {
     "none": None,
-    "inline": InlineClustering(**PASS),
-    "inline, `All()`": InlineClustering(**PASS, select=All()),
-    "beside, `All()`": AsyncClustering(**PASS, select=All()),
+    "inline": Clustering(**PASS),
+    "inline, `All()`": Clustering(**PASS, select=All()),
+    "beside, `All()`": Clustering(run="beside", **PASS, select=All()),
 }
 FILLING = {"filling": SMALL_FILE_BYTES, "limit 0": 0}
 LAYOUTS = ("unpartitioned", "partitioned")
@@ -131,10 +131,13 @@ def _run(spark: SparkSession, work: Path, batches: int, result: Result) -> None:
     sink = IcebergSink(
         str(place / "table"),
         partition_by=[PARTITION_COLUMN] if result.layout == "partitioned" else [],
-        sizing=FileSizing(max_file_bytes=MAX_FILE_BYTES, small_file_bytes=FILLING[result.filling]),
-        fill="inline" if FILLING[result.filling] else None,
         clustering=MODES[result.mode],
-        warn_small_files=0,
+        sizing=FileSizing(
+            max_file_bytes=MAX_FILE_BYTES,
+            small_file_bytes=FILLING[result.filling],
+            fill="inline",
+            warn_small_files=0,
+        ),
     )
     stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(work / "source"))
     writer = stream.writeStream.foreachBatch(sink).trigger(availableNow=True)

@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 from benchmarks.keyed_data import KEY, REGION, SEQUENCE
 from benchmarks.peers import contents_of
 from benchmarks.tables import newest_metadata
-from streaming_sink import FileSizing, IcebergSink
+from streaming_sink import Append, BulkInsert, FileSizing, IcebergSink, Upsert
 from streaming_sink.commands.declaring import key as declare_key
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from benchmarks.keyed_data import Workload
     from benchmarks.peers import Contents
+    from streaming_sink.table.writes import Write
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 SMALL_FILE_BYTES = 6 * 1024 * 1024
@@ -132,16 +133,16 @@ class OursInsert(Writer):
         "small_file_bytes": str(SMALL_FILE_BYTES),
     }
     keeps_keys_once = False
-    _options: ClassVar[dict[str, Any]] = {"operation": "insert"}
+    _write: ClassVar[Write] = Append()
 
-    def _sink(self, **options: Any) -> IcebergSink:
+    def _sink(self, write: Write, app_id: str | None = None) -> IcebergSink:
         sizing = FileSizing(max_file_bytes=MAX_FILE_BYTES, small_file_bytes=SMALL_FILE_BYTES)
-        layout = {"partition_by": [REGION]} if self._load.partitioned else {}
-        return IcebergSink(str(self.location), sizing=sizing, **layout, **options)
+        partition_by = [REGION] if self._load.partitioned else []
+        return IcebergSink(self.location, write, sizing=sizing, partition_by=partition_by, app_id=app_id)
 
     def fill(self, base: DataFrame) -> None:
-        self._sink(operation="bulk_insert", app_id="base")(base, 0)
-        self.sink = self._sink(**self._options)
+        self._sink(BulkInsert(), app_id="base")(base, 0)
+        self.sink = self._sink(self._write)
 
     def land(self, changes: DataFrame, number: int, file: Path) -> None:  # noqa: ARG002
         self.sink(changes.drop("op"), number)
@@ -174,12 +175,13 @@ class Ours(OursInsert):
         with contextlib.redirect_stdout(sys.stderr):
             declare_key.main([str(self.location), *names], standalone_mode=False)
         self.sink = self._sink(
-            operation="upsert",
-            key=[KEY],
-            sequence_by=SEQUENCE,
-            delete_where="op = 'D'",
-            except_columns=["op"],
-            key_scope=self._scope,
+            Upsert(
+                key=[KEY],
+                sequence_by=SEQUENCE,
+                delete_where="op = 'D'",
+                except_columns=["op"],
+                key_scope=self._scope,
+            )
         )
 
     def land(self, changes: DataFrame, number: int, file: Path) -> None:  # noqa: ARG002

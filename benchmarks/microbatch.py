@@ -24,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import PARTITION_COLUMN, SCHEMA, write_batches
 from benchmarks.measure import BatchTimes, TableShape, processor_seconds, shape_of
 from benchmarks.sessions import local_session
-from streaming_sink import SchemaContract
+from streaming_sink import BulkInsert, Checks, FileSizing, IcebergSink, SchemaContract
 from tests.jars import iceberg_runtime
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
-    from streaming_sink import IcebergSink
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 SMALL_FILE_BYTES = 13 * 1024 * 1024
+SIZING = FileSizing(max_file_bytes=MAX_FILE_BYTES, small_file_bytes=SMALL_FILE_BYTES)
 PEER = "iceberg"
 TEN_EXPECTATIONS = dict.fromkeys(
     (
@@ -66,15 +66,15 @@ TEN_EXPECTATIONS = dict.fromkeys(
 )
 """Every row meets them."""
 OURS: dict[str, dict[str, Any]] = {
-    "amortized": {"fill_policy": "amortized", "fill": "inline"},
-    "beside": {"fill_policy": "amortized", "fill": "beside"},
-    "always": {"fill_policy": "always", "fill": "inline"},
-    "never": {"fill_policy": "never"},
-    "limit 0": {"small_file_bytes": 0},
-    "bulk_insert": {"operation": "bulk_insert"},
-    "contract": {"schema": SchemaContract.evolving()},
-    "expectations": {"expectations": TEN_EXPECTATIONS},
-    "quarantine": {"expectations": {**TEN_EXPECTATIONS, "event_id % 100 <> 7": "quarantine"}},
+    "amortized": {"sizing": replace(SIZING, fill="inline")},
+    "beside": {},
+    "always": {"sizing": replace(SIZING, fill="inline", fill_policy="always")},
+    "never": {"sizing": replace(SIZING, fill="never")},
+    "limit 0": {"sizing": replace(SIZING, small_file_bytes=0)},
+    "bulk_insert": {"write": BulkInsert()},
+    "contract": {"contract": SchemaContract.evolving()},
+    "expectations": {"checks": Checks(TEN_EXPECTATIONS)},
+    "quarantine": {"checks": Checks({**TEN_EXPECTATIONS, "event_id % 100 <> 7": "quarantine"})},
 }
 _FAILING = {"quarantine": 100}
 """Mode → the number of rows of which one fails."""
@@ -250,12 +250,7 @@ def _run(spark: SparkSession, work: Path, source: Path, load: Workload, result: 
 def _start_ours(
     stream: DataFrame, place: Path, location: Path, partition_by: list[str], mode: dict[str, Any]
 ) -> tuple[IcebergSink, StreamingQuery]:
-    from streaming_sink import FileSizing, IcebergSink
-
-    sizing = FileSizing(
-        max_file_bytes=MAX_FILE_BYTES, small_file_bytes=mode.pop("small_file_bytes", SMALL_FILE_BYTES)
-    )
-    sink = IcebergSink(str(location), partition_by=partition_by, sizing=sizing, **mode)
+    sink = IcebergSink(location, **{"sizing": SIZING, "partition_by": partition_by, **mode})
     writer = stream.writeStream.foreachBatch(sink).trigger(availableNow=True)
     return sink, writer.option("checkpointLocation", str(place / "checkpoint")).start()
 

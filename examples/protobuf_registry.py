@@ -39,7 +39,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from streaming_sink import IcebergSink, SchemaContract
+from streaming_sink import Checks, IcebergSink, SchemaContract
 
 # ------------------------------------------------------------------------------------------ what a job needs
 
@@ -287,13 +287,10 @@ def make_sink(table: str) -> IcebergSink:
     return IcebergSink(
         table,
         app_id="orders",
-        schema=SchemaContract(
-            new_columns="add",
-            new_fields="add",
-            widening="widen",
-            columns={MESSAGE: ignored, FAULT: ignored},
+        contract=SchemaContract(
+            new_columns="add", new_fields="add", widening="widen", columns={MESSAGE: ignored, FAULT: ignored}
         ),
-        expectations={f"{FAULT} <> '{fault}'": action for fault, action in FAULTS.items()},
+        checks=Checks({f"{FAULT} <> '{fault}'": action for fault, action in FAULTS.items()}),
     )
 
 

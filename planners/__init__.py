@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from planners.clustering.strategies import Strategy
     from planners.coalesced import has_room, plan_coalesced, tasks_that_fit
     from planners.fills import FillPlan, PlannedFill, plan_fills
-    from planners.folds import DELETE_FILES_AT_MOST, FOLD_ABOVE, PlannedMerge
+    from planners.folds import DELETE_FILES_AT_MOST, PlannedMerge
     from planners.forecast import HISTORY_BATCHES, forecast_error
     from planners.inserts import plan_inserts
     from planners.model import (
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from planners.shared_deletes import PlannedRunMerge, own_from, share_delete_files
     from planners.sizing import (
         DEFAULT_BYTES_PER_ROW,
+        FOLD_ABOVE,
         HISTORY_COMMITS,
         CommitSize,
         FileSizing,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "DEFAULT_BYTES_PER_ROW": "planners.sizing",
     "DELETE_FILES_AT_MOST": "planners.folds",
-    "FOLD_ABOVE": "planners.folds",
+    "FOLD_ABOVE": "planners.sizing",
     "HISTORY_BATCHES": "planners.forecast",
     "HISTORY_COMMITS": "planners.sizing",
     "SLOTS": "planners.routing",

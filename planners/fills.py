@@ -39,7 +39,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planners.folds import (
-    FOLD_ABOVE,
     PlannedMerge,
     has_open_deletes,
     is_worn,
@@ -50,7 +49,7 @@ from planners.model import TableFile, TablePartition
 from planners.partitions import partition_of, sort_key
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
 from planners.shared_deletes import PlannedRunMerge, merges_of_runs
-from planners.sizing import FileSizing
+from planners.sizing import FOLD_ABOVE, FileSizing
 from planners.small_files import (
     SMALL_FILES_AT_MOST,
     FillPolicy,

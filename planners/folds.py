@@ -40,9 +40,6 @@ from planners.model import FileContent, PositionDeletes, TableFile, TablePartiti
 from planners.shared_deletes import SHARED_RUNS_AT_MOST
 from planners.small_files import best_repaid
 
-FOLD_ABOVE = 0.2
-"""The default share: below four bytes are written per byte deleted, and readers skip a fifth of a file."""
-
 DELETE_FILES_AT_MOST = 8
 """The bound on the delete files of a data file, once a pass has ended."""
 _BESIDE_SHARED = DELETE_FILES_AT_MOST - SHARED_RUNS_AT_MOST - 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from statistics import median_low
+
+from planners.values import BYTES, Value, one_of
 
 DEFAULT_BYTES_PER_ROW = 128
 """The estimate while the table has no history, low on purpose: an estimate that is too low makes files that
@@ -19,6 +21,16 @@ TINY_FILE_BYTES = 256 * 1024
 HISTORY_COMMITS = 16
 """The number of latest commits that `bytes_per_row` looks at."""
 
+FOLD_ABOVE = 0.2
+"""The default share: below four bytes are written per byte deleted, and readers skip a fifth of a file."""
+
+WARN_SMALL_FILES = 100
+"""Filling leaves at most eight small files in a partition, so ten times as many need attention."""
+
+FILLS = ("beside", "inline", "never")
+FILL_POLICIES = ("amortized", "always")
+_MAX_FILE_BYTES = 120 * 1024 * 1024
+_SMALL_FILE_BYTES = 100 * 1024 * 1024
 _STEP = 2
 _CONFIRMING = 3
 
@@ -55,22 +67,32 @@ def size_text(count: int) -> str:
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class FileSizing:
-    """The sizes of files: frozen, checked together, and integers once made.
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class FileSizing(Value):
+    """The sizes of files, and how small ones are merged: frozen, checked together, and integers once made.
 
     `max_file_bytes`: what a planned file may reach. It is exceeded by no more than the estimate of bytes
     per row is wrong. `small_file_bytes`: a file strictly below it may be filled; 0 turns filling off.
     `rows_per_new_file`: where new files are cut; None cuts where `max_file_bytes` is expected, and the
     smaller of both always wins.
 
+    `fill` says where small files are merged: "beside" the stream, after the commit, in a commit of its own;
+    "inline", by the tasks of a batch, in its commit, together with new rows; or "never". `fill_policy` says
+    which: "amortized", so that each row is rewritten a few times, or "always" all. Beside the stream, a file
+    of whose rows more than the share `fold_above` is deleted is rewritten without them. A batch after which a
+    partition holds more than `warn_small_files` small files warns in its report and in the log; 0 for never.
+
     Leave a sixteenth or more between the two sizes: a file that is cut at the maximum comes out a little
-    above or below it, and below the small limit it is filled again. Impossible sizes raise ValueError.
+    above or below it, and below the small limit it is filled again. Impossible values raise ValueError.
     """
 
-    max_file_bytes: int
-    small_file_bytes: int
-    rows_per_new_file: int | None
+    max_file_bytes: int = field(default=_MAX_FILE_BYTES, metadata=BYTES)
+    small_file_bytes: int = field(default=_SMALL_FILE_BYTES, metadata=BYTES)
+    rows_per_new_file: int | None = None
+    fill: str = "beside"
+    fill_policy: str = "amortized"
+    fold_above: float = FOLD_ABOVE
+    warn_small_files: int = WARN_SMALL_FILES
 
     def __init__(
         self,
@@ -78,6 +100,10 @@ class FileSizing:
         max_file_bytes: int | str = "120MiB",
         small_file_bytes: int | str = "100MiB",
         rows_per_new_file: int | None = None,
+        fill: str = "beside",
+        fill_policy: str = "amortized",
+        fold_above: float = FOLD_ABOVE,
+        warn_small_files: int = WARN_SMALL_FILES,
     ) -> None:
         given = f"max_file_bytes={max_file_bytes!r}, small_file_bytes={small_file_bytes!r}"
         try:
@@ -103,9 +129,32 @@ class FileSizing:
                 "rows_per_new_file must be an integer above 0; leave it None to cut by max_file_bytes: "
                 f"rows_per_new_file={rows_per_new_file!r}, {given}"
             )
+        _check_merges(fill, fill_policy, fold_above, warn_small_files)
+        for name, value in (
+            ("fill", fill),
+            ("fill_policy", fill_policy),
+            ("fold_above", fold_above),
+            ("warn_small_files", warn_small_files),
+        ):
+            object.__setattr__(self, name, value)
         object.__setattr__(self, "max_file_bytes", largest)
         object.__setattr__(self, "small_file_bytes", small)
         object.__setattr__(self, "rows_per_new_file", rows_per_new_file)
+
+
+def _check_merges(fill: object, fill_policy: object, fold_above: object, warn_small_files: object) -> None:
+    for name, value, known in (("fill", fill, FILLS), ("fill_policy", fill_policy, FILL_POLICIES)):
+        one_of(name, value, known)
+    if isinstance(fold_above, bool) or not isinstance(fold_above, int | float) or not 0 < fold_above <= 1:
+        raise ValueError(
+            "fold_above must be a share of a file's rows, above 0 and at most 1: a file of which more are"
+            f" deleted is rewritten without them; it is {fold_above!r}"
+        )
+    if type(warn_small_files) is not int or warn_small_files < 0:
+        raise ValueError(
+            "warn_small_files must be a whole number of files in a partition, or 0 for no warning; it is"
+            f" {warn_small_files!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planners import FileSizing
-    from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
+    from streaming_sink.clustering.passes import Clustering
+    from streaming_sink.options.table_options import TableOptions
     from streaming_sink.parsing.rows import ParsedJson, parse_json
     from streaming_sink.reading.changes import changes
     from streaming_sink.removal.cleaning import expire_snapshots, remove_orphan_files
@@ -27,21 +28,30 @@ if TYPE_CHECKING:
     from streaming_sink.reports.maintenance_report import DeliveryReport, FillReport
     from streaming_sink.sink import IcebergSink
     from streaming_sink.table.contract import SchemaContract
+    from streaming_sink.table.path_table import PathTable
+    from streaming_sink.table.quarantine_options import Checks
     from streaming_sink.table.retention import Retention
+    from streaming_sink.table.writes import Append, BulkInsert, Delete, Upsert
 
 # No name may also be a module's: importing the module would put it in the name's place.
 _WHERE = {
-    "AsyncClustering": "streaming_sink.clustering.inline",
+    "Append": "streaming_sink.table.writes",
     "BatchReport": "streaming_sink.reports.batch_report",
+    "BulkInsert": "streaming_sink.table.writes",
+    "Checks": "streaming_sink.table.quarantine_options",
     "ClusterReport": "streaming_sink.reports.cluster_report",
+    "Clustering": "streaming_sink.clustering.passes",
+    "Delete": "streaming_sink.table.writes",
     "DeliveryReport": "streaming_sink.reports.maintenance_report",
     "FileSizing": "planners",
     "FillReport": "streaming_sink.reports.maintenance_report",
     "IcebergSink": "streaming_sink.sink",
-    "InlineClustering": "streaming_sink.clustering.inline",
     "ParsedJson": "streaming_sink.parsing.rows",
+    "PathTable": "streaming_sink.table.path_table",
     "Retention": "streaming_sink.table.retention",
     "SchemaContract": "streaming_sink.table.contract",
+    "TableOptions": "streaming_sink.options.table_options",
+    "Upsert": "streaming_sink.table.writes",
     "changes": "streaming_sink.reading.changes",
     "check_gone": "streaming_sink.removal.gone",
     "expire_snapshots": "streaming_sink.removal.cleaning",
@@ -53,17 +63,23 @@ _WHERE = {
 }
 
 __all__ = [
-    "AsyncClustering",
+    "Append",
     "BatchReport",
+    "BulkInsert",
+    "Checks",
     "ClusterReport",
+    "Clustering",
+    "Delete",
     "DeliveryReport",
     "FileSizing",
     "FillReport",
     "IcebergSink",
-    "InlineClustering",
     "ParsedJson",
+    "PathTable",
     "Retention",
     "SchemaContract",
+    "TableOptions",
+    "Upsert",
     "changes",
     "check_gone",
     "expire_snapshots",

@@ -6,27 +6,38 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
 
-from planners import FOLD_ABOVE, FileSizing
-from streaming_sink.clustering.inline import InlineClustering
+from planners import FileSizing
+from streaming_sink.clustering.passes import Clustering
 from streaming_sink.landing.landing import Landing
-from streaming_sink.options import WARN_SMALL_FILES, SinkOptions, sink_options
+from streaming_sink.options.table_options import SinkOptions, TableOptions, sink_options, unknown_option
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.reports.reporting import MaintenanceReport, OnReport, hand_over
 from streaming_sink.spark.batch_claims import claim_batch
 from streaming_sink.spark.caller import identify, mint_run_id
 from streaming_sink.spark.jobs import described
 from streaming_sink.table.contract import SchemaContract
+from streaming_sink.table.path_table import AnyTable
+from streaming_sink.table.quarantine_options import Checks
 from streaming_sink.table.retention import Retention
+from streaming_sink.table.writes import Write
 from timeline.errors import TimelineError
-from timeline.stores import StorageOptions, open_store
+from timeline.stores import open_store
 
 _LOG = logging.getLogger("streaming_sink")
 _REPORTS_KEPT = 1000
+_PARAMETERS = (
+    *(each.name for each in fields(TableOptions)),
+    "options",
+    "app_id",
+    "takeover_from",
+    "on_report",
+)
 
 
 class IcebergSink:
@@ -34,32 +45,18 @@ class IcebergSink:
 
     Called with a batch, it returns once the batch's rows are durable and part of the table, exactly once: a
     batch that was committed before (a replay after a crash) is skipped. The table is created from the first
-    batch that has rows. Files are right-sized as they are written (`sizing`, `fill_policy`); any number of
-    sinks and processes may write to one table. `fill` says where small files are merged: "inline", by the
-    tasks of a batch, in its commit; "beside" the stream, after the commit, in a commit of its own. There too,
-    a file of whose rows more than the share `fold_above` is deleted is rewritten without them.
+    batch that has rows. Files are right-sized as they are written; any number of sinks and processes may
+    write to one table.
 
-    `partition_by` lists Iceberg transforms: "region", "day(event_time)", "bucket(16, user_id)", …; the table
-    is created with them, and they must equal the table's afterwards. With `evolve_partitioning` a table that
-    is partitioned otherwise gets them, in a version of its own before the batch is written; files that it has
-    stay as they are. `operation="bulk_insert"` writes one
-    file per task and partition, without profile, plan or shuffle; for backfills. `app_id` names the writer
-    for exactly-once; by default it is the query's id, which lives in the checkpoint. `takeover_from` is the
-    id of a query whose place a fresh checkpoint takes. `retention` sets how long old snapshots stay readable;
-    by default, the table's properties do. `clustering` puts rows that are queried together into the same
-    files, after every so many commits. A batch after which a partition holds more than `warn_small_files`
-    small files warns in its report and in the log; 0 for never. `schema` says what happens where a batch's
-    columns differ from the table's: by default it is refused; under `SchemaContract.evolving()` the table's
-    schema grows, in a version of its own before the batch is written; a contract may also rescue values that
-    do not fit, as JSON in the row, or set their rows aside. `table_properties` are given to a table
-    that the sink creates. `storage_options` are obstore's (endpoint, region, credentials), or a picklable
-    callable that returns them; the driver and each task call it. `expectations` maps SQL conditions to what
-    becomes of a row that does not meet one: "quarantine", "refuse" (the batch) or "drop". `quarantine` is the
-    location of the table of quarantined rows, by default that of the table with "__quarantine" at its end;
-    with more than `max_quarantined` rows (an int) or that share of them (a float) a batch is refused.
-    `on_report` is called with each report once it is finished, in the process where the batches run: of
-    batches, of fills and clusterings (from their threads), of deliveries into second tables. What it raises
-    is logged, and fails nothing. A report that a killed process has not handed over is in `history`.
+    `table` is its location, or a `PathTable`. `write` says what becomes of the rows: `Append()`, which is the
+    default, `BulkInsert()`, `Upsert(key=…)` or `Delete(key=…)`. For `partition_by`, `sizing`, `contract`,
+    `checks`, `clustering`, `retention` and `table_properties` see `TableOptions`; `options` has all of these,
+    and the write, as one value in their place. `app_id` names the writer for exactly-once; by default it is
+    the query's id, which lives in the checkpoint. `takeover_from` is the id of a query whose place a fresh
+    checkpoint takes. `on_report` is called with each report once it is finished, in the process where the
+    batches run: of batches, of fills and clusterings (from their threads), of deliveries into second tables.
+    What it raises is logged, and fails nothing. A report that a killed process has not handed over is in
+    `history`.
 
     Raises TypeError or ValueError for invalid options; from a batch: SchemaMismatchError, RowsRefusedError,
     CommitConflictError (after three tries), CheckpointRegressionError, FencedError, CommitStateUnknownError,
@@ -72,75 +69,38 @@ class IcebergSink:
 
     def __init__(
         self,
-        location: str,
+        table: AnyTable,
+        write: Write | None = None,
         *,
         partition_by: Sequence[str] = (),
-        evolve_partitioning: bool = False,
         sizing: FileSizing | None = None,
-        fill_policy: str = "amortized",
-        fill: str | None = None,
-        fold_above: float = FOLD_ABOVE,
-        operation: str = "insert",
-        key: Sequence[str] = (),
-        sequence_by: str | None = None,
-        delete_where: str | None = None,
-        key_scope: str | None = None,
-        null_keys: str | None = None,
-        except_columns: Sequence[str] = (),
-        key_index: str | None = None,
-        partial_update: bool | Sequence[str] = False,
-        allow_duplicates: bool = False,
-        changelog_table: str | None = None,
+        contract: SchemaContract | None = None,
+        checks: Checks | None = None,
+        clustering: Clustering | None = None,
+        retention: Retention | None = None,
+        table_properties: Mapping[str, str] | None = None,
+        options: TableOptions | None = None,
         app_id: str | None = None,
         takeover_from: str | None = None,
-        retention: Retention | None = None,
-        clustering: InlineClustering | None = None,
-        warn_small_files: int = WARN_SMALL_FILES,
-        schema: SchemaContract | None = None,
-        table_properties: Mapping[str, str] | None = None,
-        storage_options: StorageOptions | None = None,
-        expectations: Mapping[str, str] | None = None,
-        quarantine: str | None = None,
-        max_quarantined: float | None = None,
         on_report: OnReport | None = None,
         **unknown: Any,
     ) -> None:
-        self.options: SinkOptions = sink_options(
-            location,
-            dict(
-                partition_by=partition_by,
-                evolve_partitioning=evolve_partitioning,
-                sizing=FileSizing() if sizing is None else sizing,
-                fill_policy=fill_policy,
-                fill=fill,
-                fold_above=fold_above,
-                operation=operation,
-                key=key,
-                sequence_by=sequence_by,
-                delete_where=delete_where,
-                key_scope=key_scope,
-                null_keys=null_keys,
-                except_columns=except_columns,
-                key_index=key_index,
-                partial_update=partial_update,
-                allow_duplicates=allow_duplicates,
-                changelog_table=changelog_table,
-                app_id=app_id,
-                takeover_from=takeover_from,
-                retention=retention,
-                clustering=clustering,
-                warn_small_files=warn_small_files,
-                schema=SchemaContract.strict() if schema is None else schema,
-                table_properties=table_properties or {},
-                storage_options=storage_options,
-                expectations=expectations,
-                quarantine=quarantine,
-                max_quarantined=max_quarantined,
-                on_report=on_report,
-                **unknown,
-            ),
+        if unknown:
+            raise TypeError(unknown_option("IcebergSink", next(iter(unknown)), _PARAMETERS))
+        given = {
+            "write": write,
+            "partition_by": partition_by or None,
+            "sizing": sizing,
+            "contract": contract,
+            "checks": checks,
+            "clustering": clustering,
+            "retention": retention,
+            "table_properties": table_properties,
+        }
+        self.options = sink_options(
+            table, given, options, app_id=app_id, takeover_from=takeover_from, on_report=on_report
         )
-        open_store(location, storage_options)
+        open_store(self.options.location, self.options.storage_options)
         self._begin()
 
     @classmethod
@@ -181,7 +141,7 @@ class IcebergSink:
             return self._landing.known_schema()
 
     def finish(self, timeout_seconds: float | None = None) -> tuple[MaintenanceReport, ...]:
-        """Wait until the passes beside the stream have ended: fills, and those of `AsyncClustering`. Return
+        """Wait until the passes beside the stream have ended: fills, and clusterings. Return
         the reports that no batch's report has. Call it at the end of a job: `spark.stop()` would interrupt a
         pass, whose files then wait for a later batch.
 

@@ -1,6 +1,6 @@
 """Changes as tools of change data capture bring them, as a sink with a key takes them.
 
-    sink = IcebergSink("/lake/users", operation="upsert", key=["id"], **cdc.CHANGES)
+    sink = IcebergSink("/lake/users", cdc.upsert(key=["id"]))
     stream.writeStream.foreachBatch(lambda batch, number: sink(cdc.debezium(batch), number))
 
 Each function returns the columns of the row, `_sequence`, which the table keeps, and `_op`, which it does
@@ -12,18 +12,21 @@ A change that cannot be read, or that nothing orders, is a row that does not fit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from streaming_sink.cdc.delta import delta_cdf
 from streaming_sink.cdc.dms import dms
 from streaming_sink.cdc.envelopes import debezium
+from streaming_sink.table.writes import Upsert
 
-__all__ = ["CHANGES", "debezium", "delta_cdf", "dms"]
+__all__ = ["debezium", "delta_cdf", "dms", "upsert"]
 
-CHANGES: Mapping[str, Any] = {
-    "sequence_by": "_sequence",
-    "delete_where": "_op = 'd'",
-    "except_columns": ("_op",),
-}
-"""The options of a sink that takes what the functions of this room return."""
+
+def upsert(key: Sequence[str], **options: Any) -> Upsert:
+    """Return the write that takes what the other functions of this room return. `options` are those of
+    `Upsert` beside.
+    """
+    return Upsert(
+        key=key, sequence_by="_sequence", delete_where="_op = 'd'", except_columns=["_op"], **options
+    )

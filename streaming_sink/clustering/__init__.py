@@ -1,7 +1,7 @@
 """Clustering: rewrites files so that rows that are queried together share files.
 
 `plan`, `schedule`, `execute`, `schedule_and_execute`, `show` and `cancel` work on a table's location;
-`InlineClustering` and `AsyncClustering` let a sink do it. This package runs on the driver; the tasks are in
+`Clustering` lets a sink do it. This package runs on the driver; the tasks are in
 `streaming_sink.tasks.clustering`.
 
 Names are loaded on first use: imports cost a new Python process time.
@@ -13,16 +13,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streaming_sink.clustering.inline import AsyncClustering, InlineClustering
+    from streaming_sink.clustering.passes import Clustering
     from streaming_sink.clustering.scheduling import Scheduled
     from streaming_sink.clustering.service import cancel, execute, plan, schedule, schedule_and_execute, show
     from streaming_sink.reports.cluster_report import ClusterReport
 
 _SERVICE = "streaming_sink.clustering.service"
 _WHERE = {
-    "AsyncClustering": "streaming_sink.clustering.inline",
     "ClusterReport": "streaming_sink.reports.cluster_report",
-    "InlineClustering": "streaming_sink.clustering.inline",
+    "Clustering": "streaming_sink.clustering.passes",
     "Scheduled": "streaming_sink.clustering.scheduling",
     "cancel": _SERVICE,
     "execute": _SERVICE,
@@ -33,9 +32,8 @@ _WHERE = {
 }
 
 __all__ = [
-    "AsyncClustering",
     "ClusterReport",
-    "InlineClustering",
+    "Clustering",
     "Scheduled",
     "cancel",
     "execute",

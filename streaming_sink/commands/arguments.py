@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -74,3 +74,8 @@ also = click.option(
     metavar="URL",
     help="A second table that the table does not name, such as a quarantine elsewhere; may be repeated.",
 )
+
+
+def said(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are said; the others keep what the zone has."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -10,7 +10,7 @@ from streaming_sink.commands.arguments import Pairs, of_a_table
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
 
 if TYPE_CHECKING:
-    from streaming_sink.table.key_options import KeyOptions
+    from streaming_sink.table.writes import WriteByKey
 
 
 @click.command()
@@ -50,8 +50,8 @@ def key(
     """
     from streaming_sink.reading.duplicate_keys import check_keys
     from streaming_sink.table.column_sequences import evolved_fields
-    from streaming_sink.table.key_options import key_options
     from streaming_sink.table.table_keys import table_key
+    from streaming_sink.table.writes import Upsert
     from timeline.commit.key_changes import DeclareKey, check_key_is
     from timeline.commit.schema_changes import MergeSchema
     from timeline.table import open_table
@@ -61,17 +61,18 @@ def key(
         raise ValueError("--declare needs the columns of the key: --columns id")
     table = open_table(location, storage_options)
     declared = key_of(table.head.properties)
-    options: KeyOptions | None = None
+    options: WriteByKey | None = None
     if columns is None:
         if declared is None:
             raise ValueError(f"the table has no key; name its columns: --columns id: {location}")
         wanted = declared
     else:
-        given: dict[str, object] = {"key": _names(columns), "sequence_by": sequence_by, "key_scope": scope}
-        if partial is not None:
-            given["partial_update"] = partial.strip() == "*" or _names(partial)
-        options = key_options("upsert", given)
-        assert options is not None
+        options = Upsert(
+            key=_names(columns),
+            sequence_by=sequence_by,
+            key_scope=scope,
+            partial_update=partial is not None and (partial.strip() == "*" or _names(partial)),
+        )
         wanted = table_key(options, table.head.schema)
         if declared is not None:
             check_key_is(declared, wanted, table.head)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from planners.sizing import size_text
 from planners.spans import span_text
-from streaming_sink.commands.arguments import Pairs, key_values
+from streaming_sink.commands.arguments import Pairs, key_values, said
 from streaming_sink.commands.terminal import DONE, FINDINGS, Id, say, say_json, say_table
 
 if TYPE_CHECKING:
@@ -81,34 +82,35 @@ def create(
     audit_function: str | None,
 ) -> int:
     """Make a buffer zone, or change the options of one: those that are not said stay."""
+    from streaming_sink.table.writes import Upsert
     from streaming_sink.zones.audit import Audit
-    from streaming_sink.zones.definition import changed_rules
+    from streaming_sink.zones.definition import read_definition
     from streaming_sink.zones.zone import BufferZone
+    from streaming_sink.zones.zone_options import KEPT, Rules, SourceFolders
     from timeline.stores import open_store
 
-    said = {
+    stored = read_definition(open_store(zone, storage_options))
+    rules = {
         "max_bytes": max_bytes,
         "max_files": max_files,
         "max_age": max_age,
         "per_partition": per_partition,
+        "max_waiting": max_waiting,
     }
-    by_key = {
-        "key": list(key),
-        "sequence_by": sequence_by,
-        "delete_where": delete_where,
-        "except_columns": list(except_column),
-    }
-    rules = changed_rules(open_store(zone, storage_options), said)
+    changes = {"sequence_by": sequence_by, "delete_where": delete_where, "except_columns": except_column}
+    if not key and any(changes.values()):
+        raise ValueError("--sequence-by, --delete-where and --except-column need --key")
     made = BufferZone(
         zone,
-        table=table,
-        rules=rules,
-        sources=sources or None,
-        max_waiting=max_waiting,
-        by_reference=by_reference,
-        partition_by=partition_by,
-        audit=Audit(expect, audit_function) if expect or audit_function else audit,
-        by_key={name: value for name, value in by_key.items() if value} or None,
+        table,
+        Upsert(key=key, **said(changes)) if key else KEPT,
+        rules=replace(Rules() if stored is None else stored.rules_of, **said(rules)),
+        sources=replace(
+            SourceFolders() if stored is None else stored.source_folders,
+            **said({"folders": sources or None, "by_reference": by_reference}),
+        ),
+        partition_by=partition_by or KEPT,
+        audit=Audit(expect, audit_function) if expect or audit_function else KEPT if audit is None else audit,
         storage_options=storage_options,
     )
     say(f"{made.store.location} is the buffer zone of {made.definition.table}")

@@ -53,7 +53,7 @@ def purge(
     staged files of buffer zones that have landed.
 
     Deletes the rows, rewrites the files that hold them, and expires the snapshots that have the old files:
-    time travel to these ends. The old files are deleted 200 versions and the grace period later. A call does
+    time travel to these ends. The old files are deleted 100 versions and the grace period later. A call does
     what can be done now and says what is left until when; call it again then. With --wait it stays, and makes
     a version every ten seconds where no stream does. Streams may go on. Exit code 1: something is left.
     """

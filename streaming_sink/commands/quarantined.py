@@ -86,20 +86,25 @@ def replay(
     """
     from pyspark.sql import SparkSession  # the other commands work without it
 
+    from streaming_sink.options.table_options import TableOptions
     from streaming_sink.replaying.replay import replay as replay_rows
+    from streaming_sink.table.contract import SchemaContract
+    from streaming_sink.table.path_table import PathTable
+    from streaming_sink.table.quarantine_options import Checks
 
     values = {name.strip(): text.strip() for name, text in (set or {}).items()}
     sys.stderr.write("starting Spark\n")
     session = SparkSession.builder.appName("streaming_sink replay").getOrCreate()
     reports = replay_rows(
         session,
-        location,
+        PathTable(location, storage_options),
         where=where,
         set=values,
         fix=(lambda rows: rows.drop(*drop)) if drop else None,
-        quarantine=elsewhere,
-        storage_options=storage_options,
-        expectations=dict.fromkeys(expect, "quarantine"),
+        options=TableOptions(
+            contract=SchemaContract(mismatch="quarantine"),
+            checks=Checks(dict.fromkeys(expect, "quarantine"), quarantine=elsewhere),
+        ),
     )
     if as_json:
         say_json(reports)

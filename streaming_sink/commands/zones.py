@@ -118,5 +118,5 @@ def _searched(zone: BufferZone, find: Callable[[Store, str], Sized], *, purge: b
         found=found,
         unread=unread,
         deleted=tuple(deleted),
-        sources=tuple(zone.definition.sources),
+        sources=zone.sources.roots[:-1],
     )

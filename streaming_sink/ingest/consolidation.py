@@ -19,7 +19,7 @@ from streaming_sink.ingest.jobs import run_tasks
 from streaming_sink.ingest.profiling import Profiled, Profiling, Work
 from streaming_sink.ingest.publishing import NotWantedError, Publishing, Written, since
 from streaming_sink.ingest.registering import Registering, register_tasks
-from streaming_sink.options import SinkOptions
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import Task
 from streaming_sink.table.arrow_types import arrow_schema
@@ -66,7 +66,7 @@ class Consolidation:
         self._publishing = Publishing(app_id, zone, auditor, options.sizing.small_file_bytes)
         self._fills = auditor is None
         self._destination = Destination(options)
-        by_row = bool(options.keys is not None or options.expectations)
+        by_row = bool(options.keys is not None or options.checks.expectations)
         self._profiling = Profiling(options, self._destination, sources, registers=not by_row)
         self._batches = ItemBatches(options, self._destination, sources, self._publishing) if by_row else None
 
@@ -184,7 +184,7 @@ class Consolidation:
         if (key := key_of(head.properties)) is not None:
             raise SchemaMismatchError(
                 f"the table has the key {key.describe(head.schema)}, and the buffer zone inserts rows without"
-                f" a look at their keys; give the zone by_key with that key: {options.location}"
+                f" a look at their keys; give the zone an Upsert with that key: {options.location}"
             )
         sources = [
             SourceRows(profile.number, partition, rows)

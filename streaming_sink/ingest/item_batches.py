@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from streaming_sink.ingest.profiling import Profiled, Work
 from streaming_sink.ingest.publishing import Publishing, Written, since
 from streaming_sink.landing.landing import Landing
-from streaming_sink.options import SinkOptions
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.spark.jobs import described, parallelism
 from streaming_sink.spark.worker_failures import SourceUnreadableError
 from streaming_sink.spark.worker_python import map_in_arrow

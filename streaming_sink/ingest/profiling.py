@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from planners.buffering import BufferedFile, PlannedItem
 from streaming_sink.ingest.jobs import run_tasks
-from streaming_sink.options import SinkOptions
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import Task
 from streaming_sink.table.arrow_types import arrow_schema
@@ -169,7 +169,7 @@ class Profiling:
                     found = self._written(_spark_columns(columns[each.columns]))
                     try:
                         if isinstance(found, spark.StructType):
-                            return self._destination.target(found, fresh=False)
+                            return self._destination.target(_with_types(found), fresh=False)
                         unfit[each.number] = found
                     except SchemaMismatchError as mismatch:
                         unfit[each.number] = str(mismatch)
@@ -214,7 +214,7 @@ class Profiling:
             for _ in range(_TRIES):
                 head = target.table.refresh()
                 try:
-                    wanted = fit_batch(head.schema, columns, self._options.schema).wanted
+                    wanted = fit_batch(head.schema, columns, self._options.contract).wanted
                 except SchemaMismatchError:
                     break  # its files are rejected
                 if wanted is None:
@@ -230,7 +230,7 @@ class Profiling:
         if isinstance(columns, str):
             return columns
         try:
-            fit = fit_batch(target.schema, columns, self._options.schema)
+            fit = fit_batch(target.schema, columns, self._options.contract)
         except SchemaMismatchError as mismatch:
             return str(mismatch)
         if fit.wanted is not None:  # its columns would be left out
@@ -252,6 +252,11 @@ def may_register(target: Target | None) -> bool:
     if target is None:
         return False
     return target.properties.get(NAME_MAPPING) == name_mapping(target.schema)
+
+
+def _with_types(columns: spark.StructType) -> spark.StructType:
+    """Return the columns that a new table can have: nulls alone have no type yet."""
+    return spark.StructType([each for each in columns if not isinstance(each.dataType, spark.NullType)])
 
 
 def _typed(columns: spark.StructType | str, target: Target) -> spark.StructType | str:

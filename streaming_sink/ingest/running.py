@@ -200,7 +200,7 @@ def work(
 
 def _lands_by(zone: BufferZone) -> Definition:
     """Return what the known definition of a zone says of how items land: all but what planners look at."""
-    return replace(zone.definition, rules={}, max_waiting=None)
+    return replace(zone.definition, rules={})
 
 
 def _has_more(worker: Worker) -> bool:

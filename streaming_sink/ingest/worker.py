@@ -55,7 +55,7 @@ class Worker:
             zone.sources,
             zone.store,
             zone.auditor(),
-            zone.definition.by_reference,
+            zone.definition.source_folders.by_reference,
         )
         self._watch = Watch(zone.environment, patience_seconds)
         self._patience = patience_seconds

@@ -18,13 +18,13 @@ from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, found_by_
 from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from
 from streaming_sink.keyed.remembered_deletes import remember_deletes
 from streaming_sink.keyed.row_deletes import RowDeletes
-from streaming_sink.options import SinkOptions
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.table.keys import as_changes, written_schema
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.table.table_keys import partial_columns, table_key
+from streaming_sink.table.writes import WriteByKey
 from streaming_sink.tasks.job import FileIds, KeyJob
 from streaming_sink.writing.planning import Experience, Planned, commit_sizes
 from streaming_sink.writing.target import Target
@@ -69,7 +69,7 @@ class ChangesByKey:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._keys: KeyOptions | None = options.keys
+        self._keys: WriteByKey | None = options.keys
         self._upkeep = None if options.keys is None else KeyUpkeep(options.keys)
 
     def written_schema(self, came: spark.StructType) -> spark.StructType:
@@ -82,7 +82,7 @@ class ChangesByKey:
         """
         if self._keys is None:
             return batch
-        if self._keys.deletes_only and self._keys.scope == PARTITION_SCOPE:
+        if self._keys.deletes_only and self._keys.key_scope == PARTITION_SCOPE:
             sources = [field.source[0] for field in partition_sources(target.schema, target.spec)]
             if missing := [name for name in sources if name not in batch.columns]:
                 raise SchemaMismatchError(
@@ -99,8 +99,8 @@ class ChangesByKey:
             if declared is not None and head is not None and not self._options.allow_duplicates:
                 raise KeyConflictError(
                     f"the table has the key {declared.describe(head.schema)}, and this sink inserts rows"
-                    ' without a look at their keys: say operation="upsert" with that key, or'
-                    f" allow_duplicates=True if its keys are known to be new: {self._options.location}",
+                    " without a look at their keys: give it an Upsert with that key, or"
+                    f" Append(allow_duplicates=True) if its keys are new: {self._options.location}",
                     location=self._options.location,
                     version=head.number,
                 )
@@ -109,8 +109,7 @@ class ChangesByKey:
         if head is None:
             if self._keys.deletes_only:
                 raise SchemaMismatchError(
-                    'there is no table to delete from, and operation="delete" creates none:'
-                    f" {self._options.location}"
+                    f"there is no table to delete from, and Delete creates none: {self._options.location}"
                 )
         elif declared is not None:
             check_key_is(declared, key, head)
@@ -129,12 +128,12 @@ class ChangesByKey:
         if self._keys is None:
             return None
         assert target.table is not None  # it was created before
-        in_partitions = self._keys.scope == PARTITION_SCOPE
+        in_partitions = self._keys.key_scope == PARTITION_SCOPE
         resolution = target.table.on_head(lambda head: look(head, in_partitions))
         head = target.table.head
         key = self._key_for(target)
         job = KeyJob(
-            columns=self._keys.columns,
+            columns=tuple(self._keys.key),
             sequence_by=self._keys.sequence_by,
             table_uuid=head.metadata.table_uuid,
             files=tuple(resolution.searched.values()),
@@ -143,7 +142,7 @@ class ChangesByKey:
             in_partitions=in_partitions,
             partial=partial_columns(key, target.schema),
             inserts_null_keys=self._keys.null_keys == "insert",
-            except_columns=self._keys.except_columns,
+            except_columns=tuple(self._keys.except_columns),
         )
         return KeyedWrite(key, job, resolution, declares=key_of(head.properties) is None)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from planners import TablePartition, comparable
 from planners.model import PartitionKey
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.key_options import KeyOptions
+from streaming_sink.table.writes import WriteByKey
 from streaming_sink.tasks.keys.index import INDEXED_ROWS, KeyIndex
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
 from streaming_sink.tasks.keys.scopes import scope_salt
@@ -45,9 +45,9 @@ class _Request:
     now_ms: int
 
 
-def indexed_from(options: KeyOptions) -> int | None:
+def indexed_from(options: WriteByKey) -> int | None:
     """Return from how many rows on, in which its keys may be, a batch looks them up in the table's index."""
-    return {"auto": INDEXED_ROWS, "index": 0, "scan": None}[options.index]
+    return {"auto": INDEXED_ROWS, "index": 0, "scan": None}[options.key_index]
 
 
 class KeyUpkeep:
@@ -55,7 +55,7 @@ class KeyUpkeep:
     is tried again after a later batch.
     """
 
-    def __init__(self, options: KeyOptions) -> None:
+    def __init__(self, options: WriteByKey) -> None:
         self._options = options
         self._passes = PassesBeside[_Request, None]("upkeep of the key index", self._run)
         self._covered: frozenset[str] = frozenset()
@@ -68,12 +68,12 @@ class KeyUpkeep:
         least = indexed_from(self._options)
         if least is None or self._passes.is_running:
             return
-        scoped = self._options.scope == PARTITION_SCOPE
+        scoped = self._options.key_scope == PARTITION_SCOPE
         live = [file for file in head.live_files() if not file.encryption]
         if sum(file.rows for file in live) < least or (scoped and _rows_in(touched, live) < least):
             return
         uncovered = sum(file.rows for file in live if file.location not in self._covered)
-        if uncovered > (0 if self._options.index == "index" else UNCOVERED_ROWS):
+        if uncovered > (0 if self._options.key_index == "index" else UNCOVERED_ROWS):
             index = KeyIndex(store, key_columns(head, self._options))
             files = [KeyedFile(it.location, it.rows, scope_salt(scoped, it.partition)) for it in live]
             self._passes.ask(_Request(index, files, commit_time(SYSTEM, head)))
@@ -97,11 +97,11 @@ class KeyUpkeep:
         return ()
 
 
-def key_columns(head: Head, options: KeyOptions) -> KeyColumns:
+def key_columns(head: Head, options: WriteByKey) -> KeyColumns:
     """Return the key of a sink by the columns of its table."""
     schema = arrow_schema(head.schema)
     sequence = None if options.sequence_by is None else schema.field(options.sequence_by)
-    keys = pa.schema([schema.field(name) for name in options.columns])
+    keys = pa.schema([schema.field(name) for name in options.key])
     return KeyColumns(head.metadata.table_uuid, keys, sequence)
 
 

@@ -36,7 +36,7 @@ from timeline.versions.head import Head
 from timeline.versions.transactions import Transaction
 
 if TYPE_CHECKING:
-    from streaming_sink.options import SinkOptions
+    from streaming_sink.options.table_options import SinkOptions
 
 _COMMONEST = 3
 
@@ -57,17 +57,17 @@ class RulesOfBatches:
         An expectation is over the values that are written, and over nulls where the batch lacks a column of
         the table. ValueError for one that the columns do not allow.
         """
-        expectations = self._options.expectations
+        expectations = self._options.checks.expectations
         absent, unwritten = _nulls(table, batch) if expectations else ({}, {})
         if (batch.schema, absent, misfits) != self._known:
             fitting = rules_of(came_schema(batch), misfits)
-            mismatch = self._options.schema.mismatch
+            mismatch = self._options.contract.mismatch
             rules = RowRules(
                 (*expectation_checks(expectations), *fitting.checks),
                 {**fitting.written, **unwritten},
                 absent,
                 mismatch if mismatch in ACTIONS else REFUSE,
-                self._options.schema.apart,
+                self._options.contract.apart,
                 REPLAYED in batch.columns,
             )
             if expectations:
@@ -135,7 +135,7 @@ def delete_written(result: WriteResult, store: Store, quarantine: Quarantine) ->
 
 def check_failed_rows(rules: RowRules, result: WriteResult, options: SinkOptions) -> None:
     """Raise RowsRefusedError where a row failed a check whose action is "refuse", or where more rows are to
-    be quarantined than `max_quarantined` allows. Nothing of the batch is committed yet.
+    be quarantined than `at_most` allows. Nothing of the batch is committed yet.
     """
     refusing = {check.name for check in rules.sieve_checks if check.action == REFUSE}
     refused = {name: rows for name, rows in failed_checks(rules, result).items() if name in refusing}
@@ -145,11 +145,11 @@ def check_failed_rows(rules: RowRules, result: WriteResult, options: SinkOptions
             " and nothing of it was committed; correct the stream, or let the sink set such rows aside:"
             f' "quarantine" in the place of "refuse": {_with_examples(refused, rules, result)}'
         )
-    most = _most(options.max_quarantined, result.all_rows)
+    most = _most(options.checks.at_most, result.all_rows)
     if most is not None and result.quarantined > most:
         raise RowsRefusedError(
             f"{result.quarantined:,} of {result.all_rows:,} rows would be quarantined, and"
-            f" max_quarantined={options.max_quarantined} allows {most:,}; nothing of the batch was committed."
+            f" at_most={options.checks.at_most} allows {most:,}; nothing of the batch was committed."
             " Correct the stream or the expectations, or allow more:"
             f" {_with_examples(failed_checks(rules, result), rules, result)}"
         )

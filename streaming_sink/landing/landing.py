@@ -23,7 +23,7 @@ from streaming_sink.landing.checking import (
 from streaming_sink.landing.given import Given
 from streaming_sink.landing.prepare import prepared
 from streaming_sink.landing.run_states import RunState, RunStates
-from streaming_sink.options import SinkOptions
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import EPOCH_ID, QUERY_ID, BatchReport
 from streaming_sink.reports.reporting import MaintenanceReport
 from streaming_sink.reports.steps import Steps
@@ -119,10 +119,13 @@ class Landing:
             came_schema(batch) if transaction.app_id.startswith(REPLAY_APP) else batch.schema
         )
         with steps("head"):
-            target = self._destination.target(came, fresh=state.last_landed is None or self._must_look())
+            # Rows that others change, or fills move, are not where an older head says: it would look twice.
+            keys = self.options.keys
+            moved = keys is not None and bool(keys.keeps or self.maintenance.has_published())
+            target = self._destination.target(came, fresh=state.last_landed is None or moved)
             if not is_committed(target, transaction):
                 self._keys.check(target)
-                if self.options.expectations:  # what cannot be checked is refused before the schema evolves
+                if self.options.checks.expectations:  # refused before the schema evolves, if they are none
                     self._rules.of(batch, target.schema, self._destination.misfits(target, came))
                 target = self._destination.fit(target, came, transaction)
                 self._check_clustering(target, state)
@@ -138,13 +141,6 @@ class Landing:
             report = self._skip(batch.sparkSession, transaction, table, steps)
         state.last_landed = transaction.batch
         return replace(report, table=self.location)
-
-    def _must_look(self) -> bool:
-        """Return whether a batch that is planned on the head of the last one may be written twice: where it
-        takes values from rows that other writers may have changed, or a fill has moved rows of its keys.
-        """
-        keys = self.options.keys
-        return keys is not None and (bool(keys.partial) or self.maintenance.has_published())
 
     def _write_and_commit(
         self, batch: DataFrame, target: Target, given: Given, state: RunState, steps: Steps

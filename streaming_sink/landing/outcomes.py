@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from streaming_sink.landing.checking import failed_checks
-from streaming_sink.options import SinkOptions
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.reports.steps import Steps
 from streaming_sink.table.checks import RowRules

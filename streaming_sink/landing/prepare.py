@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 
 from streaming_sink.keyed.by_key import changes_plan
-from streaming_sink.options import SinkOptions
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.steps import Steps
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.settings import safe_shuffle

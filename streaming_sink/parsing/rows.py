@@ -84,8 +84,8 @@ def parse_json(
     try:
         what = f"{sink.options.location}: types of the JSON in {column}"
         with described(batch.sparkSession, what), case_sensitive(batch.sparkSession):
-            seen = look_at(text, column, table, given, sink.options.schema)
-        parsed = _parse(text, column, seen, table, sink.options.schema, given_conversions(given))
+            seen = look_at(text, column, table, given, sink.options.contract)
+        parsed = _parse(text, column, seen, table, sink.options.contract, given_conversions(given))
         if parsed.new:
             new = ", ".join(f"{name} {kind}" for name, kind in parsed.new.items())
             _LOG.info("%s: the batch has JSON keys that the table lacks: %s", sink.options.location, new)

@@ -14,11 +14,11 @@ from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import map_in_arrow
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.conversions import spark_type
+from streaming_sink.table.path_table import AnyTable, as_table
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.files.change_task import ChangedRows, ChangeTask
 from streaming_sink.tasks.files.delete_files import read_deletes_in
-from timeline.stores import StorageOptions
-from timeline.table import Table, open_table
+from timeline.table import Table
 from timeline.versions.keys import key_of
 
 CHANGE_TYPE = "_change_type"
@@ -32,12 +32,11 @@ _OF_THE_COMMIT = (
 
 def changes(
     session: SparkSession,
-    location: str,
+    table: AnyTable,
     from_version: int,
     to_version: int | None = None,
-    storage_options: StorageOptions | None = None,
 ) -> DataFrame:
-    """Return the rows that the table at `location` got and lost in the versions from `from_version` to
+    """Return the rows that a table got and lost in the versions from `from_version` to
     `to_version`, both included; to the newest one by default.
 
     The columns are the table's present ones, and `_change_type`, `_commit_version`, `_commit_snapshot_id` and
@@ -49,16 +48,16 @@ def changes(
     ValueError where the first versions have expired, or another engine deleted rows by their values;
     TableNotFoundError, StoreUnavailableError as for every reader.
     """
-    table = open_table(location, storage_options)
-    head = table.head
+    opened = as_table(table).open()
+    head = opened.head
     last = head.number if to_version is None else to_version
     if not 1 <= from_version <= last <= head.number:
         raise ValueError(
             f"versions go from 1 to {head.number}, and the first asked for is not after the last:"
             f" from_version={from_version}, to_version={to_version}"
         )
-    named_in = partial(read_deletes_in, table.store)
-    return changes_of(session, table, changed_pieces(head, from_version, last, named_in))
+    named_in = partial(read_deletes_in, opened.store)
+    return changes_of(session, opened, changed_pieces(head, from_version, last, named_in))
 
 
 def changes_of(session: SparkSession, table: Table, changed: Sequence[Piece]) -> DataFrame:

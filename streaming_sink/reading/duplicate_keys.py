@@ -102,9 +102,9 @@ def with_key_findings(
         severity=Severity.WARNING,
         what=f"{checked.repeated:,} live rows have a key that another one has too, such as"
         f" {some(checked.examples)}",
-        means="rows were inserted without a look at their keys (allow_duplicates=True). The next change of"
-        " such a key replaces all its rows; a reader sees them all until then",
-        repair='write the right rows with operation="upsert", or delete the keys with operation="delete"',
+        means="rows were inserted without a look at their keys (Append(allow_duplicates=True)). The next"
+        " change of such a key replaces all its rows; a reader sees them all until then",
+        repair="write the right rows with Upsert, or delete the keys with Delete",
     )
     findings = sorted((*diagnosis.findings, finding), key=lambda each: -each.severity)
     return replace(diagnosis, facts=facts, findings=tuple(findings))

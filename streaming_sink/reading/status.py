@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from streaming_sink.options import WARN_SMALL_FILES
+from planners.sizing import WARN_SMALL_FILES
 from streaming_sink.reading.files import PartitionDetails, list_partitions
 from streaming_sink.reading.plans import PlanDetails
 from streaming_sink.reading.snapshots import SnapshotDetails, list_snapshots

@@ -5,21 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 
 from streaming_sink.durations import Duration, duration
+from streaming_sink.table.path_table import AnyTable, as_table
 from timeline.maintenance import expiry, orphans
 from timeline.retention.deletions import Deletions
-from timeline.stores import StorageOptions
 from timeline.table import open_table
 
 
 def expire_snapshots(
-    location: str,
+    table: AnyTable,
     *,
     max_snapshot_age: Duration | None = None,
     min_snapshots_to_keep: int | None = None,
     max_snapshots: int | None = None,
     deletion_grace: Duration | None = None,
     dry_run: bool = False,
-    storage_options: StorageOptions | None = None,
 ) -> Deletions:
     """Expire snapshots by the table's policy, overridden by the arguments given here, and delete old version
     files and the files of snapshots whose grace period is over. Print the report to see each file and why.
@@ -29,7 +28,7 @@ def expire_snapshots(
     more and the grace period. Raises TableNotFoundError if there is no table, else the errors of a batch.
     """
     return expiry.expire_snapshots(
-        open_table(location, storage_options),
+        as_table(table).open(),
         max_snapshot_age=_given("max_snapshot_age", max_snapshot_age),
         min_snapshots_to_keep=min_snapshots_to_keep,
         max_snapshots=max_snapshots,
@@ -39,11 +38,10 @@ def expire_snapshots(
 
 
 def remove_orphan_files(
-    location: str,
+    table: AnyTable,
     *,
     older_than: Duration = "3 days",
     dry_run: bool = False,
-    storage_options: StorageOptions | None = None,
 ) -> Deletions:
     """Delete files of this sink that no snapshot reaches: of failed batches, lost races and crashes.
 
@@ -53,11 +51,12 @@ def remove_orphan_files(
     into a quarantine, they must be there, and are opened with the same `storage_options`; else
     TableNotFoundError says what to do. ValueError for less than 24 hours.
     """
+    place = as_table(table)
     return orphans.remove_orphan_files(
-        open_table(location, storage_options),
+        place.open(),
         older_than=duration("older_than", older_than),
         dry_run=dry_run,
-        open_table=lambda main: open_table(main, storage_options),
+        open_table=lambda main: open_table(main, place.storage_options),
     )
 
 

@@ -10,6 +10,7 @@ from streaming_sink.removal.leftovers import Kind, Leftover, Leftovers
 from streaming_sink.removal.matching import is_own_key
 from streaming_sink.removal.tables import MAIN, find_everywhere
 from streaming_sink.removal.wanted import WantedKeys
+from streaming_sink.table.path_table import AnyTable, as_table
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, some
 from timeline.stores import StorageOptions
 from timeline.versions.keys import key_of
@@ -56,7 +57,8 @@ _MEANINGS: Mapping[Kind, tuple[str, str]] = {
     ),
     Kind.REFERENCE: (
         "the table has the file by reference, and it is its producer's: this sink never deletes it",
-        "`streaming-sink purge` takes the rows out of the table; then delete the file, or its rows, yourself",
+        "`streaming-sink purge` takes the rows out of the table; then delete the file yourself: one that is"
+        " written anew under its name lands again",
     ),
     Kind.DELETE_FILE: (
         "another engine has deleted rows by their values, or wrote them beside its deletes: they are there",
@@ -85,13 +87,12 @@ _MEANINGS: Mapping[Kind, tuple[str, str]] = {
 
 
 def check_gone(
-    location: str,
+    table: AnyTable,
     keys: Iterable[Mapping[str, Any]],
     *,
     also: Sequence[str] = (),
-    storage_options: StorageOptions | None = None,
 ) -> Diagnosis:
-    """Return what is left of some keys in the table at `location` and in its second tables, as findings.
+    """Return what is left of some keys in a table and in its second tables, as findings.
 
     A key maps each of its columns to a value. Looked at are all files below the locations, whether a snapshot
     has them or not: data files, delete files, tombstones, key runs, and bounds in manifests. Second tables
@@ -104,8 +105,8 @@ def check_gone(
     Reads the keys' columns of every file. Changes nothing. Raises TableNotFoundError, SchemaMismatchError for
     a column that the table lacks, ValueError for a value that its column cannot hold.
     """
-    wanted = WantedKeys.of(keys)
-    found = find_everywhere(location, wanted, also, storage_options)
+    wanted, place = WantedKeys.of(keys), as_table(table)
+    found = find_everywhere(place.location, wanted, also, place.storage_options)
     return _diagnosis(Diagnosis(found[0].table.store.location, (), ()), wanted, found)
 
 

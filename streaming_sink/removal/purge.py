@@ -13,6 +13,7 @@ from streaming_sink.removal.report import PurgeReport
 from streaming_sink.removal.table_purge import WAITS, TablePurge
 from streaming_sink.removal.tables import CHANGE_LOG, MAIN, QUARANTINE, open_seconds, role_of, undelivered
 from streaming_sink.removal.wanted import WantedKeys
+from streaming_sink.table.path_table import AnyTable, as_table
 from timeline.clock import SYSTEM, Environment
 from timeline.commit.outbox_changes import PutOutbox
 from timeline.errors import CommitConflictError
@@ -27,16 +28,15 @@ _PACE_SECONDS = 10.0
 
 
 def purge(
-    location: str,
+    table: AnyTable,
     keys: Iterable[Mapping[str, Any]],
     *,
     also: Sequence[str] = (),
     dry_run: bool = False,
     wait: Duration | None = None,
-    storage_options: StorageOptions | None = None,
 ) -> PurgeReport:
-    """Remove the rows of some keys from the bytes of the table at `location`, of its quarantine, its change
-    logs, and of `also`.
+    """Remove the rows of some keys from the bytes of a table, of its quarantine, its change logs, and of
+    `also`.
 
     Live rows are deleted, and every live file that holds rows of the keys is rewritten without them, as a
     version. Older snapshots that have the old files expire as soon as the protocol allows, which ends time
@@ -52,7 +52,8 @@ def purge(
     table's key; nothing was changed then. Raises as `check_gone`, and as a batch does.
     """
     most = None if wait is None else duration("wait", wait)
-    job = Purge.open(location, WantedKeys.of(keys), also, storage_options)
+    place = as_table(table)
+    job = Purge.open(place.location, WantedKeys.of(keys), also, place.storage_options)
     if dry_run:
         return job.report(dry_run=True)
     job.run()

@@ -292,7 +292,7 @@ _UNTIL = {
     Kind.STAGED: "the staged snapshot is published or dropped; then purge again",
     Kind.UNDELIVERED: "the stream, or the next purge, delivers it",
     Kind.FOREIGN: "its owner deletes it: this sink did not write it",
-    Kind.REFERENCE: "its owner deletes it, or its rows: this sink deletes no file by reference",
+    Kind.REFERENCE: "its owner deletes it; one that is written anew under its name lands again",
     Kind.DELETE_FILE: "the engine that wrote it rewrites its data files",
     Kind.INDEX: "purge again: the stream has built it since",
     Kind.NOT_CHECKED: "it can be read: restore it, or delete it if it is not needed",

@@ -16,11 +16,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace as replaced
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streaming_sink.options import SinkOptions, sink_options
+from streaming_sink.options.table_options import SinkOptions, TableOptions, sink_options
 from streaming_sink.replaying.rebuilding import (
     Fix,
     assigned,
@@ -36,6 +35,7 @@ from streaming_sink.sink import IcebergSink
 from streaming_sink.spark.caller import OUTSIDE, identify, mint_run_id
 from streaming_sink.table.checks import REPLAY_APP
 from streaming_sink.table.contract import SchemaContract
+from streaming_sink.table.path_table import AnyTable
 from streaming_sink.table.quarantine_table import open_quarantine
 from timeline.errors import (
     CheckpointRegressionError,
@@ -47,29 +47,28 @@ from timeline.outbox import deliver_all
 from timeline.table import Table, open_table
 
 _LOG = logging.getLogger("streaming_sink")
-_OWN = ("app_id", "takeover_from")
+_USUAL = TableOptions(contract=SchemaContract(mismatch="quarantine"))
 
 
 def replay(
     spark: SparkSession,
-    location: str,
+    table: AnyTable,
     *,
     where: str | None = None,
     fix: Fix | None = None,
     set: Mapping[str, str] | None = None,  # noqa: A002 - as in SQL
-    quarantine: str | None = None,
-    **options: Any,
+    options: TableOptions | None = None,
 ) -> list[BatchReport]:
-    """Write quarantined rows of the table at `location` into it, each exactly once, and return the
+    """Write quarantined rows of a table into it, each exactly once, and return the
     report of each commit; [] where no row waits. A row is marked in the quarantine as replayed by the
     commit that writes it: no call takes it again, not one at the same time, nor one after a crash.
 
     `where` chooses rows by an SQL condition over the quarantine's columns and the row's own. `set` maps
     columns to SQL expressions over the row. `fix` is given the rows of one schema as a DataFrame, and returns
     those to write: a row that it leaves out stays in the quarantine; it must keep the column
-    `__streaming_sink_row_id`. `options` are those of `IcebergSink`. Without expectations every row that fits
-    the table is written. A row that does not fit, and with expectations one that fails again, is quarantined
-    again, as a new row; `schema` is `SchemaContract(mismatch="quarantine")` unless given.
+    `__streaming_sink_row_id`. `options` say how they land, and where the quarantine is; without, every row
+    that fits the table is written, and one that does not is quarantined again, as a new row. With
+    expectations so is one that fails again.
 
     Rows of one schema are one commit. Arguments are checked before the first is written; where the sink
     refuses the rows of a schema, those of the schemas before it are in the table.
@@ -78,20 +77,21 @@ def replay(
     `set`, `fix`, options and a session that cannot be used; CommitConflictError where another replay has
     committed since this one began (call again); and as `IcebergSink`.
     """
-    for name in _OWN:
-        if name in options:
-            raise TypeError(f"a replay is an application of its own; leave out {name}")
     _check_session(spark)
-    contract = SchemaContract(mismatch="quarantine")
-    chosen_options = sink_options(location, {"schema": contract, **options})
+    chosen_options = sink_options(table, {}, _USUAL if options is None else options)
+    location = chosen_options.location
     main = open_table(location, chosen_options.storage_options)
-    second = open_quarantine(location, quarantine, chosen_options.storage_options)
+    second = open_quarantine(location, chosen_options.checks.quarantine, chosen_options.storage_options)
     deliver_all(main, lambda at: open_table(at, chosen_options.storage_options))
     app_id = f"{REPLAY_APP}{second.head.metadata.table_uuid}"
     last = main.head.transaction(app_id)
     number = 0 if last is None else last.batch + 1
     second.refresh()
-    own_options = replaced(chosen_options, app_id=app_id, quarantine=second.store.location)
+    own_options = replaced(
+        chosen_options,
+        app_id=app_id,
+        checks=replaced(chosen_options.checks, quarantine=second.store.location),
+    )
     frames = _frames(spark, main, second, where, set or {}, fix)
     reports: list[BatchReport] = []
     try:

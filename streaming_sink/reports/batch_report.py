@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 from planners.sizing import size_text
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.reports.maintenance_report import FillReport
+from streaming_sink.table.path_table import AnyTable, as_table
 from timeline.properties import VERSION
-from timeline.stores import StorageOptions
-from timeline.table import open_table
 from timeline.versions.head import Head
 
 _PREFIX = "streaming-sink.batch."
@@ -161,13 +160,13 @@ class BatchReport:
         return {**entries, _PREFIX + "milliseconds": _json(self.milliseconds)}
 
 
-def history(location: str, storage_options: StorageOptions | None = None) -> list[BatchReport]:
+def history(table: AnyTable) -> list[BatchReport]:
     """Return the reports of the batches whose snapshots the table still has, oldest first. From any client,
     Spark Connect's included.
 
     Raises TableNotFoundError where there is no table, StoreUnavailableError where it cannot be read.
     """
-    return list(reports_of(open_table(location, storage_options).head))
+    return list(reports_of(as_table(table).open().head))
 
 
 def reports_of(head: Head) -> Iterator[BatchReport]:

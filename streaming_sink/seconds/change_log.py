@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import replace
 from functools import partial
 from math import ceil
 from time import perf_counter
@@ -19,12 +18,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from planners.model import InsertPlan, TablePartition
+from streaming_sink.options.table_options import options_of_second_table
 from streaming_sink.reading.changes import CHANGE_TYPE, changes_of
 from streaming_sink.reading.pieces import Piece, changed_pieces
 from streaming_sink.reports.maintenance_report import DeliveryReport
 from streaming_sink.reports.reporting import hand_over
 from streaming_sink.spark.jobs import parallelism
-from streaming_sink.table.contract import STRICT
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.foreign import check_no_foreign_table
 from streaming_sink.tasks.files.delete_files import read_deletes_in
@@ -50,7 +49,7 @@ from timeline.versions.head import Head
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streaming_sink.options import SinkOptions
+    from streaming_sink.options.table_options import SinkOptions
     from streaming_sink.reports.steps import Steps
 
 _LOG = logging.getLogger("streaming_sink")
@@ -73,20 +72,7 @@ class ChangeLog:
         self._location = None if options.keys is None else options.keys.changelog_table
         self._options = options
         self._table: Table | None = None
-        own = replace(
-            options,
-            location=self._location or options.location,
-            operation="insert",
-            keys=None,
-            partition_by=(),
-            evolve_partitioning=False,
-            fill="beside",
-            clustering=None,
-            schema=STRICT,
-            table_properties={},
-            expectations={},
-            quarantine=None,
-        )
+        own = options_of_second_table(options, self._location or options.location)
         self.maintenance = Maintenance(own)
 
     def open(self, session: SparkSession, main: Table, steps: Steps) -> None:

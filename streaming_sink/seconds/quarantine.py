@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from planners.model import InsertPlan, TablePartition
+from streaming_sink.options.table_options import options_of_second_table
 from streaming_sink.reports.maintenance_report import DeliveryReport
 from streaming_sink.reports.reporting import hand_over
 from streaming_sink.table.data_files import data_file
@@ -37,7 +37,7 @@ from timeline.versions.outbox import Delivery
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streaming_sink.options import SinkOptions
+    from streaming_sink.options.table_options import SinkOptions
     from streaming_sink.reports.steps import Steps
 
 _LOG = logging.getLogger("streaming_sink")
@@ -54,19 +54,7 @@ class Quarantine:
         self._table: Table | None = None
         self._mains: set[str] = set()
         self._delivered: dict[tuple[str, str], int] = {}
-        self.maintenance = Maintenance(
-            replace(
-                options,
-                location=options.quarantine_location,
-                partition_by=(),
-                evolve_partitioning=False,
-                fill="beside",
-                clustering=None,
-                table_properties={},
-                expectations={},
-                quarantine=None,
-            )
-        )
+        self.maintenance = Maintenance(options_of_second_table(options, options.quarantine_location))
 
     def open(self, main: Table) -> None:
         """Open or create the quarantine, and have its cleaner keep what `main` will name. Call it before the

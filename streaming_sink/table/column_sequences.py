@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
-from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.table.rescue import is_rescued_field
+from streaming_sink.table.writes import WriteByKey
 from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES
 from timeline.errors import SchemaMismatchError
 
@@ -40,7 +40,7 @@ def check_is_not_brought(names: Iterable[str]) -> None:
             )
 
 
-def created_schema(schema: Schema, keys: KeyOptions | None) -> Schema:
+def created_schema(schema: Schema, keys: WriteByKey | None) -> Schema:
     """Return the schema of a new table with the column, where its sink needs it."""
     value = _needed(schema, None, keys)
     if value is None:
@@ -50,7 +50,7 @@ def created_schema(schema: Schema, keys: KeyOptions | None) -> Schema:
 
 
 def evolved_fields(
-    schema: Schema, wanted: iceberg.StructType | None, batch: Iterable[str], keys: KeyOptions | None
+    schema: Schema, wanted: iceberg.StructType | None, batch: Iterable[str], keys: WriteByKey | None
 ) -> iceberg.StructType | None:
     """Return the fields that a table's schema must get: those that are `wanted` for the columns of a batch,
     and the sink's own column where the table lacks it, or has it for narrower sequences. None for none.
@@ -67,10 +67,10 @@ def evolved_fields(
 
 
 def _needed(
-    schema: Schema, wanted: iceberg.StructType | None, keys: KeyOptions | None
+    schema: Schema, wanted: iceberg.StructType | None, keys: WriteByKey | None
 ) -> iceberg.IcebergType | None:
     """Return the type of the sequences that the column is to hold, where the table's does not."""
-    if keys is None or not keys.partial or keys.sequence_by is None:
+    if keys is None or not keys.keeps or keys.sequence_by is None:
         return None
     fields = {each.name: each for each in (*schema.fields, *(() if wanted is None else wanted.fields))}
     for field in fields.values():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
-from planners.suggestions import nearest_name
+from planners.values import Value, one_of
 
 
 class Difference(str, Enum):
@@ -25,13 +26,14 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "missing_columns": ("null", "refuse"),
     "widening": ("widen", "rescue", "refuse"),
     "mismatch": ("refuse", "rescue", "quarantine", "drop"),
+    "partitioning": ("refuse", "evolve"),
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class SchemaContract:
-    """What the sink does where a batch's columns differ from the table's. No column is ever dropped, renamed
-    or narrowed.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SchemaContract(Value):
+    """What the sink does where a batch's columns, or the partitioning that is asked for, differ from the
+    table's. No column is ever dropped, renamed or narrowed.
 
     `new_columns` and `new_fields` (of structs, also in lists and maps): "add" them to the table, "ignore"
     them (their values are not written), "rescue" their values as JSON in the row's column `_rescued`, or
@@ -41,7 +43,9 @@ class SchemaContract:
     hold, or "refuse"; a column that the table requires and the batch lacks becomes optional under "widen"
     alone. `mismatch`, where neither type holds the other: "refuse" the batch, or convert each value where
     that loses nothing, and where it does not convert "rescue" it, "quarantine" its row, or "drop" its row.
-    `columns` has contracts of single columns, by their names; a dotted name is that of a nested field.
+    `partitioning`, where the table is partitioned otherwise than `partition_by` says: "refuse" the batch, or
+    "evolve" the table's, in a version of its own before the batch is written; files that it has stay as they
+    are. `columns` has contracts of single columns, by their names; a dotted name is that of a nested field.
 
     Raises TypeError or ValueError for a value that is none of these.
     """
@@ -51,15 +55,12 @@ class SchemaContract:
     missing_columns: str = "null"
     widening: str = "refuse"
     mismatch: str = "refuse"
+    partitioning: str = "refuse"
     columns: Mapping[str, SchemaContract] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                near = nearest_name(str(value), choices)
-                hint = f"; did you mean {near!r}?" if near else ""
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}{hint}")
+            one_of(name, getattr(self, name), choices)
         if not isinstance(self.columns, Mapping):
             raise TypeError(
                 f"columns must map names of columns to contracts, such as"
@@ -71,6 +72,13 @@ class SchemaContract:
                     f"the contract of column {column!r} must be a SchemaContract without columns of its own,"
                     f" not {contract!r}"
                 )
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any], **apart: Any) -> SchemaContract:
+        """Return the contract that `to_dict` made a dict of."""
+        columns = {name: cls.from_dict(each) for name, each in stored.get("columns", {}).items()}
+        own = {name: value for name, value in stored.items() if name != "columns"}
+        return replace(super().from_dict(own, **apart), columns=columns)
 
     @classmethod
     def strict(cls) -> SchemaContract:
@@ -121,6 +129,11 @@ class SchemaContract:
         return frozenset(
             name.partition(".")[0] for name, each in self.columns.items() if each.mismatch != self.mismatch
         )
+
+    @property
+    def evolves_partitioning(self) -> bool:
+        """Whether the table's partitioning becomes the one that is asked for."""
+        return self.partitioning == "evolve"
 
     @property
     def evolves(self) -> bool:

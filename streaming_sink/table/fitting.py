@@ -284,7 +284,7 @@ def _new_column(path: Path, known: list[str]) -> str:
     hint = f" (did you mean {near}?)" if (near := nearest_name(path[-1], known)) else ""
     return (
         "the batch has a column that the table lacks; drop it from the batch, or let the table grow with"
-        f" IcebergSink(..., schema=SchemaContract.evolving()): {'.'.join(path)}{hint}"
+        f" IcebergSink(..., contract=SchemaContract.evolving()): {'.'.join(path)}{hint}"
     )
 
 

@@ -8,12 +8,12 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from streaming_sink.table.column_sequences import check_is_not_brought
-from streaming_sink.table.key_options import KeyOptions
+from streaming_sink.table.writes import WriteByKey
 from streaming_sink.tasks.job import DELETES
 from timeline.errors import SchemaMismatchError
 
 
-def written_schema(options: KeyOptions, came: spark.StructType) -> spark.StructType:
+def written_schema(options: WriteByKey, came: spark.StructType) -> spark.StructType:
     """Return the columns of a batch that the table gets; of a batch of deletes, its key and sequence.
     SchemaMismatchError for a batch that lacks a column which is to be left out, or has one of the sink's own.
     """
@@ -23,33 +23,33 @@ def written_schema(options: KeyOptions, came: spark.StructType) -> spark.StructT
                 f"the batch has no column {name!r}, which except_columns names; it has"
                 f" {', '.join(came.names)}"
             )
-    if options.partial:
+    if options.keeps:
         check_is_not_brought(came.names)
     if options.deletes_only:
-        wanted = {*options.columns, options.sequence_by}
+        wanted = {*options.key, options.sequence_by}
         return spark.StructType([field for field in came.fields if field.name in wanted])
     return spark.StructType([field for field in came.fields if field.name not in options.except_columns])
 
 
-def as_changes(options: KeyOptions, batch: DataFrame) -> DataFrame:
+def as_changes(options: WriteByKey, batch: DataFrame) -> DataFrame:
     """Return a batch with the column `DELETES`. SchemaMismatchError for a condition that Spark cannot
     resolve, or that is no boolean.
     """
     if options.deletes_only:
         return batch.withColumn(DELETES, sf.lit(True))
-    if options.delete_where is None:
+    if options.condition is None:
         return batch
     try:
-        condition: Column = sf.expr(options.delete_where)
+        condition: Column = sf.expr(options.condition)
         changes = batch.withColumn(DELETES, sf.coalesce(condition, sf.lit(False)))
         kind = batch.select(condition.alias(DELETES)).schema[DELETES].dataType
     except (AnalysisException, ParseException) as error:
         raise SchemaMismatchError(
-            f"delete_where is no condition over the batch's columns: {options.delete_where!r}: {error}"
+            f"delete_where is no condition over the batch's columns: {options.condition!r}: {error}"
         ) from error
     if not isinstance(kind, spark.BooleanType):
         raise SchemaMismatchError(
-            f"delete_where must be a condition, such as \"op = 'D'\"; {options.delete_where!r} is of type"
+            f"delete_where must be a condition, such as \"op = 'D'\"; {options.condition!r} is of type"
             f" {kind.simpleString()}"
         )
     return changes

@@ -44,7 +44,7 @@ QUARANTINE_PROPERTIES = {
 
 
 class RowsRefusedError(TimelineError):
-    """Rows fail a check whose action is "refuse", or more rows fail than `max_quarantined` allows. Nothing of
+    """Rows fail a check whose action is "refuse", or more fail than `Checks(at_most=…)` allows. Nothing of
     the batch was committed.
     """
 

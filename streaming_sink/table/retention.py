@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from planners.values import Value
 from streaming_sink.durations import Duration, duration
 from timeline import properties
 from timeline.commit.changes import SetProperties
 
 
-@dataclass(frozen=True, kw_only=True)
-class Retention:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Retention(Value):
     """How long old states of the table stay readable, and when the files go that nothing else needs.
 
     A snapshot leaves when it is older than `max_snapshot_age` while `min_snapshots_to_keep` stay, or when

@@ -6,7 +6,7 @@ from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
 from streaming_sink.table.column_sequences import is_column_sequences_field
-from streaming_sink.table.key_options import KeyOptions
+from streaming_sink.table.writes import WriteByKey
 from timeline.errors import SchemaMismatchError
 from timeline.versions.keys import TableKey
 
@@ -33,12 +33,12 @@ _ORDERED = (
 )
 
 
-def table_key(options: KeyOptions, schema: Schema) -> TableKey:
+def table_key(options: WriteByKey, schema: Schema) -> TableKey:
     """Return the key by the field ids of a table. SchemaMismatchError for a column that the table lacks,
     or whose type cannot be a key's or a sequence's; each names the column.
     """
     ids = []
-    for name in options.columns:
+    for name in options.key:
         field = _field(schema, name, "key")
         if not isinstance(field.field_type, _HASHED):
             raise SchemaMismatchError(
@@ -47,7 +47,7 @@ def table_key(options: KeyOptions, schema: Schema) -> TableKey:
             )
         ids.append(field.field_id)
     return TableKey(
-        tuple(ids), _sequence_id(options, schema), options.scope, _partial_ids(options.partial, schema)
+        tuple(ids), _sequence_id(options, schema), options.key_scope, _partial_ids(options.keeps, schema)
     )
 
 
@@ -68,7 +68,7 @@ def _partial_ids(partial: bool | tuple[str, ...], schema: Schema) -> bool | tupl
     return tuple(sorted(_field(schema, name, "partial_update").field_id for name in partial))
 
 
-def _sequence_id(options: KeyOptions, schema: Schema) -> int | None:
+def _sequence_id(options: WriteByKey, schema: Schema) -> int | None:
     if options.sequence_by is None:
         return None
     field = _field(schema, options.sequence_by, "sequence_by")

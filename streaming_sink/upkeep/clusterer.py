@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planners import TablePartition
-from streaming_sink.clustering.inline import AsyncClustering, InlineClustering, failed_pass, run_pass
+from streaming_sink.clustering.passes import BESIDE, Clustering, failed_pass, run_pass
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.reports.reporting import hand_over
 from streaming_sink.reports.steps import Steps
@@ -22,10 +22,10 @@ from timeline.versions.head import Head
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streaming_sink.options import SinkOptions
+    from streaming_sink.options.table_options import SinkOptions
 
 
-_Request = tuple[InlineClustering, "SparkSession"]
+_Request = tuple[Clustering, "SparkSession"]
 
 
 class Clusterer:
@@ -74,9 +74,7 @@ class Clusterer:
         self._passes.wait(timeout_seconds)
         return self._passes.ended()
 
-    def _crowd(
-        self, asked: InlineClustering, head: Head, touched: Collection[TablePartition]
-    ) -> SmallFiles | None:
+    def _crowd(self, asked: Clustering, head: Head, touched: Collection[TablePartition]) -> SmallFiles | None:
         """Return the count of small files if it exceeds `when_small_files`, else None."""
         if asked.when_small_files is None:
             return None
@@ -84,9 +82,9 @@ class Clusterer:
         return counted if counted.most > asked.when_small_files else None
 
     def _run_or_start(
-        self, asked: InlineClustering, session: SparkSession, table: Table, reservations: Reservations
+        self, asked: Clustering, session: SparkSession, table: Table, reservations: Reservations
     ) -> list[ClusterReport]:
-        if not isinstance(asked, AsyncClustering):
+        if asked.run != BESIDE:
             return self._run(asked, session, table, reservations)
         location = table.store.location
         if self._passes.is_running:
@@ -108,7 +106,7 @@ class Clusterer:
 
     def _run(
         self,
-        asked: InlineClustering,
+        asked: Clustering,
         session: SparkSession,
         table: Table,
         reservations: Reservations,

@@ -23,7 +23,7 @@ from timeline.table import Table, open_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streaming_sink.options import SinkOptions
+    from streaming_sink.options.table_options import SinkOptions
 
 _LOG = logging.getLogger("streaming_sink")
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyspark.sql import SparkSession
 
-    from streaming_sink.options import SinkOptions
+    from streaming_sink.options.table_options import SinkOptions
 
 Result = Filled | FillSkipped | DeletesMerged | MergeOfDeletesSkipped
 _APP_ID = "fill"
@@ -88,7 +88,7 @@ def plan_pass(
     partitions = {TablePartition(spec_id, comparable(values)) for spec_id, values in touched}
     asked = head, partitions, options.sizing.small_file_bytes, reserved
     files = (it for it in chain(small_files(*asked), files_to_fold(*asked)) if it.path not in unfit)
-    plan = plan_fills(files, options.sizing, options.fill_policy, options.fold_above)
+    plan = plan_fills(files, options.sizing, options.fill_policy, options.sizing.fold_above)
     fit = (it for it in plan.run_merges if not any(deletes.path in unfit for deletes in it.deletes))
     return replace(plan, run_merges=tuple(fit))
 
@@ -115,7 +115,7 @@ def carry_out(
         tasks,
         {it: partition_sources(head.schema, specs[it]) for it in specs},
         {path: recorded_sort_order(head, order_id) for path, order_id in order_ids.items()},
-        sharing_files(head, plan, options.fold_above),
+        sharing_files(head, plan, options.sizing.fold_above),
     )
     with described(session, f"{options.location}: filling {len(plan.fills)} times beside the stream"):
         task = FillTask(worker_job(_job(table, head, options)), portions)

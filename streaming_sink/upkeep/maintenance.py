@@ -19,7 +19,7 @@ from timeline.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streaming_sink.options import SinkOptions
+    from streaming_sink.options.table_options import SinkOptions
 
 _LOG = logging.getLogger("streaming_sink")
 

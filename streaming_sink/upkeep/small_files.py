@@ -12,7 +12,7 @@ from streaming_sink.table.partition_names import spelled
 from timeline.versions.head import Head
 
 if TYPE_CHECKING:
-    from streaming_sink.options import SinkOptions
+    from streaming_sink.options.table_options import SinkOptions
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def count_small_files(head: Head, partitions: Iterable[TablePartition], below_by
 
 def warning(counted: SmallFiles, options: SinkOptions) -> str:
     """Return the warning for a partition with more small files than `warn_small_files`; "" for none."""
-    bound = options.warn_small_files
+    bound = options.sizing.warn_small_files
     if not bound or counted.most <= bound:
         return ""
     return (
@@ -60,7 +60,7 @@ def _advice(options: SinkOptions) -> str:
             "fills fall behind; see dropped_fills of the reports, and if a plan reserves the files (`plans`)"
         )
     if options.clustering is None:
-        return "nothing merges them; let the sink fill, or give it clustering=InlineClustering(...)"
+        return "nothing merges them; let the sink fill, or give it clustering=Clustering(...)"
     if options.clustering.when_small_files is None:
         return (
             "clustering falls behind; lower every_commits, raise max_bytes_per_pass, or set when_small_files"

@@ -32,7 +32,7 @@ from planners import (
     tasks_that_fit,
 )
 from planners.forecast import forecast
-from streaming_sink.options import SinkOptions
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import FILL
 from streaming_sink.table.planned_files import planned_file
 from streaming_sink.writing.change_tasks import ChangeTasks

@@ -11,7 +11,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
-from streaming_sink.options import SinkOptions
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.table.column_sequences import created_schema, evolved_fields
 from streaming_sink.table.fitting import Fit, Misfit, Path, fit_batch, new_schema
 from streaming_sink.table.foreign import check_no_foreign_table
@@ -105,10 +105,10 @@ class Destination:
             self._refresh_or_reopen(self._table)
         if self._table is not None:
             head = self._table.head
-            if not self._options.evolve_partitioning:
+            if not self._options.contract.evolves_partitioning:
                 _check_partitioning(self._options, head)
             return Target(self._table, head.schema, head.spec, head.properties)
-        rows = new_schema(batch, self._options.schema, self._checks_text)
+        rows = new_schema(batch, self._options.contract, self._checks_text)
         schema = created_schema(rows, self._options.keys)
         spec = partition_spec(self._options.partition_by, schema)
         self._begin_probe()
@@ -128,7 +128,7 @@ class Destination:
         return self._fitting(target, batch).misfits
 
     def _fitting(self, target: Target, batch: spark.StructType) -> Fit:
-        fit = fit_batch(target.schema, batch, self._options.schema, self._checks_text)
+        fit = fit_batch(target.schema, batch, self._options.contract, self._checks_text)
         return replace(fit, wanted=evolved_fields(target.schema, fit.wanted, batch.names, self._options.keys))
 
     def fit(self, target: Target, batch: spark.StructType, transaction: Transaction | WorkItem) -> Target:
@@ -167,7 +167,7 @@ class Destination:
         """
         if fit.wanted is not None:
             return MergeSchema(fit.wanted)
-        if not self._options.evolve_partitioning:
+        if not self._options.contract.evolves_partitioning:
             return None
         wanted = partition_spec(self._options.partition_by, target.schema)
         if partitions_alike(wanted, target.spec):
@@ -179,7 +179,7 @@ class Destination:
         it: tasks rescue nothing, and know no contract but that of the whole table. No batch pays for it
         before one has held such text.
         """
-        contract = self._options.schema
+        contract = self._options.contract
         begins = bool(contract.rescues or contract.apart) and not self._checks_text
         self._checks_text = self._checks_text or begins
         return begins
@@ -275,7 +275,7 @@ def _check_partitioning(options: SinkOptions, head: Head) -> None:
         raise SchemaMismatchError(
             f"the table is partitioned by {describe_spec(head.spec, head.schema)}, and the sink says"
             f" partition_by={list(wanted)}: leave partition_by out to keep the table's, or change the table's"
-            f" with evolve_partitioning=True: {options.location}"
+            f' with SchemaContract(partitioning="evolve"): {options.location}'
         )
 
 

@@ -49,21 +49,21 @@ class StagedItem:
 class Audit:
     """What a work item must pass before it is published, beside the count of its rows.
 
-    `expectations` are SQL conditions over the table's columns, none of which may be false for a row.
+    `conditions` are SQL over the table's columns, none of which may be false for a row.
     `function` gets a `StagedItem`; the item fails where it raises, or returns False. It is a function that a
     worker can import, or its name, "package.module:function". An item that has been staged for longer than
     `timeout`, by the table's own time, is unstaged: the next worker that takes it writes it again.
     """
 
-    expectations: Sequence[str] = ()
+    conditions: Sequence[str] = ()
     function: Callable[[StagedItem], object] | str | None = None
     timeout: Duration = "7 days"
 
     def __post_init__(self) -> None:
-        texts: Any = self.expectations
+        texts: Any = self.conditions
         if isinstance(texts, (str, Mapping)) or not all(isinstance(it, str) and it.strip() for it in texts):
             raise TypeError(
-                f'expectations must be a list of SQL conditions such as "price >= 0", not {texts!r}'
+                f'conditions must be a list of SQL conditions such as "price >= 0", not {texts!r}'
             )
         if isinstance(self.function, str) and not all(self.function.partition(":")):
             raise ValueError(f"function must be named as package.module:function, not {self.function!r}")
@@ -79,15 +79,15 @@ class Audit:
             named = f"{named.__module__}:{getattr(named, '__qualname__', type(named).__qualname__)}"
         age = duration("timeout", self.timeout)
         return {
-            "expectations": list(self.expectations),
+            "conditions": list(self.conditions),
             "function": named or "",
             "timeout_ms": round(age.total_seconds() * 1000),
         }
 
 
-def audit_option(given: bool | Audit | Callable[[StagedItem], object]) -> Audit | None:
+def audit_option(given: bool | Audit | Callable[[StagedItem], object] | None) -> Audit | None:
     """Return the audit that `BufferZone(audit=...)` means; None for none. TypeError for another value."""
-    if isinstance(given, bool):
+    if given is None or isinstance(given, bool):
         return Audit() if given else None
     if isinstance(given, Audit):
         return given
@@ -100,7 +100,7 @@ def audit_option(given: bool | Audit | Callable[[StagedItem], object]) -> Audit 
 class Auditor:
     """Audits the items of a zone in this process."""
 
-    expectations: tuple[str, ...]
+    conditions: tuple[str, ...]
     function: Callable[[StagedItem], object] | None
 
     @classmethod
@@ -113,15 +113,15 @@ class Auditor:
         function = None if own is None or isinstance(own, str) else own
         if function is None and stored["function"]:
             function = _imported(stored["function"])
-        return cls(tuple(stored["expectations"]), function)
+        return cls(tuple(stored["conditions"]), function)
 
     def audit(self, session: SparkSession, table: Table, item: PlannedItem, staged: Snapshot) -> None:
         """Raise AuditFailedError where the rows of a staged item meet not what they must."""
-        if not self.expectations and self.function is None:
+        if not self.conditions and self.function is None:
             return
         rows = rows_of(session, table, staged)
         try:
-            for text, count in _unmet(rows, self.expectations).items():
+            for text, count in _unmet(rows, self.conditions).items():
                 raise AuditFailedError(f"{count:,} rows do not meet {text}")
             if self.function is not None:
                 sources = tuple(file.path for file in item.files)
@@ -173,15 +173,15 @@ def _columns(table: Table) -> list[str]:
     return [quoted(field.name) for field in table.head.schema.fields]
 
 
-def _unmet(rows: DataFrame, expectations: Sequence[str]) -> dict[str, int]:
+def _unmet(rows: DataFrame, conditions: Sequence[str]) -> dict[str, int]:
     """Return how many rows do not meet an expectation, of those that are not met by all. One Spark job."""
     from pyspark.sql import functions as sf
 
-    if not expectations:
+    if not conditions:
         return {}
-    counted = rows.select(*(sf.count_if(~sf.expr(text)) for text in expectations)).first()
+    counted = rows.select(*(sf.count_if(~sf.expr(text)) for text in conditions)).first()
     assert counted is not None
-    return {text: count for text, count in zip(expectations, counted, strict=True) if count}
+    return {text: count for text, count in zip(conditions, counted, strict=True) if count}
 
 
 def _rows_in(store: Store, location: str) -> int:

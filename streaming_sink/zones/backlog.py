@@ -41,12 +41,12 @@ class Backlog:
 
     def is_full(self) -> bool:
         """Return whether producers are to wait."""
-        most = self._zone.definition.max_waiting
+        most = self._zone.definition.rules_of.most_waiting
         return most is not None and self.bytes() >= most
 
     def check(self) -> None:
         """Raise BufferZoneFullError where producers are to wait."""
-        most = self._zone.definition.max_waiting
+        most = self._zone.definition.rules_of.most_waiting
         if most is not None and (found := self.bytes()) >= most:
             raise BufferZoneFullError(
                 f"{size_text(found)} wait in the zone or are not in the table yet, and max_waiting is"

@@ -5,51 +5,25 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from planners.buffering import Rules
-from planners.sizing import FileSizing
-from streaming_sink.durations import Duration, duration
-from streaming_sink.extras import MissingExtraError
-from streaming_sink.options import SinkOptions, sink_options
-from streaming_sink.table.contract import SchemaContract
+from streaming_sink.options.table_options import SinkOptions, TableOptions, sink_options
+from streaming_sink.table.path_table import PathTable
+from streaming_sink.table.writes import BulkInsert
+from streaming_sink.zones.given import Given, checked_topic, remote
 from streaming_sink.zones.numbered import NumberedLog
-from timeline.errors import CorruptTableError
+from streaming_sink.zones.zone_options import KEPT, Rules, SourceFolders
+from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.stores import StorageOptions
-from timeline.stores.base import Created, Store
+from timeline.stores.base import Store
 
 if TYPE_CHECKING:
     from streaming_sink.zones.kafka_log import KafkaLog
 
 _LOG = logging.getLogger("streaming_sink")
-_PATH = "zone.json"
-DEFAULT_RULES = {"max_bytes": 1 << 30, "max_files": 10_000, "max_age_ms": 300_000, "per_partition": False}
-
-
-def ingest_rules(
-    *,
-    max_bytes: int | str = "1GiB",
-    max_files: int = 10_000,
-    max_age: Duration = "5 minutes",
-    per_partition: bool = False,
-) -> Rules:
-    """Return the rules of a buffer zone: files that wait land once together they have `max_bytes`, or are
-    `max_files`, or the oldest of them has waited for `max_age`. `per_partition` counts and waits for each
-    partition apart, by the Hive-style folders of the files' paths.
-
-    TypeError or ValueError for an amount or a time that is not above 0.
-    """
-    age = duration("max_age", max_age)
-    if not age:
-        raise ValueError(f"max_age must be above 0, such as 5 minutes, not {max_age!r}")
-    return Rules(
-        max_bytes=max_bytes,
-        max_files=max_files,
-        max_age_ms=max(1, round(age.total_seconds() * 1000)),
-        per_partition=per_partition,
-    )
+_FOLDER = "definition"
+_TRIES = 8
 
 
 @dataclass(frozen=True)
@@ -58,17 +32,16 @@ class Definition:
 
     id: str
     table: str
-    sources: tuple[str, ...]
+    options: Mapping[str, Any]
+    """As `TableOptions.to_dict`."""
     rules: Mapping[str, Any]
-    table_options: Mapping[str, Any]
+    """As `Rules.to_dict`."""
+    sources: Mapping[str, Any]
+    """As `SourceFolders.to_dict`, with the locations of its folders."""
     announcements: str = ""
     """The Kafka topic that has the announcements, as a URL; "" for files in the zone."""
-    max_waiting: int | None = None
-    """Bytes that may be announced and not in the table before producers wait; None for any number."""
     audit: Mapping[str, Any] | None = None
     """As `Audit.to_stored`; None where items are published as they are written."""
-    by_reference: bool = False
-    """Whether files that are registered stay where they are."""
 
     def to_json(self) -> bytes:
         return json.dumps({"format": 1, **asdict(self)}, indent=1, sort_keys=True).encode()
@@ -77,17 +50,7 @@ class Definition:
     def from_json(cls, data: bytes, where: str) -> Definition:
         try:
             stored = json.loads(data)
-            return cls(
-                stored["id"],
-                stored["table"],
-                tuple(stored["sources"]),
-                stored["rules"],
-                stored["table_options"],
-                stored.get("announcements", ""),
-                stored.get("max_waiting"),
-                stored.get("audit"),
-                bool(stored.get("by_reference", False)),
-            )
+            return cls(**{each.name: stored[each.name] for each in fields(cls)})
         except (ValueError, KeyError, TypeError) as failure:
             raise CorruptTableError(
                 f"the buffer zone's definition cannot be read; nothing was changed. Restore it from a copy:"
@@ -95,87 +58,132 @@ class Definition:
                 location=where,
             ) from failure
 
+    @property
+    def rules_of(self) -> Rules:
+        return Rules.from_dict(self.rules)
+
+    @property
+    def source_folders(self) -> SourceFolders:
+        return SourceFolders.from_dict(self.sources)
+
     def sink_options(self, storage_options: StorageOptions | None) -> SinkOptions:
         """Return the options under which work items land."""
-        stored = dict(self.table_options)
-        if "sizing" in stored:
-            stored["sizing"] = FileSizing(**stored["sizing"])
-        if "schema" in stored:
-            stored["schema"] = _contract(stored["schema"])
-        return sink_options(self.table, {**stored, "storage_options": remote(self.table, storage_options)})
-
-
-def changed_rules(store: Store, said: Mapping[str, Any]) -> Rules:
-    """Return the rules of the zone in a store, or the usual ones, with those that are said in their place;
-    None says nothing. TypeError or ValueError as `ingest_rules`.
-    """
-    stored = _read(store)
-    rules = dict(DEFAULT_RULES if stored is None else stored.rules)
-    rules["max_age"] = timedelta(milliseconds=rules.pop("max_age_ms"))
-    return ingest_rules(**{**rules, **{name: value for name, value in said.items() if value is not None}})
+        table = PathTable(self.table, remote(self.table, storage_options))
+        return sink_options(table, {}, TableOptions.from_dict(self.options))
 
 
 def settle_definition(
-    store: Store,
-    plans: NumberedLog,
-    given: Mapping[str, Any],
-    table_options: Mapping[str, Any],
-    new_id: Callable[[], str],
+    store: Store, plans: NumberedLog, given: Given, new_id: Callable[[], str]
 ) -> Definition:
-    """Return what a zone's own file says, made or brought up to date with what was given.
+    """Return what a zone says of itself, made or brought up to date with what was given. Each change is an
+    entry of a log, so that of two processes that change options at once the later one sees the earlier's.
 
     ValueError where there is no zone and no table was given, where the zone is another table's or has its
     announcements elsewhere, and for options that a sink would refuse: none is stored. CorruptTableError where
-    the file of a zone that has plans is missing.
+    the log of a zone that has plans is missing.
     """
-    where = store.uri(_PATH)
-    stored = _read(store)
-    if stored is None and plans.last():
-        stored = _read(store)  # another process may have made it just now
-        if stored is None:
-            raise CorruptTableError(
-                "the zone has plans, and its definition is missing; a new one would land all of their files"
-                f" again. Restore it from a copy, or make a zone at another location: {where}",
-                location=where,
-            )
-    if stored is None:
-        if "table" not in given:
-            raise ValueError(
-                "there is no buffer zone here; `streaming-sink ingest create ZONE --table LOCATION` makes"
-                f" one, as does BufferZone(zone, table=location): {where}"
-            )
-        made = Definition(new_id(), given["table"], _default_sources(store), DEFAULT_RULES, table_options)
-        made = replace(made, **given)
-        check_together(made)
-        made.sink_options(None)
-        if isinstance(store.create(_PATH, made.to_json()), Created):
-            return made
-        stored = _read(store)
-        if stored is None:
-            raise CorruptTableError(f"no buffer zone could be made; try again: {where}", location=where)
-    if given.get("table", stored.table) != stored.table:
-        raise ValueError(
-            f"the buffer zone is for the table {stored.table}, and this is {given['table']}; a zone"
-            f" stays with its table, so give this one another location: {where}"
+    log = NumberedLog(store, _FOLDER, "json")
+    for _ in range(_TRIES):
+        number = log.last()
+        stored = _stored(store, log, number)
+        wanted = _made(store, plans, given, new_id, log) if stored is None else _changed(stored, given, store)
+        if wanted is None:
+            continue  # another process made the zone just now
+        check_together(wanted)
+        if wanted == stored:
+            return wanted
+        wanted.sink_options(None)
+        if log.create(number + 1, wanted.to_json()):
+            _LOG.info("the buffer zone has new options: %s", store.location)
+            return wanted
+    raise StoreUnavailableError(
+        f"other processes keep changing the zone's options; try again: {store.location}",
+        location=store.location,
+    )
+
+
+def _with(stored: Definition, given: Given) -> Definition:
+    """Return a definition with what is given in the place of what it has."""
+    options = replace(TableOptions.from_dict(stored.options), **given.options)
+    wanted = replace(stored, options=options.to_dict())
+    if given.rules is not KEPT:
+        wanted = replace(wanted, rules=(given.rules or Rules()).to_dict())
+    if given.sources is not KEPT:
+        wanted = replace(wanted, sources=(given.sources or SourceFolders()).to_dict())
+    if given.audit is not KEPT:
+        wanted = replace(wanted, audit=None if given.audit is None else given.audit.to_stored())
+    return wanted
+
+
+def read_definition(store: Store) -> Definition | None:
+    """Return what a zone says of itself; None where there is none."""
+    log = NumberedLog(store, _FOLDER, "json")
+    return _stored(store, log, log.last())
+
+
+def _stored(store: Store, log: NumberedLog, number: int) -> Definition | None:
+    if not number:
+        return None
+    return Definition.from_json(log.existing(number), store.uri(log.path(number)))
+
+
+def _made(
+    store: Store, plans: NumberedLog, given: Given, new_id: Callable[[], str], log: NumberedLog
+) -> Definition | None:
+    where = store.location
+    if plans.last():
+        if log.last():
+            return None
+        raise CorruptTableError(
+            "the zone has plans, and its definition is missing; a new one would land all of their files"
+            f" again. Restore it from a copy, or make a zone at another location: {where}",
+            location=where,
         )
-    if given.get("announcements", stored.announcements) != stored.announcements:
+    if given.table is None:
+        raise ValueError(
+            "there is no buffer zone here; `streaming-sink ingest create ZONE --table LOCATION` makes"
+            f" one, as does BufferZone(zone, table): {where}"
+        )
+    usual = Definition(
+        new_id(),
+        given.table,
+        TableOptions().to_dict(),
+        Rules().to_dict(),
+        SourceFolders().to_dict(),
+        "" if given.topic in (KEPT, None) else given.topic.url,
+    )
+    return _with(usual, given)
+
+
+def _changed(stored: Definition, given: Given, store: Store) -> Definition:
+    if given.table not in (None, stored.table):
+        raise ValueError(
+            f"the buffer zone is for the table {stored.table}, and this is {given.table}; a zone"
+            f" stays with its table, so give this one another location: {store.location}"
+        )
+    topic = stored.announcements if given.topic is KEPT else given.topic.url if given.topic else ""
+    if topic != stored.announcements:
         raise ValueError(
             "a zone's announcements stay where they are, so give this one another location:"
-            f" {where}: {stored.announcements or 'files of the zone'}"
+            f" {store.location}: {stored.announcements or 'files of the zone'}"
         )
-    wanted = replace(stored, **given, table_options={**stored.table_options, **table_options})
-    check_together(wanted)
-    if wanted != stored:
-        wanted.sink_options(None)
-        _LOG.info("the buffer zone has new options: %s", where)
-        store.overwrite(_PATH, wanted.to_json())
-    return wanted
+    return _with(stored, given)
 
 
 def check_together(definition: Definition) -> None:
     """Raise ValueError for an audit of items whose rows are changes by key, or are checked one by one."""
-    by_row = [name for name in ("key", "expectations") if definition.table_options.get(name)]
-    if definition.by_reference and by_row:
+    options = TableOptions.from_dict(definition.options)
+    by_row = [
+        name for name, has in (("a key", options.keys), ("expectations", options.checks.expectations)) if has
+    ]
+    if options.write.operation == BulkInsert.operation or options.clustering or options.retention:
+        raise ValueError(
+            "a zone writes items of its own size, and clusters nothing: leave out BulkInsert(), clustering"
+            " and retention"
+        )
+    if options.keys is not None and options.keys.changelog_table is not None:
+        raise ValueError("a zone keeps no change log; leave out changelog_table")
+    if definition.source_folders.by_reference and by_row:
         raise ValueError(
             f"a zone with {by_row[0]} looks at rows one by one and registers no file as it is: leave"
             " by_reference out"
@@ -184,33 +192,14 @@ def check_together(definition: Definition) -> None:
         raise ValueError(
             f"a zone with {by_row[0]} publishes items as they are written, since what is staged does not know"
             " the rows that others change until it is published: leave audit out, or have the audit check the"
-            ' rows instead, by ingest.Audit(expectations=["price >= 0"])'
+            ' rows instead, by ingest.Audit(conditions=["price >= 0"])'
         )
 
 
-def _read(store: Store) -> Definition | None:
-    try:
-        data = store.read(_PATH).data
-    except FileNotFoundError:
-        return None
-    return Definition.from_json(data, store.uri(_PATH))
-
-
-def _default_sources(store: Store) -> tuple[str, ...]:
+def default_sources(store: Store) -> tuple[str, ...]:
+    """Return where files may lie, where nothing else is said: in any folder of the kind of the zone's."""
     scheme, separator, _ = store.location.partition("://")
     return (f"{scheme}://" if separator else "/",)
-
-
-def checked_topic(url: str) -> str:
-    """Return the URL of a topic. ValueError for another text; MissingExtraError without Kafka's client."""
-    try:
-        from streaming_sink.zones.kafka_log import parse_kafka
-    except ImportError as missing:
-        raise MissingExtraError(
-            f"pip install 'streaming-sink[kafka]' for announcements in {url}"
-        ) from missing
-    parse_kafka(url)
-    return url
 
 
 def open_log(
@@ -222,14 +211,3 @@ def open_log(
     from streaming_sink.zones.kafka_log import KafkaLog
 
     return KafkaLog(checked_topic(definition.announcements), definition.id, kafka_options)
-
-
-def remote(location: str, storage_options: StorageOptions | None) -> StorageOptions | None:
-    """Return the options for a location: None for a folder of this machine, which has none."""
-    local = "://" not in location or location.startswith("file://")
-    return None if local else storage_options
-
-
-def _contract(stored: Mapping[str, Any]) -> SchemaContract:
-    columns = {name: SchemaContract(**each) for name, each in stored.get("columns", {}).items()}
-    return SchemaContract(**{**stored, "columns": columns})

@@ -237,7 +237,7 @@ def _read_note_of(zone: BufferZone, claim_id: str) -> str:
 
 def open_of(zone: BufferZone) -> Table | None:
     """Return the table of a zone; None where no work item has created it yet."""
-    from streaming_sink.zones.definition import remote
+    from streaming_sink.zones.given import remote
     from timeline.table import open_table
 
     location = zone.definition.table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 
 from planners.percentiles import percentiles
@@ -75,7 +75,7 @@ def status(zone: BufferZone, flux: Flux | None = None) -> ZoneStatus:
     flux = Flux(zone, plans=False) if flux is None else flux
     ledger, now_ms = Ledger(zone), time.time_ns() // 1_000_000
     flux.catch_up()
-    rules = zone.definition.rules
+    rules = asdict(zone.rules)
     open_items = [_open_item(ledger, item) for item in ledger.open_items(_OPEN)]
     last = ledger.last_landed(_LAST)
     return ZoneStatus(

@@ -3,7 +3,7 @@
 ==========================  ============================================================================
 path below the zone         what it is
 ==========================  ============================================================================
-zone.json                   which table the zone is for, and how its files land
+definition/<n>.json         which table the zone is for, and how its files land; the newest counts
 watched/<digest>.json       a folder whose files planners announce
 log/<n>.avro                announcements of source files
 plans/<n>.avro              work items, planned from the announcements; the record of what lands together
@@ -18,17 +18,23 @@ _timeline/consolidation/…   claims of workers on work items, and how these end
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from planners.buffering import BufferedFile, Rules
+from planners.buffering import BufferedFile
+from planners.buffering import Rules as PlannedRules
 from planners.sizing import FileSizing
-from streaming_sink.options import SinkOptions
+from streaming_sink.options.table_options import SinkOptions, TableOptions, unknown_option
 from streaming_sink.table.contract import SchemaContract
+from streaming_sink.table.path_table import AnyTable, as_table
+from streaming_sink.table.quarantine_options import Checks
+from streaming_sink.table.writes import Write
 from streaming_sink.tasks.ingest.sources import Sources, overlap, spelled
-from streaming_sink.zones.audit import DEFAULT_TIMEOUT_MS, Audit, Auditor, StagedItem, audit_option
-from streaming_sink.zones.definition import Definition, checked_topic, open_log, settle_definition
+from streaming_sink.zones.audit import DEFAULT_TIMEOUT_MS, Audit, Auditor, StagedItem
+from streaming_sink.zones.definition import Definition, default_sources, open_log, settle_definition
+from streaming_sink.zones.given import NOTHING_GIVEN, given_to_zone
 from streaming_sink.zones.numbered import NumberedLog
 from streaming_sink.zones.records import (
     ItemSummary,
@@ -40,7 +46,7 @@ from streaming_sink.zones.records import (
     summarize_plan,
 )
 from streaming_sink.zones.watched import read_watched, warn_if_empty, write_watched
-from streaming_sink.zones.zone_options import table_options, zone_options
+from streaming_sink.zones.zone_options import KEPT, ZONE_OPTIONS, KafkaTopic, Rules, SourceFolders
 from timeline.clock import SYSTEM
 from timeline.errors import CorruptTableError
 from timeline.names import ulid
@@ -58,74 +64,61 @@ _FILES_A_MESSAGE = 5_000
 class BufferZone:
     """A buffer zone for one table.
 
-    `location` is a folder of its own, beside the table and not in it. `table` is the table's location; the
-    first work item creates the table. `rules`: see `ingest.Rules`. `sources`: the folders that files may lie
-    in; by default any of the kind of the zone's location (on the same machine's disk, or in the same kind of
-    object store). `partition_by`, `sizing`, `schema` and `table_properties` are those of `IcebergSink`.
+    `location` is a folder of its own, beside the table and not in it. `table` is the table's location, or a
+    `PathTable`; the first work item creates the table. `write`, `partition_by`, `sizing`, `contract`,
+    `checks` and `table_properties` are those of `IcebergSink`, and so is `options`, which has all of these;
+    with `Upsert` or `Delete` the rows of the files change those of their keys. `rules`: see `ingest.Rules`.
+    `sources`: the folders that may have files, as a list or as `ingest.SourceFolders`.
+    `announcements="kafka://host:9092/topic"`, or an `ingest.KafkaTopic`, keeps announcements in a topic.
 
     `audit=True` stages work items before they are published, and counts their rows; an `ingest.Audit` or a
     function checks more. False, the default of a new zone, publishes them as they are written.
 
-    `by_key` has the options by which `IcebergSink` lands changes by key, such as
-    `{"key": ["user_id"], "sequence_by": "updated_at", "delete_where": "op = 'D'", "except_columns": ["op"]}`;
-    the operation is "upsert", unless it says "delete". The rows of the files then replace those of their key.
-    `expectations`, `quarantine` and `max_quarantined` are the sink's. `by_reference=True` registers large
-    files where they are, and their owner then never changes them. `announcements="kafka://host:9092/topic"`
-    keeps announcements in a topic. While more bytes than `max_waiting` wait, or are not in the table yet,
-    `push` is refused, and streams and watched folders wait.
-
-    The first use stores all of this, but for `storage_options` and `kafka_options`, which may hold secrets,
-    in the zone itself; a later `BufferZone(location)` needs nothing else, and what it gives anew replaces
-    what was stored. A zone stays with its table: another `table` is a ValueError.
+    The zone stores all of this at its first use, but for `storage_options` and the settings of Kafka's
+    client, which may hold secrets. What a later `BufferZone(location)` is given replaces what was stored: an
+    argument that is left out keeps it, None or an empty value removes it. A zone stays with its table:
+    another `table` is a ValueError.
     """
 
     def __init__(
         self,
-        location: str,
+        location: str | os.PathLike[str],
+        table: AnyTable | None = None,
+        write: Write | None = KEPT,
         *,
-        table: str | None = None,
-        rules: Rules | None = None,
-        sources: Sequence[str] | None = None,
-        partition_by: Sequence[str] = (),
-        sizing: FileSizing | None = None,
-        schema: SchemaContract | None = None,
-        table_properties: Mapping[str, str] | None = None,
-        audit: bool | Audit | Callable[[StagedItem], object] | None = None,
-        by_key: Mapping[str, Any] | None = None,
-        expectations: Mapping[str, str] | None = None,
-        quarantine: str | None = None,
-        max_quarantined: float | None = None,
-        max_waiting: int | str | None = None,
-        by_reference: bool | None = None,
-        announcements: str | None = None,
-        kafka_options: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] | None = KEPT,
+        sizing: FileSizing | None = KEPT,
+        contract: SchemaContract | None = KEPT,
+        checks: Checks | None = KEPT,
+        table_properties: Mapping[str, str] | None = KEPT,
+        options: TableOptions | None = None,
+        rules: Rules | None = KEPT,
+        sources: Sequence[str] | SourceFolders | None = KEPT,
+        audit: bool | Audit | Callable[[StagedItem], object] | None = KEPT,
+        announcements: str | KafkaTopic | None = KEPT,
         storage_options: StorageOptions | None = None,
+        **unknown: Any,
     ) -> None:
-        self.store = open_store(location, storage_options)
+        if unknown:
+            raise TypeError(unknown_option("BufferZone", next(iter(unknown)), ZONE_OPTIONS))
+        place = None if table is None else as_table(table)
+        if storage_options is None and place is not None:
+            storage_options = place.storage_options
+        self.store = open_store(as_table(location).location, storage_options)
         self.storage_options = storage_options
-        self._options = table_options(
-            table,
-            by_key,
-            {
-                "expectations": dict(expectations or {}),
-                "quarantine": quarantine,
-                "max_quarantined": max_quarantined,
-                "partition_by": partition_by,
-                "sizing": sizing,
-                "schema": schema,
-                "table_properties": dict(table_properties or {}),
-            },
-            storage_options,
-        )
-        self._given = zone_options(table, rules, sources, max_waiting, by_reference, storage_options)
-        self._audit = None if audit is None else audit_option(audit)
-        if audit is not None:
-            self._given["audit"] = None if self._audit is None else self._audit.to_stored()
+        said = {
+            "write": write,
+            "partition_by": partition_by,
+            "sizing": sizing,
+            "contract": contract,
+            "checks": checks,
+            "table_properties": table_properties,
+        }
+        own = {"rules": rules, "sources": sources, "audit": audit, "announcements": announcements}
+        self._given = given_to_zone(place, said, options, storage_options, **own)
+        self._audit, self._topic = self._given.audit, self._given.topic
         self._known: Definition | None = None
         self.environment = SYSTEM
-        if announcements is not None:
-            self._given["announcements"] = checked_topic(announcements)
-        self._kafka_options = kafka_options
         self._log: NumberedLog | KafkaLog | None = None
         self.plans = NumberedLog(self.store, "plans", "avro")
 
@@ -134,9 +127,9 @@ class BufferZone:
 
     def reopened(self) -> BufferZone:
         """Return the zone as it is stored, for use in another thread."""
-        return BufferZone(
-            self.store.location, storage_options=self.storage_options, kafka_options=self._kafka_options
-        )
+        again = BufferZone(self.store.location, storage_options=self.storage_options)
+        again._topic = self._topic
+        return again
 
     @property
     def definition(self) -> Definition:
@@ -145,15 +138,16 @@ class BufferZone:
         ValueError where there is no zone and no `table` was given, or where the zone is another table's.
         """
         if self._known is None:
-            self._known = settle_definition(self.store, self.plans, self._given, self._options, self.new_id)
-            self._given, self._options = {}, {}  # a later look changes nothing
+            self._known = settle_definition(self.store, self.plans, self._given, self.new_id)
+            self._given = NOTHING_GIVEN  # a later look changes nothing
         return self._known
 
     @property
     def log(self) -> NumberedLog | KafkaLog:
         """Where announcements are: files of the zone, or a topic."""
         if self._log is None:
-            self._log = open_log(self.definition, self.store, self._kafka_options)
+            topic = None if self._topic is KEPT else self._topic
+            self._log = open_log(self.definition, self.store, None if topic is None else topic.options)
         return self._log
 
     @property
@@ -166,18 +160,20 @@ class BufferZone:
         return ulid(self.environment.now_ms(), self.environment.random.getrandbits(80))
 
     @property
-    def rules(self) -> Rules:
-        return Rules(**self.definition.rules)
+    def rules(self) -> PlannedRules:
+        """The rules by which planners plan items."""
+        return self.definition.rules_of.planned()
 
     def refresh(self) -> None:
         """Look again at the zone's own file, which others may have changed: its rules are new then."""
         self.definition  # noqa: B018 - stores what was given
-        self._known = settle_definition(self.store, self.plans, {}, {}, self.new_id)
+        self._known = settle_definition(self.store, self.plans, NOTHING_GIVEN, self.new_id)
 
     @property
     def sources(self) -> Sources:
         """Where source files may lie: the zone's own folder, and those that it was given."""
-        return Sources((*self.definition.sources, self.store.location), self.storage_options)
+        folders = self.definition.source_folders.folders or default_sources(self.store)
+        return Sources((*folders, self.store.location), self.storage_options)
 
     @property
     def sink_options(self) -> SinkOptions:
@@ -187,7 +183,7 @@ class BufferZone:
     def auditor(self) -> Auditor | None:
         """Return what audits items here; None for nothing. ValueError for a function that has no import."""
         stored = self.definition.audit
-        return None if stored is None else Auditor.of(stored, self._audit)
+        return None if stored is None else Auditor.of(stored, None if self._audit is KEPT else self._audit)
 
     @property
     def staged_timeout_ms(self) -> int:

@@ -1,84 +1,109 @@
-"""The options of a buffer zone, checked at construction, as the zone's own file stores them."""
+"""The options of a buffer zone itself, beside those under which its items land."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from typing import Any
 
-from planners.buffering import Rules
-from planners.sizing import FileSizing, parse_bytes
-from streaming_sink.options import sink_options
-from streaming_sink.table.key_options import KEY_OPTIONS, UPSERT, key_options
-from streaming_sink.table.spec import partition_terms
-from streaming_sink.zones.definition import remote
-from timeline.stores import StorageOptions, open_store
-
-_EMPTY: tuple[object, ...] = (None, [], {})
+from planners.buffering import Rules as PlannedRules
+from planners.sizing import parse_bytes
+from planners.values import APART, BYTES, Value
+from streaming_sink.durations import Duration, duration
 
 
-def table_options(
-    table: str | None,
-    by_key: Mapping[str, Any] | None,
-    given: Mapping[str, Any],
-    storage_options: StorageOptions | None,
-) -> dict[str, Any]:
-    """Return the options of the sink under which items land, as plain values; those that are empty are left
-    out. TypeError or ValueError for one that the sink refuses.
+class _Kept:
+    """What an argument is that is left out."""
+
+    def __repr__(self) -> str:
+        return "KEPT"
+
+    def __reduce__(self) -> str:
+        return "KEPT"  # the one there is, also in another process
+
+
+KEPT: Any = _Kept()
+"""An argument of `BufferZone` that is left out keeps what the zone has stored."""
+
+
+ZONE_OPTIONS = (
+    *("table", "write", "partition_by", "sizing", "contract", "checks", "table_properties", "options"),
+    *("rules", "sources", "audit", "announcements", "storage_options"),
+)
+"""The parameters of `BufferZone`."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Rules(Value):
+    """When files that wait land: once together they have `max_bytes`, or are `max_files`, or the oldest of
+    them has waited for `max_age`. `per_partition` counts and waits for each partition apart, by the
+    Hive-style folders of the files' paths. While more than `max_waiting` bytes wait, or are not in the table
+    yet, `push` is refused, and streams and watched folders wait; None bounds nothing.
+
+    TypeError or ValueError for an amount or a time that is not above 0.
     """
-    given = {**given, "partition_by": list(partition_terms(given["partition_by"]))}
-    options = {
-        **_key_options(by_key),
-        **{name: value for name, value in given.items() if value not in _EMPTY},
-    }
-    if table is not None:
-        sink_options(table, {**options, "storage_options": remote(table, storage_options)})
-    plain = dict(options)
-    if "sizing" in plain:
-        plain["sizing"] = {name: getattr(plain["sizing"], name) for name in FileSizing.__slots__}
-    if "schema" in plain:
-        plain["schema"] = asdict(plain["schema"])
-    return plain
+
+    max_bytes: int | str = field(default=1 << 30, metadata=BYTES)
+    max_files: int = 10_000
+    max_age: Duration = "5 minutes"
+    per_partition: bool = False
+    max_waiting: int | str | None = field(default=None, metadata=BYTES)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_bytes", parse_bytes(self.max_bytes))
+        if not duration("max_age", self.max_age):
+            raise ValueError(f"max_age must be above 0, such as 5 minutes, not {self.max_age!r}")
+        self.planned()
+        if self.max_waiting is not None:
+            bound = parse_bytes(self.max_waiting)
+            if bound < 1:
+                raise ValueError(f"max_waiting must be above 0, such as 100GiB, not {self.max_waiting!r}")
+            object.__setattr__(self, "max_waiting", bound)
+
+    def planned(self) -> PlannedRules:
+        """Return the rules as planners apply them."""
+        age = duration("max_age", self.max_age)
+        return PlannedRules(
+            max_bytes=self.max_bytes,
+            max_files=self.max_files,
+            max_age_ms=max(1, round(age.total_seconds() * 1000)),
+            per_partition=self.per_partition,
+        )
+
+    @property
+    def most_waiting(self) -> int | None:
+        """The bytes that may wait."""
+        return None if self.max_waiting is None else parse_bytes(self.max_waiting)
 
 
-def zone_options(
-    table: str | None,
-    rules: Rules | None,
-    sources: Sequence[str] | None,
-    max_waiting: int | str | None,
-    by_reference: bool | None,
-    storage_options: StorageOptions | None,
-) -> dict[str, Any]:
-    """Return the options of the zone itself that are given, as plain values."""
-    given: dict[str, Any] = {}
-    if by_reference is not None:
-        if not isinstance(by_reference, bool):
-            raise TypeError(f"by_reference must be True or False, not {by_reference!r}")
-        given["by_reference"] = by_reference
-    if table is not None:
-        given["table"] = open_store(table, remote(table, storage_options)).location
-    if rules is not None:
-        names = ("max_bytes", "max_files", "max_age_ms", "per_partition")
-        given["rules"] = {name: getattr(rules, name) for name in names}
-    if sources is not None:
-        if isinstance(sources, str):
-            raise TypeError(f"sources must be a list of folders, not {sources!r}")
-        given["sources"] = tuple(open_store(each, remote(each, storage_options)).location for each in sources)
-    if max_waiting is not None:
-        given["max_waiting"] = parse_bytes(max_waiting)
-        if given["max_waiting"] < 1:
-            raise ValueError(f"max_waiting must be above 0, such as 100GiB, not {max_waiting!r}")
-    return given
+@dataclass(frozen=True, repr=False)
+class SourceFolders(Value):
+    """The folders that may have source files, so that a right to announce files is no right to read all that
+    the workers may read; without any, those of the kind of the zone's location (on the same machine's disk,
+    or in the same kind of object store).
+
+    `by_reference` registers large files where they are, and their owner then never changes them.
+    """
+
+    folders: Sequence[str] = ()
+    by_reference: bool = False
+
+    def __post_init__(self) -> None:
+        given: Any = self.folders
+        if isinstance(given, str | os.PathLike):
+            raise TypeError(f"sources must be a list of folders, not {given!r}")
+        object.__setattr__(self, "folders", tuple(os.fspath(each) for each in given))
+        if not isinstance(self.by_reference, bool):
+            raise TypeError(f"by_reference must be True or False, not {self.by_reference!r}")
 
 
-def _key_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options of changes by key; none for None. ValueError for one that a zone does not have."""
-    if not given:
-        return {}
-    known = {"operation", *KEY_OPTIONS} - {"changelog_table"}
-    if unknown := sorted(set(given) - known):
-        names = ", ".join(sorted(known))
-        raise ValueError(f"by_key has options of changes by key, {names}: not {unknown[0]!r}")
-    options = {"operation": UPSERT, **given}
-    key_options(str(options["operation"]), options)
-    return {**options, **{name: list(value) for name, value in options.items() if isinstance(value, tuple)}}
+@dataclass(frozen=True, repr=False)
+class KafkaTopic(Value):
+    """A topic that has a zone's announcements: "kafka://host:9092/topic", or with a partition at its end.
+
+    `options` are settings of the client, such as "security.protocol". They are stored nowhere.
+    """
+
+    url: str
+    options: Mapping[str, str] | None = field(default=None, metadata=APART, compare=False)

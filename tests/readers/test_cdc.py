@@ -69,7 +69,7 @@ def test_rows_that_move_to_the_keys_of_each_other_are_all_there(
     """
     location, (halves, descends) = str(tmp_path / "t"), SHIFTS[shift]
     key = KEY if halves else [*KEY, "item"]
-    sink = IcebergSink(location, app_id="a", operation="upsert", key=key, **cdc.CHANGES)
+    sink = IcebergSink(location, cdc.upsert(key=key), app_id="a")
     batches: list[list[Envelope]] = [[], [], []]
     places = len(_shift(0, halves, descends)) + 1
     for number in range(2 * places):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import streaming_sink
-from streaming_sink import IcebergSink
 from tests.jars import require_iceberg_runtime
 from tests.readers import judges, spark_judge
 from tests.readers.processes import ReaderError, in_process_of
+from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, as_batch, random_changes
 from tests.spark.streams import SMALL
 
@@ -29,7 +29,7 @@ def test_sparks_stream_reader_follows_the_log_and_stops_at_the_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     location, log, rng = str(tmp_path / "t"), str(tmp_path / "log"), random.Random(1)
-    sink = IcebergSink(location, app_id="a", sizing=SMALL, changelog_table=log, **KEYED)
+    sink = flat_sink(location, app_id="a", sizing=SMALL, changelog_table=log, **KEYED)
     checkpoint = str(tmp_path / "checkpoint")
     seen: judges.Rows = Counter()
     for number in range(14):  # more than eight small files, so that the log is filled on the way
@@ -48,7 +48,7 @@ def test_a_stream_over_the_log_goes_on_after_a_purge_if_it_skips_deletes(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     location, log, checkpoint = (str(tmp_path / name) for name in ("t", "log", "checkpoint"))
-    sink = IcebergSink(location, app_id="a", sizing=SMALL, changelog_table=log, **KEYED)
+    sink = flat_sink(location, app_id="a", sizing=SMALL, changelog_table=log, **KEYED)
     sink(as_batch(spark, [(key, 1, "a", f"n{key}", "I") for key in range(5)]), 0)
     assert judges.stream_rows(log, checkpoint=checkpoint).total() == 5
     streaming_sink.purge(location, [{"user_id": 2}])
@@ -67,7 +67,7 @@ def test_icebergs_changelog_view_agrees_on_appends_and_refuses_delete_files(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     location, jar = str(tmp_path / "db" / "t"), str(require_iceberg_runtime())
-    sink = IcebergSink(location, app_id="a", sizing=SMALL, **KEYED)
+    sink = flat_sink(location, app_id="a", sizing=SMALL, **KEYED)
     for number in range(10):  # more than eight small files, so that some are filled
         new = [(number * 20 + key, 1, "a", f"n{key}", "I") for key in range(20)]
         sink(as_batch(spark, new), number)

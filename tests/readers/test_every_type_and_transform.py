@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from streaming_sink import FileSizing
 from tests.readers import judges
 from tests.readers.canonical import canonical
 from tests.readers.reference_tables import every_type, rows_of_every_type
@@ -93,9 +94,8 @@ def landed(
     sink = IcebergSink(
         str(folder),
         partition_by=_LAYOUTS[request.param],
-        fill_policy="always",
-        fill="inline",
         app_id="readers",
+        sizing=FileSizing(fill="inline", fill_policy="always"),
     )
     batches = (rows_of_every_type(_SCHEMA), _varied_rows(seed=1), _varied_rows(seed=2))
     for number, batch in enumerate(batches):

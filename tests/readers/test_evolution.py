@@ -16,6 +16,7 @@ from streaming_sink import FileSizing, IcebergSink, SchemaContract
 from tests.readers import judges
 from tests.readers.canonical import canonical
 from tests.readers.equality import counts_equal
+from tests.sinks import flat_sink
 from timeline.table import open_table
 
 if TYPE_CHECKING:
@@ -65,11 +66,11 @@ def _batch(step: int) -> pa.Table:
 def landed(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: Any) -> str:
     """Return the location of a table into which the steps have gone twice, and stay apart or were merged."""
     location = str(tmp_path_factory.mktemp("evolved") / "table")
-    sink = IcebergSink(
+    sink = flat_sink(
         location,
         app_id="app",
         partition_by=["p"] if "partitioned" in request.param else [],
-        **({"fill_policy": "never"} if "never" in request.param else {"fill": "inline"}),
+        **{"fill_policy": "never"} if "never" in request.param else {"fill": "inline"},
         schema=SchemaContract.evolving(),
         table_properties={
             f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in ("n", "p", "price")
@@ -166,7 +167,7 @@ def test_every_reader_sees_what_was_rescued(spark: SparkSession, tmp_path: Any) 
     """Rows of three kinds in one table: from before the column, all of which fit, and with rescued values."""
     location = str(tmp_path / "table")
     contract = SchemaContract(new_columns="rescue", mismatch="rescue")
-    sink = IcebergSink(location, app_id="app", schema=contract)
+    sink = IcebergSink(location, app_id="app", contract=contract)
     sink(spark.createDataFrame([(9, 9, None)], "k int, n int, day date"), 0)
     sink(spark.createDataFrame(_ODD, "k int, n string, day string, extra struct<a: array<int>>"), 1)
     rescued = [None, None, None, '{"n":"x","day":"soon","extra":{"a":[1,null]}}', '{"n":"1.5"}']

@@ -11,7 +11,7 @@ import pyiceberg.types as it
 import pytest
 from pyiceberg.table import StaticTable
 
-from streaming_sink import FileSizing, IcebergSink
+from streaming_sink import FileSizing, IcebergSink, SchemaContract
 from streaming_sink.clustering import schedule_and_execute
 from tests.readers import judges
 from tests.readers.equality import counts_equal
@@ -67,10 +67,13 @@ def landed(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
             location,
             app_id="app",
             partition_by=step,
-            evolve_partitioning=bool(step),
-            fill="inline" if request.param == "filled" else None,
-            fill_policy="always" if request.param == "filled" else "never",
-            sizing=FileSizing(max_file_bytes="64KiB", small_file_bytes="48KiB"),
+            sizing=FileSizing(
+                max_file_bytes="64KiB",
+                small_file_bytes="48KiB",
+                fill="inline" if request.param == "filled" else None,
+                fill_policy="always" if request.param == "filled" else "never",
+            ),
+            contract=SchemaContract(partitioning="evolve" if bool(step) else "refuse"),
         )
         for _ in range(_BATCHES):
             sink(spark.createDataFrame(_batch(number)), number)

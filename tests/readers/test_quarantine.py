@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 
-from streaming_sink import IcebergSink
+from streaming_sink import Checks, IcebergSink
 from tests.readers import judges
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.jar]
 
 def test_every_reader_sees_the_same_quarantined_rows(spark: SparkSession, tmp_path: Path) -> None:
     location = str(tmp_path / "table")
-    sink = IcebergSink(location, app_id="app", expectations={"id % 10 <> 3": "quarantine"})
+    sink = IcebergSink(location, app_id="app", checks=Checks({"id % 10 <> 3": "quarantine"}))
     for number in range(3):
         rows = spark.range(100 * number, 100 * number + 100)
         sink(rows.select("id", sf.lit("t").alias("topic"), sf.array("id").alias("l")), number)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from streaming_sink import IcebergSink
 from tests.readers import judges
+from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, Judge, as_batch, as_wide_batch, random_changes, wide_changes
 from tests.spark.streams import SMALL, head_of
 
@@ -40,7 +40,7 @@ def test_every_reader_sees_the_last_change_by_a_sequence_of_digits(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     location, judge, rng = str(tmp_path / "t"), Judge(), random.Random(38)
-    sink = IcebergSink(location, app_id="app", sizing=SMALL, key_index="index", **KEYED)
+    sink = flat_sink(location, app_id="app", sizing=SMALL, key_index="index", **KEYED)
     for number in range(3):
         changes = wide_changes(rng, 60, 30)
         sink(as_wide_batch(spark, changes), number)
@@ -54,7 +54,7 @@ def test_every_reader_sees_the_last_change_of_each_key(
     spark: SparkSession, tmp_path: Path, given: dict[str, Any]
 ) -> None:
     location, judge, rng = str(tmp_path / "t"), Judge(), random.Random(7)
-    sinks = [IcebergSink(location, app_id=app, sizing=SMALL, **KEYED, **given) for app in "ab"]
+    sinks = [flat_sink(location, app_id=app, sizing=SMALL, **KEYED, **given) for app in "ab"]
     seen = {}
     for number in range(3):
         for sink in sinks:

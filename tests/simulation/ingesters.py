@@ -41,7 +41,7 @@ from timeline.versions.staged import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, files
 from timeline.versions.work_items import WorkItem, discarded_items
 
 APP = "ingest-simulated"
-_DEFINITION = Definition("simulated", LOCATION, (), {}, {})
+_DEFINITION = Definition("simulated", LOCATION, {}, {}, {})
 
 
 class Ingestion:

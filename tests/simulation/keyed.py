@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from streaming_sink.keyed.by_key import ChangesByKey
-from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.table.table_keys import table_key
+from streaming_sink.table.writes import Upsert, WriteByKey
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.writing.target import Target
@@ -54,12 +54,12 @@ from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.keys import TABLE_SCOPE
 from timeline.versions.transactions import Transaction, check_transaction, epoch_after_skip
 
-BY_ID = KeyOptions(columns=("id",), sequence_by="at")
+BY_ID = Upsert(key=("id",), sequence_by="at")
 KEYS = (
     *[BY_ID] * 5,
-    KeyOptions(columns=("id",)),
-    KeyOptions(columns=("id", "p"), sequence_by="at"),
-    KeyOptions(columns=("id",), sequence_by="at", scope="partition"),
+    Upsert(key=("id",)),
+    Upsert(key=("id", "p"), sequence_by="at"),
+    Upsert(key=("id",), sequence_by="at", key_scope="partition"),
 )
 _INSERTED_FROM = 1000
 _EMPTY = "the batch changes nothing"
@@ -76,7 +76,7 @@ class Keyed:
         self._made: list[Change] = []
         self._inserted: list[int] = []
 
-    def create(self, table_properties: dict[str, str], keys: KeyOptions | None) -> None:
+    def create(self, table_properties: dict[str, str], keys: WriteByKey | None) -> None:
         """Create the table, and declare its key, if there is one from the start."""
         random, schema = self.sim.random, keyed_schema(self.sim.seed)
         self.sim.met["sequences of 16 bytes"] += has_wide_sequences(self.sim.seed)
@@ -104,7 +104,7 @@ class Keyed:
 
     # ------------------------------------------------------------------------------------ the actors
 
-    def stream(self, query: Query, keys: KeyOptions, deadline: float) -> Body:
+    def stream(self, query: Query, keys: WriteByKey, deadline: float) -> Body:
         """A process that runs a query of changes on its checkpoint, and restarts it when it fails."""
 
         def body(actor: Actor) -> None:
@@ -151,14 +151,14 @@ class Keyed:
 
         return self._at_times(times, append)
 
-    def declare(self, times: int, keys: KeyOptions) -> Body:
+    def declare(self, times: int, keys: WriteByKey) -> Body:
         """Somebody checks that each key is there once, on a head that may be old, and declares the key."""
 
         def declare(process: Process, table: Table, number: int) -> None:
             def checked(head: Any) -> bool:
                 live = [file.location for file in head.live_files()]
                 if number_of_rows := [self.judge.changes[row] for at in live for row in self.judge.rows[at]]:
-                    ids = [(each.id, each.p)[: len(keys.columns)] for each in number_of_rows]
+                    ids = [(each.id, each.p)[: len(keys.key)] for each in number_of_rows]
                     return len(set(ids)) == len(ids)
                 return True
 
@@ -193,7 +193,7 @@ class Keyed:
 
     # ------------------------------------------------------------------------------ a run of a query
 
-    def _run(self, process: Process, table: Table, query: Query, keys: KeyOptions) -> bool:
+    def _run(self, process: Process, table: Table, query: Query, keys: WriteByKey) -> bool:
         """One run of the query; return whether it ended for good."""
         sim, run_id = self.sim, f"run-{self.sim.number()}"
         epoch: int | None = None
@@ -226,7 +226,7 @@ class Keyed:
         return True
 
     def _land(
-        self, process: Process, table: Table, work: Work, transaction: Transaction, keys: KeyOptions
+        self, process: Process, table: Table, work: Work, transaction: Transaction, keys: WriteByKey
     ) -> Committed | AlreadyCommitted | TimelineError | str:
         """Land a batch as the sink does: all but Spark is real."""
         sim, name = self.sim, process.actor.name
@@ -310,7 +310,7 @@ class Keyed:
 
     # ------------------------------------------------------------------------------ batches of changes
 
-    def _work(self, query: Query, batch: int, keys: KeyOptions) -> Work:
+    def _work(self, query: Query, batch: int, keys: WriteByKey) -> Work:
         random, count = self.sim.random, self.sim.random.randrange(1, 6)
         ids = self.keys()
         chosen = (
@@ -358,13 +358,13 @@ def _said(changes: Sequence[Change]) -> str:
 
 
 def arrange(
-    sim: Simulation, keyed: Keyed, main: KeyOptions, start: Callable[..., None], deadline: float
+    sim: Simulation, keyed: Keyed, main: WriteByKey, start: Callable[..., None], deadline: float
 ) -> None:
     """Start the actors who write."""
     random = sim.random
     has_key = OURS + "key" in sim.oracle.head.properties
     # The files of a simulation do not say in which bucket a row is, so that no key is unique in one.
-    others = [keys for keys in KEYS if keys.scope == TABLE_SCOPE or not sim.repartitioning]
+    others = [keys for keys in KEYS if keys.key_scope == TABLE_SCOPE or not sim.repartitioning]
     for number in range(random.choice([1, 2, 2, 3])):
         keys = main if random.random() < 0.9 else random.choice(others)
         query = Query(f"app{number}", f"query{number}", random.randrange(3, 9))

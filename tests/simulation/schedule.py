@@ -163,7 +163,7 @@ def _arrange_keyed(sim: Simulation, world: keyed.Keyed, log: Log | None, purging
     random, stormy = sim.random, sim.seed % STORMY == 0
     sim.skewed = random.random() < 0.5
     main = random.choice(keyed.KEYS)
-    sim.repartitioning = main.scope == TABLE_SCOPE and random.random() < 0.15
+    sim.repartitioning = main.key_scope == TABLE_SCOPE and random.random() < 0.15
     world.create(_table_properties(random), main if random.random() < 0.7 else None)
     sim.weather = _storm(random) if stormy else _weather(random)
     deadline = random.choice([1.0, 5.0, 60.0, 600.0])

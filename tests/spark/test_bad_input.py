@@ -32,13 +32,14 @@ from streaming_sink.landing import outcomes
 from streaming_sink.landing.landing import Landing
 from streaming_sink.writing import target
 from streaming_sink.writing.writer import write
+from tests.sinks import flat_sink
 from tests.spark.streams import add_files, calling_as, drain, head_of, ids_of, metadata_file, source_ids
 
 pytestmark = pytest.mark.spark
 
 
 def _sink(location, **options):
-    return IcebergSink(location, app_id="app", **options)
+    return flat_sink(location, app_id="app", **options)
 
 
 def _rows(spark, *values, schema="id bigint, p string"):
@@ -212,7 +213,7 @@ def test_a_nullable_column_that_the_batch_lacks_is_written_as_nulls(spark, table
 def test_a_new_column_is_refused_with_what_to_do(spark, table):
     said = _refused(spark, table, _rows(spark, (1, "a", 2.0), schema="id bigint, p string, price double"))
     assert "a column that the table lacks" in said
-    assert "drop it from the batch, or let the table grow with IcebergSink(..., schema=" in said
+    assert "drop it from the batch, or let the table grow with IcebergSink(..., contract=" in said
     assert "price" in said
 
 

@@ -12,8 +12,9 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 
-from streaming_sink import IcebergSink, SchemaContract, cdc, parse_json, replay
+from streaming_sink import Append, IcebergSink, SchemaContract, cdc, parse_json, replay
 from streaming_sink.tasks.rows.failures import UNREADABLE
+from tests.sinks import flat_sink, replay_options
 from tests.spark.envelopes import MYSQL, POSTGRESQL, Envelope, envelope, parsed
 from tests.spark.streams import metadata_file
 from timeline.errors import SchemaMismatchError
@@ -29,8 +30,7 @@ REFUSES = "changes cannot be read or put in order"
 
 
 def _sink(tmp_path: Path, **given: Any) -> IcebergSink:
-    options = {"operation": "upsert", "key": ["id"], **cdc.CHANGES, **given}
-    return IcebergSink(str(tmp_path / "t"), app_id="a", **options)
+    return flat_sink(str(tmp_path / "t"), app_id="a", **{"write": cdc.upsert(key=["id"]), **given})
 
 
 def _rows(tmp_path: Path) -> list[tuple[Any, ...]]:
@@ -138,9 +138,7 @@ def test_changes_that_cannot_be_read_are_quarantined_whole_with_a_reason(
 def test_without_a_quarantine_such_a_change_stops_its_batch_and_the_error_has_its_position(
     spark: SparkSession, tmp_path: Path, operation: str
 ) -> None:
-    options = {} if operation == "upsert" else dict.fromkeys(["key", "sequence_by", "delete_where"])
-    options |= {} if operation == "upsert" else {"except_columns": (), "key": ()}
-    sink = _sink(tmp_path, operation=operation, **options)
+    sink = _sink(tmp_path, **({} if operation == "upsert" else {"write": Append()}))
     bad = parsed(spark, [BAD["op is none of c, u, d and r: x"]], MYSQL)
     with pytest.raises(SchemaMismatchError, match=REFUSES + r'.*"file":"binlog.000001","pos":101'):
         sink(cdc.debezium(bad), 0)
@@ -245,8 +243,8 @@ def test_a_quarantined_change_that_is_repaired_lands(spark: SparkSession, tmp_pa
     sink = _sink(tmp_path, schema=SchemaContract(mismatch="quarantine"))
     sink(cdc.debezium(parsed(spark, [BAD["op is none of c, u, d and r: x"]], MYSQL)), 0)
     assert _rows(tmp_path) == []
-    options = {"operation": "upsert", "key": ["id"], **cdc.CHANGES}
-    replay(spark, str(tmp_path / "t"), set={"_op": "'u'", "_sequence": "7"}, **options)
+    options = replay_options(write=cdc.upsert(key=["id"]))
+    replay(spark, str(tmp_path / "t"), set={"_op": "'u'", "_sequence": "7"}, options=options)
     assert _rows(tmp_path) == [(8, "x")]
 
 

@@ -12,6 +12,7 @@ import pytest
 import streaming_sink
 from streaming_sink import IcebergSink
 from streaming_sink.reading import pieces
+from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, Judge, as_batch, random_changes, rows_of
 from tests.spark.streams import SMALL, head_of
 
@@ -35,7 +36,7 @@ def _values(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def test_the_changes_of_all_versions_make_the_table(spark: SparkSession, tmp_path: Path) -> None:
     location, judge, rng = str(tmp_path / "t"), Judge(), random.Random(5)
-    sinks = [IcebergSink(location, app_id=app, sizing=SMALL, **KEYED) for app in "ab"]
+    sinks = [flat_sink(location, app_id=app, sizing=SMALL, **KEYED) for app in "ab"]
     states: dict[int, Counter[Any]] = {0: Counter()}
     for number in range(3):
         for sink in sinks:

@@ -13,6 +13,7 @@ import streaming_sink
 from streaming_sink import IcebergSink, check_gone, purge
 from streaming_sink.reading import pieces
 from streaming_sink.seconds.change_log import ChangeLog
+from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, Judge, as_batch, random_changes, rows_of
 from tests.spark.streams import SMALL, head_of, metadata_file
 from timeline.errors import SchemaMismatchError
@@ -41,7 +42,7 @@ def _changed(spark: SparkSession, location: str, first: int = 1) -> Counter[tupl
 
 
 def _sink(tmp_path: Path, app: str = "a", **given: Any) -> IcebergSink:
-    return IcebergSink(
+    return flat_sink(
         str(tmp_path / "t"),
         app_id=app,
         sizing=SMALL,
@@ -127,7 +128,7 @@ def test_the_log_follows_a_schema_that_evolves(spark: SparkSession, tmp_path: Pa
 
 def test_a_log_that_begins_later_has_what_comes_after_it(spark: SparkSession, tmp_path: Path) -> None:
     location, log = str(tmp_path / "t"), str(tmp_path / "log")
-    IcebergSink(location, app_id="a", **KEYED)(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
+    flat_sink(location, app_id="a", **KEYED)(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
     number = head_of(location).number
     _sink(tmp_path)(as_batch(spark, [(1, 2, "a", "y", "U")]), 1)
     assert _logged(log) == _changed(spark, location, number + 1)

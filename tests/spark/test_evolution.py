@@ -11,6 +11,7 @@ from pyspark.sql import functions as sf
 
 from streaming_sink import IcebergSink, SchemaContract
 from streaming_sink.clustering import execute, schedule
+from tests.sinks import flat_sink
 from tests.spark.streams import SMALL
 from timeline.errors import SchemaMismatchError
 from timeline.table import open_table
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 def _sink(location: Path, app_id: str | None = None, **given: Any) -> IcebergSink:
     given.setdefault("schema", SchemaContract.evolving())
-    return IcebergSink(str(location), app_id=app_id, sizing=SMALL, **given)
+    return flat_sink(str(location), app_id=app_id, sizing=SMALL, **given)
 
 
 def _rows(location: Path) -> list[dict[str, Any]]:

@@ -10,8 +10,9 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark.errors import StreamingQueryException
 
-from streaming_sink import IcebergSink
+from streaming_sink import FileSizing, IcebergSink
 from streaming_sink.errors import CheckpointRegressionError, FencedError
+from tests.sinks import flat_sink
 from tests.spark.streams import (
     ROWS,
     SMALL,
@@ -48,7 +49,7 @@ def _ids(*numbers):
 
 
 def _sink(location, **options):
-    return IcebergSink(location, app_id="app", **options)
+    return flat_sink(location, app_id="app", **options)
 
 
 # ------------------------------------------------------------------------------- with real queries
@@ -395,7 +396,7 @@ def test_the_jobs_say_what_they_are_for_and_the_description_of_before_comes_back
     _sink(location)(_batch(spark, 0), 0)  # a small file, for which the first batch of a run is counted
     with calling_as(spark, "query", "described"):
         context.setLocalProperty("spark.job.description", "the user's own")
-        IcebergSink(location, app_id="another", fill="inline")(_batch(spark, 0), 0)
+        IcebergSink(location, app_id="another", sizing=FileSizing(fill="inline"))(_batch(spark, 0), 0)
         seen.append(context.getLocalProperty("spark.job.description"))
         context.setLocalProperty("spark.job.description", None)
     assert seen == ["the user's own"]

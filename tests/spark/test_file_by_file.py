@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from planners import All
-from streaming_sink import IcebergSink, InlineClustering, clustering
+from streaming_sink import Clustering, IcebergSink, clustering
 from tests.spark.streams import add_files, drain, ids_of, metadata_file, source_ids
 from tests.unit.streaming_sink.small_tables import (
     append,
@@ -62,9 +62,7 @@ def test_a_table_is_sorted_loses_columns_and_is_encrypted_and_keeps_its_rows(spa
 
 def test_a_stream_that_encrypts_inline_goes_on_beside_its_encrypted_files(spark, location, tmp_path, vault):
     add_files(tmp_path / "source", range(4))
-    asked = InlineClustering(
-        every_commits=2, strategy="encrypt", parameters={"footer_key": "lake"}, keys=vault
-    )
+    asked = Clustering(every_commits=2, strategy="encrypt", parameters={"footer_key": "lake"}, keys=vault)
     sink = IcebergSink(location, clustering=asked)
     drain(spark, tmp_path / "source", sink, str(tmp_path / "checkpoint"))
     files = entries(open_table(location))

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from planners import FileSizing
-from streaming_sink import IcebergSink, history
+from streaming_sink import history
 from streaming_sink.upkeep import filler
 from tests.reports import lines, said
+from tests.sinks import flat_sink
 from tests.spark.streams import add_files, drain, head_of, ids_of, source_ids, start
 
 pytestmark = pytest.mark.spark
@@ -25,7 +26,7 @@ SIZING = FileSizing(max_file_bytes="8KiB", small_file_bytes="5KiB")
 
 
 def _sink(location, **options):
-    return IcebergSink(location, **{"fill": "beside", "sizing": SIZING, "app_id": "app", **options})
+    return flat_sink(location, **{"fill": "beside", "sizing": SIZING, "app_id": "app", **options})
 
 
 def _small_files(location):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planners import All, FileSizing
-from streaming_sink import IcebergSink, clustering
+from streaming_sink import IcebergSink, Upsert, clustering
 from tests.readers import judges
 from tests.reports import said
 from tests.spark.streams import head_of
@@ -126,7 +126,7 @@ def test_a_sorted_file_is_folded_in_its_order(spark, location):
 def test_a_batch_by_key_finds_its_rows_where_its_own_sink_has_moved_them(spark, location, monkeypatch):
     """It would find them at last, but look for them twice."""
     monkeypatch.setattr("streaming_sink.keyed.by_key.resolve_again", lambda *_: pytest.fail("a second look"))
-    sink = IcebergSink(location, operation="upsert", key=["id"], sizing=SIZING, app_id="app")
+    sink = IcebergSink(location, Upsert(key=["id"]), sizing=SIZING, app_id="app")
     for number, ids in enumerate((range(100), range(50), range(50, 100))):
         sink(spark.range(ids.start, ids.stop).selectExpr("id", f"{number} AS batch"), number)
         folded = said(sink.finish(120))

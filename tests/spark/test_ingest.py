@@ -15,11 +15,12 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from planners import FileSizing
-from streaming_sink import IcebergSink, SchemaContract, ingest
+from streaming_sink import IcebergSink, SchemaContract, Upsert, ingest
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.reannouncing import replay
+from tests.sinks import flat_zone
 from tests.spark.source_files import files_in, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of, metadata_file
 from timeline.errors import SchemaMismatchError
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.spark
 
 
 def zone_at(folder: Path, **given: Any) -> ingest.BufferZone:
-    return ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), **given)
+    return flat_zone(str(folder / "zone"), table=str(folder / "table"), **given)
 
 
 def land(spark: SparkSession, zone: ingest.BufferZone) -> list[ingest.Landed]:
@@ -235,7 +236,7 @@ def test_files_that_were_rejected_land_once_they_are_replayed(spark: SparkSessio
     assert replay(zone).files == (wider,)
     (again,) = land(spark, zone)
     assert list(again.rejected) == [wider]
-    evolving = ingest.BufferZone(zone.store.location, schema=SchemaContract.evolving())
+    evolving = ingest.BufferZone(zone.store.location, contract=SchemaContract.evolving())
     assert replay(evolving, [wider]).files == (wider, wider)  # of either time, and the first is known
     (last,) = land(spark, evolving)
     assert (last.rejected, last.rows) == ({}, 10)
@@ -257,7 +258,7 @@ def test_a_stream_writes_beside_the_zone(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_a_table_with_a_key_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    sink = IcebergSink(str(tmp_path / "table"), app_id="keyed", operation="upsert", key=["id"])
+    sink = IcebergSink(str(tmp_path / "table"), Upsert(key=["id"]), app_id="keyed")
     sink(spark.createDataFrame(rows_from(0, 1), "id bigint, day string"), 0)
     zone = zone_at(tmp_path)
     zone.push(write_parquet(tmp_path / "drop" / "0.parquet", rows_from(0, 10)))

@@ -14,6 +14,7 @@ from streaming_sink.commands.cli import FINDINGS, main
 from streaming_sink.zones import deciding
 from streaming_sink.zones.ledger import Ledger, retry
 from streaming_sink.zones.status import status
+from tests.sinks import flat_zone
 from tests.spark.source_files import rows_from, rows_in, write_parquet
 from timeline.table import open_table
 from timeline.versions.staged import staged_items
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 
 def zone_at(folder: Path, **given: Any) -> ingest.BufferZone:
-    return ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), **given)
+    return flat_zone(str(folder / "zone"), table=str(folder / "table"), **given)
 
 
 def land(spark: SparkSession, zone: ingest.BufferZone) -> list[ingest.Landed]:
@@ -81,7 +82,7 @@ def test_an_item_is_audited_before_readers_see_it(spark: SparkSession, tmp_path:
 def test_an_item_that_fails_its_expectations_is_held_until_an_operator_decides(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    zone = zone_at(tmp_path, audit=ingest.Audit(expectations=["id < 100", "day is not null"]))
+    zone = zone_at(tmp_path, audit=ingest.Audit(conditions=["id < 100", "day is not null"]))
     push(zone, tmp_path, 0, 10)
     land(spark, zone)
     for first in (95, 200, 300):

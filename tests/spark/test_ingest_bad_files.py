@@ -18,6 +18,7 @@ from streaming_sink.ingest import publishing
 from streaming_sink.ingest.running import plan_waiting
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.tasks.results import WrittenFile
+from tests.sinks import flat_zone
 from tests.spark.source_files import rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of, metadata_file
 from timeline.errors import SchemaMismatchError, StoreUnavailableError
@@ -30,7 +31,7 @@ FAR = 300_000_000_000_000_000  # microseconds: the year 11,476
 
 
 def zone_at(folder: Path, **given: Any) -> ingest.BufferZone:
-    return ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), **given)
+    return flat_zone(str(folder / "zone"), table=str(folder / "table"), **given)
 
 
 def land_one(spark: SparkSession, zone: ingest.BufferZone) -> ingest.Landed:
@@ -164,7 +165,7 @@ def test_a_row_of_a_stream_that_fits_no_partition_is_for_the_contract(
     with pytest.raises(SchemaMismatchError, match="too far out for the partition transform day"):
         IcebergSink(location, app_id="a", partition_by=["day(t)"])(rows, 0)
     contract = SchemaContract(mismatch="quarantine")
-    sink = IcebergSink(location, app_id="a", partition_by=["day(t)"], schema=contract)
+    sink = IcebergSink(location, app_id="a", partition_by=["day(t)"], contract=contract)
     sink(rows, 0)
     report = sink.reports[-1]
     assert (report.rows, report.quarantined) == (1, 2)
@@ -222,3 +223,15 @@ def test_files_as_spark_writes_them_by_default_land_as_instants(spark: SparkSess
     ]
     found = table.scan().to_arrow().sort_by("id")["at"].cast(pa.string()).to_pylist()
     assert found == ["2024-01-02 04:30:00.000000Z", "9999-01-01 00:00:00.000000Z", None]
+
+
+def test_a_column_of_nulls_alone_is_left_out_of_a_table_that_its_file_makes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "drop").mkdir()
+    pq.write_table(pa.table({"id": [1], "nothing": pa.nulls(1)}), tmp_path / "drop" / "a.parquet")
+    zone = zone_at(tmp_path)
+    zone.push(f"{tmp_path}/drop/")
+    assert names(land_one(spark, zone)) == {}
+    read = StaticTable.from_metadata(metadata_file(str(tmp_path / "table")) or "").scan().to_arrow()
+    assert read.to_pylist() == [{"id": 1}]

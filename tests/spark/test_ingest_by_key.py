@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_sink import IcebergSink, ingest
+from streaming_sink import Checks, IcebergSink, Upsert, ingest
 from streaming_sink.ingest.running import plan_waiting
 from streaming_sink.ingest.worker import Worker
 from tests.readers import judges
+from tests.sinks import flat_zone
 from timeline.errors import KeyConflictError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Change(NamedTuple):
 
 
 def zone_at(folder: Path, **given: Any) -> ingest.BufferZone:
-    return ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), by_key=BY_KEY, **given)
+    return flat_zone(str(folder / "zone"), table=str(folder / "table"), by_key=BY_KEY, **given)
 
 
 def write_changes(path: Path, changes: Iterable[Change]) -> str:
@@ -104,7 +105,7 @@ def test_each_share_of_an_item_is_read_once_however_many_tasks_write_it(
         zone = zone_at(tmp_path, rules=rules)
     else:
         where, table = str(tmp_path / "zone"), str(tmp_path / "table")
-        zone = ingest.BufferZone(where, table=table, expectations={"at >= 0": "drop"}, rules=rules)
+        zone = ingest.BufferZone(where, table=table, rules=rules, checks=Checks({"at >= 0": "drop"}))
     changes = [Change(number, number, f"n{number}") for number in range(24)]
     worker = Worker(zone)
     for start in range(0, 24, 4):
@@ -135,9 +136,7 @@ def test_workers_and_a_stream_change_the_same_keys(spark: SparkSession, tmp_path
     workers = [threading.Thread(target=work) for _ in range(2)]
     for worker in workers:
         worker.start()
-    sink = IcebergSink(
-        str(tmp_path / "table"), operation="upsert", key=["id"], sequence_by="at", app_id="stream"
-    )
+    sink = IcebergSink(str(tmp_path / "table"), Upsert(key=["id"], sequence_by="at"), app_id="stream")
     for batch in range(3):
         rows = [each[:3] for each in changes[28 + batch * 4 : 32 + batch * 4]]
         sink(spark.createDataFrame(rows, "id bigint, at bigint, name string"), batch)
@@ -188,7 +187,7 @@ def test_rows_that_meet_no_expectation_are_set_aside_with_their_item(
     zone = ingest.BufferZone(
         str(tmp_path / "zone"),
         table=str(tmp_path / "table"),
-        expectations={"at >= 0": "quarantine", "name <> 'x'": "drop"},
+        checks=Checks({"at >= 0": "quarantine", "name <> 'x'": "drop"}),
     )
     bad, good = [Change(1, -1, "early"), Change(2, 2, "x")], [Change(3, 3, "three"), Change(4, 4, None)]
     zone.push(write_changes(tmp_path / "drop" / "0.parquet", [*bad, *good]))

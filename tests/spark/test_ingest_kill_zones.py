@@ -80,9 +80,9 @@ def zone_at(folder: Path, name: str) -> ingest.BufferZone:
         str(folder / name),
         table=str(folder / "table"),
         partition_by=["day"],
-        sizing=FileSizing(max_file_bytes=40_000, small_file_bytes=4_000),
+        sizing=FileSizing(max_file_bytes=40000, small_file_bytes=4000),
         rules=ingest.Rules(max_files=LARGE + SMALL),
-        by_reference=name == "stays",
+        sources=ingest.SourceFolders(by_reference=name == "stays"),
     )
 
 

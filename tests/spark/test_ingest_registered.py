@@ -12,6 +12,7 @@ from planners import All, FileSizing
 from streaming_sink import ingest
 from streaming_sink.clustering import service
 from streaming_sink.zones.landed import landed_in
+from tests.sinks import flat_zone
 from tests.spark.source_files import Row, files_in, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of
 from timeline.diagnosis import doctor
@@ -25,12 +26,8 @@ SIZING = FileSizing(max_file_bytes=40_000, small_file_bytes=4_000)
 
 
 def zone_at(folder: Path, **given: object) -> ingest.BufferZone:
-    return ingest.BufferZone(
-        str(folder / "zone"),
-        table=str(folder / "table"),
-        partition_by=["day"],
-        sizing=SIZING,
-        **given,  # type: ignore[arg-type]
+    return flat_zone(
+        str(folder / "zone"), table=str(folder / "table"), partition_by=["day"], sizing=SIZING, **given
     )
 
 

@@ -8,6 +8,7 @@ import pickle
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -19,7 +20,7 @@ from pyiceberg.table import StaticTable
 from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import InsertPlan
-from streaming_sink import AsyncClustering, IcebergSink, InlineClustering, clustering
+from streaming_sink import Clustering, FileSizing, IcebergSink, clustering
 from streaming_sink.clustering.execute_plan import take_over
 from streaming_sink.clustering.options import execution_of
 from streaming_sink.commands.cli import DONE, main
@@ -31,6 +32,7 @@ from streaming_sink.tasks.rows.write_task import TaskWriter
 from streaming_sink.upkeep.clusterer import Clusterer
 from streaming_sink.writing.writer import WriteJob, worker_job
 from tests.reports import said
+from tests.sinks import flat_sink
 from tests.spark.streams import (
     SMALL,
     add_files,
@@ -166,12 +168,12 @@ def test_two_clusterers_at_once_replace_each_file_once(spark, unclustered):
 def test_the_stream_clusters_after_every_second_commit_over_restarts_and_fills(
     spark, tmp_path, location, checkpoint
 ):
-    inline = InlineClustering(every_commits=2, **BY_TEXT)
+    inline = Clustering(every_commits=2, **BY_TEXT)
     options = {"sizing": SMALL, "fill_policy": "always", "clustering": inline}
     ran = []
     for upto in (3, 5):  # a restart in the middle of a count
         add_files(tmp_path / "source", range(upto))
-        sink = IcebergSink(location, partition_by=["p"], **options)
+        sink = flat_sink(location, partition_by=["p"], **options)
         drain(spark, tmp_path / "source", pickle.loads(pickle.dumps(sink)), checkpoint)
         ran.append(len(_replaces(location)))
     assert ran == [1, 2], "after commits 2 and 4"
@@ -184,7 +186,9 @@ def test_the_stream_clusters_after_every_second_commit_over_restarts_and_fills(
 
 def test_a_batch_tells_what_its_pass_did_and_how_long_it_took(spark, tmp_path, location, checkpoint):
     add_files(tmp_path / "source", range(2))
-    sink = IcebergSink(location, clustering=InlineClustering(every_commits=2, **BY_TEXT), fill_policy="never")
+    sink = IcebergSink(
+        location, clustering=Clustering(every_commits=2, **BY_TEXT), sizing=FileSizing(fill="never")
+    )
     drain(spark, tmp_path / "source", sink, checkpoint)
     first, second = sink.reports
     assert (first.maintenance, "cluster" in first.milliseconds) == ((), False)
@@ -220,8 +224,8 @@ class Broken:
 
 def test_a_pass_that_fails_is_told_and_the_stream_goes_on(spark, tmp_path, location, checkpoint):
     add_files(tmp_path / "source", range(3))
-    broken = InlineClustering(every_commits=1, strategy="broken", strategies={"broken": Broken})
-    sink = IcebergSink(location, clustering=broken, fill_policy="never")
+    broken = Clustering(every_commits=1, strategy="broken", strategies={"broken": Broken})
+    sink = IcebergSink(location, clustering=broken, sizing=FileSizing(fill="never"))
     drain(spark, tmp_path / "source", sink, checkpoint)
     assert [report.outcome for report in sink.reports] == ["committed"] * 3
     assert all("returned other rows than it received" in said(report.maintenance) for report in sink.reports)
@@ -266,7 +270,9 @@ def test_a_pass_that_raises_is_told_and_its_files_are_free_again(
 
     monkeypatch.setattr("streaming_sink.clustering.execute_plan.execute", no_cluster)
     add_files(tmp_path / "source", range(2))
-    sink = IcebergSink(location, clustering=InlineClustering(every_commits=1, **BY_TEXT), fill_policy="never")
+    sink = IcebergSink(
+        location, clustering=Clustering(every_commits=1, **BY_TEXT), sizing=FileSizing(fill="never")
+    )
     with caplog.at_level(logging.WARNING, "streaming_sink"):
         drain(spark, tmp_path / "source", sink, checkpoint)
     failed = "clustering failed, and is tried again when it is due: RuntimeError: no executors left"
@@ -280,7 +286,9 @@ def test_a_pass_that_a_crash_cut_off_is_made_by_the_replay_of_its_batch(
     spark, tmp_path, location, checkpoint, monkeypatch
 ):
     add_files(tmp_path / "source", range(2))
-    sink = IcebergSink(location, clustering=InlineClustering(every_commits=2, **BY_TEXT), fill_policy="never")
+    sink = IcebergSink(
+        location, clustering=Clustering(every_commits=2, **BY_TEXT), sizing=FileSizing(fill="never")
+    )
     with monkeypatch.context() as crashed:
         crashed.setattr(Clusterer, "after_commit", lambda *_: [])
         drain(spark, tmp_path / "source", sink, checkpoint)
@@ -294,13 +302,13 @@ def test_a_pass_that_a_crash_cut_off_is_made_by_the_replay_of_its_batch(
     assert ids_of(location) == source_ids(2)
 
 
-@pytest.mark.parametrize("kind", [InlineClustering, AsyncClustering])
+@pytest.mark.parametrize("run", ["inline", "beside"])
 def test_a_batch_that_sees_too_many_small_files_clusters_though_it_is_not_due(
-    spark, tmp_path, location, checkpoint, kind
+    spark, tmp_path, location, checkpoint, run
 ):
     add_files(tmp_path / "source", range(4))
-    clustered = kind(every_commits=1000, when_small_files=2, **BY_TEXT)
-    sink = IcebergSink(location, clustering=clustered, fill_policy="never")
+    clustered = Clustering(run=run, every_commits=1000, when_small_files=2, **BY_TEXT)
+    sink = IcebergSink(location, clustering=clustered, sizing=FileSizing(fill="never"))
     drain(spark, tmp_path / "source", sink, checkpoint)
     told = [said(report.maintenance) for report in sink.reports]
     assert told[:2] == ["", ""]
@@ -315,7 +323,7 @@ def test_small_files_that_pass_the_bound_are_a_warning_in_the_report_and_in_the_
     spark, tmp_path, location, checkpoint, caplog
 ):
     add_files(tmp_path / "source", range(3))
-    sink = IcebergSink(location, partition_by=["p"], fill_policy="never", warn_small_files=2)
+    sink = IcebergSink(location, partition_by=["p"], sizing=FileSizing(fill="never", warn_small_files=2))
     with caplog.at_level(logging.WARNING, "streaming_sink"):
         drain(spark, tmp_path / "source", sink, checkpoint)
     *before, last = sink.reports
@@ -336,7 +344,7 @@ def test_small_files_that_pass_the_bound_are_a_warning_in_the_report_and_in_the_
 def test_a_column_that_cannot_be_sorted_by_ends_the_stream_before_anything_is_written(
     spark, location, column, said
 ):
-    sink = IcebergSink(location, clustering=InlineClustering(sort_by=[column]))
+    sink = IcebergSink(location, clustering=Clustering(sort_by=[column]))
     batch = spark.createDataFrame([(1, "a", ["b"])], "id bigint, text string, tags array<string>")
     with calling_as(spark, "query", "run"), pytest.raises(ValueError, match=re.escape(said)):
         sink(batch, 0)
@@ -347,13 +355,13 @@ def test_a_stream_that_only_schedules_leaves_the_files_to_a_job_elsewhere(
     spark, tmp_path, location, checkpoint
 ):
     add_files(tmp_path / "source", range(2))
-    inline = InlineClustering(every_commits=2, schedule_only=True, **BY_TEXT)
+    inline = Clustering(run="elsewhere", every_commits=2, **BY_TEXT)
     options = {"clustering": inline, "sizing": SMALL, "fill_policy": "always"}
-    drain(spark, tmp_path / "source", IcebergSink(location, **options), checkpoint)
+    drain(spark, tmp_path / "source", flat_sink(location, **options), checkpoint)
     (pending,) = pending_plans(head_of(location).properties)
     planned = {file.file_path for file in _files(location)}
     add_files(tmp_path / "source", range(3))
-    drain(spark, tmp_path / "source", IcebergSink(location, **options), checkpoint)
+    drain(spark, tmp_path / "source", flat_sink(location, **options), checkpoint)
     assert planned <= {file.file_path for file in _files(location)}, "fills leave reserved files alone"
     assert clustering.execute(spark, location, pending.plan_id).committed
     assert ids_of(location) == source_ids(3)
@@ -363,8 +371,10 @@ def test_a_pass_beside_the_stream_loses_no_row_and_is_told_by_a_later_batch(
     spark, tmp_path, location, checkpoint
 ):
     add_files(tmp_path / "source", range(2))
-    beside = AsyncClustering(every_commits=2, **BY_TEXT)
-    sink = IcebergSink(location, clustering=beside, sizing=SMALL, fill_policy="always", fill="inline")
+    beside = Clustering(run="beside", every_commits=2, **BY_TEXT)
+    sink = IcebergSink(
+        location, clustering=beside, sizing=replace(SMALL, fill="inline", fill_policy="always")
+    )
     drain(spark, tmp_path / "source", sink, checkpoint)
     assert said(sink.reports[-1].maintenance) == "clustering: started beside the stream"
     sink._landing.maintenance._clusterer._passes.wait(60)
@@ -378,8 +388,10 @@ def test_a_pass_beside_the_stream_loses_no_row_and_is_told_by_a_later_batch(
 
 def test_the_end_of_a_job_waits_for_the_pass_beside_the_stream(spark, tmp_path, location, checkpoint):
     add_files(tmp_path / "source", range(2))
-    beside = AsyncClustering(every_commits=2, **BY_TEXT)
-    sink = IcebergSink(location, clustering=beside, sizing=SMALL, fill_policy="always", fill="inline")
+    beside = Clustering(run="beside", every_commits=2, **BY_TEXT)
+    sink = IcebergSink(
+        location, clustering=beside, sizing=replace(SMALL, fill="inline", fill_policy="always")
+    )
     assert sink.finish() == ()
     drain(spark, tmp_path / "source", sink, checkpoint)
     assert "1 of 1 groups" in said(sink.finish(120))
@@ -470,7 +482,7 @@ def test_the_strategy_of_the_documentation_runs(spark, location):
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "ByDomain" in block]
     users = spark.createDataFrame([("b@x",), ("a@y",), ("c@x",), (None,)], "email string")
     for number in range(2):
-        IcebergSink(location, app_id=f"app{number}", fill_policy="never")(users, 0)
+        IcebergSink(location, app_id=f"app{number}", sizing=FileSizing(fill="never"))(users, 0)
     names_here = {"__name__": "__main__", "spark": spark}
     exec(code.replace('"/lake/users"', repr(location)), names_here)
     (file,) = _files(location)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streaming_sink import IcebergSink
+from streaming_sink import Delete, IcebergSink
 from streaming_sink.commands.cli import main
+from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, as_batch, rows_of
 from tests.spark.streams import head_of
 from timeline.versions.keys import TableKey, key_of
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 def _insert(spark: SparkSession, location: str, keys: list[int], number: int, **given: bool) -> None:
     changes = [(key, 1, "a", f"n{key}", "I") for key in keys]
-    IcebergSink(location, app_id="i", **given)(as_batch(spark, changes).drop("op"), number)  # type: ignore[arg-type]
+    flat_sink(location, app_id="i", **given)(as_batch(spark, changes).drop("op"), number)  # type: ignore[arg-type]
 
 
 def test_a_table_of_inserts_gets_a_key_and_takes_changes(
@@ -39,7 +40,7 @@ def test_a_table_of_inserts_gets_a_key_and_takes_changes(
     assert main([*arguments, "--declare"]) == 0
     assert "each key is there once; it is the table's key now" in capsys.readouterr().out
     assert key_of(head_of(location).properties) == TableKey((1,), 2)
-    IcebergSink(location, app_id="u", **KEYED)(
+    flat_sink(location, app_id="u", **KEYED)(
         as_batch(spark, [(3, 2, "b", "new", "U"), (4, 2, "", "", "D")]), 0
     )
     assert [row for row in rows_of(location) if row[0] in (3, 4)] == [(3, 2, "b", "new")]
@@ -57,9 +58,9 @@ def test_a_table_of_inserts_is_updated_in_part(
     assert "unique in the table, updated in part: region, name" in capsys.readouterr().out
     assert key_of(head_of(location).properties) == TableKey((1,), 2, partial=(3, 4))
     assert head_of(location).schema.find_field("_column_sequences").optional
-    deletes = IcebergSink(location, app_id="d", operation="delete", key=["user_id"], sequence_by="at")
+    deletes = IcebergSink(location, Delete(key=["user_id"], sequence_by="at"), app_id="d")
     deletes(as_batch(spark, [(1, 3, None, None, "D")]).select("user_id", "at"), 0)
-    sink = IcebergSink(location, app_id="u", partial_update=["name", "region"], **KEYED)
+    sink = flat_sink(location, app_id="u", partial_update=["name", "region"], **KEYED)
     sink(as_batch(spark, [(1, 2, "a", "late", "U"), (1, 4, None, "new", "U"), (2, 1, None, "old", "U")]), 0)
     assert rows_of(location) == [(1, 4, None, "new"), (2, 1, "a", "old")]
 
@@ -81,7 +82,7 @@ def test_the_doctor_finds_keys_that_inserts_have_brought_twice(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     location = str(tmp_path / "t")
-    sink = IcebergSink(location, app_id="u", **KEYED)
+    sink = flat_sink(location, app_id="u", **KEYED)
     sink(as_batch(spark, [(1, 1, "a", "x", "I"), (2, 1, "a", "y", "I")]), 0)
     _insert(spark, location, [2], 0, allow_duplicates=True)
     assert main(["doctor", location, "--keys", "--no-probe"]) == 1

@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from streaming_sink import IcebergSink
 from streaming_sink.errors import FencedError
 from tests.readers import judges
+from tests.sinks import flat_sink
 from tests.spark.changes import CHANGES, KEYED, Change, Judge, as_batch
 from tests.spark.streams import head_of
 
@@ -48,7 +49,7 @@ def test_a_fresh_checkpoint_that_reads_all_again_changes_nothing_and_fences_the_
         judge.take(changes)
 
     def sink(**given: Any) -> IcebergSink:
-        return IcebergSink(location, app_id="users", **KEYED, **given)
+        return flat_sink(location, app_id="users", **KEYED, **given)
 
     def run(lands: Any, checkpoint: str) -> StreamingQuery:
         query = (

@@ -29,7 +29,7 @@ REFUSING = SchemaContract.evolving()
 
 
 def _sink(location: Path, contract: SchemaContract = RESCUING) -> IcebergSink:
-    return IcebergSink(str(location), app_id="app", sizing=SMALL, schema=contract)
+    return IcebergSink(str(location), app_id="app", sizing=SMALL, contract=contract)
 
 
 def _texts(spark: SparkSession, *texts: str | None) -> DataFrame:

@@ -11,9 +11,10 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 
-from streaming_sink import IcebergSink, SchemaContract
+from streaming_sink import Delete, IcebergSink, SchemaContract
 from streaming_sink.landing import landing
 from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES
+from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, as_batch, rows_of
 from tests.spark.streams import SMALL, head_of, metadata_file
 from tests.unit.streaming_sink.keys.changes_by_column import PartialChange, row_of
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.spark
 
 
 def _sink(location: str, app_id: str = "app", **given: Any) -> IcebergSink:
-    return IcebergSink(location, app_id=app_id, **{"sizing": SMALL, **KEYED, **given})
+    return flat_sink(location, app_id=app_id, **{"sizing": SMALL, **KEYED, **given})
 
 
 def test_partial_updates_keep_what_they_do_not_bring(spark: SparkSession, tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_a_sink_with_another_partial_update_is_refused(spark: SparkSession, tmp_
             _sink(location, f"other{number}", partial_update=other)(
                 as_batch(spark, [(1, 2, None, "y", "U")]), 0
             )
-    deletes = IcebergSink(location, app_id="deletes", operation="delete", key=["user_id"], sequence_by="at")
+    deletes = IcebergSink(location, Delete(key=["user_id"], sequence_by="at"), app_id="deletes")
     _sink(location, partial_update=["name"])(as_batch(spark, [(1, 4, None, None, "U")]), 1)
     deletes(as_batch(spark, [(1, 3, None, None, "D")]).drop("region", "name", "op"), 0)
     assert rows_of(location) == [(1, 4, None, None)], "a late delete takes what was set before it"

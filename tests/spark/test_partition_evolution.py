@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from pyspark.sql import functions as sf
 
 from streaming_sink import FileSizing, IcebergSink, SchemaContract
 from streaming_sink.clustering import execute, schedule, schedule_and_execute
+from tests.sinks import flat_sink
 from tests.spark.streams import SMALL
 from timeline.errors import SchemaMismatchError
 from timeline.table import open_table
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.spark
 
 def _sink(location: Path, *partition_by: str, app_id: str = "app", **given: Any) -> IcebergSink:
     given = {"sizing": SMALL, "evolve_partitioning": True, **given}
-    return IcebergSink(str(location), app_id=app_id, partition_by=partition_by, **given)
+    return flat_sink(str(location), app_id=app_id, partition_by=partition_by, **given)
 
 
 def _rows(spark: SparkSession, first: int, count: int = 10) -> DataFrame:
@@ -60,7 +62,7 @@ def test_a_partitioning_evolves_in_one_version_and_no_data_file_changes(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = tmp_path / "table"
-    IcebergSink(str(table), app_id="app", sizing=SMALL, fill_policy="never")(_rows(spark, 0), 0)
+    IcebergSink(str(table), app_id="app", sizing=replace(SMALL, fill="never"))(_rows(spark, 0), 0)
     files = {path: path.read_bytes() for path in table.rglob("*.parquet")}
     before = open_table(str(table)).head.number
     sink = _sink(table, "region", "hour(at)", fill_policy="never")
@@ -179,7 +181,7 @@ def test_fills_never_mix_specs_whose_partitions_have_equal_values(
 def test_what_was_expected_of_the_old_partitions_is_forgotten(spark: SparkSession, tmp_path: Path) -> None:
     """A run plans from what its batches brought; under another spec their partitions mean nothing."""
     table = tmp_path / "table"
-    running = IcebergSink(str(table), app_id="follows", sizing=SMALL, fill="inline")
+    running = IcebergSink(str(table), app_id="follows", sizing=replace(SMALL, fill="inline"))
     _sink(table, "region", app_id="owner")(_rows(spark, 0), 0)
     for number in range(3):
         running(_rows(spark, 10 + 10 * number), number)
@@ -247,7 +249,7 @@ def test_a_replay_changes_no_partitioning(spark: SparkSession, tmp_path: Path) -
         (
             {"partition_by": ["hour(at)"]},
             SchemaMismatchError,
-            "by region, and .*evolve_partitioning",
+            "by region, and .*partitioning=.evolve",
         ),
         ({"partition_by": ["zone"]}, SchemaMismatchError, "a column that the table lacks: zone"),
         (
@@ -265,7 +267,7 @@ def test_a_partitioning_that_cannot_be_is_refused_and_nothing_is_written(
     table = tmp_path / "table"
     _sink(table, "region")(_rows(spark, 0), 0)
     files = sorted(tmp_path.rglob("*"))
-    evolves = "evolve_partitioning" not in said
+    evolves = "evolve" not in said
     with pytest.raises(error, match=said):
-        IcebergSink(str(table), app_id="app", evolve_partitioning=evolves, **asked)(_rows(spark, 10), 1)
+        flat_sink(str(table), app_id="app", evolve_partitioning=evolves, **asked)(_rows(spark, 10), 1)
     assert sorted(tmp_path.rglob("*")) == files

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streaming_sink import IcebergSink, check_gone, purge
+from streaming_sink import check_gone, purge
+from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, as_batch, rows_of
 from timeline.commit.changes import SetProperties
 from timeline.table import open_table
@@ -35,7 +36,7 @@ def pass_versions(*locations: str) -> None:
 
 def test_a_persons_rows_leave_the_bytes_beside_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
-    sink = IcebergSink(
+    sink = flat_sink(
         location, app_id="u", expectations={"region <> 'x'": "quarantine"}, table_properties=PLAIN, **KEYED
     )
     sink(as_batch(spark, [(key, 1, "a", f"person {key}", "I") for key in range(40, 60)]), 0)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from streaming_sink import IcebergSink, check_gone, purge
+from streaming_sink import check_gone, purge
 from streaming_sink.commands.cli import DONE, main
 from tests.readers import judges
+from tests.sinks import flat_sink
 from tests.spark.changes import CHANGES, KEYED, Change, Judge, random_changes, rows_of
 from tests.spark.children import last_batch
 from tests.spark.streams import SMALL
@@ -70,7 +71,7 @@ def test_a_purge_comes_to_its_end_beside_a_stream_that_goes_on(
 ) -> None:
     location, source = str(tmp_path / "t"), tmp_path / "source"
     source.mkdir()
-    sink = IcebergSink(
+    sink = flat_sink(
         location,
         app_id="u",
         expectations={"region <> 'x'": "quarantine"},

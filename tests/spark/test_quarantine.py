@@ -17,6 +17,7 @@ from planners import FileSizing
 from streaming_sink import IcebergSink, SchemaContract, history
 from streaming_sink.errors import RowsRefusedError
 from streaming_sink.landing.checking import RulesOfBatches
+from tests.sinks import flat_sink
 from tests.spark.streams import SMALL, add_files, drain, head_of, metadata_file
 from timeline.errors import SchemaMismatchError, StoreUnavailableError
 from timeline.table import open_table
@@ -31,7 +32,7 @@ QUARANTINE = {"id % 10 <> 3": "quarantine"}
 
 def _sink(location: str, app_id: str | None = "app", **given: Any) -> IcebergSink:
     given.setdefault("expectations", QUARANTINE)
-    return IcebergSink(location, app_id=app_id, sizing=given.pop("sizing", SMALL), **given)
+    return flat_sink(location, app_id=app_id, sizing=given.pop("sizing", SMALL), **given)
 
 
 def _rows(spark: SparkSession, start: int, count: int, slices: int = 3) -> DataFrame:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 
 import streaming_sink.replaying.replay as replaying
 import streaming_sink.seconds.quarantine as second
-from streaming_sink import IcebergSink, SchemaContract, parse_json, replay
+from streaming_sink import Checks, IcebergSink, SchemaContract, parse_json, replay
 from streaming_sink.commands.cli import main
 from streaming_sink.errors import (
     CommitConflictError,
@@ -21,6 +21,7 @@ from streaming_sink.errors import (
     StoreUnavailableError,
     TableNotFoundError,
 )
+from tests.sinks import flat_sink, replay_options
 from tests.spark.streams import SMALL, add_files, drain, head_of, metadata_file
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ NEVER = {"id < 0": "quarantine"}
 
 def _land(location: str, rows: DataFrame, batch: int = 0, **given: Any) -> None:
     given.setdefault("expectations", POSITIVE)
-    IcebergSink(location, app_id="app", sizing=SMALL, **given)(rows, batch)
+    flat_sink(location, app_id="app", sizing=SMALL, **given)(rows, batch)
 
 
 def _orders(spark: SparkSession, start: int = 0) -> DataFrame:
@@ -131,7 +132,9 @@ def test_marks_that_a_crash_left_undelivered_are_delivered_before_rows_are_read(
 
 def test_rows_that_fail_again_are_quarantined_again(spark: SparkSession, location: str) -> None:
     _land(location, _orders(spark))
-    (report,) = replay(spark, location, set={"price": "price + 2"}, expectations=POSITIVE)
+    (report,) = replay(
+        spark, location, set={"price": "price + 2"}, options=replay_options(expectations=POSITIVE)
+    )
     assert (report.rows, report.quarantined) == (2, 1)
     assert _waiting(location) == [2]
     assert _ids(location) == Counter([0, 1, *range(3, 10)])
@@ -142,7 +145,10 @@ def test_a_column_that_the_rows_lack_is_null_to_an_expectation(spark: SparkSessi
     newer = _orders(spark, 10).withColumn("more", sf.lit(1))
     _land(location, newer, 1, schema=SchemaContract.evolving())
     (report,) = replay(
-        spark, location, where="id < 3", expectations={"more IS NOT NULL OR id < 2": "quarantine"}
+        spark,
+        location,
+        where="id < 3",
+        options=replay_options(expectations={"more IS NOT NULL OR id < 2": "quarantine"}),
     )
     assert (report.rows, report.quarantined) == (2, 1)
     assert _waiting(location) == [2, 10, 11, 12]
@@ -153,7 +159,7 @@ def test_rows_of_parsed_json_are_repaired_and_replayed(spark: SparkSession, loca
     lines = ['{"id": 1, "price": -2.5}', '{"id": 2, "price": "ask"}', '{"id": 3, "price": 3.5', '{"id": 4}']
     contract = SchemaContract(mismatch="quarantine")
     for number, texts in enumerate((['{"id": 0, "price": 0.5}'], lines)):
-        sink = IcebergSink(location, app_id="app", sizing=SMALL, schema=contract, expectations=POSITIVE)
+        sink = IcebergSink(location, app_id="app", sizing=SMALL, contract=contract, checks=Checks(POSITIVE))
         batch = spark.createDataFrame([(text,) for text in texts], "value string")
         with parse_json(batch, "value", sink) as parsed:
             sink(parsed.rows, number)
@@ -186,12 +192,12 @@ def test_a_row_that_is_refused_for_its_text_is_named_and_can_be_left_out_or_repa
     with pytest.raises(
         SchemaMismatchError, match=rf"row_id <> '{row_id}': text is not valid.*: t "
     ) as refused:
-        replay(spark, location, **strict)
+        replay(spark, location, options=replay_options(**strict))
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__, "Spark's traceback says the same at length"
-    (report,) = replay(spark, location, where=f"row_id <> '{row_id}'", **strict)
+    (report,) = replay(spark, location, where=f"row_id <> '{row_id}'", options=replay_options(**strict))
     assert (report.rows, _ids(location)) == (1, Counter([1]))
-    replay(spark, location, set={"t": "make_valid_utf8(t)"}, **strict)
+    replay(spark, location, set={"t": "make_valid_utf8(t)"}, options=replay_options(**strict))
     assert {row["id"]: row["t"] for row in _read(location)} == {1: "a", 2: "\ufffdA"}
 
 
@@ -225,14 +231,14 @@ def test_rows_of_several_schemas_are_a_commit_each(spark: SparkSession, location
         location,
         where="id < 20 AND price < 0 AND (prize IS NULL OR prize > 0)",
         set={"price": "coalesce(prize, -price)"},
-        schema=contract,
+        options=replay_options(schema=contract),
     )
     assert sorted(report.rows for report in reports) == [3, 7]
     prices = {row["id"]: row["price"] for row in _read(location)}
     assert (prices[0], prices[2], prices[19]) == (1, 3, 19)
     assert _waiting(location) == [10, 11, 12, 20, 21, 22]
-    assert replay(spark, location, where="id > 99", schema=contract) == []
-    (report,) = replay(spark, location, where="id > 19", schema=contract)
+    assert replay(spark, location, where="id > 99", options=replay_options(schema=contract)) == []
+    (report,) = replay(spark, location, where="id > 19", options=replay_options(schema=contract))
     assert report.rows == 3
     with pytest.raises(SchemaMismatchError, match="prize"):
         replay(spark, location)
@@ -297,10 +303,10 @@ def test_a_session_that_reads_other_times_is_refused(spark: SparkSession, locati
     try:
         spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
         with pytest.raises(ValueError, match="timeParserPolicy=LEGACY"):
-            replay(spark, location, schema=contract)
+            replay(spark, location, options=replay_options(schema=contract))
         spark.conf.unset("spark.sql.legacy.timeParserPolicy")
         spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
-        replay(spark, location, schema=contract)
+        replay(spark, location, options=replay_options(schema=contract))
     finally:
         spark.conf.unset("spark.sql.legacy.timeParserPolicy")
         spark.conf.set("spark.sql.timestampType", before)
@@ -334,8 +340,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown in where": ({"where": "nope = 1"}, "nope.*cannot be resolved"),
     "unknown column": ({"set": {"prise": "1"}}, "prise.*price"),
     "no expression": ({"set": {"price": "count(*)"}}, "set must be SQL expressions.*price = count"),
-    "not a sink's": ({"expectation": {}}, "no option 'expectation'"),
-    "an app": ({"app_id": "mine"}, "leave out app_id"),
+    "no options": ({"options": {}}, "options must be TableOptions"),
 }
 
 
@@ -369,7 +374,7 @@ def test_without_a_quarantine_there_is_nothing_to_replay(spark: SparkSession, lo
 def test_rows_of_another_table_in_a_shared_quarantine_stay(spark: SparkSession, location: str) -> None:
     _land(location, _orders(spark))
     _land(location + "2", _orders(spark, 10), quarantine=location + "__quarantine")
-    replay(spark, location + "2", quarantine=location + "__quarantine")
+    replay(spark, location + "2", options=replay_options(quarantine=location + "__quarantine"))
     assert _ids(location + "2") == Counter(range(10, 20))
     assert _waiting(location) == [0, 1, 2]
 

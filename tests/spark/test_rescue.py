@@ -19,6 +19,7 @@ from streaming_sink import IcebergSink, SchemaContract
 from streaming_sink.table import rules
 from streaming_sink.table.quarantine_table import RowsRefusedError
 from streaming_sink.table.rules import converted
+from tests.sinks import flat_sink
 from tests.spark.streams import SMALL
 from timeline.errors import SchemaMismatchError
 from timeline.stores import open_store
@@ -39,7 +40,7 @@ def _at(**given: int) -> dt.datetime:
 
 
 def _sink(location: Path, contract: SchemaContract, **given: Any) -> IcebergSink:
-    return IcebergSink(str(location), app_id="app", sizing=SMALL, schema=contract, **given)
+    return flat_sink(str(location), app_id="app", sizing=SMALL, schema=contract, **given)
 
 
 def _rows(location: Path) -> list[dict[str, Any]]:
@@ -268,7 +269,7 @@ def test_text_that_is_not_valid_utf8_is_rescued_as_its_bytes(
 ) -> None:
     table = tmp_path / "table"
     contract = SchemaContract(mismatch="rescue")
-    sink = IcebergSink(str(table), app_id="app", sizing=SMALL, schema=contract, partition_by=partition_by)
+    sink = IcebergSink(str(table), app_id="app", sizing=SMALL, partition_by=partition_by, contract=contract)
     if exists:
         sink(_frame(spark, "k int, text string, all array<string>", (0, "0", None)), 0)
         assert "_rescued" not in _rows(table)[0], "no batch pays before one has such text"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from streaming_sink import IcebergSink, Retention, expire_snapshots, remove_orphan_files
+from streaming_sink import FileSizing, IcebergSink, Retention, expire_snapshots, remove_orphan_files
 from streaming_sink.landing import landing, prepare
 from tests.spark.streams import SMALL, add_files, drain, head_of, ids_of, source_ids
 from timeline import names, properties
@@ -36,7 +37,7 @@ def data_files(location: str) -> set[str]:
 def test_old_states_go_while_a_stream_runs_and_the_report_says_so(spark, tmp_path):
     source, location = tmp_path / "source", str(tmp_path / "table")
     add_files(source, range(3))
-    sink = IcebergSink(location, sizing=SMALL, fill_policy="always", fill="inline", retention=BRIEF)
+    sink = IcebergSink(location, retention=BRIEF, sizing=replace(SMALL, fill="inline", fill_policy="always"))
     drain(spark, source, sink, str(tmp_path / "checkpoint"))
     before = data_files(location)
     pass_versions(location, 238, days=2)
@@ -111,7 +112,9 @@ def test_a_sink_that_slept_past_the_grace_plans_on_a_newer_head(spark, tmp_path,
     def sleep_and_count(*arguments):
         monkeypatch.undo()
         old = {manifest.manifest_path for manifest in head_of(location).manifests}
-        merging = IcebergSink(location, app_id="second", fill_policy="always", fill="inline")
+        merging = IcebergSink(
+            location, app_id="second", sizing=FileSizing(fill="inline", fill_policy="always")
+        )
         merging(spark.createDataFrame([(1000, "p0", "x")], "id bigint, p string, text string"), 0)
         merging(spark.createDataFrame([(1001, "p0", "x")], "id bigint, p string, text string"), 1)
         gone = old - {manifest.manifest_path for manifest in head_of(location).manifests}
@@ -122,7 +125,7 @@ def test_a_sink_that_slept_past_the_grace_plans_on_a_newer_head(spark, tmp_path,
 
     count_rows = prepare.count_rows
     monkeypatch.setattr(prepare, "count_rows", sleep_and_count)
-    sink = IcebergSink(location, app_id="third", fill_policy="always", fill="inline")
+    sink = IcebergSink(location, app_id="third", sizing=FileSizing(fill="inline", fill_policy="always"))
     sink(spark.createDataFrame([(1002, "p0", "x")], "id bigint, p string, text string"), 0)
     assert ids_of(location) == source_ids(1) + Counter([1000, 1001, 1002])
     assert sink.reports[-1].merged_files == 1

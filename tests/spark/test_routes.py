@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from pyiceberg.table import StaticTable
@@ -106,7 +107,7 @@ def test_tasks_that_write_what_they_read_fill_small_files(spark, location, monke
     monkeypatch.setattr(Experience, "expected", lambda *_: (Arrival((), foreseen),))
     monkeypatch.setattr("streaming_sink.writing.planning.tasks_that_fit", lambda *_: CORES)
     monkeypatch.setattr("streaming_sink.writing.planning.ONE_TASK_SECONDS", SLOW)
-    sink = IcebergSink(location, sizing=SIZING, app_id="app", fill_policy="always", fill="inline")
+    sink = IcebergSink(location, app_id="app", sizing=replace(SIZING, fill="inline", fill_policy="always"))
     expected: Counter[str] = Counter()
     for number in range(4):
         batch = _batch(spark, number * 1000, 1000, empty=number)
@@ -121,7 +122,7 @@ def test_a_counted_batch_of_an_unpartitioned_table_is_not_shuffled(spark, locati
     first = IcebergSink(location, sizing=SIZING, app_id="app")
     batches = [_batch(spark, 0, 100), _batch(spark, 100, 2000)]
     first(batches[0], 0)
-    second = IcebergSink(location, sizing=SIZING, app_id="other", fill="inline")
+    second = IcebergSink(location, app_id="other", sizing=replace(SIZING, fill="inline"))
     second(batches[1], 0)
     assert _of_table(location) == _of_batch(batches[0]) + _of_batch(batches[1])
     assert [(each.planned_by, each.route) for each in second.reports] == [("profile", "2 tasks")]
@@ -133,7 +134,7 @@ def test_no_route_takes_more_than_one_pass_over_rows_that_differ_each_time(
 ):
     """A row that was computed twice would have two names."""
     monkeypatch.setattr(Experience, "expected", lambda *_: expected)
-    sink = IcebergSink(location, sizing=SIZING, app_id="app", fill="inline")
+    sink = IcebergSink(location, app_id="app", sizing=replace(SIZING, fill="inline"))
     for number in range(2):
         batch = _batch(spark, number * 1000, 1000).withColumn("text", sf.expr("uuid()"))
         sink(batch, number)

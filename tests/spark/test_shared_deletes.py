@@ -17,6 +17,7 @@ from streaming_sink.keyed import row_deletes
 from streaming_sink.reading.duplicate_keys import check_keys
 from tests.readers import judges
 from tests.reports import lines
+from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, Judge, as_batch, land, random_changes, rows_of
 from tests.spark.streams import head_of
 from timeline.diagnosis import doctor
@@ -42,7 +43,7 @@ def sharing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _sink(location: str, app_id: str = "app", **given: Any) -> IcebergSink:
-    return IcebergSink(location, app_id=app_id, **{**KEYED, **MANY_FILES, **given})
+    return flat_sink(location, app_id=app_id, **{**KEYED, **MANY_FILES, **given})
 
 
 def _shared(location: str) -> int:

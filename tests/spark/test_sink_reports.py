@@ -6,12 +6,13 @@ import copy
 import json
 import logging
 import pickle
+from dataclasses import replace
 
 import pytest
 from pyiceberg.table import StaticTable
 from pyspark import cloudpickle
 
-from streaming_sink import BatchReport, IcebergSink, InlineClustering, history
+from streaming_sink import BatchReport, Checks, Clustering, IcebergSink, PathTable, history
 from streaming_sink.errors import StoreUnavailableError
 from tests.spark.streams import SMALL, add_files, calling_as, drain, ids_of, metadata_file, source_ids, stream
 
@@ -26,7 +27,9 @@ def landed(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("landed")
     add_files(folder / "source", range(10))
     location = str(folder / "table")
-    sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always", fill="inline")
+    sink = IcebergSink(
+        location, partition_by=["p"], sizing=replace(SMALL, fill="inline", fill_policy="always")
+    )
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
@@ -162,7 +165,7 @@ def test_a_secret_shows_in_no_repr_log_error_report_or_file(spark, tmp_path, cap
     }
     caplog.set_level(logging.DEBUG)
     for given in (options, lambda: options):
-        sink = IcebergSink("s3://bucket/table", app_id="app", storage_options=given)
+        sink = IcebergSink(PathTable("s3://bucket/table", given), app_id="app")
         monkeypatch.setattr("timeline.stores._object_client.READ_TIMEOUT_SECONDS", 1, raising=False)
         with pytest.raises(StoreUnavailableError) as failure:
             sink(spark.range(3), 0)
@@ -178,10 +181,10 @@ def test_a_secret_shows_in_no_repr_log_error_report_or_file(spark, tmp_path, cap
         ]
         assert SECRET not in "\n".join([*told, caplog.text])
     with pytest.raises(ValueError, match="unknown storage option") as refusal:
-        IcebergSink("s3://bucket/table", storage_options={"secret_acess_key": SECRET})
+        IcebergSink(PathTable("s3://bucket/table", {"secret_acess_key": SECRET}))
     assert SECRET not in str(refusal.value)
     with pytest.raises(ValueError, match="object stores only") as refusal:
-        IcebergSink(str(tmp_path / "table"), storage_options={"secret_access_key": SECRET})
+        IcebergSink(PathTable(str(tmp_path / "table"), {"secret_access_key": SECRET}))
     assert SECRET not in str(refusal.value)
 
 
@@ -283,9 +286,9 @@ def test_on_report_gets_every_finished_report_as_data(spark, tmp_path, location)
         location,
         app_id="app",
         sizing=SMALL,
-        expectations={"id < 90": "quarantine"},
-        clustering=InlineClustering(every_commits=10, sort_by=["id"]),
+        clustering=Clustering(every_commits=10, sort_by=["id"]),
         on_report=got.append,
+        checks=Checks({"id < 90": "quarantine"}),
     )
     for number in range(10):
         sink(spark.range(number * 10, number * 10 + 10), number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,7 +12,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import StaticTable
 from pyiceberg.typedef import Record
 
-from streaming_sink import IcebergSink
+from streaming_sink import FileSizing, IcebergSink
 from streaming_sink.errors import CommitConflictError
 from streaming_sink.landing.landing import Landing
 from streaming_sink.table.arrow_types import arrow_schema
@@ -32,10 +33,8 @@ def test_two_queries_that_make_fill_and_share_one_table_lose_and_double_no_row(s
         sink = IcebergSink(
             location,
             partition_by=["p"],
-            sizing=SMALL,
-            fill_policy="always",
-            fill="inline",
             app_id=f"writer-{writer}",
+            sizing=replace(SMALL, fill="inline", fill_policy="always"),
         )
         sinks.append(sink)
         queries.append(start(spark, source, sink, str(tmp_path / f"checkpoint{writer}")))
@@ -49,7 +48,7 @@ def test_two_queries_that_make_fill_and_share_one_table_lose_and_double_no_row(s
 @pytest.fixture
 def crowded(spark, location):
     """A sink that has landed one batch, and fills its file with the next one."""
-    sink = IcebergSink(location, sizing=SMALL, fill_policy="always", fill="inline", app_id="app")
+    sink = IcebergSink(location, app_id="app", sizing=replace(SMALL, fill="inline", fill_policy="always"))
     sink(spark.range(ROWS), 0)
     return sink
 
@@ -99,7 +98,7 @@ def test_a_fill_whose_file_was_replaced_meanwhile_keeps_its_append(spark, locati
 
 
 def test_a_fill_whose_file_stays_is_kept_over_anothers_append(spark, location, crowded, monkeypatch):
-    other = IcebergSink(location, fill_policy="never", app_id="other")
+    other = IcebergSink(location, app_id="other", sizing=FileSizing(fill="never"))
     _before_commit(crowded, monkeypatch, lambda: other(spark.range(ROWS, 2 * ROWS), 0))
     crowded(spark.range(2 * ROWS, 3 * ROWS), 1)
     report = crowded.reports[-1]

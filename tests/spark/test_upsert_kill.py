@@ -31,18 +31,20 @@ PER_LIFE = 4
 _CHILD = """
 import os, sys
 from pyspark.sql import SparkSession
-from streaming_sink import AsyncClustering, IcebergSink, InlineClustering
+from streaming_sink import Clustering
 from tests.spark.changes import CHANGES, KEYED
+from tests.sinks import flat_sink
 from tests.spark.streams import SMALL
 source, location, checkpoint, app, finish = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-clusters = {"a": InlineClustering, "b": AsyncClustering}[app]
-by_name = clusters(every_commits=2, sort_by=["name"], target_file_bytes="1MiB", small_file_bytes="64KiB")
+run = {"a": "inline", "b": "beside"}[app]
+sizes = {"target_file_bytes": "1MiB", "small_file_bytes": "64KiB"}
+by_name = Clustering(every_commits=2, run=run, sort_by=["name"], **sizes)
 # Small files are left to the passes.
-sink = IcebergSink(location, app_id=app, sizing=SMALL, fill_policy="never", clustering=by_name, **KEYED)
+sink = flat_sink(location, app_id=app, sizing=SMALL, fill_policy="never", clustering=by_name, **KEYED)
 stream = spark.readStream.schema(CHANGES).option("maxFilesPerTrigger", 1).json(source)
 query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
 print("STARTED", flush=True)

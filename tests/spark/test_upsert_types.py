@@ -10,6 +10,7 @@ import pytest
 
 from streaming_sink import IcebergSink, SchemaContract
 from streaming_sink.commands.cli import main
+from tests.sinks import flat_sink
 from tests.spark.changes import (
     KEYED,
     WIDE_CHANGES,
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.spark
 
 
 def _sink(location: str, app_id: str = "app", **given: Any) -> IcebergSink:
-    return IcebergSink(location, app_id=app_id, **{"sizing": SMALL, **KEYED, **given})
+    return flat_sink(location, app_id=app_id, **{"sizing": SMALL, **KEYED, **given})
 
 
 def test_the_smallest_sequence_is_one_like_any_other(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streaming_sink import IcebergSink, InlineClustering, SchemaContract
+from streaming_sink import Append, Clustering, Delete, IcebergSink, SchemaContract
 from streaming_sink.errors import KeyConflictError
 from streaming_sink.keyed import key_resolution
 from streaming_sink.keyed.key_upkeep import key_columns
@@ -15,6 +15,7 @@ from streaming_sink.landing import landing
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.open_runs import OpenRuns
 from streaming_sink.tasks.keys.scanning import KeyedFile
+from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, Judge, as_batch, land, rows_of
 from tests.spark.streams import SMALL, head_of
 from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError
@@ -39,7 +40,7 @@ ROUTES: dict[str, dict[str, Any]] = {
 
 
 def _sink(location: str, app_id: str = "app", **given: Any) -> IcebergSink:
-    return IcebergSink(location, app_id=app_id, **{"sizing": SMALL, **KEYED, **given})
+    return flat_sink(location, app_id=app_id, **{"sizing": SMALL, **KEYED, **given})
 
 
 @pytest.mark.parametrize("given", ROUTES.values(), ids=ROUTES)
@@ -105,7 +106,7 @@ def test_a_writer_that_has_slept_until_its_files_were_deleted_goes_on(
     sleeper = _sink(location, "a")
     land(spark, location, [sleeper], judge, batches=2)
     sleeper.finish()
-    awake = _sink(location, "b", clustering=InlineClustering(every_commits=1, sort_by=["name"]))
+    awake = _sink(location, "b", clustering=Clustering(every_commits=1, sort_by=["name"]))
     land(spark, location, [awake], judge, batches=2, seed=1)
     awake.finish()
     head = head_of(location)
@@ -176,7 +177,7 @@ def test_deletes_alone(spark: SparkSession, tmp_path: Path) -> None:
     location, judge = str(tmp_path / "t"), Judge()
     land(spark, location, [_sink(location)], judge, batches=1)
     some = [row[0] for row in judge.rows][:10]
-    deletes = IcebergSink(location, operation="delete", key=["user_id"], sequence_by="at", app_id="erase")
+    deletes = IcebergSink(location, Delete(key=["user_id"], sequence_by="at"), app_id="erase")
     deletes(spark.createDataFrame([(key, 10_000) for key in some], "user_id bigint, at bigint"), 0)
     assert deletes.reports[-1].changes == {"deleted": 10}
     assert rows_of(location) == [row for row in judge.rows if row[0] not in some]
@@ -188,7 +189,7 @@ def test_deletes_in_partitions_need_the_columns_that_partition_the_table(
     location, scoped = str(tmp_path / "t"), {"key_scope": "partition"}
     _sink(location, partition_by=["region"], **scoped)(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
     keyed: dict[str, Any] = {"operation": "delete", "key": ["user_id"], "sequence_by": "at", **scoped}
-    sink = IcebergSink(location, app_id="erase", **keyed)
+    sink = flat_sink(location, app_id="erase", **keyed)
     deletes = as_batch(spark, [(1, 9, "a", "", "D")])
     with pytest.raises(SchemaMismatchError, match="the batch has no column 'region', by which the table is"):
         sink(deletes.select("user_id", "at"), 0)
@@ -209,7 +210,7 @@ def test_without_a_sequence_the_later_commit_wins(spark: SparkSession, tmp_path:
 def test_keys_of_several_columns_and_types(spark: SparkSession, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     keyed = {**KEYED, "key": ["user_id", "region"]}
-    sink = IcebergSink(location, app_id="a", **keyed)
+    sink = flat_sink(location, app_id="a", **keyed)
     sink(as_batch(spark, [(1, 1, "a", "x", "I"), (1, 1, "b", "y", "I"), (2, 1, "", "z", "I")]), 0)
     sink(as_batch(spark, [(1, 2, "b", "new", "U"), (2, 2, "", "w", "U"), (1, 2, "a", "", "D")]), 1)
     assert rows_of(location) == [(1, 2, "b", "new"), (2, 2, "", "w")]
@@ -227,7 +228,7 @@ def test_a_key_may_be_unique_in_each_partition(spark: SparkSession, tmp_path: Pa
     assert rows_of(location) == expected
     sinks[0](as_batch(spark, [(1, 2, "b", "late", "U"), (2, 5, "b", "newer", "U"), (3, 1, "c", "w", "I")]), 1)
     assert rows_of(location) == [*expected[:2], (2, 5, "b", "newer"), (3, 1, "c", "w")]
-    with pytest.raises(ValueError, match="leave out evolve_partitioning=True"):
+    with pytest.raises(ValueError, match='leave out partitioning="evolve"'):
         _sink(location, partition_by=["region"], key_scope="partition", evolve_partitioning=True)
 
 
@@ -236,8 +237,8 @@ def test_rows_without_a_key(spark: SparkSession, tmp_path: Path) -> None:
     keyed = {**KEYED, "key": ["name"]}
     changes: list[Any] = [(1, 1, "a", None, "I"), (2, 1, "a", "k", "I")]
     with pytest.raises(SchemaMismatchError, match="1 rows have a null in the key's column 'name'"):
-        IcebergSink(location, app_id="a", **keyed)(as_batch(spark, changes), 0)
-    sink = IcebergSink(location, app_id="a", null_keys="insert", **keyed)
+        flat_sink(location, app_id="a", **keyed)(as_batch(spark, changes), 0)
+    sink = flat_sink(location, app_id="a", null_keys="insert", **keyed)
     sink(as_batch(spark, changes), 0)
     sink(as_batch(spark, [(3, 1, "a", None, "I"), (4, 2, "a", "k", "U")]), 1)
     assert rows_of(location) == [(1, 1, "a", None), (3, 1, "a", None), (4, 2, "a", "k")]
@@ -253,7 +254,7 @@ def test_an_insert_into_a_keyed_table_is_refused_unless_it_is_allowed(
     batch = as_batch(spark, [(1000, 1, "a", "x", "I")]).drop("op")
     with pytest.raises(KeyConflictError, match=r"the table has the key \(user_id\) in sequence by at"):
         IcebergSink(location, app_id="i")(batch, 0)
-    allowed = IcebergSink(location, app_id="i", allow_duplicates=True)
+    allowed = IcebergSink(location, Append(allow_duplicates=True), app_id="i")
     allowed(batch, 0)
     assert len(rows_of(location)) == len(judge.rows) + 1
 

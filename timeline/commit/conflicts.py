@@ -139,8 +139,8 @@ def check_keys_of_new_rows_are_known(head: Head, intent: Intent) -> None:
     if (key := key_of(head.properties)) is not None:
         raise KeyConflictError(
             f"the table has the key {key.describe(head.schema)}, and this commit appends rows without a look"
-            ' at their keys; nothing of it is live. Write with operation="upsert" and that key, or with'
-            " allow_duplicates=True if the keys are known to be new",
+            " at their keys; nothing of it is live. Write with Upsert and that key, or with"
+            " Append(allow_duplicates=True) if the keys are known to be new",
             location=head.metadata.location,
             version=head.number,
         )

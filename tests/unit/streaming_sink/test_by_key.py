@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streaming_sink import Upsert
 from streaming_sink.keyed import by_key
 from streaming_sink.keyed.by_key import ChangesByKey, KeyedWrite
 from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, look
 from streaming_sink.landing import outcomes
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.reports.steps import Steps
-from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.upkeep.maintenance import Maintained
 from streaming_sink.upkeep.small_files import SmallFiles
@@ -31,7 +31,7 @@ from timeline.versions.keys import TableKey
 
 __all__ = ["shore"]
 
-KEYS = KeyOptions(columns=("id",), sequence_by="p")
+KEYS = Upsert(key=("id",), sequence_by="p")
 
 
 def changes_by_key() -> ChangesByKey:

@@ -9,7 +9,7 @@ import pytest
 from planners import All, Strategy
 from planners.clustering.selection import plan_strategy
 from planners.clustering.sort_fields import SortField
-from streaming_sink import AsyncClustering, InlineClustering
+from streaming_sink import Clustering
 
 
 @pytest.mark.parametrize(
@@ -27,29 +27,27 @@ from streaming_sink import AsyncClustering, InlineClustering
         ({"select": [5]}, "select must be one or several plan strategies"),
         ({"select": []}, "select must be one or several plan strategies"),
         ({"checksum": "yes"}, "checksum must be True or False: checksum='yes'"),
-        ({"schedule_only": "no"}, "schedule_only must be True or False"),
         ({"max_groups": True}, "max_groups must be a whole number: max_groups=True"),
         ({"max_group_files": 2.5}, "max_group_files must be a whole number"),
         ({"target_file_bytes": 1.5}, "target_file_bytes must be a number of bytes"),
         ({"memory_bytes": None}, "memory_bytes must be a number of bytes"),
     ],
 )
-@pytest.mark.parametrize("kind", [InlineClustering, AsyncClustering])
-def test_an_option_of_another_kind_is_refused_with_what_it_must_be(kind, options, said):
+def test_an_option_of_another_kind_is_refused_with_what_it_must_be(options, said):
     with pytest.raises(TypeError, match=re.escape(said)):
-        kind(**options)
+        Clustering(**options)
 
 
 def test_every_kind_that_is_documented_is_taken():
-    InlineClustering(sort_by=["a", SortField("b")], strategy="zorder", select=[All()], checksum=True)
-    InlineClustering(sort_by=("a",), strategy=Strategy("sort"), select=All(), memory_bytes="64MiB")
-    InlineClustering(strategy="mine", strategies={"mine": dict}, parameters={"a": "b"}, max_groups=3)
+    Clustering(sort_by=["a", SortField("b")], strategy="zorder", select=[All()], checksum=True)
+    Clustering(sort_by=("a",), strategy=Strategy("sort"), select=All(), memory_bytes="64MiB")
+    Clustering(strategy="mine", strategies={"mine": dict}, parameters={"a": "b"}, max_groups=3)
 
 
 def test_more_columns_than_a_curve_goes_through_are_refused():
-    InlineClustering(strategy="hilbert", sort_by=list("abcde"))
+    Clustering(strategy="hilbert", sort_by=list("abcde"))
     with pytest.raises(ValueError, match="a curve goes through 5 columns at most, not 6"):
-        InlineClustering(strategy="hilbert", sort_by=list("abcdef"))
+        Clustering(strategy="hilbert", sort_by=list("abcdef"))
 
 
 def test_what_a_plan_strategy_needs_is_named():

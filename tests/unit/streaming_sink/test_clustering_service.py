@@ -19,12 +19,12 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, LongType, NestedField, StringType
 
 from planners import All, Arrival, ClusteringPolicy, ColumnBounds, Strategy
-from streaming_sink import InlineClustering, clustering
+from streaming_sink import Clustering, clustering
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import PassOptions, pass_of
 from streaming_sink.commands.cli import CANNOT, DONE, main
-from streaming_sink.options import sink_options
 from streaming_sink.writing.planning import Experience, plan_batch
+from tests.sinks import flat_options
 from timeline import names
 from timeline.clock import Environment
 from timeline.commit.changes import Append, SetProperties
@@ -38,7 +38,7 @@ SCHEMA = Schema(
 )
 SORTED = ClusteringPolicy(sort_by=["id", "text desc"], select=All())
 OPTIONS = {"sort_by": ["id"], "target_file_bytes": "1MiB", "small_file_bytes": "64KiB"}
-FILLING = sink_options("/lake/events", {"fill_policy": "always", "fill": "inline"})
+FILLING = flat_options("/lake/events", {"fill_policy": "always", "fill": "inline"})
 _numbers = count()
 
 
@@ -184,7 +184,7 @@ def test_a_file_that_a_plan_reserves_is_not_filled(table):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"sort": ["a"]}, TypeError, "InlineClustering has no option 'sort'; did you mean 'sort_by'?"),
+        ({"sort": ["a"]}, TypeError, "Clustering has no option 'sort'; did you mean 'sort_by'?"),
         ({"every_commit": 4}, TypeError, "did you mean 'every_commits'?"),
         ({"every_commits": 0}, ValueError, "every_commits must be a whole number of at least 1: 0"),
         ({"sort_by": ["a"], "strategy": "zoder"}, ValueError, "'zoder'; did you mean 'zorder'?"),
@@ -200,7 +200,7 @@ def test_a_file_that_a_plan_reserves_is_not_filled(table):
 )  # fmt: skip
 def test_options_that_cannot_be_are_refused_where_they_are_said(options, error, message):
     with pytest.raises(error) as refused:
-        InlineClustering(**options)
+        Clustering(**options)
     assert message in str(refused.value)
 
 
@@ -214,13 +214,13 @@ def test_a_group_of_a_pass_is_never_larger_than_the_pass():
     assert pass_of(max_bytes_per_pass="10GiB").policy.max_group_bytes == 4 * 1024**3
 
 
-def test_a_sink_takes_nothing_but_inline_clustering():
-    with pytest.raises(TypeError, match="clustering must be an InlineClustering, such as"):
-        sink_options("/lake/events", {"clustering": {"sort_by": ["id"]}})
+def test_a_sink_takes_nothing_but_a_clustering():
+    with pytest.raises(TypeError, match="clustering must be a Clustering, such as"):
+        flat_options("/lake/events", {"clustering": {"sort_by": ["id"]}})
 
 
 def test_inline_clustering_pickles_with_the_sink():
-    inline = InlineClustering(every_commits=3, **OPTIONS)
+    inline = Clustering(every_commits=3, **OPTIONS)
     assert pickle.loads(pickle.dumps(inline)) == inline
 
 
@@ -228,7 +228,7 @@ def test_inline_clustering_pickles_with_the_sink():
 
 
 def test_commits_are_counted_in_the_head_and_every_third_is_due(table, location):
-    inline = InlineClustering(every_commits=3)
+    inline = Clustering(every_commits=3)
     due = []
     for number in range(7):
         writer = Table.open(LocalStore(location))  # another process each time
@@ -247,7 +247,7 @@ def test_a_count_goes_on_over_a_lost_race(table, location):
 
 
 def test_a_table_without_counted_commits_is_never_due(table):
-    assert not InlineClustering(every_commits=1).is_due(table.head)
+    assert not Clustering(every_commits=1).is_due(table.head)
 
 
 # ------------------------------------------------------------------------------------------- without Spark

@@ -200,6 +200,6 @@ def test_a_contract_of_impossible_values_is_refused(
 
 
 def test_the_sink_takes_a_contract_and_nothing_else() -> None:
-    assert IcebergSink("/tmp/t").options.schema == STRICT
-    with pytest.raises(TypeError, match=r"schema must be a SchemaContract, such as"):
-        IcebergSink("/tmp/t", schema="evolving")
+    assert IcebergSink("/tmp/t").options.contract == STRICT
+    with pytest.raises(TypeError, match=r"contract must be a SchemaContract, such as"):
+        IcebergSink("/tmp/t", contract="evolving")

@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from planners import All, Arrival
-from streaming_sink import InlineClustering, clustering
+from streaming_sink import Clustering, clustering
 from streaming_sink.clustering.options import pass_of
 from streaming_sink.commands.cli import main
 from streaming_sink.commands.terminal import CANNOT, DONE
-from streaming_sink.options import sink_options
 from streaming_sink.table.parquet_properties import leaf_names
 from streaming_sink.tasks.clustering.encrypting import Encrypt
 from streaming_sink.tasks.encryption import Cipher, KeyNames
 from streaming_sink.tasks.errors import KeysError
 from streaming_sink.tasks.leaves import Leaf
 from streaming_sink.writing.planning import Experience, plan_batch
+from tests.sinks import flat_options
 from tests.unit.streaming_sink.small_tables import (
     ROWS,
     SCHEMA,
@@ -166,7 +166,7 @@ def test_a_plan_that_joins_files_under_different_keys_is_not_carried_out(table, 
 def test_a_fill_leaves_encrypted_files_alone_and_says_why(table, vault):
     carry_out(table, plan_of(table, **_encrypt()), keys=vault)
     append(table, 2)
-    filling = sink_options("/lake/events", {"fill_policy": "always", "fill": "inline"})
+    filling = flat_options("/lake/events", {"fill_policy": "always", "fill": "inline"})
     planned = plan_batch(table.head, 0, [Arrival(("p0",), 10)], filling, 2, Experience())
     reasons = {it.path: it.reason for it in planned.plan.decisions}
     encrypted = {path for path, it in entries(table).items() if it.key_metadata and "p=p0" in path}
@@ -204,7 +204,7 @@ def test_to_encrypt_without_keys_is_an_error_before_anything_is_written(table):
     with pytest.raises(ValueError, match="'encrypt' needs keys="):
         clustering.schedule_and_execute(None, table.store.location, **wanted)
     with pytest.raises(ValueError, match="'encrypt' needs keys="):
-        InlineClustering(**wanted)
+        Clustering(**wanted)
     arguments = ["cluster", table.store.location, "--strategy", "encrypt", "--parameter", "footer_key=lake"]
     assert main(arguments) == CANNOT
     assert files() == before
@@ -214,7 +214,7 @@ def test_to_encrypt_without_keys_is_an_error_before_anything_is_written(table):
 def test_a_plan_can_be_scheduled_where_no_keys_are(table):
     scheduled = clustering.schedule(table.store.location, **_encrypt())
     assert scheduled.plan.groups
-    assert InlineClustering(schedule_only=True, **_encrypt()).settings.policy.strategy.name == "encrypt"
+    assert Clustering(run="elsewhere", **_encrypt()).settings.policy.strategy.name == "encrypt"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_columns_that_the_table_cannot_encrypt_are_refused_before_a_plan_is_save
 
 def test_keys_that_make_no_client_are_refused():
     with pytest.raises(ValueError, match="keys must be a callable"):
-        InlineClustering(keys={"lake": LAKE}, **_encrypt())
+        Clustering(keys={"lake": LAKE}, **_encrypt())
 
 
 # ---------------------------------------------------------------------------------- what stays secret

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as spark
 
-from streaming_sink import SchemaContract
-from streaming_sink.options import SinkOptions
+from streaming_sink import PathTable, SchemaContract
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.writing.target import Destination
 from tests.unit.timeline.world import Lake
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 def test_a_schema_evolves_in_two_puts_one_list_and_one_get(monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake()
-    destination = Destination(SinkOptions(location=lake.store.location, schema=SchemaContract.evolving()))
+    destination = Destination(
+        SinkOptions(table=PathTable(lake.store.location), contract=SchemaContract.evolving())
+    )
     monkeypatch.setattr(destination, "_table", lake.table)
     batch = spark.StructType([spark.StructField("note", spark.StringType())])
     known = destination.target(batch, fresh=True)
@@ -34,7 +36,9 @@ def test_a_schema_evolves_in_two_puts_one_list_and_one_get(monkeypatch: pytest.M
 def test_a_partitioning_evolves_in_two_puts_one_list_and_one_get(monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake()
     options = SinkOptions(
-        location=lake.store.location, partition_by=("p", "bucket(4, id)"), evolve_partitioning=True
+        table=PathTable(lake.store.location),
+        partition_by=("p", "bucket(4, id)"),
+        contract=SchemaContract(partitioning="evolve"),
     )
     destination = Destination(options)
     monkeypatch.setattr(destination, "_table", lake.table)
@@ -54,7 +58,11 @@ def test_a_target_that_lost_the_race_takes_the_spec_of_the_winner(
 ) -> None:
     lake = Lake()
     asked = ("bucket(4, id)",)
-    options = SinkOptions(location=lake.store.location, partition_by=asked, evolve_partitioning=True)
+    options = SinkOptions(
+        table=PathTable(lake.store.location),
+        partition_by=asked,
+        contract=SchemaContract(partitioning="evolve"),
+    )
     destination = Destination(options)
     monkeypatch.setattr(destination, "_table", lake.table)
     batch = spark.StructType([spark.StructField("id", spark.LongType())])

@@ -16,7 +16,6 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import FileSizing
 from streaming_sink import history
-from streaming_sink.options import sink_options
 from streaming_sink.reports.maintenance_report import FillReport
 from streaming_sink.table.spec import partition_sources, partition_spec
 from streaming_sink.tasks.files.delete_merging import DeleteMerge, DeletesMerged, NewDeletes, RunMerge
@@ -26,6 +25,7 @@ from streaming_sink.upkeep.filler import DELETE_FILES_WHILE_FILLING, SMALL_FILES
 from streaming_sink.upkeep.fills import FillPass, Published, delete_lost, plan_pass, publish
 from streaming_sink.writing.planning import commit_sizes
 from tests.reports import lines, said
+from tests.sinks import flat_options
 from tests.unit.timeline.plans import joined_live
 from timeline.commit.changes import Append, Replace
 from timeline.commit.delete_merges import MergeDeletes
@@ -77,7 +77,7 @@ def _append(table, partition, files=1, size=50 * KIB):
 
 
 def _options(table, **given):
-    return sink_options(table.store.location, {"sizing": SIZING, "fill": "beside", **given})
+    return flat_options(table.store.location, {"sizing": SIZING, "fill": "beside", **given})
 
 
 def _replace(table, inputs):

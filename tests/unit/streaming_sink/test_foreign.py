@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as spark
 
-from streaming_sink.options import SinkOptions
+from streaming_sink import PathTable
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.writing.target import Destination
 from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.stores import LocalStore, open_store
@@ -32,7 +33,7 @@ BATCH = spark.StructType([spark.StructField("id", spark.LongType())])
 def test_no_table_is_made_among_the_files_of_others(tmp_path: Path, path: str, what: str) -> None:
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / path).touch()
-    destination = Destination(SinkOptions(location=str(tmp_path)))
+    destination = Destination(SinkOptions(table=PathTable(str(tmp_path))))
     with pytest.raises(CorruptTableError, match=what) as refused:
         destination.target(BATCH, fresh=True)
     assert (refused.value.location, refused.value.files) == (str(tmp_path), (path,))
@@ -44,7 +45,7 @@ def test_a_table_is_made_beside_what_a_failed_batch_or_a_person_has_left(tmp_pat
     for path in ("_SUCCESS", "README.md", "data/p=0/01JXT-app-1-0-0.parquet", "input/a.parquet"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
-    destination = Destination(SinkOptions(location=str(tmp_path)))
+    destination = Destination(SinkOptions(table=PathTable(str(tmp_path))))
     target = destination.target(BATCH, fresh=True)
     assert (target.table, destination.create(target).head.number) == (None, 1)
 
@@ -54,4 +55,4 @@ def test_a_folder_that_is_closed_is_no_reason(tmp_path: Path, monkeypatch: pytes
         raise StoreUnavailableError("could not list lost+found")
 
     monkeypatch.setattr(LocalStore, "list_below", closed)
-    assert Destination(SinkOptions(location=str(tmp_path))).target(BATCH, fresh=True).table is None
+    assert Destination(SinkOptions(table=PathTable(str(tmp_path)))).target(BATCH, fresh=True).table is None

@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 
 from planners import TablePartition
+from streaming_sink import Upsert
 from streaming_sink.keyed import key_upkeep
 from streaming_sink.keyed.key_upkeep import KeyUpkeep, key_columns
-from streaming_sink.table.key_options import KeyOptions
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.scopes import partition_salt
 from tests.unit.streaming_sink.purging.people import KEY, People
@@ -32,7 +32,7 @@ def people(monkeypatch: pytest.MonkeyPatch) -> People:
 
 def covered_after(people: People, touched: TablePartition, **given: str) -> list[bytes]:
     """Return the scopes of the files that the index covers after a batch."""
-    options = replace(KeyOptions(columns=("user_id",), sequence_by="at", scope="partition"), **given)
+    options = replace(Upsert(key=("user_id",), sequence_by="at", key_scope="partition"), **given)
     upkeep, head = KeyUpkeep(options), people.table.refresh()
     upkeep.after_commit(people.store, head, [touched])
     upkeep.finish(60)
@@ -47,5 +47,5 @@ def test_a_batch_that_has_to_search_many_rows_has_all_partitions_indexed(people:
 
 def test_a_batch_of_partitions_with_few_rows_needs_no_index(people: People) -> None:
     assert covered_after(people, FEW) == []
-    assert covered_after(people, MANY, index="scan") == []
-    assert len(covered_after(people, FEW, index="index")) == 2
+    assert covered_after(people, MANY, key_index="scan") == []
+    assert len(covered_after(people, FEW, key_index="index")) == 2

@@ -13,7 +13,7 @@ from planners import DELETE_FILES_AT_MOST, FillPlan
 from planners.shared_deletes import DELETE_FILES_A_BATCH, SHARED_RUNS_AT_MOST
 from streaming_sink.keyed.key_resolution import Resolution, look, resolve_again
 from streaming_sink.keyed.row_deletes import RowDeletes
-from streaming_sink.options import SinkOptions, sink_options
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.files.delete_files import read_deletes_of
@@ -22,6 +22,7 @@ from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, Work
 from streaming_sink.upkeep import fills
 from streaming_sink.upkeep.fill_portions import divide, sharing_files
 from streaming_sink.upkeep.fills import plan_pass, publish
+from tests.sinks import flat_options
 from tests.unit.streaming_sink.test_by_key import changes_by_key, no_keys, target_of
 from tests.unit.timeline.world import Lake, data_file
 from timeline.commit.changes import Append, Change
@@ -57,7 +58,7 @@ class Ocean(Lake):
         return len(deletes)
 
     def options(self) -> SinkOptions:
-        return sink_options("/lake/ocean", {"fill": "beside"})
+        return flat_options("/lake/ocean", {"fill": "beside"})
 
     def plan(self) -> FillPlan:
         return plan_pass(self.table.head, [(0, (0,))], self.options(), {})

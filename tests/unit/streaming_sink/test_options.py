@@ -10,8 +10,8 @@ import pytest
 
 import streaming_sink
 from planners import FileSizing, FillPolicy
-from streaming_sink import IcebergSink, SchemaContract
-from streaming_sink.options import sink_options
+from streaming_sink import Checks, IcebergSink, PathTable, SchemaContract, TableOptions
+from tests.sinks import flat_options, flat_sink
 
 
 def test_the_defaults_are_those_of_the_documentation():
@@ -31,23 +31,24 @@ def test_options_are_frozen():
 @pytest.mark.parametrize(
     ("given", "near"),
     [
-        ("partitionBy", "partition_by"),
-        ("fill_polcy", "fill_policy"),
-        ("appid", "app_id"),
-        ("table_property", "table_properties"),
-        ("operations", "operation"),
+        ("partitionBy", "'partition_by'"),
+        ("fill_polcy", r"FileSizing\(fill_policy=…\)"),
+        ("sequence_By", r"Upsert\(sequence_by=…\)"),
+        ("delete_where", r"Upsert\(delete_where=…\)"),
+        ("appid", "'app_id'"),
+        ("table_property", "'table_properties'"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name_and_all_that_there_are(given, near):
     with pytest.raises(
         TypeError,
-        match=f"no option '{given}'; did you mean '{near}'.*it has partition_by, evolve_part",
+        match=f"no option '{given}'; did you mean {near}.*it has write, partition_by, sizing",
     ):
         IcebergSink("/lake/events", **{given: 1})
 
 
 def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
-    with pytest.raises(TypeError, match="no option 'zzz'; it has partition_by, evolve_partitioning"):
+    with pytest.raises(TypeError, match="no option 'zzz'; it has write, partition_by, sizing"):
         IcebergSink("/lake/events", zzz=1)
 
 
@@ -71,22 +72,28 @@ def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
         ({"partition_by": ["day(t, id)"]}, ValueError, r"takes one column.*: day\(t, id\)"),
         ({"partition_by": [""]}, ValueError, "names no column.*: ''"),
         ({"partition_by": ["t", "t"]}, ValueError, "two partition fields come to the same name, t;"),
-        ({"evolve_partitioning": "yes"}, TypeError, "must be True or False, not 'yes'"),
         (
             {"evolve_partitioning": True},
             ValueError,
-            "evolve_partitioning needs partition_by, the",
+            'partitioning="evolve" needs partition_by, the',
         ),
         ({"sizing": "120MiB"}, TypeError, "sizing must be a FileSizing"),
         (
             {"fill_policy": "amortised"},
             ValueError,
-            "always, amortized, never, not 'amortised'; did you mean 'amortized'",
+            "amortized, always, not 'amortised'; did you mean 'amortized'",
         ),
+        ({"fill": "besides"}, ValueError, "beside, inline, never, not 'besides'; did you mean 'beside'"),
         (
-            {"operation": "bulkinsert"},
+            {"write": "upsert"},
+            TypeError,
+            r"write must be a write, such as Append\(\) or Upsert.*not 'upsert'",
+        ),
+        ({"options": {}}, TypeError, r"options must be TableOptions, not \{\}"),
+        (
+            {"options": TableOptions(), "partition_by": ["day"]},
             ValueError,
-            "insert, bulk_insert, upsert, delete, not 'bulkinsert'; did you mean 'bulk_insert'",
+            "put partition_by in it, as in",
         ),
         ({"app_id": " "}, ValueError, "app_id must be a name that is not empty, or left out; it is ' '"),
         ({"app_id": 7}, ValueError, "app_id must be a name"),
@@ -107,7 +114,7 @@ def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
         (
             {"max_quarantined": 5},
             ValueError,
-            "neither an expectation nor the .* quarantines any; leave it",
+            "at_most says how .* neither an expectation nor the .* quarantines any; leave it",
         ),
         (
             {"expectations": {"a > 0": "drop"}, "quarantine": "/lake/q"},
@@ -166,22 +173,20 @@ def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
 )
 def test_a_value_that_cannot_be_is_refused_with_what_to_write(options, error, said):
     with pytest.raises(error, match=said):
-        IcebergSink("/lake/events", **options)
+        flat_sink("/lake/events", **options)
 
 
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"changelog_table": "/lake/log"}, ValueError, 'needs operation="upsert" or operation="delete"'),
         ({"changelog_table": "/lake/t/log"}, ValueError, "neither folder inside of the other"),
         ({"changelog_table": "/lake/t"}, ValueError, "a table of its own, not the sink's table"),
         ({"changelog_table": 5}, TypeError, "changelog_table must be the location of a table"),
     ],
 )
 def test_a_change_log_that_cannot_be_is_refused(options, error, said):
-    keyed = {} if said.startswith("needs") else {"operation": "upsert", "key": ["id"]}
     with pytest.raises(error, match=said):
-        IcebergSink("/lake/t", **keyed, **options)
+        flat_sink("/lake/t", key=["id"], **options)
 
 
 def test_properties_that_say_what_the_sink_does_anyway_are_taken():
@@ -225,7 +230,7 @@ def test_an_unknown_scheme_is_refused_with_those_that_there_are():
 
 
 def test_one_option_belongs_to_the_tables_creator_though_its_name_is_ours():
-    options = sink_options(
+    options = flat_options(
         "/lake/events", {"table_properties": {"streaming-sink.history.max-snapshots": "500"}}
     )
     assert options.table_properties == {"streaming-sink.history.max-snapshots": "500"}
@@ -233,7 +238,7 @@ def test_one_option_belongs_to_the_tables_creator_though_its_name_is_ours():
 
 def test_no_repr_shows_storage_options():
     sink = IcebergSink(
-        "s3://lake/events", storage_options={"access_key_id": "someone", "secret_access_key": "hush"}
+        PathTable("s3://lake/events", {"access_key_id": "someone", "secret_access_key": "hush"})
     )
     for shown in (sink, sink.options, pickle.loads(pickle.dumps(sink)).options):
         assert "hush" not in repr(shown)
@@ -260,6 +265,6 @@ def test_every_public_name_is_itself_however_often_and_in_whatever_order_it_is_a
 )
 def test_a_contract_that_quarantines_takes_the_options_of_a_quarantine(contract: SchemaContract) -> None:
     options = IcebergSink(
-        "/lake/events", schema=contract, quarantine="/lake/bad", max_quarantined=0.5
+        "/lake/events", contract=contract, checks=Checks(at_most=0.5, quarantine="/lake/bad")
     ).options
-    assert (options.quarantine_location, options.max_quarantined) == ("/lake/bad", 0.5)
+    assert (options.quarantine_location, options.checks.at_most) == ("/lake/bad", 0.5)

@@ -14,7 +14,8 @@ from pyiceberg.schema import Schema
 from pyspark.sql.types import StructType
 
 from planners.model import Bucket, InputFile
-from streaming_sink.options import SinkOptions
+from streaming_sink import PathTable
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import ignored_properties, parquet_settings
 from streaming_sink.tasks.files.data_file_writer import DataFileWriter
@@ -219,7 +220,7 @@ def test_a_filter_that_would_hide_rows_is_left_aside_and_said_at_any_depth():
 def test_a_sink_says_once_which_filter_it_leaves_aside_and_why(tmp_path, caplog):
     key = f"{BLOOM}enabled.column.score"
     Table.create(LocalStore(str(tmp_path)), SCHEMA, table_properties={key: "true"}, store_is_checked=True)
-    destination = Destination(SinkOptions(location=str(tmp_path)))
+    destination = Destination(SinkOptions(table=PathTable(str(tmp_path))))
     for _ in range(2):
         destination.target(StructType(), fresh=True)
     (said,) = [each.getMessage() for each in caplog.records if key in each.getMessage()]

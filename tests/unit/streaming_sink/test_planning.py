@@ -16,7 +16,6 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from planners import Arrival, ClusteringPolicy, FileSizing, TablePartition, plan_clustering
 from streaming_sink.clustering.groups import match_groups
 from streaming_sink.clustering.known_files import known_files
-from streaming_sink.options import sink_options
 from streaming_sink.tasks.results import TaskReport, WrittenFile
 from streaming_sink.writing.planning import (
     ONE_TASK_SECONDS,
@@ -30,6 +29,7 @@ from streaming_sink.writing.planning import (
 )
 from streaming_sink.writing.profile import Profile
 from streaming_sink.writing.writer import WriteResult
+from tests.sinks import flat_options
 from tests.unit.timeline.world import Lake
 from timeline.commit.changes import Append, Replace, SetProperties
 from timeline.stores import MemoryStore
@@ -41,7 +41,7 @@ SCHEMA = Schema(
 BY_P = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="p"))
 MIB = 1024 * 1024
 SIZING = FileSizing(max_file_bytes=8 * MIB, small_file_bytes=7 * MIB)
-OPTIONS = sink_options("/lake/events", {"sizing": SIZING, "fill_policy": "always", "fill": "inline"})
+OPTIONS = flat_options("/lake/events", {"sizing": SIZING, "fill_policy": "always", "fill": "inline"})
 _numbers = count()
 
 
@@ -155,7 +155,7 @@ def test_bytes_per_row_come_from_the_table_and_where_there_is_none_from_the_defa
 
 def test_the_fill_policy_is_the_one_of_the_options(table):
     _append(table, _file(table, 1, 100, MIB))
-    never = sink_options("/lake/events", {"sizing": SIZING, "fill_policy": "never"})
+    never = flat_options("/lake/events", {"sizing": SIZING, "fill_policy": "never"})
     assert [bucket.inputs for bucket in _plan(table, (1, 50), options=never).plan.buckets] == [()]
 
 
@@ -234,13 +234,13 @@ def test_rows_that_were_counted_are_kept_so_that_the_width_of_the_tasks_costs_no
 
 @pytest.mark.parametrize(("small", "route"), [(7, "2 tasks"), (8, "shuffle")])
 def test_where_eight_small_files_wait_rows_are_shuffled_so_that_they_are_surely_merged(small, route):
-    amortized = sink_options("/lake/events", {"sizing": SIZING, "fill": "inline"})
+    amortized = flat_options("/lake/events", {"sizing": SIZING, "fill": "inline"})
     assert _unpartitioned(2.5, 2.0, small, amortized).route == route
 
 
 def test_where_a_batch_fills_nothing_any_number_of_small_files_may_wait():
     for options in ({"fill_policy": "never"}, {"fill": "beside"}):
-        asked = sink_options("/lake/events", {"sizing": SIZING, **options})
+        asked = flat_options("/lake/events", {"sizing": SIZING, **options})
         assert _unpartitioned(2.5, 2.0, 8, asked).route == "2 tasks"
 
 
@@ -262,7 +262,7 @@ def test_a_batch_is_counted_only_where_nothing_is_expected_and_small_files_wait(
     table, size, expected, options, counted
 ):
     _append(table, _file(table, 1, 100, size))
-    options = sink_options("/lake/events", {"sizing": SIZING, **options})
+    options = flat_options("/lake/events", {"sizing": SIZING, **options})
     assert needs_counting(expected, table.head, options) is counted
     assert not needs_counting(expected, None, options)
 
@@ -274,7 +274,7 @@ def test_without_counting_files_are_cut_by_size_alone(partitioned, route):
     assert (planned.routing.tasks, planned.routing.cold_tasks, planned.routing.hot) == (3, 3, ())
     assert planned.plan.max_file_bytes == 8 * MIB
     assert planned.plan.rows_per_new_file > 10**15
-    cut = sink_options("/lake/events", {"sizing": FileSizing(rows_per_new_file=77)})
+    cut = flat_options("/lake/events", {"sizing": FileSizing(rows_per_new_file=77)})
     assert uncounted_plan(cut, partitioned, 3).plan.rows_per_new_file == 77
 
 

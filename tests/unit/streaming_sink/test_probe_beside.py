@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as spark
 
-from streaming_sink.options import SinkOptions
+from streaming_sink import PathTable
+from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.writing.target import Destination
 from timeline.errors import StoreUnavailableError
 
@@ -30,7 +31,7 @@ def test_a_probe_that_failed_beside_an_empty_batch_is_made_again_for_the_next_on
             raise StoreUnavailableError("no answer")
 
     monkeypatch.setattr("streaming_sink.writing.target.check_store", fail_once)
-    destination = Destination(SinkOptions(location=str(tmp_path)))
+    destination = Destination(SinkOptions(table=PathTable(str(tmp_path))))
     batch = spark.StructType([spark.StructField("note", spark.StringType())])
     for _ in range(3):
         target = destination.target(batch, fresh=True)

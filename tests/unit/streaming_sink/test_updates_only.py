@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from pyiceberg.manifest import DataFile
 
 from planners import DELETE_FILES_AT_MOST, SMALL_FILES_AT_MOST, FileSizing, PlannedFill, PlannedMerge
-from streaming_sink.options import sink_options
 from streaming_sink.upkeep.filler import DELETE_FILES_WHILE_FILLING
 from streaming_sink.upkeep.fills import plan_pass, publish
+from tests.sinks import flat_options
 from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Shore
 from timeline import properties
 from timeline.commit.changes import Append, Replace
@@ -35,7 +35,7 @@ class Updated(Shore):
 
     def __init__(self) -> None:
         super().__init__({**BRIEF, properties.MANIFEST_MIN_MERGE_COUNT: "8"})
-        self.options = sink_options("/lake/updated", {"sizing": SIZING, "fill": "beside"})
+        self.options = flat_options("/lake/updated", {"sizing": SIZING, "fill": "beside"})
         self.expected = {key: key for key in range(KEYS)}
         self.next = KEYS
         files = tuple(self.data(range(start, start + FULL)) for start in range(0, KEYS, FULL))

@@ -26,6 +26,7 @@ from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.status import status
 from streaming_sink.zones.write_audit_publish import settle, unstage_old
+from tests.sinks import flat_zone
 from tests.unit.timeline.world import DAY_MS, NOON, SCHEMA, Lake, data_file
 from timeline import names, staging
 from timeline.commit.changes import Append
@@ -40,7 +41,7 @@ ITEM = WorkItem("zone", 3)
 
 
 def zone_at(folder: Path, **given: object) -> ingest.BufferZone:
-    return ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), **given)  # type: ignore[arg-type]
+    return flat_zone(str(folder / "zone"), table=str(folder / "table"), **given)  # type: ignore[arg-type]
 
 
 def look(item: ingest.StagedItem) -> bool:
@@ -61,7 +62,7 @@ def test_a_zone_publishes_as_it_writes_unless_it_is_told_to_audit(tmp_path: Path
 
 
 def test_a_zone_stores_what_any_worker_needs_for_its_audit(tmp_path: Path) -> None:
-    given = ingest.Audit(expectations=["p >= 0"], function=look, timeout="2 days")
+    given = ingest.Audit(conditions=["p >= 0"], function=look, timeout="2 days")
     zone_at(tmp_path, audit=given).definition  # noqa: B018
     other = ingest.BufferZone(str(tmp_path / "zone"))
     assert other.auditor() == Auditor(("p >= 0",), look)
@@ -89,9 +90,9 @@ def test_a_function_that_a_worker_cannot_import_stops_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ingest.Audit(expectations="p >= 0"), "must be a list of SQL conditions"),
-        (lambda: ingest.Audit(expectations={"p >= 0": "drop"}), "must be a list of SQL conditions"),
-        (lambda: ingest.Audit(expectations=[""]), "must be a list of SQL conditions"),
+        (lambda: ingest.Audit(conditions="p >= 0"), "must be a list of SQL conditions"),
+        (lambda: ingest.Audit(conditions={"p >= 0": "drop"}), "must be a list of SQL conditions"),
+        (lambda: ingest.Audit(conditions=[""]), "must be a list of SQL conditions"),
         (lambda: ingest.Audit(function="audit"), "must be named as package.module:function"),
         (lambda: ingest.Audit(function=7), "must be a function or its name"),  # type: ignore[arg-type]
         (lambda: ingest.Audit(timeout="0 days"), "timeout must be above 0"),

@@ -27,7 +27,9 @@ def zone_at(folder: Path, most: int | str) -> ingest.BufferZone:
     (folder / "drop").mkdir()
     for name in ("a", "b"):
         pq.write_table(pa.table({"id": [1]}), folder / "drop" / f"{name}.parquet")
-    return ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), max_waiting=most)
+    return ingest.BufferZone(
+        str(folder / "zone"), table=str(folder / "table"), rules=ingest.Rules(max_waiting=most)
+    )
 
 
 def land(folder: Path, zone: ingest.BufferZone, number: int) -> None:
@@ -102,4 +104,4 @@ def test_a_zone_without_a_bound_asks_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(Backlog, "bytes", lambda _: pytest.fail("it was asked"))
     Backlog(free).check()
     assert not Backlog(free).is_full()
-    assert ingest.BufferZone(zone.store.location).definition.max_waiting == 100
+    assert ingest.BufferZone(zone.store.location).definition.rules_of.max_waiting == 100

@@ -100,3 +100,25 @@ def test_a_type_that_spark_does_not_have_is_one_that_holds_its_values(
 ) -> None:
     table = None if known is None else pa.schema([("a", known)])
     assert plain_columns(pa.schema([("a", kind)]), table).field("a").type == plain
+
+
+LEGACY = {"org.apache.spark.legacyDateTime": "", "org.apache.spark.version": "4.1.0"}
+MODERN = dt.datetime.fromisoformat("1582-10-15")
+
+
+@pytest.mark.parametrize("said", [LEGACY, {"org.apache.spark.version": "2.4.8"}])
+@pytest.mark.parametrize("column", ["at", "s", "l", "m", "day"])
+def test_an_old_date_of_the_hybrid_calendar_is_refused_and_others_are_read(
+    said: dict[str, str], column: str
+) -> None:
+    """The sentinel 0001-01-01 would be two days earlier."""
+    for times, old in (([MODERN, None], False), ([MODERN, dt.datetime.fromisoformat("1582-10-14")], True)):
+        rows = columns_of(times).append_column("day", pa.array(times, LOCAL).cast(pa.date32()))
+        data = written(rows.select([column]).replace_schema_metadata(said))
+        if old:
+            with pytest.raises(RowsDoNotFitError, match=f"column {column} has a date .* before 1582-10-15"):
+                read_all(data)
+        else:
+            assert read_all(data).num_rows == 2
+    plain = written(columns_of([dt.datetime.fromisoformat("0001-01-01")]).select(["at"]))
+    assert read_all(plain)["at"].to_pylist() == [dt.datetime.fromisoformat("0001-01-01")]

@@ -35,7 +35,7 @@ class Zone(ingest.BufferZone):
         self.store = MemoryStore(store.location.removeprefix("memory://"), before=self._count)
         self.environment = SYSTEM
         self.storage_options = None
-        self._known = Definition("one", "/no/table", (), {"max_age_ms": 1}, {})
+        self._known = Definition("one", "/no/table", {}, {}, {})
         self._log = NumberedLog(self.store, "log", "avro")
         self.plans = NumberedLog(self.store, "plans", "avro")
 

@@ -13,6 +13,7 @@ from streaming_sink.ingest.registering import Registering, register_tasks
 from streaming_sink.tasks.ingest.profile_task import SourceProfile
 from streaming_sink.tasks.ingest.register_task import SourceToRegister
 from streaming_sink.tasks.ingest.sources import Sources
+from tests.sinks import flat_zone
 
 
 def stays(path: str, *, table: str = "/lake/t", by_reference: bool = True) -> bool:
@@ -47,12 +48,12 @@ def test_a_file_stays_where_readers_of_the_table_find_it_and_no_cleaner_does(
 
 def test_the_zone_keeps_by_reference_until_it_is_set_anew(tmp_path: Path) -> None:
     def zone(**given: object) -> ingest.BufferZone:
-        return ingest.BufferZone(str(tmp_path / "zone"), table=str(tmp_path / "t"), **given)  # type: ignore[arg-type]
+        return flat_zone(str(tmp_path / "zone"), table=str(tmp_path / "t"), **given)  # type: ignore[arg-type]
 
-    assert not zone().definition.by_reference
-    assert zone(by_reference=True).definition.by_reference
-    assert zone().definition.by_reference
-    assert not zone(by_reference=False).definition.by_reference
+    assert not zone().definition.source_folders.by_reference
+    assert zone(by_reference=True).definition.source_folders.by_reference
+    assert zone().definition.source_folders.by_reference
+    assert not zone(by_reference=False).definition.source_folders.by_reference
     with pytest.raises(TypeError, match="by_reference must be True or False, not 'yes'"):
         zone(by_reference="yes")
     with pytest.raises(ValueError, match="leave by_reference out"):

@@ -13,6 +13,7 @@ from streaming_sink import ingest
 from streaming_sink.tasks.ingest.reading import SourceFileError, check_unchanged, open_bytes
 from streaming_sink.tasks.ingest.sources import Sources, spelled
 from streaming_sink.zones.flux import Flux
+from tests.sinks import flat_zone
 from timeline.stores import Listed, MemoryStore
 
 
@@ -25,7 +26,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def zone_at(folder: Path, **given: object) -> ingest.BufferZone:
-    return ingest.BufferZone(str(folder / "zone"), table=str(folder / "table"), **given)  # type: ignore[arg-type]
+    return flat_zone(str(folder / "zone"), table=str(folder / "table"), **given)  # type: ignore[arg-type]
 
 
 def waiting(zone: ingest.BufferZone) -> int:

@@ -85,7 +85,8 @@ def test_files_of_an_item_and_of_a_snapshot(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/etc/passwd", "../../../etc/passwd", "file:///etc/passwd", "%00", "zone.json"]
+    "path",
+    ["/etc/passwd", "../../../etc/passwd", "file:///etc/passwd", "%00", "definition/000000000001.json"],
 )
 def test_a_path_that_no_plan_has_is_not_looked_at(server: Server, path: str) -> None:
     answer = server.ask(f"/api/datasets/flights/files?path={path if path == '%00' else quote(path)}")
@@ -326,7 +327,7 @@ def test_look_ups_that_hang_are_bounded(zone: ingest.BufferZone) -> None:
 
 def test_a_dataset_that_was_never_read_is_no_empty_one(tmp_path: Path, zone: ingest.BufferZone) -> None:
     broken = filled_zone(tmp_path, "broken")
-    (tmp_path / "broken" / "zone.json").write_text("{")
+    (tmp_path / "broken" / "definition" / "000000000001.json").write_text("{")
     with served(broken.reopened(), zone) as server:
         both = server.ask("/api/datasets").json
         assert [(it["name"], it["stale"]) for it in both] == [("broken", True), ("flights", False)]

@@ -1,13 +1,14 @@
-"""Inline clustering: the stream itself runs a pass after every so many commits, which the head counts."""
+"""Clustering by the stream itself: a pass after every so many commits, which the head counts."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from streaming_sink.clustering.option_types import check_types
+from planners.values import Value, one_of
 from streaming_sink.clustering.options import Pass, PassOptions, check_names, pass_of
 from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
 from streaming_sink.reports.cluster_report import ClusterReport
@@ -23,20 +24,31 @@ if TYPE_CHECKING:
     from timeline.versions.head import Head
 
 _LOG = logging.getLogger("streaming_sink")
+BESIDE = "beside"
+ELSEWHERE = "elsewhere"
+RUNS = ("inline", BESIDE, ELSEWHERE)
+_EVERY_COMMITS = 4
+_DEFAULTS = {"every_commits": _EVERY_COMMITS, "run": "inline", "when_small_files": None}
+_OWN = tuple(_DEFAULTS)
+_APART = ("strategies", "keys", "select")
 
 
-@dataclass(frozen=True, init=False)
-class InlineClustering:
-    """`IcebergSink(..., clustering=InlineClustering(every_commits=4, sort_by=["session_id"]))`
+@dataclass(frozen=True, init=False, repr=False)
+class Clustering(Value):
+    """`IcebergSink(..., clustering=Clustering(sort_by=["session_id"], every_commits=4))`
 
-    After every `every_commits` commits the sink that made the last of them runs one pass, and the next batch
-    waits for it. The commits are counted in the table's head, over restarts, and over all sinks that cluster
-    it inline. With `schedule_only` the plan is only saved, and `streaming_sink.clustering.execute` or
-    `streaming-sink cluster LOCATION --pending` carries it out elsewhere.
+    After every `every_commits` commits the sink that made the last of them runs one pass. The commits are
+    counted in the table's head, over restarts, and over all sinks that cluster it.
+
+    `run` says where: "inline", so that the next batch waits for the pass; "beside" the stream, in a thread:
+    one pass runs at a time, a commit that is due during a pass starts none, the report of the next batch has
+    the result, and its tasks share the session's cores with the stream's; or "elsewhere": the plan is only
+    saved, and `streaming_sink.clustering.execute` or `streaming-sink cluster LOCATION --pending` carries it
+    out on other cores.
 
     `when_small_files`: back-pressure. A batch after which one of its partitions holds more small files than
-    this runs a pass at once, due or not, and waits for it. A file is small below the limit of filling or, in
-    a sink that does not fill, below that of clustering. A bound of some hundreds is sound.
+    this runs a pass at once, due or not, and waits for it, and for a running one. A file is small below the
+    limit of filling or, in a sink that does not fill, below that of clustering. Some hundreds are sound.
 
     A failed pass is in the batch's report and in the log, and is never raised: the batch is in the table. The
     next due commit tries again. For the other options see `PassOptions`.
@@ -46,46 +58,62 @@ class InlineClustering:
     """
 
     every_commits: int
-    schedule_only: bool
+    run: str
     when_small_files: int | None
-    settings: Pass
+    given: Mapping[str, Any]
+    """The options of a pass, as they were given."""
+    settings: Pass = field(compare=False)
 
     def __init__(
         self,
         *,
-        every_commits: int = 4,
-        schedule_only: bool = False,
+        every_commits: int = _EVERY_COMMITS,
+        run: str = "inline",
         when_small_files: int | None = None,
         **options: Unpack[PassOptions],
     ) -> None:
-        check_names("InlineClustering", options, ("every_commits", "schedule_only", "when_small_files"))
+        check_names("Clustering", options, _OWN)
         if type(every_commits) is not int or every_commits < 1:
             raise ValueError(f"every_commits must be a whole number of at least 1: {every_commits!r}")
-        check_types({"schedule_only": schedule_only})
-        _check_bound(when_small_files, schedule_only)
+        one_of("run", run, RUNS)
+        _check_bound(when_small_files, run)
         object.__setattr__(self, "every_commits", every_commits)
-        object.__setattr__(self, "schedule_only", schedule_only)
+        object.__setattr__(self, "run", run)
         object.__setattr__(self, "when_small_files", when_small_files)
+        object.__setattr__(self, "given", dict(options))
         object.__setattr__(self, "settings", pass_of(**options))
-        if not schedule_only:
+        if run != ELSEWHERE:
             self.settings.check_keys()
+
+    def __repr__(self) -> str:
+        own = {name: getattr(self, name) for name in _OWN}
+        said = {name: value for name, value in own.items() if value != _DEFAULTS[name]}
+        said |= {name: value for name, value in self.given.items() if name not in _APART}
+        return f"Clustering({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as JSON has them, but for `keys` and what is made of functions: `strategies`, a
+        strategy or a choice of files that is no plain value. Sort columns are text.
+        """
+        own = {name: getattr(self, name) for name in _OWN}
+        given = {name: value for name, value in self.given.items() if name not in _APART}
+        if not isinstance(given.get("strategy", ""), str):
+            del given["strategy"]
+        if "sort_by" in given:
+            given["sort_by"] = [str(it) for it in given["sort_by"]]
+        return own | given
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any], **apart: Any) -> Clustering:
+        """Return the clustering that `to_dict` made a dict of; `apart` has what no dict has."""
+        return cls(**stored, **apart)
 
     def is_due(self, head: Head) -> bool:
         """Return whether the commit that made this head is the one after which a pass runs."""
         return head.counted_commits > 0 and head.counted_commits % self.every_commits == 0
 
 
-class AsyncClustering(InlineClustering):
-    """`InlineClustering` whose passes run in a thread beside the stream. A batch waits only where there are
-    more than `when_small_files`: for the running pass, and for one more in the batch itself.
-
-    One pass runs at a time; a commit that is due during a pass starts none. The report of the next batch has
-    the result of a pass. Its tasks share the session's cores with the stream's: to use other cores, run
-    `streaming-sink cluster LOCATION` elsewhere.
-    """
-
-
-def _check_bound(when_small_files: object, schedule_only: bool) -> None:
+def _check_bound(when_small_files: object, run: str) -> None:
     if when_small_files is None:
         return
     if type(when_small_files) is not int or when_small_files < 1:
@@ -93,15 +121,15 @@ def _check_bound(when_small_files: object, schedule_only: bool) -> None:
             "when_small_files must be a whole number of at least 1, or left out for no back-pressure:"
             f" {when_small_files!r}"
         )
-    if schedule_only:
+    if run == ELSEWHERE:
         raise ValueError(
-            "when_small_files makes the sink run passes, and schedule_only leaves all of them to another job;"
-            f" give one of them: when_small_files={when_small_files}, schedule_only=True"
+            'when_small_files makes the sink run passes, and run="elsewhere" leaves all to another job;'
+            f" give one of them: when_small_files={when_small_files}, run={run!r}"
         )
 
 
 def run_pass(
-    clustering: InlineClustering,
+    clustering: Clustering,
     session: SparkSession,
     table: Table,
     reservations: Reservations,
@@ -126,7 +154,7 @@ def run_pass(
             return [*reports, ClusterReport(table=location, outcome="nothing", why=why)]
         plan_id = scheduled.plan_id
         said = partial(ClusterReport, table=location, plan_id=plan_id)
-        if clustering.schedule_only:
+        if clustering.run == ELSEWHERE:
             why = f"clustering {plan_id}: scheduled {len(scheduled.plan.groups)} groups"
             return [*reports, said(outcome="scheduled", why=why)]
         report = execute_plan(session, table, plan_id, settings.execution)

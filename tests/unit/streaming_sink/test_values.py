@@ -1,0 +1,124 @@
+"""Values of options pickle, compare, print as they are written, and are plain dicts and back."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pickle
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streaming_sink
+from streaming_sink import (
+    Append,
+    BulkInsert,
+    Checks,
+    Clustering,
+    Delete,
+    FileSizing,
+    IcebergSink,
+    PathTable,
+    Retention,
+    SchemaContract,
+    TableOptions,
+    Upsert,
+    cdc,
+    ingest,
+)
+
+EVERY: list[Any] = [
+    Append(),
+    Append(allow_duplicates=True),
+    BulkInsert(),
+    Upsert(key=["id"], sequence_by="at", delete_where="op = 'D'", except_columns=["op"], partial_update=True),
+    Delete(key=["id", "day"], key_scope="partition", null_keys="insert", key_index="scan"),
+    FileSizing(),
+    FileSizing(max_file_bytes="16MiB", small_file_bytes=1000, fill="inline", fill_policy="always"),
+    FileSizing(fill="never", fold_above=0.5, warn_small_files=0, rows_per_new_file=7),
+    SchemaContract.evolving(),
+    SchemaContract(partitioning="evolve", columns={"a.b": SchemaContract(mismatch="drop")}),
+    Checks(),
+    Checks({"price >= 0": "quarantine"}, at_most=0.01, quarantine="/lake/bad"),
+    Clustering(),
+    Clustering(sort_by=["day desc nulls last", "id"], every_commits=9, run="beside", max_groups=3),
+    Retention(max_snapshot_age=timedelta(hours=5), max_snapshots=300),
+    PathTable("s3://lake/events"),
+    ingest.Rules(max_bytes="2GiB", max_age="90 minutes", max_waiting=1 << 40, per_partition=True),
+    ingest.SourceFolders(["/a", "/b"], by_reference=True),
+    ingest.KafkaTopic("kafka://host:9092/topic"),
+    TableOptions(),
+    TableOptions(
+        write=Upsert(key=["id"]),
+        partition_by=["day(at)"],
+        sizing=FileSizing(fill="never"),
+        contract=SchemaContract(mismatch="quarantine"),
+        checks=Checks({"a > 0": "drop"}, at_most=5),
+        clustering=Clustering(sort_by=["id"], run="elsewhere"),
+        retention=Retention(),
+        table_properties={"owner": "us"},
+    ),
+]
+
+
+@pytest.mark.parametrize("value", EVERY, ids=repr)
+def test_a_value_prints_as_it_is_written_and_is_a_plain_dict_and_back(value: Any) -> None:
+    names = vars(streaming_sink) | {name: getattr(streaming_sink, name) for name in streaming_sink.__all__}
+    names |= {name: getattr(ingest, name) for name in ("Rules", "SourceFolders", "KafkaTopic")}
+    if not isinstance(value, Retention):  # a timedelta prints as Python has it
+        assert eval(repr(value), names) == value
+    stored = json.loads(json.dumps(value.to_dict()))
+    assert type(value).from_dict(stored).to_dict() == value.to_dict()
+    assert pickle.loads(pickle.dumps(value)) == value
+    if not isinstance(value, Retention):
+        assert type(value).from_dict(stored) == value
+
+
+@pytest.mark.parametrize("value", EVERY, ids=repr)
+def test_an_unknown_option_in_a_dict_is_refused_with_the_nearest(value: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="no option 'zzz'"):
+        type(value).from_dict({**value.to_dict(), "zzz": 1})
+
+
+def test_what_may_hold_secrets_is_in_no_repr_and_no_dict() -> None:
+    secret = {"secret_access_key": "hush"}
+    values: list[Any] = [
+        PathTable("s3://lake/t", secret),
+        ingest.KafkaTopic("kafka://host/topic", secret),
+        Clustering(strategy="encrypt", parameters={"footer_key": "lake"}, keys=dict),
+        IcebergSink(PathTable("s3://lake/t", secret)).options,
+    ]
+    for value in values:
+        assert "hush" not in repr(value)
+        assert "hush" not in json.dumps(value.to_dict())
+        assert "lambda" not in repr(value)
+    assert PathTable.from_dict({"location": "s3://lake/t"}, storage_options=secret).storage_options == secret
+
+
+def test_a_location_may_be_a_path(tmp_path: Path) -> None:
+    sink = IcebergSink(
+        tmp_path / "t",
+        Upsert(key=["id"], changelog_table=tmp_path / "log"),  # type: ignore[arg-type]
+        checks=Checks({"id > 0": "quarantine"}, quarantine=tmp_path / "bad"),  # type: ignore[arg-type]
+    )
+    options = sink.options
+    assert (options.location, options.quarantine_location) == (f"{tmp_path}/t", f"{tmp_path}/bad")
+    assert options.keys is not None
+    assert options.keys.changelog_table == f"{tmp_path}/log"
+    assert ingest.BufferZone(tmp_path / "zone", tmp_path / "t").definition.table == f"{tmp_path}/t"
+
+
+def test_all_of_a_sink_but_its_own_is_one_value() -> None:
+    options = TableOptions(write=cdc.upsert(key=["id"]), checks=Checks({"a > 0": "drop"}))
+    sink = IcebergSink("/lake/t", options=options, app_id="users")
+    one_by_one = IcebergSink("/lake/t", options.write, checks=options.checks, app_id="users")
+    assert sink.options == one_by_one.options
+    assert TableOptions.from_dict(options.to_dict()) == options
+
+
+@pytest.mark.parametrize("kind", [IcebergSink, ingest.BufferZone])
+def test_a_surface_has_fourteen_parameters_at_most(kind: type[Any]) -> None:
+    parameters = inspect.signature(kind).parameters.values()
+    assert len([each for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]) <= 14
