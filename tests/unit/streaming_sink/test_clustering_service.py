@@ -268,11 +268,13 @@ def test_plans_are_scheduled_shown_and_cancelled_on_a_location(location, two_fil
     assert (shown.plan_id, shown.state) == (scheduled.plan_id, instants.State.REQUESTED)
     with caplog.at_level(logging.INFO, "streaming_sink"):
         assert clustering.schedule(location, **OPTIONS) is None
-        assert clustering.schedule_and_execute(None, location, **OPTIONS) is None
+        report = clustering.schedule_and_execute(None, location, **OPTIONS)
     said = [it.getMessage() for it in caplog.records if "clustering" in it.getMessage()]
     assert len(said) == 2
     reserved = f"reserved by plan {scheduled.plan_id}"
-    assert set(said) == {f"{location}: clustering has nothing to do: 2 files: {reserved}"}
+    why = f"clustering: nothing to do: 2 files: {reserved}"
+    assert set(said) == {f"{location}: {why}"}
+    assert (report.outcome, report.why, report.line(), report.groups) == ("nothing", why, why, ())
     assert clustering.cancel(location, scheduled.plan_id)
     assert clustering.show(location)[0].state is instants.State.CANCELLED
 
