@@ -197,7 +197,7 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
             say("         once what refused them has changed, `streaming-sink ingest replay` announces them")
         say(f"landed   {found.landed_items:,} work items")
         if found.lag_ms:
-            lag = ", ".join(f"{name} {value:,} ms" for name, value in found.lag_ms.items())
+            lag = ", ".join(f"{name} {span_text(value)}" for name, value in found.lag_ms.items())
             say(f"lag      {lag}, of the last {len(found.last_landed):,}")
             say(f"promise  {found.kept:,} of them were planned in time")
         for landed in found.last_landed[:5]:
