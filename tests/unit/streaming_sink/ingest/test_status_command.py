@@ -12,10 +12,13 @@ from planners.spans import span_text
 from streaming_sink import ingest
 from streaming_sink.commands.cli import DONE, FINDINGS, main
 from streaming_sink.zones.flux import Flux
-from streaming_sink.zones.landed import Landed
+from streaming_sink.zones.landed import Landed, write_note
 from streaming_sink.zones.reannouncing import replay
 from streaming_sink.zones.status import status
 from tests.unit.streaming_sink.serving.served import ODD, filled_zone
+from timeline.stores import LocalStore
+from timeline.table import Table
+from timeline.versions.work_items import WorkItem
 
 Captured = pytest.CaptureFixture[str]
 
@@ -33,6 +36,20 @@ def test_a_rejected_file_exits_1_until_an_item_has_it_again(tmp_path: Path, caps
     Flux(zone).plan(flush=True)
     assert main(command) == DONE == 0
     assert "rejected " not in capsys.readouterr().out.rpartition("zone ")[2]
+
+
+def test_a_rejected_file_leaves_the_list_once_enough_items_have_landed_since(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a file that nobody mends would have every later status exit with 1."""
+    zone = filled_zone(tmp_path)
+    command = ["ingest", "status", zone.store.location]
+    table = Table.open(LocalStore(zone.definition.table))
+    table.commit([], transaction=WorkItem(zone.app_id, 1))
+    write_note(zone.store, Landed(1, published_before=False, version=3))
+    assert main(command) == FINDINGS
+    monkeypatch.setattr("streaming_sink.zones.status._LAST", 1)
+    assert main(command) == DONE
 
 
 def test_rules_and_amounts_are_told_as_they_were_given(tmp_path: Path, capsys: Captured) -> None:
