@@ -150,8 +150,8 @@ def _cluster(spark: SparkSession, table: Table, options: argparse.Namespace) -> 
     )
     seconds = time.perf_counter() - started
     found = contents_of(spark.read.format("iceberg").load(location))
-    if report is None or found != expected:
-        raise RuntimeError(f"clustering changed the table's rows: {found}, not {expected}")
+    if report.version is None or found != expected:
+        raise RuntimeError(f"clustering changed the table's rows: {found}, not {expected}; {report.line()}")
     print(f"{seconds:.1f} s: {report.line()}", file=sys.stderr)
     for group in report.groups:
         print(

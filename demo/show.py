@@ -149,8 +149,8 @@ def _cluster(spark: SparkSession, location: Path) -> None:
         target_file_bytes=CLUSTERED_FILE_BYTES,
         small_file_bytes=CLUSTERED_FILE_BYTES * 3 // 4,
     )
-    if report is None or len(report.committed) < len(report.groups):
-        raise DemoError(f"clustering did not succeed: {'no plan' if report is None else report.line()}")
+    if not report.groups or len(report.committed) < len(report.groups):
+        raise DemoError(f"clustering did not succeed: {report.line()}")
 
 
 def _check(results: Results) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from planners.values import Value, one_of
 from streaming_sink.clustering.options import Pass, PassOptions, check_names, pass_of
-from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
+from streaming_sink.clustering.scheduling import Scheduled, nothing_to_do, schedule_pass, taken
 from streaming_sink.reports.cluster_report import ClusterReport
 from timeline.plans import instants
 
@@ -150,16 +149,14 @@ def run_pass(
         reports += take_over(session, table, settings.execution, watch)
         scheduled = schedule_pass(table, reservations, settings)
         if not isinstance(scheduled, Scheduled):
-            why = f"clustering: {why_nothing(scheduled)}"
-            return [*reports, ClusterReport(table=location, outcome="nothing", why=why)]
+            return [*reports, nothing_to_do(location, scheduled)]
         plan_id = scheduled.plan_id
-        said = partial(ClusterReport, table=location, plan_id=plan_id)
         if clustering.run == ELSEWHERE:
             why = f"clustering {plan_id}: scheduled {len(scheduled.plan.groups)} groups"
-            return [*reports, said(outcome="scheduled", why=why)]
-        report = execute_plan(session, table, plan_id, settings.execution)
-        taken = said(outcome="taken", why=f"clustering {plan_id}: another executor has it")
-        return [*reports, taken if report is None else report]
+            report = ClusterReport(table=location, outcome="scheduled", plan_id=plan_id, why=why)
+            return [*reports, report]
+        executed = execute_plan(session, table, plan_id, settings.execution)
+        return [*reports, taken(location, plan_id) if executed is None else executed]
     except Exception as failure:  # noqa: BLE001 - the batch is committed: no failure here is the stream's
         reports.append(failed_pass(location, failure))
     if plan_id is not None:

@@ -11,6 +11,7 @@ from planners.clustering.planner import plan_clustering
 from planners.model import Decision, TableFile, Verdict
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import Pass
+from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.table.arrow_types import arrow_schema
 from timeline.errors import CommitConflictError
 from timeline.plans import instants
@@ -71,6 +72,17 @@ def why_nothing(plan: ClusteringPlan) -> str:
     reasons = Counter(it.reason for it in plan.left_out).most_common(_REASONS)
     listed = "; ".join(f"{count:,} files: {reason}" for reason, count in reasons)
     return f"nothing to do: {listed or 'the table has no files'}"
+
+
+def nothing_to_do(location: str, plan: ClusteringPlan) -> ClusterReport:
+    """Return the report of a pass whose plan has no groups."""
+    return ClusterReport(table=location, outcome="nothing", why=f"clustering: {why_nothing(plan)}")
+
+
+def taken(location: str, plan_id: str) -> ClusterReport:
+    """Return the report of a pass whose plan another executor was faster to claim."""
+    why = f"clustering {plan_id}: another executor has it"
+    return ClusterReport(table=location, outcome="taken", plan_id=plan_id, why=why)
 
 
 def _bounded(plan: ClusteringPlan, max_bytes: int, files: Sequence[TableFile]) -> ClusteringPlan:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from planners.clustering.plan import ClusteringPlan
 from streaming_sink.clustering.options import Pass, PassOptions, execution_of, pass_of
-from streaming_sink.clustering.scheduling import Scheduled, plan_pass, schedule_pass, why_nothing
+from streaming_sink.clustering.scheduling import Scheduled, nothing_to_do, plan_pass, schedule_pass, taken
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.tasks.clustering.strategies import Factory
 from timeline.plans import instants
@@ -50,7 +50,8 @@ def schedule(
     Raises as `plan`, and as a commit does.
     """
     asked, table = pass_of(**options), open_table(location, storage_options)
-    return _scheduled(table, asked)
+    scheduled = _scheduled(table, asked)
+    return scheduled if isinstance(scheduled, Scheduled) else None
 
 
 def execute(
@@ -85,25 +86,32 @@ def schedule_and_execute(
     *,
     storage_options: StorageOptions | None = None,
     **options: Unpack[PassOptions],
-) -> ClusterReport | None:
-    """Plan a pass, save the plan and execute it; None where there is nothing to do, and the log says why."""
+) -> ClusterReport:
+    """Plan a pass, save the plan, execute it, and return the report of the pass.
+
+    Where there is nothing to do its outcome is "nothing", and `why` has the reason; it is "taken" where
+    another executor has claimed the plan first.
+    """
     from streaming_sink.clustering.execute_plan import execute_plan
 
     asked = pass_of(**options)
     asked.check_keys()
     table = open_table(location, storage_options)
     scheduled = _scheduled(table, asked)
-    if scheduled is None:
-        return None
-    return execute_plan(session, table, scheduled.plan_id, asked.execution)
+    if isinstance(scheduled, ClusterReport):
+        return scheduled
+    report = execute_plan(session, table, scheduled.plan_id, asked.execution)
+    return taken(table.store.location, scheduled.plan_id) if report is None else report
 
 
-def _scheduled(table: Table, asked: Pass) -> Scheduled | None:
+def _scheduled(table: Table, asked: Pass) -> Scheduled | ClusterReport:
+    """Return the plan that was saved, or the report, which is logged too, that there is nothing to do."""
     scheduled = schedule_pass(table, Reservations(table.store), asked)
     if isinstance(scheduled, Scheduled):
         return scheduled
-    _LOG.info("%s: clustering has %s", table.store.location, why_nothing(scheduled))
-    return None
+    report = nothing_to_do(table.store.location, scheduled)
+    _LOG.info("%s: %s", report.table, report.why)
+    return report
 
 
 def show(location: str, *, storage_options: StorageOptions | None = None) -> tuple[Instant, ...]:

@@ -7,8 +7,29 @@ from typing import Any, TypeVar
 
 import click
 
+from planners.sizing import parse_bytes
+
 F = TypeVar("F", bound=Callable[..., Any])
 Pairs = dict[str, str] | None
+Texts = str | tuple[str, ...] | None
+
+
+def a_size(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return bytes as they are written, such as "512MiB"; None where they are not given."""
+    try:
+        if value is not None:
+            parse_bytes(value)
+    except ValueError as wrong:
+        raise click.BadParameter(f"{wrong}; write one such as 512MiB", param=parameter) from wrong
+    return value
+
+
+def some_text(_context: click.Context, parameter: click.Parameter, value: Texts) -> Texts:
+    """Return text that says something, or several of them; None where it is not given."""
+    each = (value,) if isinstance(value, str) else value or ()
+    if not all(text.strip() for text in each):
+        raise click.BadParameter("it is empty; leave it out, or say something", param=parameter)
+    return value
 
 
 def key_values(_context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> Pairs:
@@ -48,12 +69,14 @@ def with_sizing(command: F) -> F:
         click.option(
             "--small",
             "small",
+            callback=a_size,
             metavar="SIZE",
             help="The sink's small_file_bytes; default: five sixths of --max, as the sink's own.",
         ),
         click.option(
             "--max",
             "largest",
+            callback=a_size,
             metavar="SIZE",
             default="120MiB",
             show_default=True,

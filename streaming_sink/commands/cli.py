@@ -7,7 +7,6 @@ obstore reads it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from streaming_sink.commands import declaring as keys
 from streaming_sink.commands import quarantined as quarantine
 from streaming_sink.commands.arguments import Pairs, also, of_a_table
 from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_json
+from streaming_sink.commands.wording import refuse_in_options
 from streaming_sink.commands.zones import search_zones, with_zone_findings, zones
 
 _INTERRUPTED = 130
@@ -36,22 +36,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "streaming-sink"
     return code
 
 
-class _Commands(click.Group):
-    """Turns the errors of a command into a line and an exit code."""
-
-    def invoke(self, context: click.Context) -> Any:
-        from streaming_sink.extras import MissingExtraError
-        from timeline.errors import TimelineError
-
-        try:
-            return super().invoke(context)
-        except (TimelineError, ValueError, MissingExtraError) as refusal:
-            sys.stderr.write(f"{context.invoked_subcommand}: {refusal}\n")
-            return CANNOT
-
-
 @click.group(
-    cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit code 0: done, and all is well; 1: there is something to look at; 2: the table could not be"
     " looked at.",
@@ -205,4 +190,4 @@ for _each in (
     *ingest_decisions.COMMANDS,
     *purging.COMMANDS,
 ):
-    _commands.add_command(_each)
+    _commands.add_command(refuse_in_options(_each))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from planners.clustering.strategies import BUILT_IN
-from streaming_sink.commands.arguments import F, Pairs, key_values, of_a_table
+from streaming_sink.commands.arguments import F, Pairs, a_size, key_values, of_a_table
 from streaming_sink.commands.terminal import DONE, say, say_json
 
 SIZES = ("target_file_bytes", "small_file_bytes", "max_group_bytes", "max_bytes_per_pass", "memory_bytes")
@@ -24,7 +24,7 @@ def _with_options_of_a_pass(command: F) -> F:
     for name in reversed(NUMBERS):
         command = click.option(flag(name), metavar="NUMBER", type=int)(command)
     for name in reversed(SIZES):
-        command = click.option(flag(name), metavar="SIZE", help='Such as "512MiB".')(command)
+        command = click.option(flag(name), callback=a_size, metavar="SIZE", help='Such as "512MiB".')(command)
     return command
 
 

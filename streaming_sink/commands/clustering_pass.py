@@ -10,7 +10,7 @@ from planners.clustering.plan import ClusteringPlan
 from planners.clustering.policy import PlanStrategy
 from planners.clustering.selection import plan_strategy
 from streaming_sink import clustering
-from streaming_sink.clustering.options import PassOptions, execution_of, pass_of
+from streaming_sink.clustering.options import Pass, PassOptions, execution_of, pass_of
 from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
 from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.arguments import Pairs
@@ -72,7 +72,7 @@ class Call:
         """Plan and save a pass, and execute it if asked to."""
         asked, table = pass_of(**options), open_table(self.location, self.storage_options)
         if execute:
-            asked.check_keys()
+            _check_keys(asked)
         scheduled = schedule_pass(table, Reservations(table.store), asked)
         if not isinstance(scheduled, Scheduled):
             self.why = why_nothing(scheduled)
@@ -155,6 +155,16 @@ class Call:
                     "why": self.why,
                 }
             )
+
+
+def _check_keys(asked: Pass) -> None:
+    try:
+        asked.check_keys()
+    except ValueError:
+        raise ValueError(
+            "files are encrypted through a client of a key management service, which no option can name; save"
+            " the plan by --schedule-only, and give keys= to streaming_sink.clustering.execute in Python"
+        ) from None
 
 
 def _plan_strategy(text: str) -> PlanStrategy:

@@ -59,20 +59,17 @@ def key(
 
     if declare and columns is None:
         raise ValueError("--declare needs the columns of the key: --columns id")
+    named = None if columns is None else _names("--columns", columns)
     table = open_table(location, storage_options)
     declared = key_of(table.head.properties)
     options: WriteByKey | None = None
-    if columns is None:
+    if named is None:
         if declared is None:
             raise ValueError(f"the table has no key; name its columns: --columns id: {location}")
         wanted = declared
     else:
-        options = Upsert(
-            key=_names(columns),
-            sequence_by=sequence_by,
-            key_scope=scope,
-            partial_update=partial is not None and (partial.strip() == "*" or _names(partial)),
-        )
+        columns_kept = partial is not None and (partial.strip() == "*" or _names("--partial-update", partial))
+        options = Upsert(key=named, sequence_by=sequence_by, key_scope=scope, partial_update=columns_kept)
         wanted = table_key(options, table.head.schema)
         if declared is not None:
             check_key_is(declared, wanted, table.head)
@@ -96,8 +93,11 @@ def key(
     return FINDINGS if checked.repeated else DONE
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
+def _names(option: str, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ValueError(f"{option} names columns, with commas between them, not {text!r}")
+    return names
 
 
 def _verdict(repeated: bool, declares: bool, declared: bool) -> str:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from planners.sizing import size_text
 from planners.spans import span_text
-from streaming_sink.commands.arguments import Pairs, key_values, said
+from streaming_sink.commands.arguments import F, Pairs, a_size, key_values, said, some_text
 from streaming_sink.commands.terminal import DONE, FINDINGS, Id, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from streaming_sink.zones.ledger import LedgerEntry
 
@@ -36,31 +36,32 @@ options = click.option(
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value, for programs.")
 
 
+def _text(flag: str, metavar: str, what: str, *name: str, **given: Any) -> Callable[[F], F]:
+    help_text = f"{what}; may be repeated." if given.get("multiple") else what
+    return click.option(flag, *name, callback=some_text, metavar=metavar, help=help_text, **given)
+
+
 @ingest.command()
 @zone_argument
 @options
-@click.option("--table", required=True, metavar="LOCATION", help="The table that the zone is for.")
-@click.option(
-    "--partition-by", multiple=True, metavar="TERM", help="Such as day(event_time); may be repeated."
-)
-@click.option(
-    "--source", "sources", multiple=True, metavar="FOLDER", help="Where files may lie; may be repeated."
-)
-@click.option("--max-bytes", metavar="SIZE", help="1GiB, where it is not said.")
+@_text("--table", "LOCATION", "The table that the zone is for.", required=True)
+@_text("--partition-by", "TERM", "Such as day(event_time)", multiple=True)
+@_text("--source", "FOLDER", "Where files may lie", "sources", multiple=True)
+@click.option("--max-bytes", callback=a_size, metavar="SIZE", help="1GiB, where it is not said.")
 @click.option("--max-files", type=click.IntRange(1), help="10000, where it is not said.")
 @click.option("--max-age", metavar="TIME", help="5 minutes, where it is not said.")
 @click.option("--per-partition/--together", default=None, help="Wait for each partition apart.")
-@click.option("--max-waiting", metavar="SIZE", help="Producers wait while more is not in the table yet.")
+@click.option("--max-waiting", callback=a_size, metavar="SIZE", help="More that waits makes producers wait.")
 @click.option(
     "--by-reference/--no-by-reference", default=None, help="Large files that fit stay where they are."
 )
 @click.option("--audit/--no-audit", default=None, help="Stage items, and count their rows before publishing.")
-@click.option("--expect", multiple=True, metavar="SQL", help="What each row must meet; may be repeated.")
-@click.option("--audit-function", metavar="MODULE:NAME", help="A function that gets each StagedItem.")
-@click.option("--key", multiple=True, metavar="COLUMN", help="Rows replace those of their key.")
-@click.option("--sequence-by", metavar="COLUMN", help="Of two rows of a key the larger one here counts.")
-@click.option("--delete-where", metavar="SQL", help="Rows that delete their key, such as op = 'D'.")
-@click.option("--except-column", multiple=True, metavar="COLUMN", help="Not for the table; may be repeated.")
+@_text("--expect", "SQL", "What each row must meet", multiple=True)
+@_text("--audit-function", "MODULE:NAME", "A function that gets each StagedItem.")
+@_text("--key", "COLUMN", "Rows replace those of their key", multiple=True)
+@_text("--sequence-by", "COLUMN", "Of two rows of a key the larger one here counts.")
+@_text("--delete-where", "SQL", "Rows that delete their key, such as op = 'D'.")
+@_text("--except-column", "COLUMN", "Not for the table", multiple=True)
 def create(
     zone: str,
     storage_options: Pairs,
@@ -89,6 +90,8 @@ def create(
     from streaming_sink.zones.zone_options import KEPT, Rules, SourceFolders
     from timeline.stores import open_store
 
+    if not key and (sequence_by or delete_where or except_column):
+        raise ValueError("changes by key need the columns of the key: name each of them by --key")
     stored = read_definition(open_store(zone, storage_options))
     rules = {
         "max_bytes": max_bytes,
@@ -98,8 +101,6 @@ def create(
         "max_waiting": max_waiting,
     }
     changes = {"sequence_by": sequence_by, "delete_where": delete_where, "except_columns": except_column}
-    if not key and any(changes.values()):
-        raise ValueError("--sequence-by, --delete-where and --except-column need --key")
     made = BufferZone(
         zone,
         table,
@@ -184,8 +185,8 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
             waits = span_text(group.oldest_ms)
             say(f"waiting  {group.files:,} files{named}, {size_text(group.bytes)}, for {waits}")
         for item in found.open_items:
-            size = size_text(item.bytes)
-            say(f"item {item.number:<4} {item.state}: {item.files:,} files, {size}; {item.why}")
+            of = f"{item.files:,} files, {size_text(item.bytes)}"
+            say(f"item {item.number:<4} {item.state}: {of}; {item.why}")
             if item.reason:
                 say(f"          {item.reason}")
         if found.open_count > len(found.open_items):
@@ -196,7 +197,7 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
             say("         once what refused them has changed, `streaming-sink ingest replay` announces them")
         say(f"landed   {found.landed_items:,} work items")
         if found.lag_ms:
-            lag = ", ".join(f"{name} {value:,} ms" for name, value in found.lag_ms.items())
+            lag = ", ".join(f"{name} {span_text(value)}" for name, value in found.lag_ms.items())
             say(f"lag      {lag}, of the last {len(found.last_landed):,}")
             say(f"promise  {found.kept:,} of them were planned in time")
         for landed in found.last_landed[:5]:
@@ -281,8 +282,7 @@ def retry(zone: str, storage_options: Pairs) -> int:
     from streaming_sink.zones.zone import BufferZone
 
     numbers = put_back(BufferZone(zone, storage_options=storage_options))
-    which = ", ".join(map(str, numbers)) or "none was set apart"
-    say(f"{len(numbers):,} work items are free again: {which}")
+    say(f"{len(numbers):,} work items are free again: {', '.join(map(str, numbers)) or 'none was set apart'}")
     return DONE
 
 

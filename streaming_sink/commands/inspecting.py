@@ -210,10 +210,7 @@ def _sizing(small: str | None, largest: str) -> FileSizing:
 
     if small is None:
         small = str(parse_bytes(largest) * 5 // 6)
-    try:
-        return FileSizing(max_file_bytes=largest, small_file_bytes=small)
-    except ValueError as wrong:
-        raise ValueError(f"--max {largest} and --small {small}: {wrong}") from None
+    return FileSizing(max_file_bytes=largest, small_file_bytes=small)
 
 
 COMMANDS = (describe, status, files, partitions, snapshots)

@@ -47,7 +47,7 @@ def check_access(host: str, token: str | None) -> None:
     if token is None and not is_loopback(host):
         raise ValueError(
             f"{host} can be reached from other machines, so a token is needed: set STREAMING_SINK_TOKEN (or"
-            " say token=), or serve on 127.0.0.1"
+            " give token=), or serve on 127.0.0.1"
         )
 
 

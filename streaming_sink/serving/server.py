@@ -46,7 +46,9 @@ def _listening_at(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as refused:
-        why = os.strerror(refused.errno).lower() if refused.errno else str(refused)
+        # The resolver's errors have numbers below 0, which only their own text explains.
+        number = refused.errno or 0
+        why = os.strerror(number) if number > 0 else str(refused.strerror or refused)
         raise ValueError(
-            f"nothing can listen there; choose another port or host: {host} port {port}: {why}"
+            f"nothing can listen there; choose another by port= or host=: {host} port {port}: {why.lower()}"
         ) from refused

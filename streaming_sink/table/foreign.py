@@ -7,14 +7,15 @@ import re
 from itertools import islice
 
 from timeline.errors import CorruptTableError, StoreUnavailableError
-from timeline.names import VERSION_FOLDER
+from timeline.names import DATA_FOLDER, VERSION_FOLDER, written_id
 from timeline.stores.base import Store
 
 _LOG = logging.getLogger("streaming_sink")
 _LOGS = {"_delta_log/": "a Delta table", ".hoodie/": "a Hudi table"}
 _PLAIN = re.compile(r"(?:[^/=]+=[^/]*/)*[^/]+\.parquet")
-"""A Parquet file of the folder itself, or of Hive-style partitions below it. A table's own files are below
-`data/`; other folders are not the table's concern."""
+"""A Parquet file of the folder itself, or of Hive-style partitions below it."""
+_IN_DATA = re.compile(rf"{DATA_FOLDER}/(?:[^/]+/)*[^/._][^/]*\.parquet")
+"""One of the folder that would be the table's own. Other folders are not the table's concern."""
 _LOOKED_AT = 1_000
 """Objects: a page of an object store's listing."""
 
@@ -22,7 +23,8 @@ _LOOKED_AT = 1_000
 def check_no_foreign_table(store: Store) -> None:
     """Raise CorruptTableError if the location of a table that is not there yet holds one of another writer,
     or plain Parquet files: readers of these would take in the new table's files, and cleaners of the table
-    would not know theirs. Two LISTs, one of them of the first 1,000 objects alone.
+    would not know theirs. What a first batch of this sink has left that was not committed is its own, by its
+    name. Two LISTs, one of them of the first 1,000 objects alone.
     """
     for listed in store.list_folder(VERSION_FOLDER):
         if listed.path.endswith(".metadata.json"):
@@ -59,4 +61,5 @@ def _foreign(path: str) -> str:
     for folder, what in _LOGS.items():
         if path.startswith(folder):
             return what
-    return "other Parquet files" if _PLAIN.fullmatch(path) else ""
+    others = _PLAIN.fullmatch(path) or (_IN_DATA.fullmatch(path) and written_id(path) is None)
+    return "other Parquet files" if others else ""

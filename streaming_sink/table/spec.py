@@ -29,6 +29,7 @@ _SYNONYMS = {
     "date_hour": "hour",
 }
 _KNOWN = (*_SIMPLE, *_SIZED)
+_LISTED = f"(known: {', '.join(_KNOWN)})"
 
 
 @dataclass(frozen=True)
@@ -124,22 +125,28 @@ def _term(text: str) -> _Term:
         name = call.group(1).lower()
         arguments = [part.strip() for part in call.group(2).split(",", 1)]
     elif "(" in text or ")" in text:
-        raise ValueError(
-            "a partition field is a column or a transform of one, as in day(event_time) or bucket(16, id); a"
-            f" column with a parenthesis in its name is spelled identity(…): {text!r}"
-        )
+        raise _no_field(text)
     else:
         name, arguments = "identity", [text.strip()]
     name = _SYNONYMS.get(name, name)
+    if name in _KNOWN and name != "identity" and text.count("(") != text.count(")"):
+        raise _no_field(text)
     if name in _SIZED:
         return _sized(text, name, arguments)
     if name not in _SIMPLE:
         near = nearest_name(name, _KNOWN)
         hint = f"; did you mean {near}?" if near else ""
-        raise ValueError(f"unknown partition transform{hint} (known: {', '.join(_KNOWN)}): {text}")
+        raise ValueError(f"unknown partition transform{hint} {_LISTED}: {text}")
     if len(arguments) != 1:
         raise ValueError(f"partition transform {name} takes one column, as in {name}(event_time): {text}")
     return _of_a_column(text, name, arguments[0], _SIMPLE[name])
+
+
+def _no_field(text: str) -> ValueError:
+    return ValueError(
+        f"a partition field is a column or a transform of one {_LISTED}, as in day(event_time) or bucket(16,"
+        f" id); a column with a parenthesis in its name is spelled identity(…): {text!r}"
+    )
 
 
 def _sized(text: str, name: str, arguments: list[str]) -> _Term:
@@ -156,7 +163,8 @@ def _sized(text: str, name: str, arguments: list[str]) -> _Term:
 def _of_a_column(text: str, transform: str, column: str, suffix: str) -> _Term:
     if not column:
         raise ValueError(
-            f"a partition field names no column; write one, as in day(event_time), or leave it out: {text!r}"
+            f"a partition field names no column; write one, or a transform of one {_LISTED}, as in"
+            f" day(event_time), or leave it out: {text!r}"
         )
     return _Term(text, transform, column, suffix)
 

@@ -189,10 +189,11 @@ def check_together(definition: Definition) -> None:
             " by_reference out"
         )
     if definition.audit is not None and by_row:
+        instead = ', or have it check the rows instead, by ingest.Audit(conditions=["price >= 0"])'
         raise ValueError(
             f"a zone with {by_row[0]} publishes items as they are written, since what is staged does not know"
-            " the rows that others change until it is published: leave audit out, or have the audit check the"
-            ' rows instead, by ingest.Audit(conditions=["price >= 0"])'
+            " the rows that others change until it is published: leave audit= out"
+            f"{'' if by_row[0] == 'a key' else instead}"
         )
 
 

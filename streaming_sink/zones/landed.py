@@ -14,6 +14,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from planners.buffering import PlannedItem
 from planners.percentiles import percentiles
+from planners.sizing import size_text
+from planners.spans import span_text
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 from timeline.versions.staged import wap_id_of
@@ -91,7 +93,7 @@ class Landed:
         """Return one line for people."""
         if self.published_before:
             return f"work item {self.number} was published before, by version {self.version} at the latest"
-        took = ", ".join(f"{name} {spent:,} ms" for name, spent in self.milliseconds.items())
+        took = ", ".join(f"{name} {span_text(spent)}" for name, spent in self.milliseconds.items())
         refused = f", {len(self.rejected):,} rejected" if self.rejected else ""
         refused += f", {self.quarantined:,} rows quarantined" if self.quarantined else ""
         refused += f", {self.dropped:,} rows dropped" if self.dropped else ""
@@ -99,8 +101,9 @@ class Landed:
         filled += f", {self.merged_files:,} small files filled" if self.merged_files else ""
         return (
             f"work item {self.number}: {self.files_in:,} files became {self.files_out:,} in"
-            f" {self.partitions:,} partitions, {self.rows:,} rows, {self.bytes_out:,} bytes{filled}{refused};"
-            f" version {self.version}, visible {self.lag_ms:,} ms after the first arrival ({took})"
+            f" {self.partitions:,} partitions, {self.rows:,} rows, {size_text(self.bytes_out)}"
+            f"{filled}{refused}; version {self.version}, visible {span_text(self.lag_ms)} after"
+            f" the first arrival ({took})"
         )
 
 

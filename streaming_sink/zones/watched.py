@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from hashlib import blake2b
 
+from streaming_sink.tasks.ingest.sources import is_local
 from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.stores.base import Store
 
@@ -14,7 +16,15 @@ _FOLDER = "watched"
 
 
 def warn_if_empty(folder: Store) -> None:
-    """Log it where a folder that is to be watched holds nothing: it may be misspelled. One LIST."""
+    """Log it where a folder that is to be watched holds nothing: it may be misspelled. One LIST.
+
+    ValueError where a disk has no such folder. In an object store there are no folders, only their files.
+    """
+    if is_local(folder.location) and not os.path.isdir(folder.location):
+        raise ValueError(
+            "there is no such folder on this machine; make it before it is watched, or watch the right one:"
+            f" {folder.location}"
+        )
     if next(iter(folder.list_below("")), None) is None:
         _LOG.warning(
             "nothing is in this folder, or there is none: files that come are announced; if it is misspelled,"

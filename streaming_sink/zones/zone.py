@@ -227,7 +227,7 @@ class BufferZone:
 
         Stored in the zone, for planners, which look again and again. On a disk a file is announced once it
         has not changed between two looks. The log names a folder that is empty yet. ValueError for one
-        outside the zone's sources.
+        outside the zone's sources, or that a disk does not have.
         """
         entry = (self._elsewhere(folder).rstrip("/"), pattern)
         warn_if_empty(self.sources.store(entry[0]))

@@ -82,7 +82,6 @@ def landed(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
         report = schedule_and_execute(
             spark, location, sort_by=["id"], target_file_bytes="64KiB", small_file_bytes="48KiB"
         )
-        assert report is not None
         assert {group.outcome for group in report.groups} == {"committed"}
     files = Counter(file.spec_id for file in open_table(location).head.live_files())
     assert set(files) == set(range(len(STEPS) - 1)), "the last step is the second one again"

@@ -79,7 +79,7 @@ def test_files_by_reference_are_read_where_they_are_and_never_deleted(
     zone.push(f"{drop}/0.parquet")
     (again,) = ingest.run(spark, zone, available_now=True)
     assert "by reference already" in again.rejected[f"{drop}/0.parquet"]
-    assert service.schedule_and_execute(spark, table, sort_by=["id"], select=All()) is not None
+    assert service.schedule_and_execute(spark, table, sort_by=["id"], select=All()).committed
     assert not any(file.location.startswith(str(drop)) for file in head_of(table).live_files())
     assert rows_in(table) == rows
     streaming_sink.expire_snapshots(table)

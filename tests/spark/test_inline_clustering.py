@@ -122,7 +122,9 @@ def test_a_second_pass_finds_its_own_work_and_plans_nothing(spark, unclustered, 
     options = {**BY_TEXT, "sort_by": ["text", "id"], "strategy": strategy}
     assert clustering.schedule_and_execute(spark, unclustered, **options).version
     version = head_of(unclustered).number
-    assert clustering.schedule_and_execute(spark, unclustered, **options) is None
+    again = clustering.schedule_and_execute(spark, unclustered, **options)
+    assert (again.outcome, again.version, again.groups) == ("nothing", None, ())
+    assert "waits" in again.why
     assert head_of(unclustered).number == version
     assert "waits" in clustering.plan(unclustered, **options).left_out[0].reason
     other = clustering.plan(unclustered, **{**options, "sort_by": ["id", "text"]})
@@ -160,7 +162,7 @@ def test_two_clusterers_at_once_replace_each_file_once(spark, unclustered):
 
     with ThreadPoolExecutor(2) as pool:
         reports = list(pool.map(cluster, range(2)))
-    assert sum(len(report.committed) for report in reports if report is not None) == 1
+    assert sum(len(report.committed) for report in reports) == 1
     assert not pending_plans(head_of(unclustered).properties)
     assert ids_of(unclustered) == source_ids(4)
 

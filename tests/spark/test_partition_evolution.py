@@ -125,7 +125,6 @@ def test_a_clustering_takes_files_of_all_specs_and_never_two_in_one_group(
     before = {spec_id: len(partitions) for spec_id, partitions in _partitions(table).items()}
     assert before == {0: 3, 1: 3}, "equal values of different specs"
     report = schedule_and_execute(spark, str(table), sort_by=["id"])
-    assert report is not None
     assert {group.outcome for group in report.groups} == {"committed"}
     assert {group.input_files for group in report.groups} == {3}
     assert _files_by_spec(table) == {0: 3, 1: 3}

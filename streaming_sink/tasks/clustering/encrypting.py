@@ -24,8 +24,8 @@ class Encrypt:
         self._footer = parameters.get("footer_key", "").strip()
         if not self._footer:
             raise ValueError(
-                "strategy 'encrypt' needs the name of a key (never a key) for footers: give it in parameters,"
-                ' as in {"footer_key": "lake"}'
+                "strategy 'encrypt' needs the name of a key (never a key) for footers: give"
+                ' parameters={"footer_key": "lake"}'
             )
         self._columns = _columns_by_key(parameters.get("column_keys", ""))
 

@@ -268,11 +268,13 @@ def test_plans_are_scheduled_shown_and_cancelled_on_a_location(location, two_fil
     assert (shown.plan_id, shown.state) == (scheduled.plan_id, instants.State.REQUESTED)
     with caplog.at_level(logging.INFO, "streaming_sink"):
         assert clustering.schedule(location, **OPTIONS) is None
-        assert clustering.schedule_and_execute(None, location, **OPTIONS) is None
+        report = clustering.schedule_and_execute(None, location, **OPTIONS)
     said = [it.getMessage() for it in caplog.records if "clustering" in it.getMessage()]
     assert len(said) == 2
     reserved = f"reserved by plan {scheduled.plan_id}"
-    assert set(said) == {f"{location}: clustering has nothing to do: 2 files: {reserved}"}
+    why = f"clustering: nothing to do: 2 files: {reserved}"
+    assert set(said) == {f"{location}: {why}"}
+    assert (report.outcome, report.why, report.line(), report.groups) == ("nothing", why, why, ())
     assert clustering.cancel(location, scheduled.plan_id)
     assert clustering.show(location)[0].state is instants.State.CANCELLED
 
@@ -324,8 +326,8 @@ def test_the_command_line_plans_schedules_shows_and_cancels(location, two_files,
         (["--select", "recent_partitions"], "plan strategy 'recent_partitions' needs look_back="),
         (["--select", "recent_partitions,look_back"], "look_back takes a whole number, as in look_back=3"),
         (["--select", "recent_partitions,lok_back=3"], "did you mean 'look_back'?"),
-        (["--target-file-bytes", "1MiB"], "target_file_bytes must be above small_file_bytes"),
-        (["--max-group-files", "1"], "max_group_files must be an integer of at least 2"),
+        (["--target-file-bytes", "1MiB"], "--target-file-bytes must be above --small-file-bytes"),
+        (["--max-group-files", "1"], "--max-group-files must be an integer of at least 2"),
         (["--where", "month=1"], "the table is not partitioned, so there is nothing to choose by: month=1"),
         (["--dry-run", "--pending"], "--dry-run, --schedule-only and --pending exclude each other"),
         (["--wait", "10 minutes"], "--wait waits for other executors; give it with --pending"),
@@ -334,7 +336,7 @@ def test_the_command_line_plans_schedules_shows_and_cancels(location, two_files,
         (["--pending", "--sort-by", "id"], "executes plans as they were saved: drop --sort-by"),
         (["--pending", "--select", "all"], "executes plans as they were saved: drop --select and --where"),
         (["--pending", "--parameter", "a=b"], "executes plans as they were saved: drop --parameter"),
-        (["--pending", "--memory-bytes", "1KiB"], "memory_bytes must be at least 1,048,576"),
+        (["--pending", "--memory-bytes", "1KiB"], "--memory-bytes must be at least 1,048,576"),
     ],
 )
 def test_the_command_line_refuses_what_cannot_be(location, two_files, capsys, arguments, message):

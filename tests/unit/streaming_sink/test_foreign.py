@@ -11,6 +11,7 @@ from pyspark.sql import types as spark
 from streaming_sink import PathTable
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.writing.target import Destination
+from timeline import names
 from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.stores import LocalStore, open_store
 from timeline.stores.base import Listed
@@ -26,9 +27,11 @@ BATCH = spark.StructType([spark.StructField("id", spark.LongType())])
         (".hoodie/hoodie.properties", ".hoodie/hoodie.properties is of a Hudi table"),
         ("part-00000.snappy.parquet", "part-00000.snappy.parquet is of other Parquet files"),
         ("day=2026-01-01/h=3/part-0.parquet", "day=2026-01-01/h=3/part-0.parquet is of other Parquet files"),
+        ("data/part-0.parquet", "data/part-0.parquet is of other Parquet files"),
+        ("data/day=1/00000-0-1b9d.parquet", "data/day=1/00000-0-1b9d.parquet is of other Parquet files"),
         ("metadata/00001-abc.metadata.json", "it is a table of another writer"),
     ],
-    ids=["delta", "hudi", "parquet", "hive", "iceberg"],
+    ids=["delta", "hudi", "parquet", "hive", "in-data", "in-a-partition-of-data", "iceberg"],
 )
 def test_no_table_is_made_among_the_files_of_others(tmp_path: Path, path: str, what: str) -> None:
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +45,14 @@ def test_no_table_is_made_among_the_files_of_others(tmp_path: Path, path: str, w
 
 def test_a_table_is_made_beside_what_a_failed_batch_or_a_person_has_left(tmp_path: Path) -> None:
     check_store(open_store(str(tmp_path)))
-    for path in ("_SUCCESS", "README.md", "data/p=0/01JXT-app-1-0-0.parquet", "input/a.parquet"):
+    file_id = names.ulid(1_750_000_000_000, 7)
+    own = [
+        f"{names.DATA_FOLDER}/p=0/{names.data_file_name(file_id, 'app', 1, 0, 0)}",
+        f"{names.DATA_FOLDER}/{names.delete_file_name(file_id, 'app', 1, 0, 0)}",
+        f"{names.DATA_FOLDER}/p=0/q=1/{names.clustered_file_name(file_id, 'id', 0, 0, 0, 0)}",
+        names.tombstone_path(file_id, "app", 1),
+    ]
+    for path in ("_SUCCESS", "README.md", *own, "data/.unfinished.parquet", "input/a.parquet"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
     destination = Destination(SinkOptions(table=PathTable(str(tmp_path))))

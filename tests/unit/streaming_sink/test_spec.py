@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
-from streaming_sink.table.spec import partition_spec
+from streaming_sink.table.spec import partition_spec, partition_terms
 from timeline.errors import SchemaMismatchError
 
 SCHEMA = Schema(
@@ -61,11 +63,20 @@ def test_fields_keep_their_order_and_count_from_1000():
         ("bucket(name)", r"takes a positive number"),
         ("bucket(0, name)", "takes a positive number"),
         ("day(event_time, id)", "takes one column"),
+        ("day(event_time))", "a column or a transform of one"),
+        ("bucket(4, (id)", "a column or a transform of one"),
     ],
 )
 def test_text_that_spells_no_transform_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
         partition_spec([text], SCHEMA)
+
+
+@pytest.mark.parametrize("text", ["foo(t)", "day(t", "day(t))", "t)", "", " "])
+def test_the_transforms_that_there_are_are_named(text):
+    known = r"\(known: identity, year, month, day, hour, bucket, truncate\)"
+    with pytest.raises(ValueError, match=f"{known}.*{re.escape(text)}"):
+        partition_terms([text])
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,8 @@ def test_announcements_stay_where_they_are(tmp_path: Path) -> None:
 def test_folders_that_several_processes_watch_are_all_watched(tmp_path: Path) -> None:
     first, second, planner = zone_at(tmp_path), zone_at(tmp_path), zone_at(tmp_path)
     assert (first.watched(), second.watched(), planner.watched()) == ([], [], [])
+    for name in "ab":
+        (tmp_path / name).mkdir()
     first.watch(f"{tmp_path}/a/")
     second.watch(f"{tmp_path}/b", "*.csv")
     second.watch(f"{tmp_path}/b", "*.csv")
@@ -288,6 +290,7 @@ def test_folders_that_several_processes_watch_are_all_watched(tmp_path: Path) ->
 
 def test_a_folder_without_files_is_watched_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     zone = zone_at(tmp_path)
+    (tmp_path / "dorp").mkdir()
     zone.watch(f"{tmp_path}/dorp")
     assert [it.getMessage() for it in caplog.records] == [
         "nothing is in this folder, or there is none: files that come are announced; if it is misspelled,"
@@ -298,6 +301,26 @@ def test_a_folder_without_files_is_watched_and_told(tmp_path: Path, caplog: pyte
     zone.watch(f"{tmp_path}/drop")
     assert caplog.records == []
     assert [folder for folder, _ in zone.watched()] == [f"{tmp_path}/dorp", f"{tmp_path}/drop"]
+
+
+@pytest.mark.parametrize("folder", ["dorp", "drop/a.parquet", "dorp/"])
+def test_a_folder_of_a_disk_that_is_not_there_is_not_watched(tmp_path: Path, folder: str) -> None:
+    zone = zone_at(tmp_path)
+    source(tmp_path, "a")
+    for given in (f"{tmp_path}/{folder}", f"file://{tmp_path}/{folder}"):
+        with pytest.raises(ValueError, match=f"no such folder on this machine.*{folder.rstrip('/')}$"):
+            zone.watch(given)
+    assert zone.watched() == []
+
+
+def test_a_folder_of_an_object_store_is_watched_before_it_has_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Folders do not exist there, and a listing of none is empty."""
+    zone = zone_at(tmp_path, sources=["memory://partner"])
+    zone.watch("memory://partner/drop")
+    assert "nothing is in this folder, or there is none" in caplog.text
+    assert zone.watched() == [("memory://partner/drop", "*")]
 
 
 # --------------------------------------------------------------------------------- announcements
@@ -392,6 +415,7 @@ def test_the_clock_of_a_producer_moves_no_deadline_back(tmp_path: Path, hours: i
 
 def test_a_run_ends_with_what_ended_its_planner(tmp_path: Path) -> None:
     zone = zone_at(tmp_path)
+    (tmp_path / "drop").mkdir()
     zone.watch(f"{tmp_path}/drop")
     narrower = zone_at(tmp_path, sources=[f"{tmp_path}/other"])
     stop = threading.Event()

@@ -22,6 +22,7 @@ from streaming_sink.serving import catalog as catalog_module
 from streaming_sink.serving.access import is_loopback
 from streaming_sink.serving.app import create_app
 from streaming_sink.serving.catalog import BusyError, DatasetReader, open_catalog
+from streaming_sink.serving.server import serve
 from tests.unit.streaming_sink.serving.served import ODD, Server, filled_zone, served
 from timeline.clock import SYSTEM
 from timeline.errors import StoreUnavailableError
@@ -201,7 +202,7 @@ def test_the_command_says_in_a_line_which_extra_is_missing(
     assert main(["ingest", "serve", zone.store.location]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith("ingest: pip install 'streaming-sink[http]' to serve a catalog: ")
+    assert err.startswith("ingest serve: pip install 'streaming-sink[http]' to serve a catalog: ")
 
 
 @pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
@@ -213,8 +214,19 @@ def test_the_command_says_in_a_line_that_a_port_is_in_use(
         assert main(["ingest", "serve", zone.store.location, "--host", host, "--port", str(port)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    refused = f"nothing can listen there; choose another port or host: {host} port {port}"
-    assert err == f"ingest: {refused}: address already in use\n"
+    refused = f"nothing can listen there; choose another by --port or --host: {host} port {port}"
+    assert err == f"ingest serve: {refused}: address already in use\n"
+
+
+def test_a_host_that_has_no_address_is_told_in_words(
+    zone: ingest.BufferZone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(*given: object, **named: object) -> socket.socket:
+        raise OSError(socket.EAI_NONAME, "Name or service not known (while attempting to bind)")
+
+    monkeypatch.setattr(socket, "create_server", resolve)
+    with pytest.raises(ValueError, match=r"no.such.host port 1: name or service not known"):
+        serve(zone, host="no.such.host", port=1, token=TOKEN)
 
 
 def test_the_command_serves_what_it_has_said(zone: ingest.BufferZone) -> None:
