@@ -70,8 +70,8 @@ def landed(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
             sizing=FileSizing(
                 max_file_bytes="64KiB",
                 small_file_bytes="48KiB",
-                fill="inline" if request.param == "filled" else None,
-                fill_policy="always" if request.param == "filled" else "never",
+                fill="inline" if request.param == "filled" else "never",
+                fill_policy="always",
             ),
             contract=SchemaContract(partitioning="evolve" if bool(step) else "refuse"),
         )

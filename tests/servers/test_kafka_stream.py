@@ -43,7 +43,7 @@ NOTE, WIDER, USER = ROWS * 3 // 10, ROWS * 6 // 10, ROWS - PER_LIFE // 2
 _CHILD = """
 import os, sys
 from pyspark.sql import SparkSession
-from streaming_sink import IcebergSink, SchemaContract, parse_json
+from streaming_sink import Checks, IcebergSink, SchemaContract, parse_json
 from tests.spark.streams import SMALL
 jars, address, location, checkpoint, finish = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -57,7 +57,7 @@ contract = SchemaContract(
     columns=dict.fromkeys(unwritten, SchemaContract(new_columns="ignore")),
 )
 sink = IcebergSink(
-    location, app_id="app", sizing=SMALL, schema=contract, expectations={"price >= 0": "quarantine"}
+    location, app_id="app", sizing=SMALL, contract=contract, checks=Checks({"price >= 0": "quarantine"})
 )
 def land(batch, number):
     text = batch.selectExpr("CAST(value AS STRING) AS message", "topic", "partition", "offset")

@@ -187,28 +187,30 @@ def test_a_message_that_is_not_of_the_given_type_is_set_aside_alone(
     """One of them made its column text for the whole batch, for good where it was the first, and an image or
     a source of text stopped the stream.
     """
-    for number, (what, odd) in enumerate(ODD.items()):
-        here = tmp_path / str(number)
-        sink = _sink(here, schema=replace(SchemaContract.evolving(), mismatch="quarantine"))
-        first = [envelope("c", None, _row(each, "a"), _at(each)) for each in (1, 2)]
-        changes = [
-            envelope("u", _row(1, "a"), {**_row(1, "b"), "new": 5}, _at(40)),
-            odd,
-            envelope("u", None, {"id": "7", "name": "c", "on": "2024-01-01"}, _at(60)),
-        ]
-        batches = [first, changes] if exists else [[*first, *changes]]
-        for batch_id, sent in enumerate(batches):
-            texts = spark.createDataFrame([(json.dumps(each),) for each in sent], "value string")
-            with parse_json(texts, "value", sink, as_type=ENVELOPE) as found:
-                sink(cdc.debezium(found.rows), batch_id)
-        read = StaticTable.from_metadata(metadata_file(str(here / "t")) or "").scan().to_arrow()
-        rows = sorted(read.select(["id", "name", "on", "new"]).to_pylist(), key=lambda row: row["id"])
-        assert [tuple(row.values()) for row in rows] == [
-            (1, "b", None, 5),
-            (2, "a", None, None),
-            (7, "c", dt.date(2024, 1, 1), None),
-        ], what
-        assert _reasons(here) == [DOES_NOT_PARSE], what
+    sink = _sink(tmp_path, schema=replace(SchemaContract.evolving(), mismatch="quarantine"))
+    first = [envelope("c", None, _row(each, "a"), _at(each)) for each in (1, 2)]
+    changes = [
+        envelope("u", _row(1, "a"), {**_row(1, "b"), "new": 5}, _at(40)),
+        *ODD.values(),
+        envelope("u", None, {"id": "7", "name": "c", "on": "2024-01-01"}, _at(60)),
+    ]
+    batches = [first, changes] if exists else [[*first, *changes]]
+    for batch_id, sent in enumerate(batches):
+        texts = spark.createDataFrame([(json.dumps(each),) for each in sent], "value string")
+        with parse_json(texts, "value", sink, as_type=ENVELOPE) as found:
+            sink(cdc.debezium(found.rows), batch_id)
+    read = StaticTable.from_metadata(metadata_file(str(tmp_path / "t")) or "").scan().to_arrow()
+    rows = sorted(read.select(["id", "name", "on", "new"]).to_pylist(), key=lambda row: row["id"])
+    assert [tuple(row.values()) for row in rows] == [
+        (1, "b", None, 5),
+        (2, "a", None, None),
+        (7, "c", dt.date(2024, 1, 1), None),
+    ]
+    path = metadata_file(str(tmp_path / "t__quarantine")) or ""
+    aside = StaticTable.from_metadata(path).scan().to_arrow().to_pylist()
+    assert [row["reason"] for row in aside] == [DOES_NOT_PARSE] * len(ODD)
+    came = sorted(json.loads(row["row"])["value"] for row in aside)
+    assert came == sorted(json.dumps(each) for each in ODD.values())
 
 
 def test_a_message_that_is_not_of_the_given_type_is_refused_with_its_place(

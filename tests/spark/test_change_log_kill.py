@@ -29,8 +29,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 _CHILD = """
 import os, signal, sys
 from pyspark.sql import SparkSession
-from streaming_sink import IcebergSink
 from streaming_sink.seconds.change_log import ChangeLog
+from tests.sinks import flat_sink
 from tests.spark.changes import CHANGES, KEYED
 from tests.spark.streams import SMALL
 folder, dies, at = sys.argv[1:]
@@ -49,7 +49,7 @@ builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fa
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-sink = IcebergSink(f"{folder}/t", app_id="a", sizing=SMALL, changelog_table=f"{folder}/log", **KEYED)
+sink = flat_sink(f"{folder}/t", app_id="a", sizing=SMALL, changelog_table=f"{folder}/log", **KEYED)
 stream = spark.readStream.schema(CHANGES).option("maxFilesPerTrigger", 1).json(f"{folder}/source")
 writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", f"{folder}/checkpoint")
 writer.trigger(availableNow=True).start().awaitTermination()

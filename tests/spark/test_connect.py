@@ -27,7 +27,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
-from streaming_sink import IcebergSink, SchemaContract, history, parse_json
+from streaming_sink import Checks, IcebergSink, SchemaContract, history, parse_json
+from tests.sinks import flat_sink
 from pyiceberg.table import StaticTable
 from tests.spark.streams import SMALL, add_files, drain, forget_last_commit, head_of, ids_of, metadata_file
 folder = Path(sys.argv[1])
@@ -55,7 +56,7 @@ def failure(sink, checkpoint, source="one", session=spark):
     return "no failure"
 
 location, checkpoint = str(folder / "table"), str(folder / "checkpoint")
-sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always", fill="inline")
+sink = flat_sink(location, partition_by=["p"], sizing=SMALL, fill_policy="always", fill="inline")
 add_files(folder / "source", range(3))
 query = drain(spark, folder / "source", sink, checkpoint)
 told("normal", release=pyspark.__version__, query=query.id, run=query.runId, ids=ids(location),
@@ -103,14 +104,14 @@ def twice(batch, number):
 told("twice", message=failure(twice, "twice-checkpoint"))
 
 checked, fails = str(folder / "checked"), {"id % 10 <> 3": "quarantine", "id % 10 <> 4": "drop"}
-refused = IcebergSink(checked, expectations={**fails, "nope > 1": "drop"})
+refused = IcebergSink(checked, checks=Checks({**fails, "nope > 1": "drop"}))
 told("no condition", message=failure(refused, "checked-checkpoint"))
-told("checked", message=failure(IcebergSink(checked, expectations=fails), "checked-checkpoint"),
+told("checked", message=failure(IcebergSink(checked, checks=Checks(fails)), "checked-checkpoint"),
      ids=ids(checked), failed=history(checked)[0].failed,
      quarantined=[json.loads(row["row"])["id"] for row in rows_of(checked + "__quarantine")])
 
 contract = SchemaContract(new_columns="add", new_fields="add", widening="widen", mismatch="rescue")
-parsing = IcebergSink(str(folder / "json"), schema=contract)
+parsing = IcebergSink(str(folder / "json"), contract=contract)
 
 def parsed(batch, number):
     with parse_json(batch, "value", parsing) as found:

@@ -30,13 +30,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from planners import Arrival, FileSizing
-from streaming_sink import IcebergSink
 from streaming_sink.landing import landing, prepare
 from streaming_sink.tasks.rows.write_task import WriteTask
 from streaming_sink.writing import routes, writer
 from streaming_sink.writing.planning import Experience
 from streaming_sink.writing.profile import Profile, count_rows
 from tests.jvm import executor_options
+from tests.sinks import flat_sink
 from tests.spark.streams import ids_of, metadata_file
 
 if TYPE_CHECKING:
@@ -240,13 +240,13 @@ def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
         sf.sha2(sf.col("id").cast("string"), 256).alias("text"),
     )
     make_sink = partial(
-        IcebergSink,
+        flat_sink,
         str(base / fault.name / "table"),
         partition_by=fault.partition_by,
         operation=fault.operation,
         sizing=FileSizing(max_file_bytes=fault.max_file_bytes, small_file_bytes="8KiB"),
         app_id="app",
-        key=["id"] if fault.operation == "upsert" else None,
+        **({"key": ["id"]} if fault.operation == "upsert" else {}),
     )
     if fault.operation == "upsert":  # the batch replaces every row of an older one
         make_sink()(rows.withColumn("text", sf.lit("old")), 0)

@@ -108,8 +108,8 @@ builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fa
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-sizing = FileSizing(max_file_bytes="8KiB", small_file_bytes="5KiB")
-sink = IcebergSink(location, fill="beside", fill_policy="always", sizing=sizing, app_id="app")
+sizing = FileSizing(max_file_bytes="8KiB", small_file_bytes="5KiB", fill_policy="always")
+sink = IcebergSink(location, sizing=sizing, app_id="app")
 began, stopped = threading.Event(), threading.Event()
 real_collect, real_publish = fills.collect_results, fills.publish
 def collect_results(*arguments):

@@ -28,7 +28,7 @@ _CHILD = """
 import os, signal, sys
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from streaming_sink import IcebergSink
+from tests.sinks import flat_sink
 from tests.spark.streams import SMALL, start
 source, location, checkpoint, app_id, freezes_before, dies_after = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -36,7 +36,7 @@ builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.
 spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 fill = "inline" if app_id == "app" else "beside"  # the two that are killed at once
-sink = IcebergSink(location, app_id=app_id, partition_by=["p"], sizing=SMALL, fill_policy="always", fill=fill)
+sink = flat_sink(location, app_id=app_id, partition_by=["p"], sizing=SMALL, fill_policy="always", fill=fill)
 def land(batch, number):
     if number == int(freezes_before):
         print("FROZEN", flush=True)

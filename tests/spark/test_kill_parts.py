@@ -34,14 +34,14 @@ WORKERS = 4
 _CHILD = """
 import os, sys
 from pyspark.sql import SparkSession
-from streaming_sink import IcebergSink
+from tests.sinks import flat_sink
 from tests.spark.streams import SMALL, stream
 source, location, checkpoint, finish = sys.argv[1:]
 builder = SparkSession.builder.master("local[2, 9]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-sink = IcebergSink(location, app_id="app", partition_by=["p"], sizing=SMALL, fill_policy="always")
+sink = flat_sink(location, app_id="app", partition_by=["p"], sizing=SMALL, fill_policy="always")
 writer = stream(spark, source).writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
 query = writer.start()
 print("STARTED", flush=True)

@@ -23,7 +23,7 @@ _CHILD = """
 import json, os, signal, sys
 from pyspark.sql import SparkSession
 import streaming_sink.seconds.quarantine as second
-from streaming_sink import IcebergSink
+from streaming_sink import Checks, IcebergSink
 from tests.spark.streams import SMALL, drain
 source, location, checkpoint, expectations, dies, delivery = sys.argv[1:]
 deliver, calls = second.deliver, [0]
@@ -40,7 +40,7 @@ builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fa
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-sink = IcebergSink(location, app_id="app", sizing=SMALL, expectations=json.loads(expectations))
+sink = IcebergSink(location, app_id="app", sizing=SMALL, checks=Checks(json.loads(expectations)))
 drain(spark, source, sink, checkpoint)
 sink.finish()
 """

@@ -21,7 +21,7 @@ _CHILD = """
 import os, signal, sys
 from pyspark.sql import SparkSession
 import streaming_sink.seconds.quarantine as second
-from streaming_sink import IcebergSink, replay
+from streaming_sink import Checks, IcebergSink, replay
 location, does, dies = sys.argv[1:]
 deliver = second.deliver
 def dying(main, *given):
@@ -38,7 +38,7 @@ spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 if does == "land":
     rows = spark.range(100)
-    IcebergSink(location, app_id="app", expectations={"id % 10 <> 3": "quarantine"})(rows, 0)
+    IcebergSink(location, app_id="app", checks=Checks({"id % 10 <> 3": "quarantine"}))(rows, 0)
 else:
     second.deliver = deliver if dies == "never" else dying
     replay(spark, location, where=does)

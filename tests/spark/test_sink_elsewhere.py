@@ -19,15 +19,15 @@ ROOT = Path(__file__).resolve().parents[2]
 _CLUSTER = """
 import sys
 from pyspark.sql import SparkSession
-from streaming_sink import IcebergSink
 from tests.jvm import executor_options
+from tests.sinks import flat_sink
 from tests.spark.streams import SMALL, drain
 source, location, checkpoint = sys.argv[1:]
 builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
 builder = builder.config(map=executor_options())
 builder = builder.config("spark.executor.memory", "512m").config("spark.sql.shuffle.partitions", "2")
 spark = builder.getOrCreate()
-sink = IcebergSink(location, partition_by=["p"], sizing=SMALL, fill_policy="always", fill="inline")
+sink = flat_sink(location, partition_by=["p"], sizing=SMALL, fill_policy="always", fill="inline")
 drain(spark, source, sink, checkpoint)
 print("FILLED", sum(report.merged_files for report in sink.reports))
 spark.stop()
