@@ -149,6 +149,8 @@ class SinkOptions(TableOptions):
     app_id: str | None = None
     takeover_from: str | None = None
     on_report: Callable[[Any], object] | None = field(default=None, metadata=APART, compare=False)
+    replayed_from: str | None = None
+    """The quarantine whose rows a replay writes, and marks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,7 +180,7 @@ class SinkOptions(TableOptions):
 
     @property
     def quarantine_location(self) -> str:
-        return self.checks.quarantine or default_quarantine(self.location)
+        return self.replayed_from or self.checks.quarantine or default_quarantine(self.location)
 
 
 def given_options(given: Mapping[str, Any], options: TableOptions | None = None) -> TableOptions:

@@ -87,11 +87,7 @@ def replay(
     last = main.head.transaction(app_id)
     number = 0 if last is None else last.batch + 1
     second.refresh()
-    own_options = replaced(
-        chosen_options,
-        app_id=app_id,
-        checks=replaced(chosen_options.checks, quarantine=second.store.location),
-    )
+    own_options = replaced(chosen_options, app_id=app_id, replayed_from=second.store.location)
     frames = _frames(spark, main, second, where, set or {}, fix)
     reports: list[BatchReport] = []
     try:

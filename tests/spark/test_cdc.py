@@ -209,7 +209,7 @@ def test_a_message_that_is_not_of_the_given_type_is_set_aside_alone(
     path = metadata_file(str(tmp_path / "t__quarantine")) or ""
     aside = StaticTable.from_metadata(path).scan().to_arrow().to_pylist()
     assert [row["reason"] for row in aside] == [DOES_NOT_PARSE] * len(ODD)
-    came = sorted(json.loads(row["row"])["value"] for row in aside)
+    came = sorted(json.loads(row["row"])["__streaming_sink_unparsed"]["value"] for row in aside)
     assert came == sorted(json.dumps(each) for each in ODD.values())
 
 
