@@ -1,4 +1,4 @@
-"""The clustering API, on a table's location. Streams and other calls may run at the same time."""
+"""The clustering API, on a table. Streams and other calls may run at the same time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from planners.clustering.plan import ClusteringPlan
 from streaming_sink.clustering.options import Pass, PassOptions, execution_of, pass_of
 from streaming_sink.clustering.scheduling import Scheduled, nothing_to_do, plan_pass, schedule_pass, taken
 from streaming_sink.reports.cluster_report import ClusterReport
+from streaming_sink.table.path_table import AnyTable, as_table
 from streaming_sink.tasks.clustering.strategies import Factory
 from timeline.plans import instants
 from timeline.plans.claims import Watch
 from timeline.plans.clustering import CLUSTERING
 from timeline.plans.instants import Instant
 from timeline.plans.reservations import Reservations
-from timeline.stores import StorageOptions
-from timeline.table import Table, open_table
+from timeline.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,35 +28,31 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("streaming_sink")
 
 
-def plan(
-    location: str, *, storage_options: StorageOptions | None = None, **options: Unpack[PassOptions]
-) -> ClusteringPlan:
+def plan(table: AnyTable, **options: Unpack[PassOptions]) -> ClusteringPlan:
     """Return the plan of a pass, and change nothing. Print its `explain()`.
 
     For the options see `PassOptions`: TypeError and ValueError for impossible ones, with the nearest name.
     TableNotFoundError where there is no table.
     """
-    asked, table = pass_of(**options), open_table(location, storage_options)
-    return plan_pass(table, Reservations(table.store), asked)
+    asked, opened = pass_of(**options), as_table(table).open()
+    return plan_pass(opened, Reservations(opened.store), asked)
 
 
-def schedule(
-    location: str, *, storage_options: StorageOptions | None = None, **options: Unpack[PassOptions]
-) -> Scheduled | None:
+def schedule(table: AnyTable, **options: Unpack[PassOptions]) -> Scheduled | None:
     """Plan a pass, and save the plan on the table's timeline, for `execute` here or elsewhere; None where
     there is nothing to do, and the log says why. Its files are reserved: no fill and no other plan takes
     them.
 
     Raises as `plan`, and as a commit does.
     """
-    asked, table = pass_of(**options), open_table(location, storage_options)
-    scheduled = _scheduled(table, asked)
+    asked, opened = pass_of(**options), as_table(table).open()
+    scheduled = _scheduled(opened, asked)
     return scheduled if isinstance(scheduled, Scheduled) else None
 
 
 def execute(
     session: SparkSession,
-    location: str,
+    table: AnyTable,
     plan_id: str,
     *,
     memory_bytes: int | str = "512MiB",
@@ -65,7 +61,6 @@ def execute(
     max_commits: int = 1,
     keys: Keys | None = None,
     watch: Watch | None = None,
-    storage_options: StorageOptions | None = None,
 ) -> ClusterReport | None:
     """Execute a plan of the timeline, as one version with one REPLACE, or as up to `max_commits` of them;
     None where there is nothing to do: it is no longer pending, or another executor has it.
@@ -77,14 +72,12 @@ def execute(
     from streaming_sink.clustering.execute_plan import execute_plan  # needs pyspark, which planning does not
 
     how = execution_of(memory_bytes, checksum, strategies, max_commits, keys)
-    return execute_plan(session, open_table(location, storage_options), plan_id, how, watch)
+    return execute_plan(session, as_table(table).open(), plan_id, how, watch)
 
 
 def schedule_and_execute(
     session: SparkSession,
-    location: str,
-    *,
-    storage_options: StorageOptions | None = None,
+    table: AnyTable,
     **options: Unpack[PassOptions],
 ) -> ClusterReport:
     """Plan a pass, save the plan, execute it, and return the report of the pass.
@@ -96,12 +89,12 @@ def schedule_and_execute(
 
     asked = pass_of(**options)
     asked.check_keys()
-    table = open_table(location, storage_options)
-    scheduled = _scheduled(table, asked)
+    opened = as_table(table).open()
+    scheduled = _scheduled(opened, asked)
     if isinstance(scheduled, ClusterReport):
         return scheduled
-    report = execute_plan(session, table, scheduled.plan_id, asked.execution)
-    return taken(table.store.location, scheduled.plan_id) if report is None else report
+    report = execute_plan(session, opened, scheduled.plan_id, asked.execution)
+    return taken(opened.store.location, scheduled.plan_id) if report is None else report
 
 
 def _scheduled(table: Table, asked: Pass) -> Scheduled | ClusterReport:
@@ -114,13 +107,13 @@ def _scheduled(table: Table, asked: Pass) -> Scheduled | ClusterReport:
     return report
 
 
-def show(location: str, *, storage_options: StorageOptions | None = None) -> tuple[Instant, ...]:
+def show(table: AnyTable) -> tuple[Instant, ...]:
     """Return the plans that are pending, and those that ended in the last week, oldest first."""
-    return instants.show(open_table(location, storage_options), CLUSTERING)
+    return instants.show(as_table(table).open(), CLUSTERING)
 
 
-def cancel(location: str, plan_id: str, *, storage_options: StorageOptions | None = None) -> bool:
+def cancel(table: AnyTable, plan_id: str) -> bool:
     """Withdraw a pending plan and free its files; False where it is not pending. Its executor, if there is
     one, stops at its next heartbeat.
     """
-    return instants.cancel(open_table(location, storage_options), plan_id)
+    return instants.cancel(as_table(table).open(), plan_id)

@@ -18,6 +18,7 @@ from streaming_sink.commands.clustering import NUMBERS, SIZES, flag
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
 from streaming_sink.durations import duration
 from streaming_sink.reports.cluster_report import ClusterReport
+from streaming_sink.table.path_table import PathTable
 from timeline.clock import SYSTEM
 from timeline.plans.claims import PATIENCE_SECONDS, Watch
 from timeline.plans.instants import Instant, State
@@ -64,7 +65,7 @@ class Call:
 
     def only_plan(self, options: PassOptions) -> int:
         """Plan a pass, and change nothing."""
-        self.plan = clustering.plan(self.location, storage_options=self.storage_options, **options)
+        self.plan = clustering.plan(PathTable(self.location, self.storage_options), **options)
         self.say(self.plan.explain())
         return DONE
 
@@ -95,7 +96,7 @@ class Call:
         ends = SYSTEM.monotonic() + _wait_seconds(wait)
         tried: set[tuple[str, int]] = set()
         while True:
-            shown = clustering.show(self.location, storage_options=self.storage_options)
+            shown = clustering.show(PathTable(self.location, self.storage_options))
             pending = [it for it in shown if not it.timed_out and (it.plan_id, it.claim) not in tried]
             claimed = [it for it in pending if it.state is State.INFLIGHT]
             ready = [it for it in claimed if watch.is_abandoned(store, it.plan_id, it.claim)]
@@ -123,12 +124,7 @@ class Call:
         code = DONE
         for plan_id in plan_ids:
             report = clustering.execute(
-                session,
-                self.location,
-                plan_id,
-                watch=watch,
-                storage_options=self.storage_options,
-                **options,
+                session, PathTable(self.location, self.storage_options), plan_id, watch=watch, **options
             )
             if report is None:
                 self.held.append(plan_id)
