@@ -6,7 +6,7 @@
 Files have 200 rows of ten columns (8 to 20 KB) in 50 partitions; the large ones have 40,000 rows (about 2.5
 MB). `processor` is the time of this process and all below it, the JVM and its workers, from the announcement
 to the commit. Spark is started, and its workers are, before the clock starts. Two peers take such files, too:
-`spark.read.parquet` (openCostInBytes 0, its best) with `operation="bulk_insert"`, and Iceberg's `add_files`
+`spark.read.parquet` (openCostInBytes 0, its best) with `BulkInsert()`, and Iceberg's `add_files`
 with `rewrite_data_files`, into a table without partitions, which is less work.
 """
 
