@@ -141,9 +141,9 @@ class IcebergSink:
             return self._landing.known_schema()
 
     def finish(self, timeout_seconds: float | None = None) -> tuple[MaintenanceReport, ...]:
-        """Wait until the passes beside the stream have ended: fills, and clusterings. Return
-        the reports that no batch's report has. Call it at the end of a job: `spark.stop()` would interrupt a
-        pass, whose files then wait for a later batch.
+        """Wait until the passes beside the stream have ended: fills, and clusterings. Return the reports that
+        no batch's report has. Call it at the end of a job: `spark.stop()` would interrupt a pass, whose files
+        then wait for a later batch.
 
         TimeoutError if a pass takes longer than so many seconds (None: no limit); the pass continues. On
         Spark Connect passes run in the query's process on the server and end with it, so there is nothing to

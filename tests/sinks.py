@@ -55,8 +55,10 @@ def table_options(**words: Any) -> TableOptions:
 
 
 def table_values(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Return words as the values that a sink takes; those that are none of a value stay."""
-    left = {name: value for name, value in words.items() if value is not None}
+    """Return words as the values that a sink takes; those that are none of a value stay. None is left out,
+    but for those that never are None, so that tests see them refused.
+    """
+    left = {name: value for name, value in words.items() if value is not None or name in _OF_SIZING}
     operation, of_keys = left.pop("operation", None), _taken(left, _OF_KEYS)
     duplicates = _taken(left, ("allow_duplicates",))
     if operation is not None or of_keys or duplicates:

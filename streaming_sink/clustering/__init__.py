@@ -1,7 +1,7 @@
 """Clustering: rewrites files so that rows that are queried together share files.
 
-`plan`, `schedule`, `execute`, `schedule_and_execute`, `show` and `cancel` work on a table's location;
-`Clustering` lets a sink do it. This package runs on the driver; the tasks are in
+`plan`, `schedule`, `execute`, `schedule_and_execute`, `show` and `cancel` work on a table; `Clustering`
+lets a sink do it. This package runs on the driver; the tasks are in
 `streaming_sink.tasks.clustering`.
 
 Names are loaded on first use: imports cost a new Python process time.

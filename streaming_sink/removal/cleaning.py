@@ -48,7 +48,7 @@ def remove_orphan_files(
     Safe beside running writers: a version raises the table's garbage cutoff first, and a batch whose files
     are older is written again. It lists the whole table, so a sink never does it by itself: call it once a
     day or a week. `dry_run=True` lists what a call would delete. Where other tables deliver into this one, as
-    into a quarantine, they must be there, and are opened with the same `storage_options`; else
+    into a quarantine, they must be there, and are opened with the table's `storage_options`; else
     TableNotFoundError says what to do. ValueError for less than 24 hours.
     """
     place = as_table(table)

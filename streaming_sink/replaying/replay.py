@@ -59,9 +59,9 @@ def replay(
     set: Mapping[str, str] | None = None,  # noqa: A002 - as in SQL
     options: TableOptions | None = None,
 ) -> list[BatchReport]:
-    """Write quarantined rows of a table into it, each exactly once, and return the
-    report of each commit; [] where no row waits. A row is marked in the quarantine as replayed by the
-    commit that writes it: no call takes it again, not one at the same time, nor one after a crash.
+    """Write quarantined rows of a table into it, each exactly once, and return the report of each commit; []
+    where no row waits. A row is marked in the quarantine as replayed by the commit that writes it: no call
+    takes it again, not one at the same time, nor one after a crash.
 
     `where` chooses rows by an SQL condition over the quarantine's columns and the row's own. `set` maps
     columns to SQL expressions over the row. `fix` is given the rows of one schema as a DataFrame, and returns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -70,3 +71,23 @@ def as_integers(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArra
     if pa.types.is_time64(values.type) or pa.types.is_timestamp(values.type):
         return values.cast(pa.int64())
     return values
+
+
+def leaf_arrays(column: pa.ChunkedArray) -> Iterator[pa.Array]:
+    """Return the arrays of single values in a column, chunk by chunk, in Parquet's order."""
+    for chunk in column.chunks:
+        yield from _leaves_of(chunk)
+
+
+def _leaves_of(array: pa.Array) -> Iterator[pa.Array]:
+    if pa.types.is_struct(array.type):
+        parts = array.flatten()
+    elif pa.types.is_map(array.type):
+        parts = [array.keys, array.items]
+    elif pa.types.is_nested(array.type):
+        parts = [array.flatten()]
+    else:
+        yield array
+        return
+    for part in parts:
+        yield from _leaves_of(part)

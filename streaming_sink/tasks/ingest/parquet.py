@@ -10,11 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streaming_sink.tasks.errors import RowsDoNotFitError
+from streaming_sink.tasks.ingest.calendars import check_is_gregorian, is_hybrid
+from streaming_sink.tasks.leaves import leaf_arrays
 
 _INT96 = "INT96"
-_HYBRID = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-_FIRST_GREGORIAN_DAY = -141_427
-"""1582-10-15: from this day on both calendars are one."""
 _OTHERS: dict[pa.DataType, pa.DataType] = {
     pa.uint8(): pa.int32(),
     pa.uint16(): pa.int32(),
@@ -40,14 +39,13 @@ def open_footer(data: pa.NativeFile) -> pq.ParquetFile:
 
 def read_all(data: pa.NativeFile) -> pa.Table:
     """Return all rows. RowsDoNotFitError for an INT96 that microseconds do not hold, and for a date or time
-    before 1582-10-15 where the file counts days by another calendar.
+    that means another one to Spark, since the file has them in the hybrid calendar.
     """
     # Other cores have tasks of their own, and threads cost more than a small file's rows.
     file = open_footer(data)
     rows = file.read(use_threads=False)
-    if is_hybrid(file):
-        for name in rows.column_names:
-            _check_is_gregorian(name, rows.column(name))
+    if is_hybrid(file.metadata.metadata):
+        check_is_gregorian(rows)
     places = _columns_of_int96(file)
     if places:
         data.seek(0)
@@ -55,29 +53,6 @@ def read_all(data: pa.NativeFile) -> pa.Table:
         for name in finer.column_names:
             _check_is_whole(name, rows.column(name), finer.column(name))
     return rows
-
-
-def is_hybrid(file: pq.ParquetFile) -> bool:
-    """Return whether dates and times of a file are of the hybrid calendar, Julian until 1582-10-04: as Spark
-    2 wrote them, and later ones by their LEGACY rebase modes, which the footer says.
-    """
-    said = file.metadata.metadata or {}
-    version = said.get(b"org.apache.spark.version", b"")
-    return version[:2] in (b"1.", b"2.") or not said.keys().isdisjoint(_HYBRID)
-
-
-def _check_is_gregorian(name: str, column: pa.ChunkedArray) -> None:
-    for leaf in _leaf_arrays(column):
-        if not (pa.types.is_date(leaf.type) or pa.types.is_timestamp(leaf.type)):
-            continue
-        days = leaf.cast(pa.date32(), safe=False) if pa.types.is_timestamp(leaf.type) else leaf
-        least = pc.min(days.cast(pa.date32()).cast(pa.int32())).as_py()
-        if least is not None and least < _FIRST_GREGORIAN_DAY:
-            raise RowsDoNotFitError(
-                f"column {name} has a date or time before 1582-10-15 in the hybrid calendar, as Spark 2 wrote"
-                " it, or a LEGACY rebase mode; write the file anew with Spark 3 or later and"
-                " spark.sql.parquet.datetimeRebaseModeInWrite and int96RebaseModeInWrite CORRECTED"
-            )
 
 
 def _columns_of_int96(file: pq.ParquetFile) -> list[int]:
@@ -105,7 +80,7 @@ def _inside(kind: pa.DataType) -> Sequence[pa.DataType]:
 
 
 def _check_is_whole(name: str, micros: pa.ChunkedArray, nanos: pa.ChunkedArray) -> None:
-    for leaf, finer in zip(_leaf_arrays(micros), _leaf_arrays(nanos), strict=True):
+    for leaf, finer in zip(leaf_arrays(micros), leaf_arrays(nanos), strict=True):
         if not pa.types.is_timestamp(leaf.type) or leaf.type == finer.type:
             continue
         # Both wrap around where nanoseconds do not hold the time.
@@ -115,25 +90,6 @@ def _check_is_whole(name: str, micros: pa.ChunkedArray, nanos: pa.ChunkedArray) 
                 f"column {name} has a timestamp of INT96 with nanoseconds, and Iceberg's have microseconds;"
                 " round it"
             )
-
-
-def _leaf_arrays(column: pa.ChunkedArray) -> Iterator[pa.Array]:
-    for chunk in column.chunks:
-        yield from _leaves_of(chunk)
-
-
-def _leaves_of(array: pa.Array) -> Iterator[pa.Array]:
-    if pa.types.is_struct(array.type):
-        parts = array.flatten()
-    elif pa.types.is_map(array.type):
-        parts = [array.keys, array.items]
-    elif pa.types.is_nested(array.type):
-        parts = [array.flatten()]
-    else:
-        yield array
-        return
-    for part in parts:
-        yield from _leaves_of(part)
 
 
 def footer_columns(file: pq.ParquetFile, known: pa.Schema | None) -> pa.Schema:

@@ -12,10 +12,11 @@ from planners.buffering import BufferedFile
 from planners.model import PartitionKey
 from planners.registering import is_large_enough, why_rewritten
 from planners.sizing import FileSizing
+from streaming_sink.tasks.ingest.calendars import is_hybrid
 from streaming_sink.tasks.ingest.footers import describe_footer, table_columns
 from streaming_sink.tasks.ingest.layouts import Layout, Layouts, serialized, split_rows
 from streaming_sink.tasks.ingest.opening import Opener, open_all
-from streaming_sink.tasks.ingest.parquet import is_hybrid, plain_columns
+from streaming_sink.tasks.ingest.parquet import plain_columns
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns
 from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
@@ -137,7 +138,7 @@ def _why_rewritten(
 ) -> str | None:
     if job.registers is None or job.schema is None or not is_large_enough(file.bytes, job.registers):
         return "it is not of a size that is registered"
-    if is_hybrid(footer):
+    if is_hybrid(footer.metadata.metadata):
         return "its dates and times are of the hybrid calendar"
     own = set(footer.schema_arrow.names)
     given = (name for name in stated if name in job.schema.names)

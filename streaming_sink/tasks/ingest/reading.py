@@ -16,6 +16,7 @@ from pyarrow.compute import is_inf, match_substring_regex
 from planners.buffering import BufferedFile
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.ingest.avro import arrow_columns
+from streaming_sink.tasks.ingest.calendars import check_is_gregorian, is_hybrid
 from streaming_sink.tasks.ingest.json_text import why_unparsable
 from streaming_sink.tasks.ingest.large_numbers import (
     check_csv,
@@ -245,7 +246,10 @@ def _read_avro(data: pa.NativeFile) -> pa.Table:
     import fastavro
 
     reader = fastavro.reader(io.BytesIO(data.read()))
-    return pa.Table.from_pylist(list(reader), arrow_columns(reader.writer_schema))
+    rows = pa.Table.from_pylist(list(reader), arrow_columns(reader.writer_schema))
+    if is_hybrid({name.encode(): str(text).encode() for name, text in reader.metadata.items()}):
+        check_is_gregorian(rows)
+    return rows
 
 
 def _spelled(schema: pa.Schema | None, without: Container[str]) -> pa.Schema | None:

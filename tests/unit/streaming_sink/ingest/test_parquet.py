@@ -103,22 +103,32 @@ def test_a_type_that_spark_does_not_have_is_one_that_holds_its_values(
 
 
 LEGACY = {"org.apache.spark.legacyDateTime": "", "org.apache.spark.version": "4.1.0"}
-MODERN = dt.datetime.fromisoformat("1582-10-15")
+FIRST_DAY = dt.datetime.fromisoformat("1582-10-15")
+FIRST_TIME = dt.datetime.fromisoformat("1900-01-01")
+TICK = dt.timedelta(microseconds=1)
 
 
 @pytest.mark.parametrize("said", [LEGACY, {"org.apache.spark.version": "2.4.8"}])
-@pytest.mark.parametrize("column", ["at", "s", "l", "m", "day"])
+@pytest.mark.parametrize(
+    ("column", "first", "step"),
+    [("day", FIRST_DAY, dt.timedelta(days=1)), *((name, FIRST_TIME, TICK) for name in ("at", "s", "l", "m"))],
+)
 def test_an_old_date_of_the_hybrid_calendar_is_refused_and_others_are_read(
-    said: dict[str, str], column: str
+    said: dict[str, str], column: str, first: dt.datetime, step: dt.timedelta
 ) -> None:
-    """The sentinel 0001-01-01 would be two days earlier."""
-    for times, old in (([MODERN, None], False), ([MODERN, dt.datetime.fromisoformat("1582-10-14")], True)):
+    """The sentinel 0001-01-01 would be two days earlier. Until 1900 Spark also moves times by the difference
+    of their zone's local mean time.
+    """
+
+    def data(times: list[dt.datetime | None]) -> pa.BufferReader:
         rows = columns_of(times).append_column("day", pa.array(times, LOCAL).cast(pa.date32()))
-        data = written(rows.select([column]).replace_schema_metadata(said))
-        if old:
-            with pytest.raises(RowsDoNotFitError, match=f"column {column} has a date .* before 1582-10-15"):
-                read_all(data)
-        else:
-            assert read_all(data).num_rows == 2
-    plain = written(columns_of([dt.datetime.fromisoformat("0001-01-01")]).select(["at"]))
-    assert read_all(plain)["at"].to_pylist() == [dt.datetime.fromisoformat("0001-01-01")]
+        return written(rows.select([column]).replace_schema_metadata(said))
+
+    assert read_all(data([first, None])).num_rows == 2
+    with pytest.raises(RowsDoNotFitError, match=f"column {column} has a .* before {first.date()}"):
+        read_all(data([first, first - step]))
+
+
+def test_an_old_date_of_the_usual_calendar_is_read() -> None:
+    old = dt.datetime.fromisoformat("0001-01-01")
+    assert read_all(written(columns_of([old]).select(["at"])))["at"].to_pylist() == [old]

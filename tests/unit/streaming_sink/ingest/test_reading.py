@@ -25,10 +25,10 @@ def read(kind: str, data: bytes, schema: pa.Schema | None = None) -> pa.Table:
     return read_rows(BufferedFile("/x", "1", len(data), 0, kind), pa.BufferReader(data), schema)
 
 
-def avro(kind: Any, values: Sequence[Any]) -> bytes:
+def avro(kind: Any, values: Sequence[Any], **said: str) -> bytes:
     written = io.BytesIO()
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
-    fastavro.writer(written, fastavro.parse_schema(schema), [{"a": value} for value in values])
+    fastavro.writer(written, fastavro.parse_schema(schema), [{"a": value} for value in values], metadata=said)
     return written.getvalue()
 
 
@@ -180,6 +180,18 @@ def test_the_types_of_avro_are_those_of_its_schema(
     assert found == list(values)
 
 
+@pytest.mark.parametrize(
+    ("kind", "first"), [("date", -141_427), ("timestamp-micros", -2_208_988_800_000_000)]
+)
+def test_old_dates_of_the_hybrid_calendar_are_refused_in_avro(kind: str, first: int) -> None:
+    stored = {"type": "int" if kind == "date" else "long", "logicalType": kind}
+    legacy = {"org.apache.spark.legacyDateTime": ""}
+    assert read("avro", avro(stored, [first], **legacy)).num_rows == 1
+    assert read("avro", avro(stored, [first - 1])).num_rows == 1
+    with pytest.raises(SourceFileError, match="in the hybrid calendar"):
+        read("avro", avro(stored, [first - 1], **legacy))
+
+
 def test_a_union_of_several_types_is_refused() -> None:
     with pytest.raises(SourceFileError, match="a union of several types is no column"):
         read("avro", avro(["long", "string"], [1, "x"]))
@@ -270,9 +282,12 @@ def test_json_that_begins_with_null_is_refused_before_the_parser_ends_the_proces
         read("json", data, schema)
 
 
-@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a": ', "}")])
+@pytest.mark.parametrize(
+    ("begin", "end"), [("[", "]"), ('{"a": ', "}"), ('["]", ', "]"), ('["\\"]", ', "]"), ('["\\\\", ', "]")]
+)
 def test_json_that_is_too_deep_is_refused_before_the_parser_ends_the_process(begin: str, end: str) -> None:
-    deep = f'{{"a": {begin * 30_000}1{end * 30_000}}}\n'
+    """Brackets in texts close nothing."""
+    deep = f'{{"b": "{"]" * 60_000}", "a": {begin * 30_000}1{end * 30_000}}}\n'
     with pytest.raises(SourceFileError, match="more than 1,000 levels deep"):
         read("json", b'{"b": 1}\n' + deep.encode())
 
