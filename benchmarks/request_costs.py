@@ -33,7 +33,7 @@ from benchmarks.request_prices import (
     uploads,
 )
 from streaming_sink import ingest
-from streaming_sink.ingest import consolidation, profiling
+from streaming_sink.ingest import consolidating, profiling
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.tasks.ingest import consolidation_task, profile_task
 from streaming_sink.tasks.results import RESULT_COLUMN, decode_result
@@ -68,7 +68,7 @@ def _stores_in_memory(found: Counter[str]) -> Iterator[None]:
             patched.enter_context(patch.object(obstore, name, counting(kind, getattr(obstore, name))))
         client_of = patch.object(ObjectStore, "_client", lambda store, _: clients[store.location])
         patched.enter_context(client_of)
-        for module in (profiling, consolidation):
+        for module in (profiling, consolidating):
             patched.enter_context(patch.object(module, "run_tasks", _run_here))
             patched.enter_context(patch.object(module, "parallelism", lambda _: 1))
         for task in (profile_task, consolidation_task):

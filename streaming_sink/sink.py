@@ -166,7 +166,7 @@ class IcebergSink:
             location = self._landing.location
             try:
                 with claim_batch(location, run, batch_id, batch, self) as given_before:
-                    report = self._landing.land(batch, batch_id, run, given_before=given_before)
+                    report = self._landing.land_batch(batch, batch_id, run, given_before=given_before)
             except TimelineError as error:
                 error.add_batch(location, run.app_id, batch_id)
                 raise

@@ -19,16 +19,16 @@ from streaming_sink.clustering.sort_orders import planned_sort_order, recorded_s
 from streaming_sink.spark.jobs import described, parallelism
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.parquet_properties import leaf_names, metrics_modes, parquet_settings
+from streaming_sink.table.file_jobs import file_job
+from streaming_sink.table.parquet_properties import leaf_names
 from streaming_sink.table.spec import partition_sources
-from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.clustering.group_task import GroupTask
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, Input
 from streaming_sink.tasks.clustering.ordering import sort_column
 from streaming_sink.tasks.clustering.row_strategy import KeySettingStrategy, RowStrategy
 from streaming_sink.tasks.clustering.strategies import make_strategy
 from streaming_sink.tasks.encryption import Cipher
-from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
+from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import delete_files
 from timeline.clock import SYSTEM
 from timeline.commit.succession import commit_time
@@ -62,19 +62,11 @@ def prepare_jobs(
     ValueError for a plan with a column, strategy or parameter that does not exist, or that needs keys.
     """
     schema = arrow_schema(head.schema)
-    worker = WorkerJob(
-        store=table.store,
-        schema=schema,
-        partition_by=(),
-        parquet=parquet_settings(head.properties, head.schema),
-        metrics=metrics_modes(head.schema, head.properties),
-        # The time in the files' names runs with the table (R6).
-        ids=FileIds(commit_time(SYSTEM, head), _APP_ID, 0),
-        tasks={},
-        shared=TaskBuckets(),
-        rows_per_new_file=0,
-        max_file_bytes=plan.target_file_bytes,
-        fast_workers=fast_workers.is_enabled(),
+    # The time in the files' names runs with the table (R6).
+    ids = FileIds(commit_time(SYSTEM, head), _APP_ID, 0)
+    worker = replace(
+        file_job(table.store, head, ids, plan.target_file_bytes),
+        partition_by=(),  # a group is of one partition
         cipher=None if how.keys is None else Cipher(how.keys),
     )
     strategies = {}

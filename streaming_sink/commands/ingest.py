@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -267,7 +266,6 @@ def serve(zones: tuple[str, ...], storage_options: Pairs, host: str, port: int, 
 
     def say_where() -> None:
         say(f"http://{name}:{port}/ shows {len(opened):,} datasets, /docs describes the API")
-        sys.stdout.flush()
 
     serve_catalog(*opened, host=host, port=port, token=token, on_listening=say_where)
     return DONE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -168,7 +167,6 @@ def status(
             say_json(found, one_line=watch)
         else:
             say_status(found)
-        sys.stdout.flush()
         is_late = oldest is not None and not _is_recent(found, oldest)
         if is_late or not watch:
             return FINDINGS if is_late else DONE

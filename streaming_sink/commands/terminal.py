@@ -18,7 +18,9 @@ _UNBOUNDED = 10_000
 
 
 def say(text: str) -> None:
+    """Write a line at once, also where it goes to a file or a pipe: what follows may take hours."""
     sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def say_json(value: object, *, one_line: bool = False) -> None:

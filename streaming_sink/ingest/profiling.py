@@ -33,10 +33,9 @@ from streaming_sink.tasks.ingest.profile_task import (
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.writing.target import Destination, Target
-from timeline.commit.schema_changes import MergeSchema
 from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.properties import NAME_MAPPING, name_mapping
-from timeline.table import Table
+from timeline.versions.work_items import WorkItem
 
 _LOG = logging.getLogger("streaming_sink")
 _TRIES = 5
@@ -111,24 +110,24 @@ class Profiling:
         self._options, self._destination, self._sources = options, destination, sources
         self._registers = registers
 
-    def profile(self, session: SparkSession, work: Work) -> Profiled:
+    def profile(self, session: SparkSession, work: Work, item: WorkItem) -> Profiled:
         """Return the table that the files fit, and what each file holds; no table, where no file can be read
         and there is none.
         """
-        target = None if self._destination.table is None else target_of(self._destination.table)
+        target = None if self._destination.table is None else Target.of(self._destination.table)
         if target is None:
             target = self._new_target(session, work)
             if target is None:
                 return Profiled(None)
             if target.table is None:
-                target = target_of(self._destination.create(target))
+                target = Target.of(self._destination.create(target))
         for _ in range(_TRIES):
             found = self._run_profiles(session, work, target)
             came = {
                 each.schema: _typed(_spark_columns(each.schema), target) for each in found.columns.values()
             }
             kinds = {schema: self._written(columns) for schema, columns in came.items()}
-            grown = self._evolve(target, kinds)
+            grown = self._evolve(target, kinds, item)
             if grown is None:
                 break
             target = grown
@@ -202,29 +201,20 @@ class Profiling:
             self._sources, tuple(files), schema, partition_by, registers, fast_workers.is_enabled()
         )
 
-    def _evolve(self, target: Target, kinds: Mapping[bytes, spark.StructType | str]) -> Target | None:
-        """Return the target after the table's schema has grown as the contract allows; None where it fits
-        already.
-        """
-        assert target.table is not None
-        grown = False
+    def _evolve(
+        self, target: Target, kinds: Mapping[bytes, spark.StructType | str], item: WorkItem
+    ) -> Target | None:
+        """Return the target after the table has grown as the contract allows; None where it fits already."""
+        fitted = target
         for columns in kinds.values():
             if isinstance(columns, str):
                 continue
-            for _ in range(_TRIES):
-                head = target.table.refresh()
-                try:
-                    wanted = fit_batch(head.schema, columns, self._options.contract).wanted
-                except SchemaMismatchError:
-                    break  # its files are rejected
-                if wanted is None:
-                    break
-                grown = True
-                try:
-                    target.table.commit([MergeSchema(wanted)])
-                except CommitConflictError as lost:
-                    _LOG.info("the schema is looked at again: %s", lost)
-        return target_of(target.table) if grown else None
+            try:
+                fitted = self._destination.fit(fitted, columns, item)
+            except SchemaMismatchError:
+                continue  # its files are rejected
+        assert fitted.table is not None
+        return Target.of(fitted.table) if fitted.evolved or fitted.version != target.version else None
 
     def _why_unfit(self, target: Target, columns: spark.StructType | str) -> str | None:
         if isinstance(columns, str):
@@ -241,10 +231,6 @@ class Profiling:
 
     def _run(self, session: SparkSession, what: str, tasks: Sequence[Task]) -> list[list[Any]]:
         return run_tasks(session, f"{self._options.location}: {what}", tasks)
-
-
-def target_of(table: Table) -> Target:
-    return Target(table, table.head.schema, table.head.spec, table.head.properties)
 
 
 def may_register(target: Target | None) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from planners.buffering import PlannedItem
-from streaming_sink.ingest.consolidation import Consolidation
+from streaming_sink.ingest.item_landing import ItemLanding
 from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.zones.errors import AuditFailedError
 from streaming_sink.zones.landed import (
@@ -49,7 +49,7 @@ class Worker:
     ) -> None:
         self._zone = zone
         self._name = name or zone.new_id()
-        self._consolidation = Consolidation(
+        self._landing = ItemLanding(
             zone.sink_options,
             zone.app_id,
             zone.sources,
@@ -64,7 +64,7 @@ class Worker:
 
     def open_items(self) -> dict[int, tuple[Plan, PlannedItem]]:
         """Return the work items that were planned and are not settled, by their number."""
-        table = self._consolidation.table()
+        table = self._landing.table()
         settled = settled_items({} if table is None else table.head.properties, self._zone.app_id)
         if self._plans_read is None:
             self._plans_read = self._first_open(settled.ranges)
@@ -175,7 +175,7 @@ class Worker:
         store = self._zone.store
         try:
             with heartbeat(claim, self._patience / 5) as is_ours:
-                landed = self._consolidation.land(session, item, is_ours)
+                landed = self._landing.land(session, item, is_ours)
         except (StoreUnavailableError, CommitStateUnknownError, NotWantedError, KeyboardInterrupt):
             claim.release()
             raise
@@ -199,7 +199,7 @@ class Worker:
 
     def unstage_old(self) -> list[int]:
         """Unstage the items that have been staged for longer than the time-out; return their numbers."""
-        table = self._consolidation.table()
+        table = self._landing.table()
         if table is None:
             return []
         return unstage_old(table, self._zone.app_id, self._zone.staged_timeout_ms)
@@ -208,7 +208,7 @@ class Worker:
         """Deliver the rows that a worker which died after its commit has left for the quarantine (R24), best
         effort: what is not delivered stays named, and the next call delivers it.
         """
-        if (table := self._consolidation.table()) is None:
+        if (table := self._landing.table()) is None:
             return
         options = self._zone.sink_options.storage_options
         try:
@@ -218,13 +218,13 @@ class Worker:
 
     def finish(self) -> None:
         """Wait for what goes on beside the items: fills, and the upkeep of a key index."""
-        self._consolidation.finish()
+        self._landing.finish()
 
     def complete_notes(self) -> int:
         """Write the notes that dead workers have not written, and return how many. Which these are the claims
         say: a worker deletes those of an item only after its note. StoreUnavailableError.
         """
-        table, count, store = self._consolidation.table(), 0, self._zone.store
+        table, count, store = self._landing.table(), 0, self._zone.store
         if table is None:
             return 0
         published = published_items(table.head.properties, self._zone.app_id)

@@ -186,7 +186,9 @@ class ChangesByKey:
         """
         if write is None:
             allows = [AllowDuplicates()] if self._options.allow_duplicates else []
-            return publish([Append(added), *allows]), ()
+            # Rows that are all quarantined have a snapshot that says so; an item without rows has none.
+            appends = [Append(added)] if added or result.all_rows else []
+            return publish([*appends, *allows]), ()
         write = replace(write, resolution=replace(write.resolution, positions=found_by_tasks(result)))
         parquet = parquet_settings(target.properties, target.schema)
         deletes = RowDeletes(table.store, ids, parquet)

@@ -116,17 +116,6 @@ def failed_checks(rules: RowRules, result: WriteResult) -> Mapping[str, int]:
     return dict(sorted(failed.items(), key=lambda it: (-it[1], it[0])))
 
 
-def check_is_acceptable(
-    rules: RowRules, result: WriteResult, options: SinkOptions, store: Store, quarantine: Quarantine
-) -> None:
-    """As `check_failed_rows`; what was written of a batch that is refused is deleted, best effort."""
-    try:
-        check_failed_rows(rules, result, options)
-    except RowsRefusedError:
-        delete_written(result, store, quarantine)
-        raise
-
-
 def delete_written(result: WriteResult, store: Store, quarantine: Quarantine) -> None:
     """Delete what was written of a batch that is not committed, best effort."""
     delete_files(store, [*result.new, *(merge.merged for merge in result.merges)])

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from streaming_sink.landing.checking import failed_checks
+from streaming_sink.landing.stages import Settled, Written
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.reports.steps import Steps
-from streaming_sink.table.checks import RowRules
 from streaming_sink.table.rescue import RESCUED
 from streaming_sink.upkeep.maintenance import Maintained
 from streaming_sink.upkeep.small_files import warning
-from streaming_sink.writing.planning import Planned
-from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
-from timeline.table import Committed, Table
+from timeline.table import Committed
 from timeline.versions.transactions import Transaction
 from timeline.versions.work_items import WorkItem
 
@@ -34,30 +32,23 @@ def empty(transaction: Transaction | WorkItem, result: WriteResult, steps: Steps
 
 
 def skipped(
-    transaction: Transaction | WorkItem, table: Table, maintained: Maintained, steps: Steps
+    transaction: Transaction | WorkItem, settled: Settled, maintained: Maintained, steps: Steps
 ) -> BatchReport:
     return BatchReport(
         app_id=transaction.app_id,
         batch_id=transaction.batch,
         outcome="skipped",
         why="the batch was committed before; this was a replay",
-        version=table.head.number,
+        version=settled.table.head.number,
         maintenance=maintained.reports,
         problem=maintained.problem,
         milliseconds=steps.milliseconds,
     )
 
 
-def written(
-    transaction: Transaction | WorkItem,
-    result: WriteResult,
-    planned: Planned,
-    target: Target,
-    rules: RowRules,
-    steps: Steps,
-    writes: int,
-) -> BatchReport:
+def written(written: Written, steps: Steps, writes: int) -> BatchReport:
     """Return the report with the figures that are known before the commit."""
+    result, target, planned = written.result, written.fitted.target, written.planned
     why = [f"a fill was skipped: {skipped.reason}" for skipped in result.skipped]
     if target.evolved:
         why.append(target.evolved)
@@ -68,8 +59,8 @@ def written(
         if result.new and all(file.partition[position] is None for file in result.new):
             why.append(f"partition field {partition_field.name} is null in every row of the batch")
     return BatchReport(
-        app_id=transaction.app_id,
-        batch_id=transaction.batch,
+        app_id=written.ids.app_id,
+        batch_id=written.ids.batch,
         outcome="written",
         why="; ".join(dict.fromkeys(why)),
         rows=result.rows,
@@ -81,7 +72,7 @@ def written(
         dropped_fills=len(result.skipped),
         quarantined=result.quarantined,
         dropped=result.dropped,
-        failed=failed_checks(rules, result),
+        failed=failed_checks(written.fitted.rules, result),
         changes=_changes(result),
         planned_by=planned.made_from,
         route=planned.route,

@@ -19,16 +19,15 @@ from streaming_sink.reading.pieces import PURGE
 from streaming_sink.removal.leftovers import Kind, Leftovers
 from streaming_sink.removal.matching import RowMatcher
 from streaming_sink.removal.places import location_of
-from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
-from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
+from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.files.delete_files import (
     folder_of_deletes,
     read_position_deletes,
     write_position_deletes,
 )
-from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
+from streaming_sink.tasks.job import FileIds, WorkerJob
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, find_in_file
 from streaming_sink.tasks.keys.scopes import salted, scope_salt
@@ -43,7 +42,6 @@ from timeline.commit.succession import commit_time
 from timeline.errors import CommitConflictError, StoreUnavailableError
 from timeline.table import Committed, Table
 from timeline.versions.entries import DeleteFile, LiveFile, position_deletes
-from timeline.versions.head import Head
 from timeline.versions.keys import PARTITION_SCOPE, key_of
 
 _APP_ID = "purge"
@@ -102,7 +100,7 @@ def rewrite(
     """
     table, head = left.table, left.table.head
     ids = FileIds(commit_time(table.log.environment, head), _APP_ID, 0)
-    job = _job(table, head, ids)
+    job = file_job(table.store, head, ids, max_file_bytes=1)  # a file for each that is rewritten
     deletes: list[DeleteFile] = []
     replaces: list[Replace] = []
     problems: dict[str, str] = {}
@@ -229,22 +227,6 @@ def _tombstones(
     stones = Tombstones(np.concatenate(hashes), np.concatenate(sequences), np.full(count, AT_COMMIT))
     write_tombstones(job.store, path, stones)
     return [PutTombstones(job.store.uri(path), count)]
-
-
-def _job(table: Table, head: Head, ids: FileIds) -> WorkerJob:
-    """Return how files of the table are written."""
-    return WorkerJob(
-        store=table.store,
-        schema=arrow_schema(head.schema),
-        partition_by=partition_sources(head.schema, head.spec),
-        parquet=parquet_settings(head.properties, head.schema),
-        metrics=metrics_modes(head.schema, head.properties),
-        ids=ids,
-        tasks={},
-        shared=TaskBuckets(),
-        rows_per_new_file=1,
-        max_file_bytes=1,
-    )
 
 
 def _new_id(ids: FileIds) -> str:

@@ -30,7 +30,7 @@ from streaming_sink.tasks.files.delete_files import read_deletes_in
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import delete_files
 from streaming_sink.upkeep.maintenance import Maintenance
-from streaming_sink.writing.writer import WriteJob, write
+from streaming_sink.writing.writer import WriteJob, WriteResult, write
 from timeline.commit.changes import Change
 from timeline.commit.follow_changes import Follow, NameSecondTable, followed, following
 from timeline.commit.schema_changes import MergeSchema
@@ -75,11 +75,22 @@ class ChangeLog:
         own = options_of_second_table(options, self._location or options.location)
         self.maintenance = Maintenance(own)
 
-    def open(self, session: SparkSession, main: Table, steps: Steps) -> None:
+    def prepare(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:
         """Open or create the log before a batch is committed to `main`, so that it follows from here on, and
-        append what a killed process has left out.
+        append what a killed process has left out. Raises as `follow`.
+        """
+        self.follow(session, main, app_id, steps)
 
-        SchemaMismatchError for a table at its location that is no log of this one, and as `follow`.
+    def changes(self, main: Table, app_id: str, result: WriteResult) -> list[Change]:  # noqa: ARG002
+        """Return the change that names the log in the commits of the main table."""
+        return [] if self._table is None else [NameSecondTable(self._table.head.metadata.location)]
+
+    def follow(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:  # noqa: ARG002
+        """Append what the versions of `main` have changed up to its known head, each once; no request where
+        it knows that it has.
+
+        Raises SchemaMismatchError for a table at its location that is no log of this one, ValueError where
+        versions have expired before they were appended, and as a commit does; the next call continues.
         """
         if self._location is None:
             return
@@ -91,22 +102,7 @@ class ChangeLog:
                 self._commit(self._table, Follow((), uuid, None), main.head.number)
             except (CommitConflictError, CheckpointRegressionError):
                 self._table.refresh()  # another process has begun
-        self.follow(session, main, steps)
-
-    def changes(self) -> list[Change]:
-        """Return the change that names the log in the commits of the main table."""
-        return [] if self._table is None else [NameSecondTable(self._table.head.metadata.location)]
-
-    def follow(self, session: SparkSession, main: Table, steps: Steps) -> None:
-        """Append what the versions of `main` have changed up to its known head, each once; no request where
-        it knows that it has.
-
-        Raises ValueError where versions have expired before they were appended, and as a commit does; the
-        next call continues.
-        """
-        if self._table is None:
-            return
-        uuid, named_in = str(main.head.metadata.table_uuid), partial(read_deletes_in, main.store)
+        named_in = partial(read_deletes_in, main.store)
         for _ in range(_TRIES):
             after = followed(self._table.head, uuid)
             if after is None or after >= main.head.number:

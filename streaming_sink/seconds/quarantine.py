@@ -11,11 +11,12 @@ from contextlib import nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from planners.model import InsertPlan, TablePartition
+from planners.model import TablePartition
 from streaming_sink.options.table_options import options_of_second_table
 from streaming_sink.reports.maintenance_report import DeliveryReport
 from streaming_sink.reports.reporting import hand_over
 from streaming_sink.table.data_files import data_file
+from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.foreign import check_no_foreign_table
 from streaming_sink.table.quarantine_table import (
     QUARANTINE_PROPERTIES,
@@ -25,7 +26,8 @@ from streaming_sink.table.quarantine_table import (
 from streaming_sink.tasks.job import FileIds, WorkerJob
 from streaming_sink.tasks.results import delete_files
 from streaming_sink.upkeep.maintenance import Maintenance
-from streaming_sink.writing.writer import WriteJob, WriteResult, worker_job
+from streaming_sink.writing.writer import WriteResult
+from timeline.commit.changes import Change
 from timeline.commit.outbox_changes import PutOutbox
 from timeline.errors import TableNotFoundError
 from timeline.outbox import Delivered, deliver, register_main
@@ -87,31 +89,25 @@ class Quarantine:
         """
         table = self._opened
         most = self._options.sizing.max_file_bytes
-        return worker_job(
-            WriteJob(
-                store=table.store,
-                schema=table.head.schema,
-                spec=table.head.spec,
-                properties=table.head.properties,
-                plan=InsertPlan((), (), bytes_per_row=1, rows_per_new_file=_NO_CUT, max_file_bytes=most),
-                routing=None,
-                ids=ids,
-            )
-        )
+        return file_job(table.store, table.head, ids, most, rows_per_new_file=_NO_CUT)
 
-    def change(self, main: Table, app_id: str, result: WriteResult) -> PutOutbox:
+    def prepare(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:  # noqa: ARG002
+        """Deliver what the application's last commit to `main` has left for the quarantine, as `deliver`."""
+        self.deliver(main, app_id)
+
+    def changes(self, main: Table, app_id: str, result: WriteResult) -> list[Change]:
         """Return the change that names the batch's quarantined rows in its own commit to `main`, in the place
         of what was delivered before; it does nothing where there is neither.
         """
         delivered = self._delivered.get(_key(main, app_id))
         if not result.quarantine_files:
-            return PutOutbox(app_id, (), delivered)
+            return [PutOutbox(app_id, (), delivered)]
         head = self._opened.head
         files = tuple(data_file(file, head.spec) for file in result.quarantine_files)
         delivery = Delivery(
             head.metadata.location, str(head.metadata.table_uuid), head.schema.schema_id, files
         )
-        return PutOutbox(app_id, (delivery,), delivered)
+        return [PutOutbox(app_id, (delivery,), delivered)]
 
     @property
     def _opened(self) -> Table:
@@ -151,7 +147,7 @@ class Quarantine:
             return self._table
         return open_table(location, self._options.storage_options)
 
-    def after_commit(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:
+    def follow(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:
         """Deliver what a batch's commit has named, as `deliver`, and fill the quarantine's small files beside
         the stream where that is needed: it is in the log, and no error of the batch.
         """

@@ -12,7 +12,6 @@ from pyiceberg.typedef import Record
 
 from planners import (
     FillPlan,
-    InsertPlan,
     PlannedFill,
     TablePartition,
     comparable,
@@ -24,13 +23,13 @@ from streaming_sink.reports.maintenance_report import FillReport
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.table.data_files import data_file
+from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.files.delete_merging import DeletesMerged, MergeOfDeletesSkipped
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.fill_task import Filled, FillSkipped, FillTask
 from streaming_sink.upkeep.fill_portions import divide, sharing_files
 from streaming_sink.writing.planning import NOTHING_RESERVED, files_to_fold, small_files
-from streaming_sink.writing.writer import WriteJob, worker_job
 from timeline.clock import SYSTEM
 from timeline.commit.changes import Replace
 from timeline.commit.delete_merges import MergeDeletes
@@ -118,7 +117,11 @@ def carry_out(
         sharing_files(head, plan, options.sizing.fold_above),
     )
     with described(session, f"{options.location}: filling {len(plan.fills)} times beside the stream"):
-        task = FillTask(worker_job(_job(table, head, options)), portions)
+        # The time in the files' names follows the table's, since the garbage fence compares the two (R6).
+        ids = FileIds(commit_time(SYSTEM, head), _APP_ID, 0)
+        # Which rows go where is in the portions alone.
+        job = file_job(table.store, head, ids, options.sizing.max_file_bytes)
+        task = FillTask(job, portions)
         results: list[Result] = collect_results(session.range(0, len(portions), 1, len(portions)), task)
     skipped = [each for each in results if isinstance(each, FillSkipped | MergeOfDeletesSkipped)]
     changes: list[Replace | MergeDeletes] = [
@@ -229,19 +232,4 @@ def _merge_of_deletes(plan: FillPlan, merged: DeletesMerged) -> MergeDeletes:
         tuple(added),
         frozenset(merged.forgotten),
         sum(merged.forgotten.values()),
-    )
-
-
-def _job(table: Table, head: Head, options: SinkOptions) -> WriteJob:
-    """Return how files of the table are written; which rows go where is in the portions alone."""
-    most = options.sizing.max_file_bytes
-    return WriteJob(
-        store=table.store,
-        schema=head.schema,
-        spec=head.spec,
-        properties=head.properties,
-        plan=InsertPlan((), (), bytes_per_row=1, rows_per_new_file=most, max_file_bytes=most),
-        routing=None,
-        # The time in the files' names follows the table's, since the garbage fence compares the two (R6).
-        ids=FileIds(commit_time(SYSTEM, head), _APP_ID, 0),
     )

@@ -51,6 +51,11 @@ class Target:
     misfits: Mapping[Path, Misfit] = field(default_factory=dict)
     """Where values of the batch may not fit the schema, and what becomes of them."""
 
+    @classmethod
+    def of(cls, table: Table) -> Target:
+        """Return the known head of an open table as a target, which is not fitted yet."""
+        return cls(table, table.head.schema, table.head.spec, table.head.properties)
+
     @property
     def head(self) -> Head | None:
         """The newest head that this process has seen, or None while there is no table."""
@@ -107,7 +112,7 @@ class Destination:
             head = self._table.head
             if not self._options.contract.evolves_partitioning:
                 _check_partitioning(self._options, head)
-            return Target(self._table, head.schema, head.spec, head.properties)
+            return Target.of(self._table)
         rows = new_schema(batch, self._options.contract, self._checks_text)
         schema = created_schema(rows, self._options.keys)
         spec = partition_spec(self._options.partition_by, schema)

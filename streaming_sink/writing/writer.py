@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -12,10 +12,7 @@ from pyspark.sql import DataFrame
 from planners.model import InsertPlan
 from planners.routing import Routing
 from streaming_sink.spark.task_results import collect_results
-from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.parquet_properties import metrics_modes, parquet_settings
-from streaming_sink.table.spec import partition_sources
-from streaming_sink.tasks import fast_workers
+from streaming_sink.table.file_jobs import file_job
 from streaming_sink.tasks.job import FileIds, KeyJob, Sieve, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import (
     ChangeCounts,
@@ -143,19 +140,12 @@ def _sum(counts: Sequence[ChangeCounts]) -> ChangeCounts | None:
 
 def worker_job(job: WriteJob) -> WorkerJob:
     """Return `job` as the plain values that a task receives."""
-    return WorkerJob(
-        store=job.store,
-        schema=arrow_schema(job.schema),
-        partition_by=partition_sources(job.schema, job.spec),
-        parquet=parquet_settings(job.properties, job.schema),
-        metrics=metrics_modes(job.schema, job.properties),
-        ids=job.ids,
-        tasks={task: _buckets(job.plan, places) for task, places in _named_buckets(job.routing).items()},
-        shared=_buckets(job.plan, job.routing.cold_buckets if job.routing else ()),
-        rows_per_new_file=job.plan.rows_per_new_file,
-        max_file_bytes=job.plan.max_file_bytes,
-        first_free_bucket=len(job.plan.buckets),
-        fast_workers=fast_workers.is_enabled(),
+    plan, places = job.plan, _named_buckets(job.routing)
+    return replace(
+        file_job(job.store, job, job.ids, plan.max_file_bytes, plan.rows_per_new_file),
+        tasks={task: _buckets(plan, own) for task, own in places.items()},
+        shared=_buckets(plan, job.routing.cold_buckets if job.routing else ()),
+        first_free_bucket=len(plan.buckets),
         sieve=job.sieve,
         keys=job.keys,
     )

@@ -184,7 +184,7 @@ class Ingestion:
 
     def worker(self, process: Process, deadline: float) -> Worker:
         made = Worker(self.zone(process), self.patience)
-        made._consolidation = _Consolidation(self, process, deadline)  # type: ignore[assignment]
+        made._landing = _ItemLanding(self, process, deadline)  # type: ignore[assignment]
         return made
 
     # ------------------------------------------------------------------------------------ the end
@@ -253,7 +253,7 @@ class _Zone(BufferZone):
     sink_options = property(lambda self: None)  # type: ignore[assignment]
 
 
-class _Consolidation:
+class _ItemLanding:
     """In the place of Spark: the rows of an item are known, and become one file."""
 
     def __init__(self, world: Ingestion, process: Process, deadline: float) -> None:
@@ -380,5 +380,5 @@ def without_threads() -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(worker_module, "heartbeat", heartbeat))
-        stack.enter_context(mock.patch.object(worker_module, "Consolidation", nothing))
+        stack.enter_context(mock.patch.object(worker_module, "ItemLanding", nothing))
         yield

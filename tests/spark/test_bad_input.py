@@ -283,7 +283,7 @@ def test_a_store_that_fails_the_probe_while_the_batch_is_written_gets_no_table(s
         return result
 
     monkeypatch.setattr("streaming_sink.writing.target.check_store", refuse)
-    monkeypatch.setattr("streaming_sink.landing.landing.write", write_then_tell)
+    monkeypatch.setattr("streaming_sink.landing.row_writing.write", write_then_tell)
     sink = _sink(location)
     for _ in range(2):
         with pytest.raises(UnsafeStoreError, match="two writers won"):

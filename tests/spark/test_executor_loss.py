@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from planners import Arrival, FileSizing
-from streaming_sink.landing import landing, prepare
+from streaming_sink.landing import prepare, row_writing
 from streaming_sink.tasks.rows.write_task import WriteTask
 from streaming_sink.writing import routes, writer
 from streaming_sink.writing.planning import Experience
@@ -264,7 +264,7 @@ def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
         if fault.by_position:
             replace(routes, "row_hash", lambda rows: sf.xxhash64(sf.monotonically_increasing_id()))
             replace(prepare, "safe_shuffle", lambda _: nullcontext())
-            replace(landing, "check_as_counted", lambda *_: None)
+            replace(row_writing, "check_as_counted", lambda *_: None)
         if fault.one_task:
             replace(Experience, "expected", lambda *_: (Arrival((), ROWS),))
             replace(Experience, "tasks", lambda _: 1)

@@ -23,7 +23,7 @@ from streaming_sink.zones.reannouncing import replay
 from tests.sinks import flat_zone
 from tests.spark.source_files import files_in, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of, metadata_file
-from timeline.errors import SchemaMismatchError
+from timeline.errors import KeyConflictError
 from timeline.versions.work_items import published_items
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def test_a_table_with_a_key_is_refused(spark: SparkSession, tmp_path: Path) -> N
     zone = zone_at(tmp_path)
     zone.push(write_parquet(tmp_path / "drop" / "0.parquet", rows_from(0, 10)))
     Flux(zone).plan(flush=True)
-    with pytest.raises(SchemaMismatchError, match="the buffer zone inserts rows without a look"):
+    with pytest.raises(KeyConflictError, match="without a look at their keys: give it an Upsert"):
         Worker(zone).land_next(spark)
 
 

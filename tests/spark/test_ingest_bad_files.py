@@ -14,9 +14,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import StaticTable
 
 from streaming_sink import IcebergSink, SchemaContract, ingest
-from streaming_sink.ingest import publishing
 from streaming_sink.ingest.running import plan_waiting
 from streaming_sink.ingest.worker import Worker
+from streaming_sink.landing import landing as landing_module
 from streaming_sink.tasks.results import WrittenFile
 from tests.sinks import flat_zone
 from tests.spark.source_files import rows_from, rows_in, write_parquet
@@ -90,8 +90,8 @@ def test_a_failure_that_nobody_foresaw_is_its_files_wherever_it_is_raised(
             raise OverflowError("nobody foresaw this")
         return plain(file, *given)
 
-    plain = publishing.data_file
-    monkeypatch.setattr(publishing, "data_file", data_file)
+    plain = landing_module.data_file
+    monkeypatch.setattr(landing_module, "data_file", data_file)
     drop = tmp_path / "drop"
     for number in range(9):
         write_parquet(drop / f"{number}.parquet", rows_from(100 + number, 1))
@@ -125,7 +125,7 @@ def test_no_file_is_at_fault_where_all_fail_or_the_store_does(
     zone.push(f"{drop}/")
     plan_waiting(zone, flush=True)
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "data_file", fail)
+        patched.setattr(landing_module, "data_file", fail)
         with pytest.raises(OverflowError, match="of all files"):
             Worker(zone).land_next(spark)
         assert len(calls) == 1 + 6

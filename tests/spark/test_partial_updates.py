@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 
 from streaming_sink import Delete, IcebergSink, SchemaContract
-from streaming_sink.landing import landing
+from streaming_sink.landing import row_writing
 from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES
 from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, as_batch, rows_of
@@ -207,7 +207,7 @@ def test_without_a_sequence_a_later_commit_sets_what_it_brings(spark: SparkSessi
 def test_a_partial_update_lands_though_others_keep_changing_its_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    location, write, numbers = str(tmp_path / "t"), landing.write, itertools.count()
+    location, write, numbers = str(tmp_path / "t"), row_writing.write, itertools.count()
     a, b = (_sink(location, app, partial_update=True, fill_policy="never") for app in "ab")
     a(as_batch(spark, [(1, 1, "a", "x", "I")], 1), 0)
 
@@ -217,7 +217,7 @@ def test_a_partial_update_lands_though_others_keep_changing_its_rows(
             b(as_batch(spark, [(1, 2 + number, None, f"n{number}", "U")], 1), number)
         return result
 
-    monkeypatch.setattr(landing, "write", racing)
+    monkeypatch.setattr(row_writing, "write", racing)
     a(as_batch(spark, [(1, 100, "c", None, "U")], 1), 1)
     assert rows_of(location) == [(1, 100, "c", "n4")]
 
@@ -226,7 +226,7 @@ def test_a_delete_that_lands_while_a_batch_is_written_takes_what_was_set_before_
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch has merged a value that the delete takes into its row, and no row tells of the delete."""
-    location, write, raced = str(tmp_path / "t"), landing.write, list[bool]()
+    location, write, raced = str(tmp_path / "t"), row_writing.write, list[bool]()
     a, b = (_sink(location, app, partial_update=True, fill_policy="never") for app in "ab")
     a(as_batch(spark, [(2, 1, "a", "x", "I")], 1), 0)
 
@@ -237,6 +237,6 @@ def test_a_delete_that_lands_while_a_batch_is_written_takes_what_was_set_before_
             b(as_batch(spark, [(1, 50, None, None, "D")], 1), 0)
         return result
 
-    monkeypatch.setattr(landing, "write", racing)
+    monkeypatch.setattr(row_writing, "write", racing)
     a(as_batch(spark, [(1, 10, "c", None, "U"), (1, 100, None, "y", "U")], 1), 1)
     assert rows_of(location) == [(1, 100, None, "y"), (2, 1, "a", "x")]

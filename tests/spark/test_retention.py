@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streaming_sink import FileSizing, IcebergSink, Retention, expire_snapshots, remove_orphan_files
-from streaming_sink.landing import landing, prepare
+from streaming_sink.landing import prepare, row_writing
 from tests.spark.streams import SMALL, add_files, drain, head_of, ids_of, source_ids
 from timeline import names, properties
 from timeline.clock import Environment
@@ -91,8 +91,8 @@ def test_a_batch_whose_files_are_behind_the_fence_is_written_again(spark, tmp_pa
             assert {str(Path(location, file.path)) for file in removed.files} == written[0]
         return result
 
-    original = landing.write
-    monkeypatch.setattr(landing, "write", slow)
+    original = row_writing.write
+    monkeypatch.setattr(row_writing, "write", slow)
     add_files(source, [1])
     drain(spark, source, sink, str(tmp_path / "checkpoint"))
     assert len(written) == 2

@@ -11,7 +11,7 @@ from streaming_sink import Append, Clustering, Delete, IcebergSink, SchemaContra
 from streaming_sink.errors import KeyConflictError
 from streaming_sink.keyed import key_resolution
 from streaming_sink.keyed.key_upkeep import key_columns
-from streaming_sink.landing import landing
+from streaming_sink.landing import row_writing
 from streaming_sink.tasks.keys.index import KeyIndex
 from streaming_sink.tasks.keys.open_runs import OpenRuns
 from streaming_sink.tasks.keys.scanning import KeyedFile
@@ -91,8 +91,8 @@ def test_what_is_written_stays_when_others_have_moved_the_rows(
 
     monkeypatch.setattr("streaming_sink.keyed.by_key.resolve_again", counting)
     written = []
-    write = landing.write
-    monkeypatch.setattr(landing, "write", lambda *given: (written.append(given), write(*given))[1])
+    write = row_writing.write
+    monkeypatch.setattr(row_writing, "write", lambda *given: (written.append(given), write(*given))[1])
     sinks = [_sink(location, name, fill_policy="never") for name in ("a", "b", "c")]
     land(spark, location, list(sinks), judge, batches=3, seed=2)
     assert len(looks) >= 6  # each sink but in the first batch of its run

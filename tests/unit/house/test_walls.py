@@ -76,3 +76,14 @@ def _imported_packages(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             names.add((node.module or "").split(".")[0])
     return names
+
+
+def test_the_judgement_alone_makes_what_a_commit_takes() -> None:
+    """So that mypy refuses a commit of what was not judged."""
+    makers = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "streaming_sink").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Judged"
+    }
+    assert makers == {"streaming_sink/landing/judging.py"}

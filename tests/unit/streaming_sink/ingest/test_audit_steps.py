@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_sink import ingest
-from streaming_sink.ingest.profiling import Profiled, target_of
-from streaming_sink.ingest.publishing import Written
+from streaming_sink.ingest.item_source import FittedItem, ItemSource, nothing_written
+from streaming_sink.ingest.profiling import Profiled
 from streaming_sink.ingest.worker import Worker
-from streaming_sink.tasks.results import WrittenFile
+from streaming_sink.landing.source import SinkParts
+from streaming_sink.landing.stages import Written
+from streaming_sink.reports.steps import Steps
+from streaming_sink.tasks.results import TaskReport, WrittenFile
+from streaming_sink.writing.target import Target
+from streaming_sink.writing.writer import WriteResult
 from streaming_sink.zones import deciding
 from streaming_sink.zones.audit import Auditor
 from streaming_sink.zones.errors import AuditFailedError
@@ -58,6 +64,22 @@ class Audits:
         self.does()
 
 
+class OwnWrites:
+    """Writes what a world writes in the place of tasks."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def fit(self, parts: SinkParts, fitted: FittedItem) -> FittedItem:
+        return fitted
+
+    def write(self, parts: SinkParts, fitted: FittedItem, item: WorkItem, steps: Steps) -> Written:
+        return replace(nothing_written(parts.options, fitted, item), result=self.world.write())
+
+    def learn(self, written: Written, steps: Steps) -> None:
+        """Nothing is planned."""
+
+
 class World:
     """A zone with one item that waits, its table, and how often tasks have written."""
 
@@ -72,17 +94,23 @@ class World:
 
     def worker(self, audits: Audits | None) -> Worker:
         made = Worker(self.zone, patience_seconds=0.0)
-        consolidation: Any = made._consolidation
+        landing: Any = made._landing
         auditor = audits if audits is None else mock.create_autospec(Auditor, instance=True)
         if audits is not None:
             auditor.audit = audits.audit
-        object.__setattr__(consolidation._publishing, "auditor", auditor)
+        object.__setattr__(landing._publishing, "auditor", auditor)
         profile = SimpleNamespace(number=0, rows=3, rewritten="it is small")
-        consolidation._profiling = SimpleNamespace(
-            profile=lambda session, work: Profiled(target_of(consolidation._destination.table), [profile])
+        landing._profiling = SimpleNamespace(
+            profile=lambda *_: Profiled(Target.of(landing._destination.table), [profile])
         )
-        consolidation._plan = lambda *_: None
-        consolidation._write = lambda *_: self.write()
+        source = landing._source
+
+        def source_of_this_world(*given: Any, **named: Any) -> ItemSource:
+            made: ItemSource = source(*given, **named)
+            made.writer = OwnWrites(self)
+            return made
+
+        landing._source = source_of_this_world
         return made
 
     def land(self, audits: Audits | None) -> list[ingest.Landed]:
@@ -92,7 +120,7 @@ class World:
         worker.complete_notes()
         return [each for each in landed if each is not None]
 
-    def write(self, below: str = "table") -> Written:
+    def write(self, below: str = "table") -> WriteResult:
         self.writes += 1
         name = names.data_file_name(
             names.ulid(names.ulid_time_ms(self.zone.new_id()), next(_numbers)), "a", 0, 0, 0
@@ -103,7 +131,7 @@ class World:
         fields = [pa.field(field, kind, metadata={b"PARQUET:field_id": id_}) for field, kind, id_ in kinds]
         pq.write_table(pa.table({"id": [0, 1, 2], "p": [0, 1, 2]}, pa.schema(fields)), path)
         file = WrittenFile(str(path), (), 0, 3, path.stat().st_size, {}, {}, {}, {}, {}, {}, ())
-        return Written([file], rows=3)
+        return WriteResult((file,), (), (), (TaskReport(0, 0, 3, 0.0, 0.0),))
 
     def check_landed_once(self) -> None:
         head = self.table.refresh()
@@ -215,21 +243,19 @@ def test_two_workers_that_write_one_item_land_it_once(tmp_path: Path) -> None:
     world, audits = World(tmp_path), Audits()
     other = open_table(str(tmp_path / "table"))
     worker = world.worker(audits)
-    consolidation: Any = worker._consolidation
-    write = consolidation._write
+    write = world.write
 
-    def staged_before(*given: object) -> Written:
+    def staged_before() -> WriteResult:
         if world.writes == 0:
-            theirs = world.write()
+            theirs = write()
             from streaming_sink.table.data_files import data_file
 
             file = data_file(theirs.new[0], other.head.spec)
             summary = {"streaming-sink.ingest.rows-expected": "3"}
             staging.stage(other, WorkItem(world.zone.app_id, 0), [file], summary=summary)
-        written: Written = write(*given)
-        return written
+        return write()
 
-    consolidation._write = staged_before
+    world.write = staged_before  # type: ignore[assignment, method-assign]
     assert worker.land_next(None) is not None  # type: ignore[arg-type]
     assert world.writes == 2
     world.check_landed_once()

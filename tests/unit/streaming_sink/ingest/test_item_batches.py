@@ -4,27 +4,22 @@ Without Spark.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from planners.buffering import PlannedItem
-from streaming_sink import ingest
 from streaming_sink.ingest import running
-from streaming_sink.ingest.item_batches import ItemBatches
-from streaming_sink.ingest.profiling import Profiled, Work, target_of
 from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.table.data_files import data_file
+from streaming_sink.writing.writer import WriteResult
+from streaming_sink.zones.landed import read_note
 from tests.unit.streaming_sink.ingest.test_audit_steps import World
 from tests.unit.timeline.world import SCHEMA
 from timeline.commit.outbox_changes import PutOutbox
 from timeline.outbox import register_main
 from timeline.staging import discard
 from timeline.stores import LocalStore
-from timeline.table import Table
+from timeline.table import Table, open_table
 from timeline.versions.outbox import Delivery
 from timeline.versions.work_items import WorkItem
 
@@ -58,20 +53,13 @@ def test_rows_that_cannot_be_delivered_do_not_end_a_worker(
 
 def test_an_item_that_is_discarded_while_its_rows_are_written_is_not_noted_as_landed(tmp_path: Path) -> None:
     world = World(tmp_path)
-    zone = ingest.BufferZone(str(tmp_path / "zone"))
-    consolidation: Any = world.worker(None)._consolidation
-    table: Table = consolidation.table()
-    discard(table, WorkItem(zone.app_id, 0))
-    batches: Any = ItemBatches(
-        zone.sink_options, consolidation._destination, zone.sources, consolidation._publishing
-    )
-    batches._rows = lambda *_: None
-    batches._landing = SimpleNamespace(land_item=lambda *_: SimpleNamespace(outcome="skipped"))
-    profiled = Profiled(target_of(table), [SimpleNamespace(number=0, rows=3)])  # type: ignore[list-item]
-    (plan,) = (plan for _, plan in zone.plans_after(0))
-    item: PlannedItem = plan.items[0]
-    session: Any = SimpleNamespace(sparkContext=SimpleNamespace())
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("streaming_sink.ingest.item_batches.described", lambda *_: nullcontext())
-        with pytest.raises(NotWantedError, match="work item 0 was discarded"):
-            batches.land(session, Work(item), profiled, {})
+    write, other = world.write, open_table(world.table.store.location)
+
+    def discarded_before() -> WriteResult:
+        discard(other, WorkItem(world.zone.app_id, 0))
+        return write()
+
+    world.write = discarded_before  # type: ignore[assignment, method-assign]
+    with pytest.raises(NotWantedError, match="work item 0 was discarded"):
+        world.worker(None).land_next(None)  # type: ignore[arg-type]
+    assert read_note(world.zone.store, 0) is None

@@ -9,7 +9,7 @@ import pytest
 
 from streaming_sink import SchemaContract, ingest
 from streaming_sink.ingest import running, warming
-from streaming_sink.ingest.consolidation import Consolidation
+from streaming_sink.ingest.item_landing import ItemLanding
 from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.spark.worker_failures import WorkerEnvironmentError
@@ -25,11 +25,11 @@ def test_the_next_run_takes_over_what_a_run_that_was_killed_had_claimed(
     """As of a cron job: every run looks at the claim for the first time."""
     zone, taken = zone_with_an_item(tmp_path), list[int]()
 
-    def land(self: Consolidation, session: object, item: object, is_wanted: object) -> None:
+    def land(self: ItemLanding, session: object, item: object, is_wanted: object) -> None:
         taken.append(0)
         raise NotWantedError("enough is known")
 
-    monkeypatch.setattr(Consolidation, "land", land)
+    monkeypatch.setattr(ItemLanding, "land", land)
     monkeypatch.setattr(running, "_MOST_FAILURES", 1)
     killed = Worker(zone)
     assert killed._claim(*killed.open_items()[0], {}) is not None
@@ -71,11 +71,11 @@ def test_a_worker_whose_spark_has_gone_ends_and_sets_no_item_apart(
 ) -> None:
     zone, tried = zone_with_an_item(tmp_path), list[int]()
 
-    def land(self: Consolidation, session: object, item: object, is_wanted: object) -> None:
+    def land(self: ItemLanding, session: object, item: object, is_wanted: object) -> None:
         tried.append(1)
         raise ConnectionRefusedError("the JVM has gone")
 
-    monkeypatch.setattr(Consolidation, "land", land)
+    monkeypatch.setattr(ItemLanding, "land", land)
     monkeypatch.setattr(warming, "runs_tasks", lambda session: False)
     with pytest.raises(ConnectionRefusedError, match="the JVM has gone"):
         running.work(None, zone, until_idle=True, poll_seconds=0.0)  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ def test_a_worker_that_runs_takes_the_zones_new_options(
 ) -> None:
     zone, stop, seen = zone_with_an_item(tmp_path), threading.Event(), list[tuple[str, bool]]()
 
-    def land(self: Consolidation, session: object, item: object, is_wanted: object) -> None:
+    def land(self: ItemLanding, session: object, item: object, is_wanted: object) -> None:
         seen.append((self._options.contract.new_columns, self._publishing.auditor is not None))
         if len(seen) == 2:
             _ = ingest.BufferZone(
@@ -125,7 +125,7 @@ def test_a_worker_that_runs_takes_the_zones_new_options(
             stop.set()
         raise NotWantedError("not yet")
 
-    monkeypatch.setattr(Consolidation, "land", land)
+    monkeypatch.setattr(ItemLanding, "land", land)
     monkeypatch.setattr(running, "RULES_SECONDS", -1.0)
     running.work(None, zone, stop=stop, poll_seconds=0.0)  # type: ignore[arg-type]
     assert seen == [*[("refuse", False)] * 2, *[("ignore", False)] * 2, *[("ignore", True)] * 2]

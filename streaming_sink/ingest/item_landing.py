@@ -1,0 +1,125 @@
+"""Lands the work items of a zone, and finds the files that make one fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from planners.buffering import PlannedItem
+from streaming_sink.ingest.at_fault import find_at_fault
+from streaming_sink.ingest.consolidating import Consolidating
+from streaming_sink.ingest.item_source import ItemSource, ItemWriter, NothingToReadError
+from streaming_sink.ingest.profiling import Profiling, Work
+from streaming_sink.ingest.publishing import NotWantedError, Publishing
+from streaming_sink.ingest.reading_rows import RowReading
+from streaming_sink.ingest.registering import Registering
+from streaming_sink.landing.landing import Landing
+from streaming_sink.options.table_options import SinkOptions
+from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.writing.target import Destination
+from streaming_sink.zones.audit import Auditor
+from streaming_sink.zones.landed import Landed
+from timeline.stores.base import Store
+from timeline.table import Table
+from timeline.versions.work_items import WorkItem
+
+
+class ItemLanding:
+    """Lands the work items of one zone, one at a time. Keeps the open table."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        app_id: str,
+        sources: Sources,
+        zone: Store,
+        auditor: Auditor | None = None,
+        by_reference: bool = False,
+    ) -> None:
+        self._options, self._sources = options, sources
+        self._registering = Registering(options.location, zone.location, by_reference)
+        self._publishing = Publishing(app_id, zone, auditor, options.sizing.small_file_bytes)
+        self._destination = Destination(options)
+        self._by_row = bool(options.keys is not None or options.checks.expectations)
+        self._profiling = Profiling(options, self._destination, sources, registers=not self._by_row)
+        self._landing = Landing(options, self._destination)
+
+    def finish(self) -> None:
+        """Wait for what goes on beside the items."""
+        self._landing.finish(None)
+
+    def table(self) -> Table | None:
+        """Return the table on its newest head, None where no work item has created it yet."""
+        self._destination.refresh()
+        return self._destination.table
+
+    def land(self, session: SparkSession, item: PlannedItem, is_wanted: Callable[[], bool]) -> Landed:
+        """Land the files of a work item, once, and return what became of it. Files that cannot land are named
+        in the answer; the others go on, also where an item fails for an unforeseen reason: then
+        halves of it are rehearsed until the files at fault are found, and one commit lands the others.
+
+        `is_wanted` is asked before a step that costs: False where another worker has the item. Raises
+        SchemaMismatchError, CommitConflictError and the other errors of a commit; nothing of the item is live
+        then, unless the error says that this is unknown. AuditFailedError: the item is staged, and stays so.
+        """
+        work = Work(item)
+        try:
+            return self._land(session, work, is_wanted)
+        except Exception as failure:
+            at_fault = find_at_fault(work, failure, lambda part: self._rehearse(session, part, is_wanted))
+            if not at_fault:
+                raise
+        return self._land(session, Work(item, at_fault), is_wanted)
+
+    def _land(self, session: SparkSession, work: Work, is_wanted: Callable[[], bool]) -> Landed:
+        source = self._source(session, work, is_wanted)
+        report = self._landing.land_item(session, source)
+        table = self._destination.table
+        assert table is not None  # the report is of a version
+        landed = self._publishing.landed(table, work.item)
+        if report.outcome == "skipped":
+            return landed
+        spent = {step: ms for step, ms in report.milliseconds.items() if step != "total"}
+        landed = replace(landed, landed_ms=time.time_ns() // 1_000_000, milliseconds=spent)
+        if source.described is None:  # what an earlier try has staged was published
+            oldest = min(file.arrived_ms for file in work.item.files)
+            return replace(landed, published_before=False, oldest_ms=oldest)
+        return replace(
+            source.described,
+            version=report.version or landed.version,
+            snapshot_id=landed.snapshot_id,
+            quarantined=report.quarantined,
+            dropped=report.dropped,
+            landed_ms=landed.landed_ms,
+            milliseconds=landed.milliseconds,
+        )
+
+    def _rehearse(self, session: SparkSession, work: Work, is_wanted: Callable[[], bool]) -> bool:
+        """Do all that landing these files does, but for the commit. Return whether there was a file to do it
+        with. Raises as `land`, and StoreUnavailableError.
+        """
+        try:
+            return self._landing.rehearse(self._source(session, work, is_wanted, rehearsed=True))
+        except NothingToReadError:
+            return False
+
+    def _source(
+        self, session: SparkSession, work: Work, is_wanted: Callable[[], bool], rehearsed: bool = False
+    ) -> ItemSource:
+        def check_is_wanted() -> None:
+            if not is_wanted():
+                raise NotWantedError(f"another worker has work item {work.item.number}")
+
+        writer: ItemWriter
+        if self._by_row:
+            item = WorkItem(self._publishing.app_id, work.item.number)
+            writer = RowReading(session, self._sources, self._landing.writing_of_item(session, item))
+        else:
+            fills = self._publishing.auditor is None
+            writer = Consolidating(session, self._sources, self._registering, fills, check_is_wanted)
+        return ItemSource(
+            session, work, self._profiling, self._publishing, writer, check_is_wanted, rehearsed
+        )

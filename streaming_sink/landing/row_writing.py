@@ -1,0 +1,74 @@
+"""Writes the rows of a DataFrame for a landing: counted where needed, planned, and written in one action."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streaming_sink.landing.checking import check_as_counted, sieve_of
+from streaming_sink.landing.prepare import prepared
+from streaming_sink.landing.source import SinkParts
+from streaming_sink.landing.stages import Fitted, Written
+from streaming_sink.reports.steps import Steps
+from streaming_sink.spark.jobs import parallelism
+from streaming_sink.table.checks import apply_rules
+from streaming_sink.tasks.job import FileIds
+from streaming_sink.tasks.rows.failures import REFUSE
+from streaming_sink.writing.planning import Experience
+from streaming_sink.writing.writer import WriteJob, write
+from timeline.clock import SYSTEM
+from timeline.commit.succession import commit_time
+from timeline.versions.transactions import Transaction
+from timeline.versions.work_items import WorkItem
+
+
+@dataclass(frozen=True)
+class RowWriting:
+    """How the rows of one query are written, and what its last batches have shown."""
+
+    session: SparkSession
+    transaction: Transaction | WorkItem
+    query_id: str
+    experience: Experience
+
+    def write(self, batch: DataFrame, parts: SinkParts, fitted: Fitted, steps: Steps) -> Written:
+        """Write the rows as the table's key, the checks and a plan of files say. CommitConflictError where
+        other rows were written than counted.
+        """
+        target, rules, destination = fitted.target, fitted.rules, parts.destination
+        changes = apply_rules(parts.keys.changes(batch, target), rules)
+        cores, skips_unfit = parallelism(self.session), rules.unfit != REFUSE
+        preparing = prepared(
+            changes, target, destination, parts.options, self.experience, cores, steps, skips_unfit
+        )
+        with preparing as (rows, planned), steps("write"):
+            ids = file_ids(fitted, self.transaction)
+            keyed = parts.keys.begin(target)
+            job = WriteJob(
+                store=destination.store,
+                schema=target.schema,
+                spec=target.spec,
+                properties=target.properties,
+                plan=planned.plan,
+                routing=planned.routing,
+                ids=ids,
+                sieve=sieve_of(rules, batch, ids, self.query_id, parts.quarantine, target),
+                keys=None if keyed is None else keyed.job,
+            )
+            written = Written(fitted, planned, ids, write(rows, job), keyed)
+        check_as_counted(planned, written.result)
+        return written
+
+    def learn(self, written: Written, steps: Steps) -> None:
+        """Let the next batches be planned by this one, which was committed."""
+        if written.result.rows:
+            spec_id, cores = written.fitted.target.spec.spec_id, parallelism(self.session)
+            self.experience.add(written.result, written.planned, spec_id, steps.seconds("write"), cores)
+
+
+def file_ids(fitted: Fitted, transaction: Transaction | WorkItem) -> FileIds:
+    """Return what the names of a landing's files begin with. Their time follows the table's, since the
+    garbage fence compares the two (R6).
+    """
+    return FileIds(commit_time(SYSTEM, fitted.target.head), transaction.app_id, transaction.batch)
