@@ -8,16 +8,8 @@ import click
 
 from planners.clustering.strategies import BUILT_IN
 from streaming_sink.commands.arguments import F, Pairs, a_size, key_values, of_a_table
+from streaming_sink.commands.pass_flags import NUMBERS, SIZES, flag
 from streaming_sink.commands.terminal import DONE, say, say_json
-
-SIZES = ("target_file_bytes", "small_file_bytes", "max_group_bytes", "max_bytes_per_pass", "memory_bytes")
-NUMBERS = ("max_group_files", "max_groups", "overlap_at_least", "max_commits")
-
-
-def flag(name: str) -> str:
-    """Return how the command line spells an option of a pass."""
-    spelled = {"parameters": "--parameter", "select": "--select and --where"}
-    return spelled.get(name, f"--{name.replace('_', '-')}")
 
 
 def _with_options_of_a_pass(command: F) -> F:

@@ -14,7 +14,7 @@ from streaming_sink.clustering.options import Pass, PassOptions, execution_of, p
 from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
 from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.arguments import Pairs
-from streaming_sink.commands.clustering import NUMBERS, SIZES, flag
+from streaming_sink.commands.pass_flags import NUMBERS, SIZES, flag
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
 from streaming_sink.durations import duration
 from streaming_sink.reports.cluster_report import ClusterReport

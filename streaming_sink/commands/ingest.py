@@ -82,10 +82,10 @@ def create(
     audit_function: str | None,
 ) -> int:
     """Make a buffer zone, or change the options of one: those that are not said stay."""
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.table.writes import Upsert
     from streaming_sink.zones.audit import Audit
     from streaming_sink.zones.definition import read_definition
-    from streaming_sink.zones.zone import BufferZone
     from streaming_sink.zones.zone_options import KEPT, Rules, SourceFolders
     from timeline.stores import open_store
 
@@ -124,7 +124,7 @@ def create(
 @as_json_option
 def push(zone: str, files: tuple[str, ...], storage_options: Pairs, as_json: bool) -> int:
     """Announce FILES that exist; a name that ends in / is a folder, of which all files are announced."""
-    from streaming_sink.zones.zone import BufferZone
+    from streaming_sink.ingest.zone import BufferZone
 
     pushed = BufferZone(zone, storage_options=storage_options).push(*files)
     if as_json:
@@ -146,7 +146,7 @@ def push(zone: str, files: tuple[str, ...], storage_options: Pairs, as_json: boo
 @click.option("--pattern", default="*", show_default=True, help="Of the names of the files.")
 def watch(zone: str, folder: str, storage_options: Pairs, pattern: str) -> int:
     """From now on, have every file below FOLDER announced once it is whole."""
-    from streaming_sink.zones.zone import BufferZone
+    from streaming_sink.ingest.zone import BufferZone
 
     BufferZone(zone, storage_options=storage_options).watch(folder, pattern)
     say(f"planners of {zone} now look at {folder} for {pattern}")
@@ -163,8 +163,8 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
     Exit code 1 where an item is set apart or held, or the last 100 have rejected a file that no item has
     taken again.
     """
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.zones.status import status as status_of
-    from streaming_sink.zones.zone import BufferZone
 
     found = status_of(BufferZone(zone, storage_options=storage_options))
     if as_json:
@@ -220,9 +220,9 @@ def ledger(
     state: str | None,
 ) -> int:
     """Show which file landed in which snapshot, and why others did not."""
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.tasks.ingest.sources import spelled
     from streaming_sink.zones.ledger import Ledger
-    from streaming_sink.zones.zone import BufferZone
 
     book = Ledger(BufferZone(zone, storage_options=storage_options))
     if path is not None:
@@ -256,8 +256,8 @@ def ledger(
 )
 def serve(zones: tuple[str, ...], storage_options: Pairs, host: str, port: int, token: str | None) -> int:
     """Serve a page and a JSON API that show datasets, commits, lag and failures. Writes nothing."""
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.serving.server import serve as serve_catalog
-    from streaming_sink.zones.zone import BufferZone
 
     opened = [BufferZone(zone, storage_options=storage_options) for zone in zones]
     for zone in opened:
@@ -276,8 +276,8 @@ def serve(zones: tuple[str, ...], storage_options: Pairs, host: str, port: int, 
 @options
 def retry(zone: str, storage_options: Pairs) -> int:
     """Let workers take the work items that were set apart or held again: what is staged is audited again."""
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.zones.ledger import retry as put_back
-    from streaming_sink.zones.zone import BufferZone
 
     numbers = put_back(BufferZone(zone, storage_options=storage_options))
     say(f"{len(numbers):,} work items are free again: {', '.join(map(str, numbers)) or 'none was set apart'}")
@@ -290,8 +290,8 @@ def retry(zone: str, storage_options: Pairs) -> int:
 @click.option("--grace", default="1 hour", show_default=True, metavar="TIME", help="How long files stay.")
 def clean(zone: str, storage_options: Pairs, grace: str) -> int:
     """Delete staged files whose rows have been in the table for a while."""
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.zones.cleaning import clean as delete_staged
-    from streaming_sink.zones.zone import BufferZone
 
     cleaned = delete_staged(BufferZone(zone, storage_options=storage_options), grace)
     say(f"{cleaned.files:,} staged files of {cleaned.items:,} work items are deleted")

@@ -18,8 +18,8 @@ _item = click.argument("item", type=click.IntRange(0))
 @options
 def publish(zone: str, item: int, storage_options: Pairs) -> int:
     """Publish what is staged of work item ITEM, against its audit too."""
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.zones.deciding import publish as publish_item
-    from streaming_sink.zones.zone import BufferZone
 
     say(publish_item(BufferZone(zone, storage_options=storage_options), item).line())
     return DONE
@@ -31,8 +31,8 @@ def publish(zone: str, item: int, storage_options: Pairs) -> int:
 @options
 def discard(zone: str, item: int, storage_options: Pairs) -> int:
     """Never land work item ITEM, staged or not. Its source files stay where they are."""
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.zones.deciding import discard as discard_item
-    from streaming_sink.zones.zone import BufferZone
 
     discard_item(BufferZone(zone, storage_options=storage_options), item)
     say(f"work item {item} is discarded")
@@ -45,8 +45,8 @@ def discard(zone: str, item: int, storage_options: Pairs) -> int:
 @click.option("--file", "paths", multiple=True, metavar="PATH", help="Only this file; may be repeated.")
 def replay(zone: str, paths: tuple[str, ...], storage_options: Pairs) -> int:
     """Announce files that were rejected again, once what refused them has changed."""
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.zones.reannouncing import replay as announce_again
-    from streaming_sink.zones.zone import BufferZone
 
     replayed = announce_again(BufferZone(zone, storage_options=storage_options), paths)
     say(f"{len(replayed.files):,} files are announced again")

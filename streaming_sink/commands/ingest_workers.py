@@ -48,7 +48,7 @@ def flux(zone: str, storage_options: Pairs, available_now: bool, flush: bool) ->
     import threading
 
     from streaming_sink.ingest.running import plan_until, plan_waiting
-    from streaming_sink.zones.zone import BufferZone
+    from streaming_sink.ingest.zone import BufferZone
 
     opened = BufferZone(zone, storage_options=storage_options)
     if available_now:
@@ -69,7 +69,7 @@ def work(
 ) -> int:
     """Land work items that are planned, in a Spark session of this process."""
     from streaming_sink.ingest import running
-    from streaming_sink.zones.zone import BufferZone
+    from streaming_sink.ingest.zone import BufferZone
 
     opened = BufferZone(zone, storage_options=storage_options)
     running.work(
@@ -107,7 +107,7 @@ def dispatch(
     """Start a short-lived worker wherever a work item has none. Exit code 1 where workers have failed."""
     from streaming_sink.ingest.compute import COMMAND
     from streaming_sink.ingest.compute import dispatch as dispatch_workers
-    from streaming_sink.zones.zone import BufferZone
+    from streaming_sink.ingest.zone import BufferZone
 
     passed_on = [f"--patience={patience_seconds} seconds"]
     passed_on += [f"--option={key}={value}" for key, value in (storage_options or {}).items()]
@@ -131,7 +131,7 @@ def dispatch(
 def run(zone: str, storage_options: Pairs, available_now: bool, patience_seconds: float) -> int:
     """Plan and land, in one process."""
     from streaming_sink.ingest import running
-    from streaming_sink.zones.zone import BufferZone
+    from streaming_sink.ingest.zone import BufferZone
 
     opened = BufferZone(zone, storage_options=storage_options)
     running.run(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.removal.wanted import WantedKeys
-    from streaming_sink.zones.zone import BufferZone
     from timeline.diagnosis.findings import Diagnosis
     from timeline.stores import StorageOptions
     from timeline.stores.base import Store
@@ -59,8 +59,8 @@ def search_zones(
     """Look for the keys in the staged files of buffer zones of a table. `purge`: delete those whose rows are
     known to be in the table. ValueError for a zone of another table, or a location without a zone.
     """
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.removal.matching import matcher_of
-    from streaming_sink.zones.zone import BufferZone
     from timeline.table import open_table
 
     opened = [BufferZone(each, storage_options=storage_options) for each in locations]

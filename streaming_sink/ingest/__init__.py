@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streaming_sink.ingest.compute import dispatch
     from streaming_sink.ingest.running import run
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.serving.server import serve
     from streaming_sink.zones.audit import Audit, StagedItem
     from streaming_sink.zones.landed import Landed
     from streaming_sink.zones.records import Pushed
-    from streaming_sink.zones.zone import BufferZone
     from streaming_sink.zones.zone_options import KafkaTopic, Rules, SourceFolders
 
 _WHERE = {
     "Audit": ("streaming_sink.zones.audit", "Audit"),
-    "BufferZone": ("streaming_sink.zones.zone", "BufferZone"),
+    "BufferZone": ("streaming_sink.ingest.zone", "BufferZone"),
     "Landed": ("streaming_sink.zones.landed", "Landed"),
     "Pushed": ("streaming_sink.zones.records", "Pushed"),
     "KafkaTopic": ("streaming_sink.zones.zone_options", "KafkaTopic"),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from planners.dispatching import Demand, workers_to_start
 from streaming_sink.ingest.worker import PATIENCE_SECONDS, Worker, fail_claims
-from streaming_sink.zones.zone import BufferZone
+from streaming_sink.ingest.zone import BufferZone
 from timeline.errors import StoreUnavailableError, TimelineError
 
 _LOG = logging.getLogger("streaming_sink")

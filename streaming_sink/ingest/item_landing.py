@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from planners.buffering import PlannedItem
 from streaming_sink.ingest.at_fault import find_at_fault
+from streaming_sink.ingest.auditing import Auditor
 from streaming_sink.ingest.consolidating import Consolidating
 from streaming_sink.ingest.item_source import ItemSource, ItemWriter, NothingToReadError
 from streaming_sink.ingest.profiling import Profiling, Work
@@ -20,7 +21,6 @@ from streaming_sink.landing.landing import Landing
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.writing.target import Destination
-from streaming_sink.zones.audit import Auditor
 from streaming_sink.zones.landed import Landed
 from timeline.stores.base import Store
 from timeline.table import Table

@@ -10,12 +10,13 @@ from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
 from planners.buffering import PlannedItem
+from streaming_sink.ingest.auditing import Auditor
 from streaming_sink.ingest.event_time import event_time_of
 from streaming_sink.ingest.profiling import Profiled, Work
 from streaming_sink.landing.stages import CommitRequest, Settled
 from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
-from streaming_sink.zones.audit import Auditor, check_row_counts
+from streaming_sink.zones.audit import check_row_counts
 from streaming_sink.zones.landed import Landed, keep_rejections, landed_in
 from streaming_sink.zones.write_audit_publish import settle
 from timeline.clock import SYSTEM

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 from streaming_sink.ingest import warming
 from streaming_sink.ingest.worker import PATIENCE_SECONDS, Worker
+from streaming_sink.ingest.zone import BufferZone
 from streaming_sink.zones.backlog import Backlog
 from streaming_sink.zones.cleaning import clean
 from streaming_sink.zones.definition import Definition
 from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import Landed
 from streaming_sink.zones.watching import FolderWatch
-from streaming_sink.zones.zone import BufferZone
 from timeline.errors import StoreUnavailableError, TimelineError
 
 _LOG = logging.getLogger("streaming_sink")

@@ -21,7 +21,7 @@ from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.ingest.stage_task import StagedFile, StageJob, StageTask
 from streaming_sink.zones.backlog import Backlog
 from streaming_sink.zones.records import Pushed
-from streaming_sink.zones.zone import BufferZone
+from streaming_sink.zones.stored_zone import StoredZone
 from timeline.errors import CheckpointRegressionError, CorruptTableError, StoreUnavailableError
 from timeline.stores.base import Created
 
@@ -31,7 +31,7 @@ _LOG = logging.getLogger("streaming_sink")
 class Siphon:
     """Stages the batches of one query in a zone; see `BufferZone.siphon`."""
 
-    def __init__(self, zone: BufferZone, app_id: str | None) -> None:
+    def __init__(self, zone: StoredZone, app_id: str | None) -> None:
         if app_id is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", app_id):
             raise ValueError(
                 f"app_id must be letters, digits, dots, dashes and underscores, 100 at most, not {app_id!r}"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from planners.buffering import PlannedItem
+from streaming_sink.ingest.auditing import auditor_of
 from streaming_sink.ingest.item_landing import ItemLanding
 from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.zones.errors import AuditFailedError
@@ -26,8 +27,8 @@ from streaming_sink.zones.landed import (
     write_note,
 )
 from streaming_sink.zones.records import KIND, Plan, item_of_claim
+from streaming_sink.zones.stored_zone import StoredZone
 from streaming_sink.zones.write_audit_publish import unstage_old
-from streaming_sink.zones.zone import BufferZone
 from timeline import names, outbox
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError, TimelineError
 from timeline.plans.claims import Claim, Watch, all_instants, heartbeat, holder_of, instants_of, take_claim
@@ -45,7 +46,7 @@ class Worker:
     """Lands the work items of a zone, one at a time. Any number of workers may run, anywhere."""
 
     def __init__(
-        self, zone: BufferZone, patience_seconds: float = PATIENCE_SECONDS, name: str | None = None
+        self, zone: StoredZone, patience_seconds: float = PATIENCE_SECONDS, name: str | None = None
     ) -> None:
         self._zone = zone
         self._name = name or zone.new_id()
@@ -54,7 +55,7 @@ class Worker:
             zone.app_id,
             zone.sources,
             zone.store,
-            zone.auditor(),
+            auditor_of(zone),
             zone.definition.source_folders.by_reference,
         )
         self._watch = Watch(zone.environment, patience_seconds)
@@ -242,7 +243,7 @@ def _delete_claims(store: Store, claim_id: str, last: int) -> None:
     store.delete(names.inflight_path(claim_id, number) for number in range(1, last + 1))
 
 
-def fail_claims(zone: BufferZone, name: str, reason: str) -> int:
+def fail_claims(zone: StoredZone, name: str, reason: str) -> int:
     """Note on the claims of a worker that has ended that it failed, and return how many there were. Others
     take its items over at once.
     """
@@ -259,7 +260,7 @@ def note_failure(store: Store, claim_id: str, number: int, reason: str) -> None:
     store.overwrite(names.inflight_path(claim_id, number), json.dumps({"failed": reason}).encode())
 
 
-def _failure(zone: BufferZone, claim_id: str, number: int) -> str | None:
+def _failure(zone: StoredZone, claim_id: str, number: int) -> str | None:
     """Return why the worker of a claim failed; None where it did not say so."""
     try:
         stored = json.loads(zone.store.read(names.inflight_path(claim_id, number)).data)

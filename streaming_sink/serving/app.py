@@ -20,11 +20,11 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from streaming_sink import __version__
+from streaming_sink.ingest.zone import BufferZone
 from streaming_sink.serving.access import Access, check_access
 from streaming_sink.serving.answers import Commit, Dataset, Failure, Files, files_of
 from streaming_sink.serving.catalog import BusyError, DatasetReader, in_thread, open_catalog
 from streaming_sink.serving.openapi import Endpoint, Parameter, describe
-from streaming_sink.zones.zone import BufferZone
 from timeline.errors import TimelineError
 
 _MOST_FILES = 10_000

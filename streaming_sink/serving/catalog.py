@@ -14,11 +14,11 @@ from concurrent.futures import TimeoutError as LateError
 from dataclasses import replace
 from typing import TypeVar
 
+from streaming_sink.ingest.zone import BufferZone
 from streaming_sink.serving.answers import Dataset, dataset_of
 from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.status import status
-from streaming_sink.zones.zone import BufferZone
 from timeline.clock import SYSTEM, Environment
 from timeline.errors import ErrorKind, StoreUnavailableError, TimelineError
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from streaming_sink.extras import MissingExtraError
-from streaming_sink.zones.zone import BufferZone
+from streaming_sink.ingest.zone import BufferZone
 
 HOST, PORT = "127.0.0.1", 8765
 

@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Snapshot
 
-from planners.buffering import PlannedItem
 from streaming_sink.durations import Duration, duration
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.zones.errors import AuditFailedError, StagedFilesLostError
 from streaming_sink.zones.landed import expected_rows
-from timeline.errors import CommitStateUnknownError, StoreUnavailableError
-from timeline.retention.policy import snapshot_version
 from timeline.stores.base import Store
-from timeline.table import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 DEFAULT_TIMEOUT_MS = 7 * 24 * 3600 * 1000
 _READERS = 8
@@ -96,46 +91,6 @@ def audit_option(given: bool | Audit | Callable[[StagedItem], object] | None) ->
     raise TypeError(f"audit must be True, False, an ingest.Audit or a function, not {given!r}")
 
 
-@dataclass(frozen=True)
-class Auditor:
-    """Audits the items of a zone in this process."""
-
-    conditions: tuple[str, ...]
-    function: Callable[[StagedItem], object] | None
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any], given: Audit | None) -> Auditor:
-        """Return what audits as the zone's own file says; `given` is the audit that this process has given.
-
-        ValueError for a function that this process cannot import: no item may pass without it.
-        """
-        own = None if given is None else given.function
-        function = None if own is None or isinstance(own, str) else own
-        if function is None and stored["function"]:
-            function = _imported(stored["function"])
-        return cls(tuple(stored["conditions"]), function)
-
-    def audit(self, session: SparkSession, table: Table, item: PlannedItem, staged: Snapshot) -> None:
-        """Raise AuditFailedError where the rows of a staged item meet not what they must."""
-        if not self.conditions and self.function is None:
-            return
-        rows = rows_of(session, table, staged)
-        try:
-            for text, count in _unmet(rows, self.conditions).items():
-                raise AuditFailedError(f"{count:,} rows do not meet {text}")
-            if self.function is not None:
-                sources = tuple(file.path for file in item.files)
-                seen = StagedItem(item.number, table.store.location, staged.snapshot_id, rows, sources)
-                if self.function(seen) is False:
-                    raise AuditFailedError("the audit function has returned False")
-        except (AuditFailedError, StoreUnavailableError, CommitStateUnknownError):
-            raise
-        except Exception as failure:
-            raise AuditFailedError(
-                f"{type(failure).__name__}: {' '.join(str(failure).split())[:500]}"
-            ) from failure
-
-
 def check_row_counts(store: Store, staged: Snapshot, files: Sequence[DataFile]) -> None:
     """Raise AuditFailedError where the footers of the staged files hold other rows than those of the sources
     that they were made of, and StagedFilesLostError where one is missing or damaged.
@@ -146,44 +101,6 @@ def check_row_counts(store: Store, staged: Snapshot, files: Sequence[DataFile]) 
         raise AuditFailedError(f"{rows:,} rows were staged, and the source files have {expected:,}")
 
 
-def rows_of(session: SparkSession, table: Table, staged: Snapshot) -> DataFrame:
-    """Return the rows that a staged snapshot has added, in the table's columns."""
-    from streaming_sink.reading.changes import changes_of
-    from streaming_sink.reading.pieces import Piece
-    from timeline.versions.staged import files_of
-
-    added = [
-        Piece(
-            snapshot_version(staged),
-            staged.snapshot_id,
-            staged.timestamp_ms,
-            file.file_path,
-            True,
-            (),
-            file.record_count,
-        )
-        for file in files_of(table.head, staged)
-    ]
-    return changes_of(session, table, added).select(*_columns(table))
-
-
-def _columns(table: Table) -> list[str]:
-    from streaming_sink.table.sql_names import quoted
-
-    return [quoted(field.name) for field in table.head.schema.fields]
-
-
-def _unmet(rows: DataFrame, conditions: Sequence[str]) -> dict[str, int]:
-    """Return how many rows do not meet an expectation, of those that are not met by all. One Spark job."""
-    from pyspark.sql import functions as sf
-
-    if not conditions:
-        return {}
-    counted = rows.select(*(sf.count_if(~sf.expr(text)) for text in conditions)).first()
-    assert counted is not None
-    return {text: count for text, count in zip(conditions, counted, strict=True) if count}
-
-
 def _rows_in(store: Store, location: str) -> int:
     try:
         with open_data_file(store, location, "a staged file") as file:
@@ -192,22 +109,3 @@ def _rows_in(store: Store, location: str) -> int:
         if isinstance(failure.__cause__, (FileNotFoundError, pa.ArrowInvalid)):
             raise StagedFilesLostError(str(failure)) from failure
         raise
-
-
-def _imported(name: str) -> Callable[[StagedItem], object]:
-    module, _, path = name.partition(":")
-    try:
-        if module == "__main__":
-            raise ImportError("it was given by another program")
-        found: Any = import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as failure:
-        raise ValueError(
-            f"the zone's audit is the function {name}, which this process cannot import, so it lands nothing:"
-            f" put its module on the path, or give BufferZone(audit=...) the function: {failure}"
-        ) from failure
-    if not callable(found):
-        raise ValueError(f"the zone's audit is no function: {name}")
-    checked: Callable[[StagedItem], object] = found
-    return checked

@@ -9,7 +9,7 @@ from planners.sizing import size_text
 from streaming_sink.zones.errors import BufferZoneFullError
 from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.ledger import Ledger
-from streaming_sink.zones.zone import BufferZone
+from streaming_sink.zones.stored_zone import StoredZone
 
 _LOG = logging.getLogger("streaming_sink")
 _POLL_SECONDS = 1.0
@@ -21,7 +21,7 @@ class Backlog:
     bound.
     """
 
-    def __init__(self, zone: BufferZone, flux: Flux | None = None) -> None:
+    def __init__(self, zone: StoredZone, flux: Flux | None = None) -> None:
         self._zone, self._flux = zone, flux
         self._sizes: dict[int, int] = {}
 

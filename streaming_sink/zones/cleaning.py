@@ -11,7 +11,7 @@ from planners.buffering import PlannedItem
 from streaming_sink.durations import Duration, duration
 from streaming_sink.zones.landed import Landed, read_note
 from streaming_sink.zones.ledger import Ledger
-from streaming_sink.zones.zone import BufferZone
+from streaming_sink.zones.stored_zone import StoredZone
 
 _LOG = logging.getLogger("streaming_sink")
 _PROGRESS = "cleaned.json"
@@ -28,7 +28,7 @@ class Cleaned:
     files: int
 
 
-def clean(zone: BufferZone, grace: Duration = "1 hour") -> Cleaned:
+def clean(zone: StoredZone, grace: Duration = "1 hour") -> Cleaned:
     """Delete the files that streams have staged in the zone, once their work item has been in the table for
     the grace period. Files that were rejected, or may have been, stay, and so do all files elsewhere: they
     are their producers'.
@@ -57,7 +57,7 @@ def clean(zone: BufferZone, grace: Duration = "1 hour") -> Cleaned:
     return Cleaned(items, files)
 
 
-def delete_landed(zone: BufferZone, paths: Collection[str]) -> list[str]:
+def delete_landed(zone: StoredZone, paths: Collection[str]) -> list[str]:
     """Delete those of these staged files, paths below the zone, whose rows are known to be in the table, and
     return them. No grace period passes. The others wait to land, were rejected, or belong to no batch.
     """
@@ -71,7 +71,7 @@ def delete_landed(zone: BufferZone, paths: Collection[str]) -> list[str]:
     return doomed
 
 
-def _done_with(zone: BufferZone, item: PlannedItem, note: Landed) -> list[str]:
+def _done_with(zone: StoredZone, item: PlannedItem, note: Landed) -> list[str]:
     """Return the staged files of an item that has landed which are known to be in the table, as paths below
     the zone.
     """
@@ -90,7 +90,7 @@ def _is_known(note: Landed) -> bool:
     return note.snapshot_id is not None and bool(note.rejected or not note.rejected_in)
 
 
-def _progress(zone: BufferZone) -> int:
+def _progress(zone: StoredZone) -> int:
     """Return the newest plan that was cleaned; 0 where that is not known: deleting again harms nothing."""
     try:
         return int(json.loads(zone.store.read(_PROGRESS).data)["plan"])

@@ -8,7 +8,7 @@ from planners.buffering import PlannedItem
 from streaming_sink.zones.landed import Landed, landed_in, with_rejections, write_note
 from streaming_sink.zones.ledger import open_of
 from streaming_sink.zones.records import Plan
-from streaming_sink.zones.zone import BufferZone
+from streaming_sink.zones.stored_zone import StoredZone
 from timeline import names, staging
 from timeline.plans.claims import instants_of
 from timeline.table import AlreadyCommitted, Table
@@ -16,7 +16,7 @@ from timeline.versions.staged import find_staged
 from timeline.versions.work_items import WorkItem, discarded_items
 
 
-def publish(zone: BufferZone, number: int) -> Landed:
+def publish(zone: StoredZone, number: int) -> Landed:
     """Publish what is staged of a work item, against its audit too; return what became of it.
 
     ValueError for an item that is not staged: nothing is changed then. Raises as `Table.commit`.
@@ -37,7 +37,7 @@ def publish(zone: BufferZone, number: int) -> Landed:
     return landed
 
 
-def discard(zone: BufferZone, number: int) -> None:
+def discard(zone: StoredZone, number: int) -> None:
     """Settle a work item without its rows: none of its files ever lands by this item, and the zone keeps
     those that it has itself. A file lands again only as another version, or in another zone.
 
@@ -50,7 +50,7 @@ def discard(zone: BufferZone, number: int) -> None:
     _forget_claims(zone, plan, item)
 
 
-def _forget_claims(zone: BufferZone, plan: Plan, item: PlannedItem) -> None:
+def _forget_claims(zone: StoredZone, plan: Plan, item: PlannedItem) -> None:
     claim_id = plan.claim_id(item)
     claims = range(1, instants_of(zone.store, claim_id).get("inflight", 0) + 1)
     zone.store.delete(
@@ -58,7 +58,7 @@ def _forget_claims(zone: BufferZone, plan: Plan, item: PlannedItem) -> None:
     )
 
 
-def _find(zone: BufferZone, number: int) -> tuple[Plan, PlannedItem, Table]:
+def _find(zone: StoredZone, number: int) -> tuple[Plan, PlannedItem, Table]:
     table = open_of(zone)
     found = [(plan, item) for _, plan in zone.plans_after(0) for item in plan.items if item.number == number]
     if not found:

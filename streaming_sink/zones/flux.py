@@ -18,7 +18,7 @@ from streaming_sink.zones.digests import PlannedFiles
 from streaming_sink.zones.index_run import run_of_plan
 from streaming_sink.zones.plan_index import PlanIndex
 from streaming_sink.zones.records import Plan, encode_plan
-from streaming_sink.zones.zone import BufferZone
+from streaming_sink.zones.stored_zone import StoredZone
 
 _LOG = logging.getLogger("streaming_sink")
 _FILES_A_PLAN = 100_000
@@ -31,7 +31,7 @@ class Flux:
     `plans`: whether this process plans, and so keeps the index; else it only looks, and writes nothing.
     """
 
-    def __init__(self, zone: BufferZone, *, plans: bool = True) -> None:
+    def __init__(self, zone: StoredZone, *, plans: bool = True) -> None:
         self._zone, self._plans = zone, plans
         self._index = PlanIndex(zone)
         self._planned = PlannedFiles()

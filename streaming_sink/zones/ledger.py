@@ -23,7 +23,7 @@ from streaming_sink.zones.landed import (
 )
 from streaming_sink.zones.plan_index import PlanIndex, PlanView
 from streaming_sink.zones.records import KIND, ItemSummary, Plan, item_of_claim
-from streaming_sink.zones.zone import BufferZone
+from streaming_sink.zones.stored_zone import StoredZone
 from timeline import names
 from timeline.errors import TableNotFoundError
 from timeline.plans.claims import all_instants
@@ -57,7 +57,7 @@ class LedgerEntry:
 class Ledger:
     """What a zone's logs and its table said of its files when this was made. Reads what it needs, once."""
 
-    zone: BufferZone
+    zone: StoredZone
     _notes: dict[int, Landed | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -215,7 +215,7 @@ class Ledger:
                 yield LedgerEntry(*known, state, why)
 
 
-def retry(zone: BufferZone) -> list[int]:
+def retry(zone: StoredZone) -> list[int]:
     """Put the work items that were set apart back, for any worker to take; return their numbers."""
     put_back = []
     for claim_id, states in sorted(all_instants(zone.store, KIND).items()):
@@ -228,14 +228,14 @@ def retry(zone: BufferZone) -> list[int]:
     return sorted(put_back)
 
 
-def _read_note_of(zone: BufferZone, claim_id: str) -> str:
+def _read_note_of(zone: StoredZone, claim_id: str) -> str:
     try:
         return zone.store.read(names.cancelled_path(claim_id)).data.decode(errors="replace")
     except FileNotFoundError:
         return ""
 
 
-def open_of(zone: BufferZone) -> Table | None:
+def open_of(zone: StoredZone) -> Table | None:
     """Return the table of a zone; None where no work item has created it yet."""
     from streaming_sink.zones.given import remote
     from timeline.table import open_table

@@ -34,7 +34,7 @@ from timeline.errors import StoreUnavailableError
 from timeline.stores.base import Created
 
 if TYPE_CHECKING:
-    from streaming_sink.zones.zone import BufferZone
+    from streaming_sink.zones.stored_zone import StoredZone
 
 _LOG = logging.getLogger("streaming_sink")
 _NAME = re.compile(r"^([0-9]{12})-([0-9]{12})\.parquet$")
@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 class PlanIndex:
     """The runs of one zone, as one process uses them. Not safe for concurrent use by threads."""
 
-    def __init__(self, zone: BufferZone) -> None:
+    def __init__(self, zone: StoredZone) -> None:
         self._zone, self._store = zone, zone.store
         self._folder = f"{zone.plans.folder}/index"
         self._zone_id = zone.definition.id
@@ -176,7 +176,7 @@ class PlanIndex:
 class PlanView:
     """The plans of a zone at one moment, by file and by work item."""
 
-    def __init__(self, zone: BufferZone, runs: dict[PlanRun, OpenRun], left: list[int]) -> None:
+    def __init__(self, zone: StoredZone, runs: dict[PlanRun, OpenRun], left: list[int]) -> None:
         self._zone, self._runs, self._left = zone, runs, left
         last = max((run.last for run in runs), default=0)
         self.next_item = max((run.facts.next_item for run in runs.values()), default=0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from planners.buffering import BufferedFile
 from streaming_sink.tasks.ingest.sources import format_of, partition_of, replayed_identity, spelled
 from streaming_sink.zones.ledger import Ledger, LedgerEntry
-from streaming_sink.zones.zone import BufferZone
+from streaming_sink.zones.stored_zone import StoredZone
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Replayed:
     """
 
 
-def replay(zone: BufferZone, paths: Sequence[str] = ()) -> Replayed:
+def replay(zone: StoredZone, paths: Sequence[str] = ()) -> Replayed:
     """Announce files that were rejected again, all of them or those of these names, as they were: each lands
     once, or is rejected anew. A file that has landed since under other bytes is another one, and stays.
 

@@ -12,7 +12,7 @@ from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import Landed
 from streaming_sink.zones.ledger import Ledger, LedgerEntry
 from streaming_sink.zones.records import ItemSummary
-from streaming_sink.zones.zone import BufferZone
+from streaming_sink.zones.stored_zone import StoredZone
 
 _LAST = 100
 _OPEN = 20
@@ -67,7 +67,7 @@ class ZoneStatus:
     """Files that one of these has rejected, and that no work item has taken again since; the first 20."""
 
 
-def status(zone: BufferZone, flux: Flux | None = None) -> ZoneStatus:
+def status(zone: StoredZone, flux: Flux | None = None) -> ZoneStatus:
     """Return the state of a zone. Reads the index of its plans, the plans of open items, the announcements
     that may wait, and what became of the last items. `flux` knows of the plans and announcements already, but
     for those that are new.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from planners.buffering import BufferedFile, FileKey
-from streaming_sink.zones.zone import BufferZone
+from streaming_sink.zones.stored_zone import StoredZone
 
 _AT_ONCE = 5_000
 
@@ -16,7 +16,7 @@ class FolderWatch:
     same bytes, since it may still be written; an object store shows whole objects only.
     """
 
-    def __init__(self, zone: BufferZone, known: Callable[[Sequence[FileKey]], set[FileKey]]) -> None:
+    def __init__(self, zone: StoredZone, known: Callable[[Sequence[FileKey]], set[FileKey]]) -> None:
         self._zone, self._known = zone, known
         self._seen: Mapping[str, str] = {}
         self._announced: set[FileKey] = set()

@@ -17,6 +17,7 @@ from planners.buffering import BufferedFile, PlannedItem, Rules
 from streaming_sink.ingest import worker as worker_module
 from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.ingest.worker import Worker
+from streaming_sink.ingest.zone import BufferZone
 from streaming_sink.zones.definition import Definition
 from streaming_sink.zones.errors import AuditFailedError, StagedFilesLostError
 from streaming_sink.zones.flux import Flux
@@ -24,7 +25,6 @@ from streaming_sink.zones.landed import Landed, landed_in, summary_of
 from streaming_sink.zones.ledger import retry
 from streaming_sink.zones.numbered import NumberedLog
 from streaming_sink.zones.write_audit_publish import settle
-from streaming_sink.zones.zone import BufferZone
 from tests.simulation.acting import OPEN_BELOW, Body, think, told
 from tests.simulation.oracle import Work
 from tests.simulation.raw import ViolationError

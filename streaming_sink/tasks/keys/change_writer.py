@@ -30,7 +30,7 @@ from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows,
 from streaming_sink.tasks.rows.failures import check_is_readable
 
 if TYPE_CHECKING:
-    from streaming_sink.tasks.rows.write_task import TaskWriter
+    from streaming_sink.tasks.row_writer import JobWriter
 
 _PLACE = f"{RESERVED_PREFIX}place"
 
@@ -38,7 +38,7 @@ _PLACE = f"{RESERVED_PREFIX}place"
 class ChangeWriter:
     """Takes the changes of one task, all that the batch has of their keys. In the place of a `TaskWriter`."""
 
-    def __init__(self, writer: TaskWriter, keys: KeyJob) -> None:
+    def __init__(self, writer: JobWriter, keys: KeyJob) -> None:
         self._writer = writer
         self._keys = keys
         schema = writer.job.schema

@@ -32,8 +32,7 @@ from streaming_sink.tasks.rows.fingerprints import fingerprint_of
 from streaming_sink.tasks.rows.row_json import rows_as_json
 
 if TYPE_CHECKING:
-    from streaming_sink.tasks.keys.change_writer import ChangeWriter
-    from streaming_sink.tasks.rows.write_task import TaskWriter
+    from streaming_sink.tasks.row_writer import JobWriter, RowWriter
 
 ROWS_AT_ONCE_BYTES = 16 * 1024 * 1024
 """About so many Arrow bytes of failing rows become JSON at once."""
@@ -48,9 +47,7 @@ class SiftingWriter:
     quarantine's, as a `Sieve` says. In the place of a `TaskWriter`.
     """
 
-    def __init__(
-        self, writer: TaskWriter | ChangeWriter, quarantine: TaskWriter | None, sieve: Sieve, row_ids: str
-    ) -> None:
+    def __init__(self, writer: RowWriter, quarantine: JobWriter | None, sieve: Sieve, row_ids: str) -> None:
         self._writer = writer
         self._quarantine = quarantine
         self._sieve = sieve

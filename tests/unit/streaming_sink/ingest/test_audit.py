@@ -13,11 +13,11 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
 from streaming_sink import ingest
+from streaming_sink.ingest.auditing import Auditor, auditor_of
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.zones import deciding
 from streaming_sink.zones.audit import (
     AuditFailedError,
-    Auditor,
     StagedFilesLostError,
     check_row_counts,
 )
@@ -54,18 +54,18 @@ def look(item: ingest.StagedItem) -> bool:
 
 def test_a_zone_publishes_as_it_writes_unless_it_is_told_to_audit(tmp_path: Path) -> None:
     zone = zone_at(tmp_path)
-    assert zone.auditor() is None
-    assert zone_at(tmp_path, audit=True).auditor() == Auditor((), None)
-    assert zone_at(tmp_path).auditor() == Auditor((), None)
-    assert zone_at(tmp_path, audit=False).auditor() is None
-    assert zone_at(tmp_path).auditor() is None
+    assert auditor_of(zone) is None
+    assert auditor_of(zone_at(tmp_path, audit=True)) == Auditor((), None)
+    assert auditor_of(zone_at(tmp_path)) == Auditor((), None)
+    assert auditor_of(zone_at(tmp_path, audit=False)) is None
+    assert auditor_of(zone_at(tmp_path)) is None
 
 
 def test_a_zone_stores_what_any_worker_needs_for_its_audit(tmp_path: Path) -> None:
     given = ingest.Audit(conditions=["p >= 0"], function=look, timeout="2 days")
     zone_at(tmp_path, audit=given).definition  # noqa: B018
     other = ingest.BufferZone(str(tmp_path / "zone"))
-    assert other.auditor() == Auditor(("p >= 0",), look)
+    assert auditor_of(other) == Auditor(("p >= 0",), look)
     assert other.staged_timeout_ms == 2 * DAY_MS
 
 
@@ -74,17 +74,17 @@ def test_a_function_that_a_worker_cannot_import_stops_it(tmp_path: Path) -> None
         """Known to this process alone."""
 
     zone = zone_at(tmp_path, audit=local)
-    assert zone.auditor() == Auditor((), local)
+    assert auditor_of(zone) == Auditor((), local)
     other = ingest.BufferZone(str(tmp_path / "zone"))
     with pytest.raises(ValueError, match="which this process cannot import, so it lands nothing"):
         Worker(other)
     for name in ("__main__:__name__", "no.such:module", f"{__name__}:missing"):
         zone_at(tmp_path, audit=ingest.Audit(function=name)).definition  # noqa: B018
         with pytest.raises(ValueError, match="cannot import"):
-            ingest.BufferZone(str(tmp_path / "zone")).auditor()
+            auditor_of(ingest.BufferZone(str(tmp_path / "zone")))
     zone_at(tmp_path, audit=ingest.Audit(function=f"{__name__}:ITEM")).definition  # noqa: B018
     with pytest.raises(ValueError, match="is no function"):
-        ingest.BufferZone(str(tmp_path / "zone")).auditor()
+        auditor_of(ingest.BufferZone(str(tmp_path / "zone")))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_sink import ingest
+from streaming_sink.ingest.auditing import Auditor
 from streaming_sink.ingest.item_source import FittedItem, ItemSource, nothing_written
 from streaming_sink.ingest.profiling import Profiled
 from streaming_sink.ingest.worker import Worker
@@ -27,7 +28,6 @@ from streaming_sink.tasks.results import TaskReport, WrittenFile
 from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
 from streaming_sink.zones import deciding
-from streaming_sink.zones.audit import Auditor
 from streaming_sink.zones.errors import AuditFailedError
 from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import read_note

@@ -1,4 +1,4 @@
-"""The buffer zone: files that producers announce wait here until a work item takes them into the table.
+"""A buffer zone as it is stored: its files wait until work items take them.
 
 ==========================  ============================================================================
 path below the zone         what it is
@@ -18,23 +18,16 @@ _timeline/consolidation/…   claims of workers on work items, and how these end
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from planners.buffering import BufferedFile
 from planners.buffering import Rules as PlannedRules
-from planners.sizing import FileSizing
-from streaming_sink.options.table_options import SinkOptions, TableOptions, unknown_option
-from streaming_sink.table.contract import SchemaContract
-from streaming_sink.table.path_table import AnyTable, as_table
-from streaming_sink.table.quarantine_options import Checks
-from streaming_sink.table.writes import Write
-from streaming_sink.tasks.ingest.sources import Sources, overlap, spelled
-from streaming_sink.zones.audit import DEFAULT_TIMEOUT_MS, Audit, Auditor, StagedItem
+from streaming_sink.options.table_options import SinkOptions
+from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.zones.audit import DEFAULT_TIMEOUT_MS, Audit
 from streaming_sink.zones.definition import Definition, default_sources, open_log, settle_definition
-from streaming_sink.zones.given import NOTHING_GIVEN, given_to_zone
+from streaming_sink.zones.given import NOTHING_GIVEN, Given
 from streaming_sink.zones.numbered import NumberedLog
 from streaming_sink.zones.records import (
     ItemSummary,
@@ -45,91 +38,51 @@ from streaming_sink.zones.records import (
     encode_announcement,
     summarize_plan,
 )
-from streaming_sink.zones.watched import read_watched, warn_if_empty, write_watched
-from streaming_sink.zones.zone_options import KEPT, ZONE_OPTIONS, KafkaTopic, Rules, SourceFolders
+from streaming_sink.zones.watched import read_watched
+from streaming_sink.zones.zone_options import KEPT, KafkaTopic
 from timeline.clock import SYSTEM
 from timeline.errors import CorruptTableError
 from timeline.names import ulid
 from timeline.stores import StorageOptions, open_store
+from timeline.stores.base import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from streaming_sink.zones.kafka_log import KafkaLog
 
 _LOG = logging.getLogger("streaming_sink")
 _FILES_A_MESSAGE = 5_000
 
 
-class BufferZone:
-    """A buffer zone for one table.
+class StoredZone:
+    """A zone that is read, planned and landed: all of a `BufferZone` but what brings files into it.
 
-    `location` is a folder of its own, beside the table and not in it. `table` is the table's location, or a
-    `PathTable`; the first work item creates the table. `write`, `partition_by`, `sizing`, `contract`,
-    `checks` and `table_properties` are those of `IcebergSink`, and so is `options`, which has all of these;
-    with `Upsert` or `Delete` the rows of the files change those of their keys. `rules`: see `ingest.Rules`.
-    `sources`: the folders that may have files, as a list or as `ingest.SourceFolders`.
-    `announcements="kafka://host:9092/topic"`, or an `ingest.KafkaTopic`, keeps announcements in a topic.
-
-    `audit=True` stages work items before they are published, and counts their rows; an `ingest.Audit` or a
-    function checks more. False, the default of a new zone, publishes them as they are written.
-
-    The zone stores all of this at its first use, but for `storage_options` and the settings of Kafka's
-    client, which may hold secrets. What a later `BufferZone(location)` is given replaces what was stored: an
-    argument that is left out keeps it, None or an empty value removes it. A zone stays with its table:
-    another `table` is a ValueError.
+    `given` replaces what was stored once the definition is asked for.
     """
 
     def __init__(
         self,
-        location: str | os.PathLike[str],
-        table: AnyTable | None = None,
-        write: Write | None = KEPT,
-        *,
-        partition_by: Sequence[str] | None = KEPT,
-        sizing: FileSizing | None = KEPT,
-        contract: SchemaContract | None = KEPT,
-        checks: Checks | None = KEPT,
-        table_properties: Mapping[str, str] | None = KEPT,
-        options: TableOptions | None = None,
-        rules: Rules | None = KEPT,
-        sources: Sequence[str] | SourceFolders | None = KEPT,
-        audit: bool | Audit | Callable[[StagedItem], object] | None = KEPT,
-        announcements: str | KafkaTopic | None = KEPT,
-        storage_options: StorageOptions | None = None,
-        **unknown: Any,
+        store: Store,
+        storage_options: StorageOptions | None,
+        given: Given = NOTHING_GIVEN,
+        topic: KafkaTopic | None = KEPT,
     ) -> None:
-        if unknown:
-            raise TypeError(unknown_option("BufferZone", next(iter(unknown)), ZONE_OPTIONS))
-        place = None if table is None else as_table(table)
-        if storage_options is None and place is not None:
-            storage_options = place.storage_options
-        self.store = open_store(as_table(location).location, storage_options)
-        self.storage_options = storage_options
-        said = {
-            "write": write,
-            "partition_by": partition_by,
-            "sizing": sizing,
-            "contract": contract,
-            "checks": checks,
-            "table_properties": table_properties,
-        }
-        own = {"rules": rules, "sources": sources, "audit": audit, "announcements": announcements}
-        self._given = given_to_zone(place, said, options, storage_options, **own)
-        self._audit, self._topic = self._given.audit, self._given.topic
+        self.store, self.storage_options = store, storage_options
+        self._given, self._topic = given, given.topic if topic is KEPT else topic
+        self.given_audit: Audit | None = given.audit
+        """The audit that this process was given, whose function may be no module's; else what is stored."""
         self._known: Definition | None = None
         self.environment = SYSTEM
         self._log: NumberedLog | KafkaLog | None = None
-        self.plans = NumberedLog(self.store, "plans", "avro")
+        self.plans = NumberedLog(store, "plans", "avro")
 
     def __repr__(self) -> str:
         return f"BufferZone({self.store.location!r})"
 
-    def reopened(self) -> BufferZone:
+    def reopened(self) -> StoredZone:
         """Return the zone as it is stored, for use in another thread."""
-        again = BufferZone(self.store.location, storage_options=self.storage_options)
-        again._topic = self._topic
-        return again
+        return StoredZone(
+            open_store(self.store.location, self.storage_options), self.storage_options, topic=self._topic
+        )
 
     @property
     def definition(self) -> Definition:
@@ -180,73 +133,16 @@ class BufferZone:
         """The options under which the zone's work items land."""
         return self.definition.sink_options(self.storage_options)
 
-    def auditor(self) -> Auditor | None:
-        """Return what audits items here; None for nothing. ValueError for a function that has no import."""
-        stored = self.definition.audit
-        return None if stored is None else Auditor.of(stored, None if self._audit is KEPT else self._audit)
-
     @property
     def staged_timeout_ms(self) -> int:
         """How long an item may be staged, by the table's own time, before it is unstaged."""
         stored = self.definition.audit
         return DEFAULT_TIMEOUT_MS if stored is None else int(stored["timeout_ms"])
 
-    def push(self, *paths: str) -> Pushed:
-        """Announce files that exist: each lands in the table once, when a rule is met. A name that ends in
-        "/" is a folder, of which all files below are announced.
-
-        Durable once this returns. Announcing a file again changes nothing; a file that was replaced since is
-        another one. Files of which there is none, and folders of none, are named in the answer. ValueError
-        for a file outside the sources, or whose name does not end in a format: then nothing is announced; nor
-        by a BufferZoneFullError. StoreUnavailableError where the store does not answer: push again.
-        """
-        from streaming_sink.zones.backlog import Backlog
-
-        Backlog(self).check()
-        if not paths or not all(isinstance(path, str) for path in paths):
-            raise TypeError(f"push needs the names of files, not {paths!r}")
-        given = [self._elsewhere(path) for path in paths]
-        files, missing = self.find([path for path in given if not path.endswith("/")])
-        unknown: list[str] = []
-        for folder in (path for path in given if path.endswith("/")):
-            below = list(self.sources.below(folder, "*", self.environment.now_ms(), unknown))
-            files += below
-            missing += [] if below else [folder]
-        return replace(self.announce(files, missing), left_out=tuple(unknown))
-
-    def _elsewhere(self, path: str) -> str:
-        """Return how a source is spelled. ValueError for files of the table or of the zone."""
-        for own in (self.definition.table, self.store.location):
-            if overlap(path, own):
-                why = "source files lie outside of the table and the zone, whose rows would land again"
-                raise ValueError(f"{why}; give them a folder of their own: {path} and {own}")
-        return spelled(path)
-
-    def watch(self, folder: str, pattern: str = "*") -> None:
-        """From now on, announce the files below a folder that fills, whose names fit the pattern.
-
-        Stored in the zone, for planners, which look again and again. On a disk a file is announced once it
-        has not changed between two looks. The log names a folder that is empty yet. ValueError for one
-        outside the zone's sources, or that a disk does not have.
-        """
-        entry = (self._elsewhere(folder).rstrip("/"), pattern)
-        warn_if_empty(self.sources.store(entry[0]))
-        write_watched(self.store, entry)
-
     def watched(self) -> list[tuple[str, str]]:
         """Return the folders that are watched now, each with the pattern of its files' names."""
         self.definition  # noqa: B018 - is refused where the zone is another table's
         return read_watched(self.store)
-
-    def siphon(self, app_id: str | None = None) -> Callable[[DataFrame, int], None]:
-        """Return a function for `foreachBatch` that stages the batches of a stream here, each once, as
-        Parquet files which land in the table when a rule is met.
-
-        `app_id` names the stream; by default the query's id. ValueError where no folder can have that name.
-        """
-        from streaming_sink.ingest.siphon import Siphon
-
-        return Siphon(self, app_id)
 
     def find(self, paths: Iterable[str]) -> tuple[list[BufferedFile], list[str]]:
         """Return the files of these names as they are now, and the names of which there is none."""
