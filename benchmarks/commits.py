@@ -30,7 +30,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestamptzType
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
-from timeline.commit.changes import Append, Change, Replace
+from timeline.changes.changes import Append, Change, Replace
 from timeline.names import data_file_name, ulid
 from timeline.stores import open_store
 from timeline.table import Committed, Table

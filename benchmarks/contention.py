@@ -31,8 +31,8 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
+from timeline.changes.changes import Append
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Append
 from timeline.names import data_file_name, ulid
 from timeline.stores import LocalStore, Store
 from timeline.table import Committed, Table

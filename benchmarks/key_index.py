@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
+from streaming_sink.tasks.key_index.index import KeyIndex
+from streaming_sink.tasks.key_index.open_runs import OpenRuns
+from streaming_sink.tasks.key_index.upkeep import build, merge, plan_upkeep
 from streaming_sink.tasks.keys.hashing import hash_keys
-from streaming_sink.tasks.keys.index import KeyIndex
-from streaming_sink.tasks.keys.open_runs import OpenRuns
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
-from streaming_sink.tasks.keys.upkeep import build, merge, plan_upkeep
 from timeline.names import ulid
 from timeline.stores import LocalStore
 

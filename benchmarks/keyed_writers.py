@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from benchmarks.keyed_data import Workload
     from benchmarks.peers import Contents
-    from streaming_sink.table.writes import Write
+    from streaming_sink.options.values.writes import Write
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 SMALL_FILE_BYTES = 6 * 1024 * 1024

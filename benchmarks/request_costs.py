@@ -37,8 +37,8 @@ from streaming_sink.ingest import consolidating, profiling
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.tasks.ingest import consolidation_task, profile_task
 from streaming_sink.tasks.results import RESULT_COLUMN, decode_result
-from streaming_sink.zones.flux import Flux
-from streaming_sink.zones.watching import FolderWatch
+from streaming_sink.zones.planning.flux import Flux
+from streaming_sink.zones.planning.watching import FolderWatch
 from timeline.stores import open_store
 from timeline.stores.object import ObjectStore
 

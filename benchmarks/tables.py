@@ -16,9 +16,9 @@ from streaming_sink.tasks.results import WrittenFile
 from streaming_sink.tasks.rows.write_task import TaskWriter
 from streaming_sink.writing.writer import WriteJob, worker_job
 from tests.spark.streams import metadata_file
+from timeline.changes.changes import Append
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Append
-from timeline.commit.succession import commit_time
+from timeline.drafts.succession import commit_time
 from timeline.stores import open_store
 from timeline.table import Table
 

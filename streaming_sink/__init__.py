@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from planners import FileSizing
     from streaming_sink.clustering.passes import Clustering
     from streaming_sink.options.table_options import TableOptions
+    from streaming_sink.options.values.checks import Checks
+    from streaming_sink.options.values.contract import SchemaContract
+    from streaming_sink.options.values.path_table import PathTable
+    from streaming_sink.options.values.retention import Retention
+    from streaming_sink.options.values.writes import Append, BulkInsert, Delete, Upsert
     from streaming_sink.parsing.rows import ParsedJson, parse_json
     from streaming_sink.reading.changes import changes
     from streaming_sink.removal.cleaning import expire_snapshots, remove_orphan_files
@@ -27,31 +32,26 @@ if TYPE_CHECKING:
     from streaming_sink.reports.cluster_report import ClusterReport
     from streaming_sink.reports.maintenance_report import DeliveryReport, FillReport
     from streaming_sink.sink import IcebergSink
-    from streaming_sink.table.contract import SchemaContract
-    from streaming_sink.table.path_table import PathTable
-    from streaming_sink.table.quarantine_options import Checks
-    from streaming_sink.table.retention import Retention
-    from streaming_sink.table.writes import Append, BulkInsert, Delete, Upsert
 
 # No name may also be a module's: importing the module would put it in the name's place.
 _WHERE = {
-    "Append": "streaming_sink.table.writes",
+    "Append": "streaming_sink.options.values.writes",
     "BatchReport": "streaming_sink.reports.batch_report",
-    "BulkInsert": "streaming_sink.table.writes",
-    "Checks": "streaming_sink.table.quarantine_options",
+    "BulkInsert": "streaming_sink.options.values.writes",
+    "Checks": "streaming_sink.options.values.checks",
     "ClusterReport": "streaming_sink.reports.cluster_report",
     "Clustering": "streaming_sink.clustering.passes",
-    "Delete": "streaming_sink.table.writes",
+    "Delete": "streaming_sink.options.values.writes",
     "DeliveryReport": "streaming_sink.reports.maintenance_report",
     "FileSizing": "planners",
     "FillReport": "streaming_sink.reports.maintenance_report",
     "IcebergSink": "streaming_sink.sink",
     "ParsedJson": "streaming_sink.parsing.rows",
-    "PathTable": "streaming_sink.table.path_table",
-    "Retention": "streaming_sink.table.retention",
-    "SchemaContract": "streaming_sink.table.contract",
+    "PathTable": "streaming_sink.options.values.path_table",
+    "Retention": "streaming_sink.options.values.retention",
+    "SchemaContract": "streaming_sink.options.values.contract",
     "TableOptions": "streaming_sink.options.table_options",
-    "Upsert": "streaming_sink.table.writes",
+    "Upsert": "streaming_sink.options.values.writes",
     "changes": "streaming_sink.reading.changes",
     "check_gone": "streaming_sink.removal.gone",
     "expire_snapshots": "streaming_sink.removal.cleaning",

@@ -1,7 +1,7 @@
 """The errors that a sink raises on purpose, in one place for `except`. Each message says what to do next."""
 
+from streaming_sink.checks.quarantine_table import RowsRefusedError
 from streaming_sink.spark.worker_failures import WorkerEnvironmentError
-from streaming_sink.table.quarantine_table import RowsRefusedError
 from streaming_sink.zones.errors import AuditFailedError, BufferZoneFullError
 from timeline.errors import (
     CheckpointRegressionError,

@@ -16,16 +16,16 @@ from planners import FileSizing
 from streaming_sink.clustering.passes import Clustering
 from streaming_sink.landing.landing import Landing
 from streaming_sink.options.table_options import SinkOptions, TableOptions, sink_options, unknown_option
+from streaming_sink.options.values.checks import Checks
+from streaming_sink.options.values.contract import SchemaContract
+from streaming_sink.options.values.path_table import AnyTable
+from streaming_sink.options.values.retention import Retention
+from streaming_sink.options.values.writes import Write
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.reports.reporting import MaintenanceReport, OnReport, hand_over
 from streaming_sink.spark.batch_claims import claim_batch
 from streaming_sink.spark.caller import identify, mint_run_id
 from streaming_sink.spark.jobs import described
-from streaming_sink.table.contract import SchemaContract
-from streaming_sink.table.path_table import AnyTable
-from streaming_sink.table.quarantine_options import Checks
-from streaming_sink.table.retention import Retention
-from streaming_sink.table.writes import Write
 from timeline.errors import TimelineError
 from timeline.stores import open_store
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from streaming_sink import Checks, FileSizing, IcebergSink, PathTable, SchemaContract, TableOptions, ingest
 from streaming_sink.options.table_options import SinkOptions, sink_options
-from streaming_sink.table.writes import WRITES, Write
+from streaming_sink.options.values.writes import WRITES, Write
 
 _OF_KEYS = (
     "key",

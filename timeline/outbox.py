@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
-from timeline.commit.outbox_changes import Deliver, RegisterMain, RetireMain
+from timeline.changes.outbox_changes import Deliver, RegisterMain, RetireMain
 from timeline.errors import CheckpointRegressionError, TableNotFoundError
 from timeline.table import AlreadyCommitted, Table
 from timeline.versions.outbox import Delivery, mains_of, outbox_apps

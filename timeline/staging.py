@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyiceberg.manifest import DataFile
 
-from timeline.commit.staging_changes import Discard, Publish, Stage
+from timeline.changes.staging_changes import Discard, Publish, Stage
 from timeline.errors import CommitConflictError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.head import Head

@@ -12,21 +12,22 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from timeline import properties
+from timeline.changes.change_checks import check_changes
+from timeline.changes.changes import Change, Intent
 from timeline.clock import SYSTEM, Environment
 from timeline.commit import conflicts
 from timeline.commit.attempts import Attempts, Candidate
-from timeline.commit.change_checks import check_changes
-from timeline.commit.changes import Change, Intent
 from timeline.commit.creation import publish_first_version
 from timeline.commit.log import CommitLog
 from timeline.commit.outcomes import AlreadyCommitted, Committed
 from timeline.commit.publish import DEADLINE_SECONDS, Unneeded, publish
 from timeline.commit.standing import judge_standing
-from timeline.commit.succession import probed_stores, record_probe
 from timeline.commit.turns import take_turn
 from timeline.commit.version_log import VersionLog
+from timeline.drafts.succession import probed_stores, record_probe
 from timeline.errors import MissingMetadataError, TableNotFoundError
 from timeline.features import check_features_are_known
+from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import Deletions
 from timeline.retention.garbage import sweep
 from timeline.retention.policy import MAINTAIN_EVERY
@@ -34,7 +35,6 @@ from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 from timeline.stores.probe import check_store
 from timeline.versions.head import Head
-from timeline.versions.manifests import ManifestFiles
 from timeline.versions.transactions import Transaction
 from timeline.versions.work_items import WorkItem
 

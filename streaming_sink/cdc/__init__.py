@@ -18,7 +18,7 @@ from typing import Any
 from streaming_sink.cdc.delta import delta_cdf
 from streaming_sink.cdc.dms import dms
 from streaming_sink.cdc.envelopes import debezium
-from streaming_sink.table.writes import Upsert
+from streaming_sink.options.values.writes import Upsert
 
 __all__ = ["debezium", "delta_cdf", "dms", "upsert"]
 

@@ -31,7 +31,7 @@ from streaming_sink.tasks.encryption import Cipher
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import delete_files
 from timeline.clock import SYSTEM
-from timeline.commit.succession import commit_time
+from timeline.drafts.succession import commit_time
 from timeline.stores.base import Store
 from timeline.table import Table
 from timeline.versions.head import Head

@@ -12,7 +12,7 @@ from streaming_sink.clustering.execution import execute
 from streaming_sink.clustering.options import Execution
 from streaming_sink.reports.cluster_report import ClusterReport
 from timeline import names
-from timeline.commit.plan_changes import Withdraw
+from timeline.changes.plan_changes import Withdraw
 from timeline.plans import instants
 from timeline.plans.claims import PATIENCE_SECONDS, Watch, all_instants, heartbeat
 from timeline.plans.clustering import CLUSTERING

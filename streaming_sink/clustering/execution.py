@@ -17,7 +17,7 @@ from streaming_sink.clustering.options import Execution
 from streaming_sink.clustering.sort_orders import sort_order_ids
 from streaming_sink.reports.cluster_report import ClusterReport, GroupReport, summary
 from streaming_sink.table.data_files import data_file
-from timeline.commit.changes import Change
+from timeline.changes.changes import Change
 from timeline.errors import CommitConflictError
 from timeline.plans.clustering import CLUSTERING
 from timeline.table import Committed, Table

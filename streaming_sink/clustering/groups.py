@@ -14,7 +14,7 @@ from streaming_sink.table.planned_files import has_deletes_by_value, planned_fil
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupResult, GroupWritten
 from streaming_sink.tasks.encryption import KeyNames
 from streaming_sink.tasks.results import WrittenFile
-from timeline.versions.entries import LiveFile
+from timeline.manifests.entries import LiveFile
 from timeline.versions.head import Head
 
 

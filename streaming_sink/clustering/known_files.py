@@ -18,9 +18,9 @@ from streaming_sink.table.planned_files import planned_file
 from streaming_sink.tasks.clustering.row_strategy import FileByFileStrategy, StaleReason
 from streaming_sink.tasks.clustering.strategies import make_strategy
 from timeline import names
-from timeline.versions.entries import LiveFile
+from timeline.manifests.entries import LiveFile
+from timeline.manifests.manifests import is_data
 from timeline.versions.head import Head
-from timeline.versions.manifests import is_data
 
 _ANOTHER_ORDER = "another order"
 

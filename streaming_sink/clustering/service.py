@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from planners.clustering.plan import ClusteringPlan
 from streaming_sink.clustering.options import Pass, PassOptions, execution_of, pass_of
 from streaming_sink.clustering.scheduling import Scheduled, nothing_to_do, plan_pass, schedule_pass, taken
+from streaming_sink.options.values.path_table import AnyTable, as_table
 from streaming_sink.reports.cluster_report import ClusterReport
-from streaming_sink.table.path_table import AnyTable, as_table
 from streaming_sink.tasks.clustering.strategies import Factory
 from timeline.plans import instants
 from timeline.plans.claims import Watch

@@ -12,7 +12,7 @@ from planners.clustering.plan import ClusteringGroup
 from planners.clustering.sort_fields import SortField as PlannedField
 from planners.clustering.strategies import traits
 from streaming_sink.tasks.job import SortedBy
-from timeline.commit.schema_changes import AddSortOrder
+from timeline.changes.schema_changes import AddSortOrder
 from timeline.table import Table
 from timeline.versions.head import Head
 

@@ -10,7 +10,7 @@ from streaming_sink.commands.arguments import Pairs, of_a_table
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
 
 if TYPE_CHECKING:
-    from streaming_sink.table.writes import WriteByKey
+    from streaming_sink.options.values.writes import WriteByKey
 
 
 @click.command()
@@ -48,12 +48,12 @@ def key(
     Reads the key's columns of all live rows. Streams may go on; one that adds rows before the key is
     declared lets the declaration fail.
     """
+    from streaming_sink.options.values.writes import Upsert
     from streaming_sink.reading.duplicate_keys import check_keys
     from streaming_sink.table.column_sequences import evolved_fields
     from streaming_sink.table.table_keys import table_key
-    from streaming_sink.table.writes import Upsert
-    from timeline.commit.key_changes import DeclareKey, check_key_is
-    from timeline.commit.schema_changes import MergeSchema
+    from timeline.changes.key_changes import DeclareKey, check_key_is
+    from timeline.changes.schema_changes import MergeSchema
     from timeline.table import open_table
     from timeline.versions.keys import key_of
 

@@ -83,7 +83,7 @@ def create(
 ) -> int:
     """Make a buffer zone, or change the options of one: those that are not said stay."""
     from streaming_sink.ingest.zone import BufferZone
-    from streaming_sink.table.writes import Upsert
+    from streaming_sink.options.values.writes import Upsert
     from streaming_sink.zones.audit import Audit
     from streaming_sink.zones.definition import read_definition
     from streaming_sink.zones.zone_options import KEPT, Rules, SourceFolders

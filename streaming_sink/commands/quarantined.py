@@ -37,9 +37,9 @@ def quarantine(
     samples: int,
 ) -> int:
     """Show which rows are quarantined, and why. LOCATION is the main table's."""
+    from streaming_sink.checks.quarantine_table import open_quarantine
     from streaming_sink.commands.rendering import say_quarantine
     from streaming_sink.reading.quarantined_rows import quarantine_of
-    from streaming_sink.table.quarantine_table import open_quarantine
     from timeline.outbox import deliver_all
     from timeline.table import open_table
 
@@ -87,10 +87,10 @@ def replay(
     from pyspark.sql import SparkSession  # the other commands work without it
 
     from streaming_sink.options.table_options import TableOptions
+    from streaming_sink.options.values.checks import Checks
+    from streaming_sink.options.values.contract import SchemaContract
+    from streaming_sink.options.values.path_table import PathTable
     from streaming_sink.replaying.replay import replay as replay_rows
-    from streaming_sink.table.contract import SchemaContract
-    from streaming_sink.table.path_table import PathTable
-    from streaming_sink.table.quarantine_options import Checks
 
     values = {name.strip(): text.strip() for name, text in (set or {}).items()}
     sys.stderr.write("starting Spark\n")

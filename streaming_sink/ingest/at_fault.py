@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from planners.halving import halve
+from planners.ingestion.halving import halve
 from streaming_sink.ingest.profiling import Work
 from streaming_sink.spark.worker_failures import may_be_of_the_rows
 

@@ -11,7 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from planners.buffering import PlannedItem
+from planners.ingestion.buffering import PlannedItem
 from streaming_sink.reading.changes import changes_of
 from streaming_sink.reading.pieces import Piece
 from streaming_sink.table.sql_names import quoted

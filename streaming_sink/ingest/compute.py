@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from planners.dispatching import Demand, workers_to_start
+from planners.ingestion.dispatching import Demand, workers_to_start
 from streaming_sink.ingest.worker import PATIENCE_SECONDS, Worker, fail_claims
 from streaming_sink.ingest.zone import BufferZone
 from timeline.errors import StoreUnavailableError, TimelineError

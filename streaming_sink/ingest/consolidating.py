@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 
 from planners import CommitSize, TablePartition, bytes_per_row, comparable
-from planners.consolidation import (
+from planners.ingestion.consolidation import (
     ConsolidationPlan,
     SourceRows,
     TaskShare,

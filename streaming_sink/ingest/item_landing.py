@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from planners.buffering import PlannedItem
+from planners.ingestion.buffering import PlannedItem
 from streaming_sink.ingest.at_fault import find_at_fault
 from streaming_sink.ingest.auditing import Auditor
 from streaming_sink.ingest.consolidating import Consolidating

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from planners.buffering import BufferedFile, PlannedItem
+from planners.ingestion.buffering import BufferedFile, PlannedItem
+from streaming_sink.checks.expectations import absent_columns
 from streaming_sink.ingest.jobs import run_tasks
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import Task
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.expectations import absent_columns
 from streaming_sink.table.fitting import fit_batch
 from streaming_sink.table.keys import written_schema
 from streaming_sink.table.spec import partition_sources

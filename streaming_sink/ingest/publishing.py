@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
-from planners.buffering import PlannedItem
+from planners.ingestion.buffering import PlannedItem
 from streaming_sink.ingest.auditing import Auditor
 from streaming_sink.ingest.event_time import event_time_of
 from streaming_sink.ingest.profiling import Profiled, Work

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planners.buffering import PlannedItem
+from planners.ingestion.buffering import PlannedItem
 from streaming_sink.tasks.ingest.profile_task import SourceProfile, SourceRejected
 from streaming_sink.tasks.ingest.register_task import RegisterTask, SourceToRegister
 from streaming_sink.tasks.ingest.sources import Sources, overlap
 from streaming_sink.tasks.job import WorkerJob
-from timeline.commit.references import AllowReferences, allows_references, is_reference
+from timeline.changes.references import AllowReferences, allows_references, is_reference
 from timeline.table import Table
 from timeline.versions.head import Head
 

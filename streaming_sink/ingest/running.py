@@ -16,9 +16,9 @@ from streaming_sink.ingest.zone import BufferZone
 from streaming_sink.zones.backlog import Backlog
 from streaming_sink.zones.cleaning import clean
 from streaming_sink.zones.definition import Definition
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import Landed
-from streaming_sink.zones.watching import FolderWatch
+from streaming_sink.zones.planning.flux import Flux
+from streaming_sink.zones.planning.watching import FolderWatch
 from timeline.errors import StoreUnavailableError, TimelineError
 
 _LOG = logging.getLogger("streaming_sink")

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from planners.buffering import PlannedItem
+from planners.ingestion.buffering import PlannedItem
 from streaming_sink.ingest.auditing import auditor_of
 from streaming_sink.ingest.item_landing import ItemLanding
 from streaming_sink.ingest.publishing import NotWantedError

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from planners.sizing import FileSizing
 from streaming_sink.options.table_options import TableOptions, unknown_option
-from streaming_sink.table.contract import SchemaContract
-from streaming_sink.table.path_table import AnyTable, as_table
-from streaming_sink.table.quarantine_options import Checks
-from streaming_sink.table.writes import Write
+from streaming_sink.options.values.checks import Checks
+from streaming_sink.options.values.contract import SchemaContract
+from streaming_sink.options.values.path_table import AnyTable, as_table
+from streaming_sink.options.values.writes import Write
 from streaming_sink.tasks.ingest.sources import overlap, spelled
 from streaming_sink.zones.audit import Audit, StagedItem
 from streaming_sink.zones.backlog import Backlog

@@ -19,22 +19,22 @@ from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from
 from streaming_sink.keyed.remembered_deletes import remember_deletes
 from streaming_sink.keyed.row_deletes import RowDeletes
 from streaming_sink.options.table_options import SinkOptions
+from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.keys import as_changes, written_schema
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.table.table_keys import partial_columns, table_key
-from streaming_sink.table.writes import WriteByKey
 from streaming_sink.tasks.job import FileIds, KeyJob
 from streaming_sink.writing.planning import Experience, Planned, commit_sizes
 from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
-from timeline.commit.changes import Append, Change
-from timeline.commit.key_changes import AllowDuplicates, DeclareKey, KeysResolved, check_key_is
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append, Change
+from timeline.changes.key_changes import AllowDuplicates, DeclareKey, KeysResolved, check_key_is
+from timeline.changes.row_deltas import RowDelta
 from timeline.errors import KeyConflictError, RowsChangedError, SchemaMismatchError
+from timeline.manifests.entries import added_file
 from timeline.table import Table
-from timeline.versions.entries import added_file
 from timeline.versions.head import Head
 from timeline.versions.keys import PARTITION_SCOPE, TableKey, key_of
 

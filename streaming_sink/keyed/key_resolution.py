@@ -13,18 +13,18 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFileContent
 
 from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.tasks.changes.finding import FoundRows, find_rows
+from streaming_sink.tasks.changes.ties import stored_texts
 from streaming_sink.tasks.files.delete_files import read_deletes_of
 from streaming_sink.tasks.job import KeyJob, SearchedFile
-from streaming_sink.tasks.keys.finding import FoundRows, find_rows
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
 from streaming_sink.tasks.keys.scopes import scope_salt
 from streaming_sink.tasks.keys.sequences import LONG, no_sequences
-from streaming_sink.tasks.keys.ties import stored_texts
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from streaming_sink.writing.writer import WriteResult
 from timeline.errors import KeyConflictError, RowsChangedError
+from timeline.manifests.entries import LiveFile
 from timeline.stores.base import Store
-from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
 from timeline.versions.tombstones import tombstones_of
 

@@ -13,18 +13,18 @@ import pyarrow as pa
 
 from planners import TablePartition, comparable
 from planners.model import PartitionKey
+from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.writes import WriteByKey
-from streaming_sink.tasks.keys.index import INDEXED_ROWS, KeyIndex
+from streaming_sink.tasks.key_index.index import INDEXED_ROWS, KeyIndex
+from streaming_sink.tasks.key_index.upkeep import maintain
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
 from streaming_sink.tasks.keys.scopes import scope_salt
-from streaming_sink.tasks.keys.upkeep import maintain
 from streaming_sink.upkeep.beside import PassesBeside
 from timeline import names
 from timeline.clock import SYSTEM
-from timeline.commit.succession import commit_time
+from timeline.drafts.succession import commit_time
+from timeline.manifests.entries import LiveFile
 from timeline.stores.base import Store
-from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
 from timeline.versions.keys import PARTITION_SCOPE
 

@@ -17,7 +17,7 @@ from streaming_sink.tasks.keys.tombstones import (
 )
 from streaming_sink.writing.writer import WriteResult
 from timeline import names, properties
-from timeline.commit.key_changes import PutTombstones
+from timeline.changes.key_changes import PutTombstones
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 from timeline.versions.tombstones import TombstoneFile, tombstones_of

@@ -18,8 +18,8 @@ from streaming_sink.tasks.files.delete_files import folder_of_deletes, write_sha
 from streaming_sink.tasks.job import FileIds, ParquetSettings
 from timeline import names
 from timeline.errors import StoreUnavailableError
+from timeline.manifests.entries import DeleteFile, LiveFile, shared_deletes
 from timeline.stores.base import Store
-from timeline.versions.entries import DeleteFile, LiveFile, shared_deletes
 
 _WRITERS = 16
 """Files that are written at once: each takes a request or two, and little else."""

@@ -11,19 +11,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
-from streaming_sink.seconds.quarantine import Quarantine
-from streaming_sink.spark.batch_claims import batch_claimed_twice
-from streaming_sink.table.checks import RowRules, as_written, came_schema
-from streaming_sink.table.conversions import spark_type
-from streaming_sink.table.expectations import (
+from streaming_sink.checks.expectations import (
     absent_columns,
     check_conditions,
     expectation_checks,
     respelled_columns,
 )
+from streaming_sink.checks.quarantine_table import RowsRefusedError
+from streaming_sink.checks.row_checks import RowRules, as_written, came_schema
+from streaming_sink.checks.rules import rules_of
+from streaming_sink.seconds.quarantine import Quarantine
+from streaming_sink.spark.batch_claims import batch_claimed_twice
+from streaming_sink.table.conversions import spark_type
 from streaming_sink.table.fitting import Misfit, Path
-from streaming_sink.table.quarantine_table import RowsRefusedError
-from streaming_sink.table.rules import rules_of
 from streaming_sink.tasks.job import FileIds, Sieve
 from streaming_sink.tasks.results import delete_files
 from streaming_sink.tasks.rows.failures import ACTIONS, REFUSE, REPLAYED

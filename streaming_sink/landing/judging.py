@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from streaming_sink.checks.quarantine_table import RowsRefusedError
 from streaming_sink.landing.checking import check_failed_rows, delete_written
 from streaming_sink.landing.source import FittedT, SinkParts, Source
 from streaming_sink.landing.stages import Judged, Written
-from streaming_sink.table.quarantine_table import RowsRefusedError
 from timeline.errors import CommitConflictError
 
 

@@ -34,8 +34,8 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file, fill_of
 from streaming_sink.upkeep.maintenance import Maintained, Maintenance
 from streaming_sink.writing.target import Destination, Target
-from timeline.commit.changes import Append, Change
-from timeline.commit.plan_changes import CountCommit
+from timeline.changes.changes import Append, Change
+from timeline.changes.plan_changes import CountCommit
 from timeline.errors import CommitConflictError, RowsChangedError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.transactions import Transaction

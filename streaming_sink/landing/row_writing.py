@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streaming_sink.checks.row_checks import apply_rules
 from streaming_sink.landing.checking import check_as_counted, sieve_of
 from streaming_sink.landing.prepare import prepared
 from streaming_sink.landing.source import SinkParts
 from streaming_sink.landing.stages import Fitted, Written
 from streaming_sink.reports.steps import Steps
 from streaming_sink.spark.jobs import parallelism
-from streaming_sink.table.checks import apply_rules
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.failures import REFUSE
 from streaming_sink.writing.planning import Experience
 from streaming_sink.writing.writer import WriteJob, write
 from timeline.clock import SYSTEM
-from timeline.commit.succession import commit_time
+from timeline.drafts.succession import commit_time
 from timeline.versions.transactions import Transaction
 from timeline.versions.work_items import WorkItem
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streaming_sink.checks.row_checks import RowRules
 from streaming_sink.keyed.by_key import KeyedWrite
-from streaming_sink.table.checks import RowRules
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.writing.planning import Planned
 from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
-from timeline.commit.changes import Change
+from timeline.changes.changes import Change
 from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
 from timeline.versions.work_items import WorkItem

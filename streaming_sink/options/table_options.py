@@ -11,12 +11,11 @@ from planners.suggestions import nearest_name
 from planners.values import APART, Value
 from streaming_sink.clustering.passes import Clustering
 from streaming_sink.options.properties import check_table_properties
-from streaming_sink.table.contract import STRICT, SchemaContract
-from streaming_sink.table.path_table import AnyTable, PathTable, as_table
-from streaming_sink.table.quarantine_options import Checks, check_is_apart, default_quarantine
-from streaming_sink.table.retention import Retention
-from streaming_sink.table.spec import partition_terms
-from streaming_sink.table.writes import (
+from streaming_sink.options.values.checks import Checks, check_is_apart, default_quarantine
+from streaming_sink.options.values.contract import STRICT, SchemaContract
+from streaming_sink.options.values.path_table import AnyTable, PathTable, as_table
+from streaming_sink.options.values.retention import Retention
+from streaming_sink.options.values.writes import (
     Append,
     BulkInsert,
     Delete,
@@ -26,6 +25,7 @@ from streaming_sink.table.writes import (
     write_from_dict,
     write_to_dict,
 )
+from streaming_sink.table.spec import partition_terms
 from timeline.stores import StorageOptions
 from timeline.versions.keys import PARTITION_SCOPE
 

@@ -9,8 +9,8 @@ from typing import TypeGuard
 from pyiceberg import types as iceberg
 from pyspark.sql import types as spark
 
+from streaming_sink.options.values.contract import Difference, SchemaContract
 from streaming_sink.parsing.inferred import BEYOND_LONG, MIXED, common_type
-from streaming_sink.table.contract import Difference, SchemaContract
 from streaming_sink.table.conversions import spark_type
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.rescue import RESCUED

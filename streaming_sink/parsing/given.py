@@ -11,9 +11,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
+from streaming_sink.checks.rules import fit_value
 from streaming_sink.parsing.columns import conversions_of
 from streaming_sink.table.fitting import Misfit, Path
-from streaming_sink.table.rules import fit_value
 from streaming_sink.table.schema import iceberg_schema
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 

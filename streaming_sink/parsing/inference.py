@@ -13,6 +13,8 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
+from streaming_sink.checks.rules import fit_value
+from streaming_sink.options.values.contract import SchemaContract
 from streaming_sink.parsing.columns import (
     doubtful_numbers,
     finest_conversion,
@@ -23,9 +25,7 @@ from streaming_sink.parsing.columns import (
 from streaming_sink.parsing.given import not_of_type, with_keys
 from streaming_sink.parsing.inferred import inferred_type
 from streaming_sink.parsing.malformed import framed, is_malformed
-from streaming_sink.table.contract import SchemaContract
 from streaming_sink.table.fitting import Misfit, Path
-from streaming_sink.table.rules import fit_value
 from streaming_sink.table.sql_names import quoted
 from timeline.errors import SchemaMismatchError
 

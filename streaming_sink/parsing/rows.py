@@ -12,6 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
+from streaming_sink.checks.rules import fit_value
+from streaming_sink.options.values.contract import Difference, SchemaContract
 from streaming_sink.parsing.columns import (
     ParsePlan,
     plan_columns,
@@ -21,11 +23,9 @@ from streaming_sink.parsing.inference import ADVICE, Seen, any_of, look_at, read
 from streaming_sink.sink import IcebergSink
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.settings import case_sensitive
-from streaming_sink.table.contract import Difference, SchemaContract
 from streaming_sink.table.conversions import is_text
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.longs import with_longs
-from streaming_sink.table.rules import fit_value
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 from streaming_sink.tasks.rows.failures import UNPARSED

@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
+from streaming_sink.options.values.path_table import AnyTable, as_table
 from streaming_sink.reading.pieces import Piece, changed_pieces
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import map_in_arrow
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.conversions import spark_type
-from streaming_sink.table.path_table import AnyTable, as_table
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.files.change_task import ChangedRows, ChangeTask
 from streaming_sink.tasks.files.delete_files import read_deletes_in

@@ -14,10 +14,10 @@ from streaming_sink.tasks.files.delete_files import read_deletes_of
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
 from streaming_sink.tasks.keys.scopes import scope_salt
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, some
+from timeline.manifests.entries import LiveFile
 from timeline.stores import StorageOptions
 from timeline.stores.base import Store
 from timeline.table import open_table
-from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
 from timeline.versions.keys import PARTITION_SCOPE, TableKey, key_of
 

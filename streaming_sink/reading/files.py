@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from planners import TablePartition, comparable
 from streaming_sink.table.partition_names import spelled
+from timeline.manifests.entries import LiveFile
 from timeline.names import clustering_of
-from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
 
 

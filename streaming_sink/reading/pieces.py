@@ -12,8 +12,8 @@ from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStat
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from timeline.errors import MissingMetadataError
+from timeline.manifests.entries import live_file
 from timeline.retention.policy import lineage, snapshot_version
-from timeline.versions.entries import live_file
 from timeline.versions.head import Head
 
 _CHANGES = (Operation.APPEND, Operation.OVERWRITE, Operation.DELETE)

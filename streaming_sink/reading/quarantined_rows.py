@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from streaming_sink.checks.quarantine_table import check_has_no_deletes
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.quarantine_table import check_has_no_deletes
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from timeline.outbox import delivery_app
 from timeline.table import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from streaming_sink.durations import Duration, duration
-from streaming_sink.table.path_table import AnyTable, as_table
+from streaming_sink.options.values.path_table import AnyTable, as_table
 from timeline.maintenance import expiry, orphans
 from timeline.retention.deletions import Deletions
 from timeline.table import open_table

@@ -6,8 +6,8 @@ from functools import partial
 
 from streaming_sink.reading.pieces import Piece, changed_pieces
 from streaming_sink.tasks.files.delete_files import read_deletes_in
+from timeline.changes.follow_changes import Follow, followed, following
 from timeline.clock import Environment
-from timeline.commit.follow_changes import Follow, followed, following
 from timeline.errors import CheckpointRegressionError, CommitConflictError
 from timeline.table import Table
 

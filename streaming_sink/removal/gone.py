@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from streaming_sink.options.values.path_table import AnyTable, as_table
 from streaming_sink.removal.leftovers import Kind, Leftover, Leftovers
 from streaming_sink.removal.matching import is_own_key
 from streaming_sink.removal.tables import MAIN, find_everywhere
 from streaming_sink.removal.wanted import WantedKeys
-from streaming_sink.table.path_table import AnyTable, as_table
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, some
 from timeline.stores import StorageOptions
 from timeline.versions.keys import key_of

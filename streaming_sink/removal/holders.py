@@ -11,10 +11,10 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from timeline.manifests.entries import LiveFile
 from timeline.retention.expired import pending_notes, read_note
 from timeline.retention.policy import lineage, snapshot_version
 from timeline.table import Table
-from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
 from timeline.versions.work_items import STAGED_TAG_PREFIX
 

@@ -17,7 +17,7 @@ from streaming_sink.removal.matching import RowMatcher
 from streaming_sink.removal.places import location_of, path_of
 from streaming_sink.tasks.errors import DataFileError, KeyIndexError
 from streaming_sink.tasks.files.delete_files import read_position_deletes
-from streaming_sink.tasks.keys.open_runs import OpenRuns
+from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyColumns
 from streaming_sink.tasks.keys.scopes import TABLE_SALT, salted, scope_salt

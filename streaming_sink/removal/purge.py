@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streaming_sink.durations import Duration, duration
+from streaming_sink.options.values.path_table import AnyTable, as_table
 from streaming_sink.removal.following import await_followed, skip_purges
 from streaming_sink.removal.leftovers import Kind
 from streaming_sink.removal.matching import is_own_key, key_columns, matcher_of, quarantine_matcher
@@ -13,9 +14,8 @@ from streaming_sink.removal.report import PurgeReport
 from streaming_sink.removal.table_purge import WAITS, TablePurge
 from streaming_sink.removal.tables import CHANGE_LOG, MAIN, QUARANTINE, open_seconds, role_of, undelivered
 from streaming_sink.removal.wanted import WantedKeys
-from streaming_sink.table.path_table import AnyTable, as_table
+from timeline.changes.outbox_changes import PutOutbox
 from timeline.clock import SYSTEM, Environment
-from timeline.commit.outbox_changes import PutOutbox
 from timeline.errors import CommitConflictError
 from timeline.outbox import OpenTable, deliver_all
 from timeline.stores import StorageOptions

@@ -34,14 +34,14 @@ from streaming_sink.tasks.keys.scopes import salted, scope_salt
 from streaming_sink.tasks.keys.tombstones import AT_COMMIT, Tombstones, write_tombstones
 from streaming_sink.tasks.rows.fill_task import Fill, FillSkipped, carry_out
 from timeline import names
-from timeline.commit.changes import Change, Replace
-from timeline.commit.key_changes import PutTombstones
-from timeline.commit.purge_changes import RewriteManifests
-from timeline.commit.row_deltas import RowDelta
-from timeline.commit.succession import commit_time
+from timeline.changes.changes import Change, Replace
+from timeline.changes.key_changes import PutTombstones
+from timeline.changes.purge_changes import RewriteManifests
+from timeline.changes.row_deltas import RowDelta
+from timeline.drafts.succession import commit_time
 from timeline.errors import CommitConflictError, StoreUnavailableError
+from timeline.manifests.entries import DeleteFile, LiveFile, position_deletes
 from timeline.table import Committed, Table
-from timeline.versions.entries import DeleteFile, LiveFile, position_deletes
 from timeline.versions.keys import PARTITION_SCOPE, key_of
 
 _APP_ID = "purge"

@@ -18,8 +18,8 @@ from streaming_sink.removal.rewriting import files_to_rewrite, rewrite, stale_ma
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.scanning import KeyColumns
 from timeline import names, properties
-from timeline.commit.changes import ExpireSnapshots
-from timeline.commit.purge_changes import AppendNothing
+from timeline.changes.changes import ExpireSnapshots
+from timeline.changes.purge_changes import AppendNothing
 from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import LEAST_AGE, remove_orphan_files

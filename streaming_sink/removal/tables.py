@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from streaming_sink.checks.quarantine_table import QUARANTINE_SCHEMA
+from streaming_sink.options.values.checks import default_quarantine
 from streaming_sink.removal.leftovers import Leftovers, find_leftovers
 from streaming_sink.removal.matching import is_own_key, key_columns, matcher_of, quarantine_matcher
 from streaming_sink.removal.wanted import WantedKeys
-from streaming_sink.table.quarantine_options import default_quarantine
-from streaming_sink.table.quarantine_table import QUARANTINE_SCHEMA
 from timeline.errors import TableNotFoundError
 from timeline.outbox import OpenTable, delivery_app
 from timeline.stores import StorageOptions

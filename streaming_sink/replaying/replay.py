@@ -19,7 +19,11 @@ from dataclasses import replace as replaced
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streaming_sink.checks.quarantine_table import open_quarantine
+from streaming_sink.checks.row_checks import REPLAY_APP
 from streaming_sink.options.table_options import SinkOptions, TableOptions, sink_options
+from streaming_sink.options.values.contract import SchemaContract
+from streaming_sink.options.values.path_table import AnyTable
 from streaming_sink.replaying.rebuilding import (
     Fix,
     assigned,
@@ -33,10 +37,6 @@ from streaming_sink.replaying.waiting import waiting_rows
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.sink import IcebergSink
 from streaming_sink.spark.caller import OUTSIDE, identify, mint_run_id
-from streaming_sink.table.checks import REPLAY_APP
-from streaming_sink.table.contract import SchemaContract
-from streaming_sink.table.path_table import AnyTable
-from streaming_sink.table.quarantine_table import open_quarantine
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,

@@ -7,10 +7,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
+from streaming_sink.checks.quarantine_table import check_has_no_deletes
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import map_in_arrow
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.quarantine_table import check_has_no_deletes
 from streaming_sink.tasks.files.read_task import ReadTask
 from timeline.table import Table
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 from planners.sizing import size_text
+from streaming_sink.options.values.path_table import AnyTable, as_table
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.reports.maintenance_report import FillReport
-from streaming_sink.table.path_table import AnyTable, as_table
 from timeline.properties import VERSION
 from timeline.versions.head import Head
 

@@ -31,10 +31,10 @@ from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import delete_files
 from streaming_sink.upkeep.maintenance import Maintenance
 from streaming_sink.writing.writer import WriteJob, WriteResult, write
-from timeline.commit.changes import Change
-from timeline.commit.follow_changes import Follow, NameSecondTable, followed, following
-from timeline.commit.schema_changes import MergeSchema
-from timeline.commit.succession import commit_time
+from timeline.changes.changes import Change
+from timeline.changes.follow_changes import Follow, NameSecondTable, followed, following
+from timeline.changes.schema_changes import MergeSchema
+from timeline.drafts.succession import commit_time
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,

@@ -12,23 +12,23 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from planners.model import TablePartition
+from streaming_sink.checks.quarantine_table import (
+    QUARANTINE_PROPERTIES,
+    QUARANTINE_SCHEMA,
+    check_is_quarantine,
+)
 from streaming_sink.options.table_options import options_of_second_table
 from streaming_sink.reports.maintenance_report import DeliveryReport
 from streaming_sink.reports.reporting import hand_over
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.foreign import check_no_foreign_table
-from streaming_sink.table.quarantine_table import (
-    QUARANTINE_PROPERTIES,
-    QUARANTINE_SCHEMA,
-    check_is_quarantine,
-)
 from streaming_sink.tasks.job import FileIds, WorkerJob
 from streaming_sink.tasks.results import delete_files
 from streaming_sink.upkeep.maintenance import Maintenance
 from streaming_sink.writing.writer import WriteResult
-from timeline.commit.changes import Change
-from timeline.commit.outbox_changes import PutOutbox
+from timeline.changes.changes import Change
+from timeline.changes.outbox_changes import PutOutbox
 from timeline.errors import TableNotFoundError
 from timeline.outbox import Delivered, deliver, register_main
 from timeline.plans.reservations import Reservations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from streaming_sink.upkeep.maintenance import Maintenance
 from streaming_sink.writing.writer import WriteResult
-from timeline.commit.changes import Change
+from timeline.changes.changes import Change
 from timeline.table import Table
 
 if TYPE_CHECKING:

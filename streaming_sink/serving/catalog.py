@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from streaming_sink.ingest.zone import BufferZone
 from streaming_sink.serving.answers import Dataset, dataset_of
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.ledger import Ledger
+from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.status import status
 from timeline.clock import SYSTEM, Environment
 from timeline.errors import ErrorKind, StoreUnavailableError, TimelineError

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
+from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.rescue import is_rescued_field
-from streaming_sink.table.writes import WriteByKey
-from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES
+from streaming_sink.tasks.changes.column_sequences import COLUMN_SEQUENCES
 from timeline.errors import SchemaMismatchError
 
 _DOC = (

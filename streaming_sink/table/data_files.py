@@ -7,7 +7,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.typedef import Record
 
 from streaming_sink.tasks.results import Merge, WrittenFile
-from timeline.commit.changes import Replace
+from timeline.changes.changes import Replace
 
 
 def data_file(file: WrittenFile, spec: PartitionSpec, sort_order_id: int = 0) -> DataFile:

@@ -11,8 +11,8 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
 from planners.suggestions import nearest_name
+from streaming_sink.options.values.contract import STRICT, Difference, SchemaContract
 from streaming_sink.table.column_sequences import is_own_field
-from streaming_sink.table.contract import STRICT, Difference, SchemaContract
 from streaming_sink.table.conversions import fits, wider_type
 from streaming_sink.table.longs import find_longs
 from streaming_sink.table.rescue import check_rescued_name, is_rescued_field, rescued_field

@@ -7,8 +7,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
+from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.column_sequences import check_is_not_brought
-from streaming_sink.table.writes import WriteByKey
 from streaming_sink.tasks.job import DELETES
 from timeline.errors import SchemaMismatchError
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pyiceberg.manifest import DataFileContent
 
 from planners.model import FileContent, PositionDeletes, TableFile
+from timeline.manifests.deletes import live_bytes, live_rows
+from timeline.manifests.entries import LiveFile
 from timeline.names import clustering_of
-from timeline.versions.deletes import live_bytes, live_rows
-from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
 
 

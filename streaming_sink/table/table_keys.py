@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
+from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.column_sequences import is_column_sequences_field
-from streaming_sink.table.writes import WriteByKey
 from timeline.errors import SchemaMismatchError
 from timeline.versions.keys import TableKey
 

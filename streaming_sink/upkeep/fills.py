@@ -30,14 +30,14 @@ from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.fill_task import Filled, FillSkipped, FillTask
 from streaming_sink.upkeep.fill_portions import divide, sharing_files
 from streaming_sink.writing.planning import NOTHING_RESERVED, files_to_fold, small_files
+from timeline.changes.changes import Replace
+from timeline.changes.delete_merges import MergeDeletes
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Replace
-from timeline.commit.delete_merges import MergeDeletes
-from timeline.commit.succession import commit_time
+from timeline.drafts.succession import commit_time
 from timeline.errors import CommitConflictError, StoreUnavailableError
+from timeline.manifests.entries import shared_deletes
 from timeline.plans.reservations import Reservations
 from timeline.table import Committed, Table
-from timeline.versions.entries import shared_deletes
 from timeline.versions.head import Head
 
 if TYPE_CHECKING:

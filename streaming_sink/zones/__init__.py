@@ -1,1 +1,1 @@
-"""A buffer zone: announcements, plans, index, ledger, claims, status, cleaning; Spark in audits alone."""
+"""A buffer zone: announcements, plans, index, ledger, claims, status, cleaning; without Spark."""

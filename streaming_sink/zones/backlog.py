@@ -7,8 +7,8 @@ import time
 
 from planners.sizing import size_text
 from streaming_sink.zones.errors import BufferZoneFullError
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.ledger import Ledger
+from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.stored_zone import StoredZone
 
 _LOG = logging.getLogger("streaming_sink")

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from planners.buffering import PlannedItem
+from planners.ingestion.buffering import PlannedItem
 from streaming_sink.durations import Duration, duration
 from streaming_sink.zones.landed import Landed, read_note
 from streaming_sink.zones.ledger import Ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planners.buffering import PlannedItem
+from planners.ingestion.buffering import PlannedItem
 from streaming_sink.zones.landed import Landed, landed_in, with_rejections, write_note
 from streaming_sink.zones.ledger import open_of
 from streaming_sink.zones.records import Plan

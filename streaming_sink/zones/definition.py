@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from streaming_sink.options.table_options import SinkOptions, TableOptions, sink_options
-from streaming_sink.table.path_table import PathTable
-from streaming_sink.table.writes import BulkInsert
+from streaming_sink.options.values.path_table import PathTable
+from streaming_sink.options.values.writes import BulkInsert
 from streaming_sink.zones.given import Given, checked_topic, remote
 from streaming_sink.zones.numbered import NumberedLog
 from streaming_sink.zones.zone_options import KEPT, Rules, SourceFolders

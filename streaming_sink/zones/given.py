@@ -8,7 +8,7 @@ from typing import Any
 
 from streaming_sink.extras import MissingExtraError
 from streaming_sink.options.table_options import TableOptions, given_options
-from streaming_sink.table.path_table import AnyTable, as_table
+from streaming_sink.options.values.path_table import AnyTable, as_table
 from streaming_sink.zones.audit import Audit, audit_option
 from streaming_sink.zones.zone_options import KEPT, KafkaTopic, Rules, SourceFolders
 from timeline.stores import StorageOptions, open_store

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyiceberg.table.snapshots import Snapshot
 
-from planners.buffering import PlannedItem
+from planners.ingestion.buffering import PlannedItem
 from planners.percentiles import percentiles
 from planners.sizing import size_text
 from planners.spans import span_text

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from pyiceberg.table.snapshots import Snapshot
 
-from planners.buffering import PlannedItem
+from planners.ingestion.buffering import PlannedItem
 from streaming_sink.zones.landed import (
     Landed,
     item_of_snapshot,
@@ -21,7 +21,7 @@ from streaming_sink.zones.landed import (
     read_note,
     with_rejections,
 )
-from streaming_sink.zones.plan_index import PlanIndex, PlanView
+from streaming_sink.zones.planning.plan_index import PlanIndex, PlanView
 from streaming_sink.zones.records import KIND, ItemSummary, Plan, item_of_claim
 from streaming_sink.zones.stored_zone import StoredZone
 from timeline import names

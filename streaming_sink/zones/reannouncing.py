@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from planners.buffering import BufferedFile
+from planners.ingestion.buffering import BufferedFile
 from streaming_sink.tasks.ingest.sources import format_of, partition_of, replayed_identity, spelled
 from streaming_sink.zones.ledger import Ledger, LedgerEntry
 from streaming_sink.zones.stored_zone import StoredZone

@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 
-from planners.buffering import BufferedFile, PlannedItem
+from planners.ingestion.buffering import BufferedFile, PlannedItem
 from timeline import names
 from timeline.errors import CorruptTableError
 

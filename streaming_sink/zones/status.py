@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 
 from planners.percentiles import percentiles
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import Landed
 from streaming_sink.zones.ledger import Ledger, LedgerEntry
+from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.records import ItemSummary
 from streaming_sink.zones.stored_zone import StoredZone
 

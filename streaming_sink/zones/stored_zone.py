@@ -21,8 +21,8 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from planners.buffering import BufferedFile
-from planners.buffering import Rules as PlannedRules
+from planners.ingestion.buffering import BufferedFile
+from planners.ingestion.buffering import Rules as PlannedRules
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.zones.audit import DEFAULT_TIMEOUT_MS, Audit

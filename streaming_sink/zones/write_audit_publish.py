@@ -9,7 +9,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from streaming_sink.zones.errors import StagedFilesLostError
 from timeline import staging
-from timeline.commit.references import is_reference
+from timeline.changes.references import is_reference
 from timeline.errors import CommitConflictError, CorruptTableError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.staged import files_of, find_staged, staged_items

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planners.buffering import Rules as PlannedRules
+from planners.ingestion.buffering import Rules as PlannedRules
 from planners.sizing import parse_bytes
 from planners.values import APART, BYTES, Value
 from streaming_sink.durations import Duration, duration

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.processes.streams import Run, ids_in
 from tests.unit.timeline.plans import joined_live
+from timeline.changes.changes import Replace
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Replace
 from timeline.errors import CommitConflictError
 from timeline.plans import instants
 from timeline.plans.claims import Watch, all_instants
@@ -24,8 +24,8 @@ from timeline.versions.pending import pending_plans
 
 if TYPE_CHECKING:
     from tests.processes.writers import Plan
+    from timeline.manifests.entries import LiveFile
     from timeline.plans.claims import Claim
-    from timeline.versions.entries import LiveFile
     from timeline.versions.head import Head
 
 _PATIENCE_SECONDS = 0.2

@@ -20,8 +20,8 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from streaming_sink.table.data_files import data_file
 from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
 from streaming_sink.tasks.rows.write_task import TaskWriter
+from timeline.changes.changes import Append, Change, Replace
 from timeline.clock import SYSTEM, Environment
-from timeline.commit.changes import Append, Change, Replace
 from timeline.errors import TableNotFoundError
 from timeline.plans.reservations import Reservations
 from timeline.table import AlreadyCommitted, Committed, Table

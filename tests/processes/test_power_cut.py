@@ -14,8 +14,8 @@ import pytest
 
 from tests.processes.disk import Told, at_random, keep, lose, names_first
 from tests.processes.power_cut import Lost, PowerCut
+from timeline.manifests.manifests import ManifestFiles
 from timeline.stores import Created, Exists, LocalStore, local
-from timeline.versions.manifests import ManifestFiles
 
 pytestmark = pytest.mark.slow
 

@@ -35,9 +35,9 @@ from streaming_sink.tasks.ingest.register_task import Registered, SourceToRegist
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
 from tests.readers.judges import assert_all_readers_agree
-from timeline.commit.changes import Append
-from timeline.commit.references import AllowReferences
-from timeline.commit.schema_changes import MergeSchema
+from timeline.changes.changes import Append
+from timeline.changes.references import AllowReferences
+from timeline.changes.schema_changes import MergeSchema
 from timeline.stores import LocalStore
 from timeline.table import Table
 

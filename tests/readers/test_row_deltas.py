@@ -18,13 +18,13 @@ from streaming_sink.tasks.job import ParquetSettings
 from tests.readers import judges
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, data_file
 from timeline import names
-from timeline.commit.changes import Append, Change, ExpireSnapshots, Replace, SetProperties
-from timeline.commit.delete_merges import MergeDeletes
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append, Change, ExpireSnapshots, Replace, SetProperties
+from timeline.changes.delete_merges import MergeDeletes
+from timeline.changes.row_deltas import RowDelta
 from timeline.maintenance.orphans import remove_orphan_files
+from timeline.manifests.entries import DeleteFile, position_deletes, shared_deletes
 from timeline.stores import LocalStore
 from timeline.table import Committed, Table
-from timeline.versions.entries import DeleteFile, position_deletes, shared_deletes
 
 READERS = ("pyiceberg", "duckdb", "chdb", "polars")
 DAY_MS = 24 * 3600 * 1000

@@ -16,7 +16,7 @@ from tests.readers import judges, spark_judge
 from tests.readers.judges import assert_all_readers_agree
 from tests.readers.processes import in_process_of
 from timeline import names, staging
-from timeline.commit.changes import Append
+from timeline.changes.changes import Append
 from timeline.stores import LocalStore
 from timeline.table import Table
 from timeline.versions.staged import find_staged

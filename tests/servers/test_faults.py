@@ -17,7 +17,7 @@ from tests.servers.launch import Server
 from tests.servers.proxy import Fault, Proxy, Request
 from tests.servers.writing import SCHEMA, one_file
 from tests.unit.timeline.world import Audit
-from timeline.commit.changes import Append
+from timeline.changes.changes import Append
 from timeline.names import version_number
 from timeline.stores import Created, Exists, Unknown
 from timeline.stores.object import ObjectStore

@@ -15,8 +15,8 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from streaming_sink import ingest
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.ledger import Ledger
+from streaming_sink.zones.planning.flux import Flux
 from tests import jars
 from tests.servers import kafka
 from tests.spark.streams import metadata_file

@@ -10,7 +10,7 @@ import pytest
 from tests.servers.conftest import StartServer
 from tests.servers.launch import Server
 from tests.servers.writing import SCHEMA, one_file
-from timeline.commit.changes import Append
+from timeline.changes.changes import Append
 from timeline.errors import UnsafeStoreError
 from timeline.names import version_number
 from timeline.stores import Created, CreateOutcome, Exists, probe

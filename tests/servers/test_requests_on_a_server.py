@@ -7,7 +7,7 @@ import pytest
 from tests.servers.launch import Server
 from tests.servers.proxy import Proxy
 from tests.servers.writing import SCHEMA, one_file
-from timeline.commit.changes import Append, Replace
+from timeline.changes.changes import Append, Replace
 from timeline.table import Committed, Table
 
 pytestmark = pytest.mark.servers

@@ -11,8 +11,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
+from timeline.changes.changes import Append
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Append
 from timeline.names import data_file_name, ulid
 from timeline.stores import Store
 from timeline.stores.object import ObjectStore

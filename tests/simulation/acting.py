@@ -14,7 +14,7 @@ from tests.simulation.simulation import (
     Simulation,
     content,
 )
-from timeline.commit.changes import Append, Change, Replace
+from timeline.changes.changes import Append, Change, Replace
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,

@@ -13,9 +13,9 @@ from tests.simulation.simulation import PARTITIONS, SAFE_DISTANCE, Process, Simu
 from tests.simulation.writers import small_files
 from tests.unit.timeline.plans import joined_live
 from tests.unit.timeline.world import DAY_MS, NOON
+from timeline.changes.changes import Replace, SetProperties
+from timeline.changes.plan_changes import Withdraw
 from timeline.clock import Environment
-from timeline.commit.changes import Replace, SetProperties
-from timeline.commit.plan_changes import Withdraw
 from timeline.errors import CommitConflictError, CommitStateUnknownError, StoreUnavailableError
 from timeline.plans import instants
 from timeline.plans.claims import Claim, Watch

@@ -14,12 +14,12 @@ from tests.simulation.key_files import delete_content
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import PARTITIONS, Process, Simulation, first_id_time
 from timeline import names
-from timeline.commit.changes import Replace
-from timeline.commit.delete_merges import MergeDeletes
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Replace
+from timeline.changes.delete_merges import MergeDeletes
+from timeline.changes.row_deltas import RowDelta
 from timeline.errors import CommitConflictError, StoreUnavailableError
+from timeline.manifests.entries import DeleteFile, LiveFile, shared_deletes
 from timeline.table import Committed, Table
-from timeline.versions.entries import DeleteFile, LiveFile, shared_deletes
 from timeline.versions.head import Head
 
 

@@ -14,8 +14,8 @@ from tests.simulation.acting import Body, patiently, patiently_refreshed, read_f
 from tests.simulation.deltas import merge_of_deletes
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import OPEN_BELOW, Process, Simulation, first_id_time
-from timeline.commit.changes import Replace
-from timeline.commit.delete_merges import MergeDeletes
+from timeline.changes.changes import Replace
+from timeline.changes.delete_merges import MergeDeletes
 from timeline.errors import CommitConflictError, CommitStateUnknownError, StoreUnavailableError
 from timeline.plans.reservations import Reservations
 from timeline.table import Table

@@ -33,7 +33,7 @@ from tests.simulation.simulation import (
     content,
 )
 from tests.simulation.store import LOCATION, Objects, SimulatedStore
-from timeline.commit.follow_changes import followed, follower_app
+from timeline.changes.follow_changes import followed, follower_app
 from timeline.errors import CommitConflictError, CommitStateUnknownError, StoreUnavailableError
 from timeline.table import Table
 

@@ -13,17 +13,17 @@ from unittest import mock
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Snapshot
 
-from planners.buffering import BufferedFile, PlannedItem, Rules
+from planners.ingestion.buffering import BufferedFile, PlannedItem, Rules
 from streaming_sink.ingest import worker as worker_module
 from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.ingest.zone import BufferZone
 from streaming_sink.zones.definition import Definition
 from streaming_sink.zones.errors import AuditFailedError, StagedFilesLostError
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import Landed, landed_in, summary_of
 from streaming_sink.zones.ledger import retry
 from streaming_sink.zones.numbered import NumberedLog
+from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.write_audit_publish import settle
 from tests.simulation.acting import OPEN_BELOW, Body, think, told
 from tests.simulation.oracle import Work
@@ -32,9 +32,9 @@ from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import Process, Simulation, content, first_id_time
 from tests.simulation.store import DROP, LOCATION
 from timeline import staging
-from timeline.commit.changes import Append
-from timeline.commit.references import AllowReferences, allows_references
-from timeline.commit.staging_changes import Publish
+from timeline.changes.changes import Append
+from timeline.changes.references import AllowReferences, allows_references
+from timeline.changes.staging_changes import Publish
 from timeline.errors import CommitConflictError, StoreUnavailableError, TableNotFoundError, TimelineError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.staged import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, files_of, find_staged

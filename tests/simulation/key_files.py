@@ -27,11 +27,13 @@ from streaming_sink.keyed import by_key, key_resolution, row_deletes
 from streaming_sink.keyed import remembered_deletes as tombstones
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.spec import partition_sources
+from streaming_sink.tasks.changes import change_writer, finding, live_positions, ties
+from streaming_sink.tasks.changes.change_writer import ChangeWriter
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import DELETES, KeyJob
-from streaming_sink.tasks.keys import change_writer, finding, live_positions, scanned_keys, scanning, ties
+from streaming_sink.tasks.key_index import scanned_keys
+from streaming_sink.tasks.keys import scanning
 from streaming_sink.tasks.keys import tombstones as tombstone_files
-from streaming_sink.tasks.keys.change_writer import ChangeWriter
 from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.tombstones import Tombstones
 from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, TaskReport, WrittenFile

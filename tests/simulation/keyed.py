@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from streaming_sink.keyed.by_key import ChangesByKey
+from streaming_sink.options.values.writes import Upsert, WriteByKey
 from streaming_sink.table.table_keys import table_key
-from streaming_sink.table.writes import Upsert, WriteByKey
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.writing.target import Target
@@ -39,7 +39,7 @@ from tests.simulation.simulation import (
 from tests.simulation.store import LOCATION
 from tests.unit.timeline.world import DAY_MS
 from timeline import properties
-from timeline.commit.key_changes import AllowDuplicates, DeclareKey, PutTombstones
+from timeline.changes.key_changes import AllowDuplicates, DeclareKey, PutTombstones
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,

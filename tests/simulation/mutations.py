@@ -24,36 +24,39 @@ from streaming_sink.removal import following, rewriting, table_purge
 from streaming_sink.removal.table_purge import TablePurge
 from streaming_sink.seconds import change_log
 from streaming_sink.seconds.change_log import ChangeLog
+from streaming_sink.tasks.changes.change_writer import ChangeWriter
 from streaming_sink.tasks.keys import sequences
 from streaming_sink.tasks.keys import tombstones as key_tombstones
-from streaming_sink.tasks.keys.change_writer import ChangeWriter
 from streaming_sink.upkeep import fills
 from streaming_sink.zones import write_audit_publish
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.numbered import NumberedLog
+from streaming_sink.zones.planning.flux import Flux
 from timeline import outbox
-from timeline.commit import confirm, conflicts, descent, key_changes, publish, slot, standing, succession
+from timeline.changes import key_changes
+from timeline.changes.changes import Change, Intent, RaiseFence, Replace
+from timeline.changes.delete_merges import MergeDeletes
+from timeline.changes.follow_changes import Follow
+from timeline.changes.key_changes import DeclareKey, KeysResolved, PutTombstones
+from timeline.changes.outbox_changes import Deliver, PutOutbox
+from timeline.changes.partition_changes import SetPartitioning
+from timeline.changes.plan_changes import Withdraw
+from timeline.changes.row_deltas import RowDelta
+from timeline.changes.schema_changes import MergeSchema
+from timeline.changes.staging_changes import Publish
+from timeline.commit import confirm, conflicts, descent, publish, slot, standing
 from timeline.commit.attempts import Attempts
-from timeline.commit.changes import Change, Intent, RaiseFence, Replace
-from timeline.commit.delete_merges import MergeDeletes
-from timeline.commit.draft import Draft
-from timeline.commit.follow_changes import Follow
-from timeline.commit.key_changes import DeclareKey, KeysResolved, PutTombstones
-from timeline.commit.outbox_changes import Deliver, PutOutbox
-from timeline.commit.partition_changes import SetPartitioning
-from timeline.commit.plan_changes import Withdraw
-from timeline.commit.rewriting import Rewrite
-from timeline.commit.row_deltas import RowDelta
-from timeline.commit.schema_changes import MergeSchema
 from timeline.commit.snapshots import AppendWriter
-from timeline.commit.staging_changes import Publish
 from timeline.commit.version_log import VersionLog
+from timeline.drafts import succession
+from timeline.drafts.draft import Draft
+from timeline.drafts.rewriting import Rewrite
 from timeline.maintenance import orphans
+from timeline.manifests import deletes
+from timeline.manifests.deletes import DeleteIndex
 from timeline.plans import claims, instants, reservations
 from timeline.retention import garbage, policy
 from timeline.table import Table
-from timeline.versions import deletes, evolution, partitioning, pending, transactions
-from timeline.versions.deletes import DeleteIndex
+from timeline.versions import evolution, partitioning, pending, transactions
 from timeline.versions.head import Head
 from timeline.versions.listing import VersionFiles
 from timeline.versions.work_items import DiscardedItem, WorkItem
@@ -128,7 +131,7 @@ def only_once(intent: Intent, check: Callable[..., Any]) -> Callable[..., Any]:
 def mixed_manifest(writer: AppendWriter, draft: Draft) -> list[Any]:
     """Write one manifest of what the head's first one holds and of what is appended, merged."""
     from timeline import names
-    from timeline.versions.entries import added_entry, existing_entry
+    from timeline.manifests.entries import added_entry, existing_entry
 
     carried = draft.carried_manifests()
     if not carried:
@@ -320,7 +323,7 @@ SWITCHES = (
            "lost += [replace for replace in wanted if replace in dropped]", "lost += wanted"),
     Switch("R13", "a fill beside the stream adds its files though an input is dead", fills, "publish",
            "wanted, schema_id=schema_id",
-           "[__import__('timeline.commit.changes', fromlist=['x']).Append(it.added) for it in wanted],"
+           "[__import__('timeline.changes.changes', fromlist=['x']).Append(it.added) for it in wanted],"
            " schema_id=schema_id"),
     Switch("R13", "two groups of a commit take one file", Replace, "find_conflict",
            "if location in beside.taken:", "if False:"),

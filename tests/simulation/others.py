@@ -40,10 +40,10 @@ from timeline.errors import (
     MissingMetadataError,
     StoreUnavailableError,
 )
+from timeline.manifests.entries import LiveFile
 from timeline.plans.clustering import CLUSTERING
 from timeline.stores.base import Store
 from timeline.table import Table
-from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
 
 _OF_ROWS = re.compile(r"txn\.|\.key$|\.tombstones$")

@@ -29,7 +29,7 @@ from tests.simulation.simulation import (
 )
 from tests.simulation.store import LOCATION, Objects, SimulatedStore
 from timeline import names
-from timeline.commit.outbox_changes import PutOutbox
+from timeline.changes.outbox_changes import PutOutbox
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,

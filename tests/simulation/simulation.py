@@ -30,7 +30,7 @@ from tests.simulation.store import LOCATION, Objects, SimulatedStore, Weather
 from tests.unit.timeline.world import NOON
 from timeline import names, properties, table
 from timeline.clock import Environment
-from timeline.commit import draft, succession
+from timeline.drafts import draft, succession
 from timeline.maintenance import orphans
 from timeline.plans import instants, reservations
 from timeline.retention import garbage, policy

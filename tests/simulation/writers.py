@@ -33,8 +33,8 @@ from tests.simulation.simulation import (
     Simulation,
     first_id_time,
 )
-from timeline.commit.changes import Replace, SetProperties
-from timeline.commit.schema_changes import MergeSchema
+from timeline.changes.changes import Replace, SetProperties
+from timeline.changes.schema_changes import MergeSchema
 from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,
@@ -43,9 +43,9 @@ from timeline.errors import (
     StoreUnavailableError,
     TimelineError,
 )
+from timeline.manifests.entries import LiveFile
 from timeline.plans.reservations import Reservations
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
 from timeline.versions.transactions import Transaction
 

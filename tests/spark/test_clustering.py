@@ -29,7 +29,7 @@ from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.write_task import TaskWriter
 from streaming_sink.writing.writer import WriteJob, worker_job
 from tests.spark.streams import metadata_file
-from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.names import version_path
 from timeline.stores import open_store
 from timeline.table import Table, open_table

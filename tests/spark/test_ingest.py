@@ -17,8 +17,8 @@ from pyiceberg.table import StaticTable
 from planners import FileSizing
 from streaming_sink import IcebergSink, SchemaContract, Upsert, ingest
 from streaming_sink.ingest.worker import Worker
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.ledger import Ledger
+from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.reannouncing import replay
 from tests.sinks import flat_zone
 from tests.spark.source_files import files_in, rows_from, rows_in, write_parquet

@@ -46,8 +46,8 @@ from tests.spark.streams import (
     source_rows,
 )
 from timeline import names
+from timeline.changes.changes import Append
 from timeline.clock import Environment
-from timeline.commit.changes import Append
 from timeline.plans.claims import Watch
 from timeline.plans.instants import State, claim
 from timeline.stores import open_store

@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 
 from streaming_sink import Delete, IcebergSink, SchemaContract
 from streaming_sink.landing import row_writing
-from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES
+from streaming_sink.tasks.changes.column_sequences import COLUMN_SEQUENCES
 from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, as_batch, rows_of
 from tests.spark.streams import SMALL, head_of, metadata_file

@@ -9,7 +9,7 @@ import pytest
 from streaming_sink import check_gone, purge
 from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, as_batch, rows_of
-from timeline.commit.changes import SetProperties
+from timeline.changes.changes import SetProperties
 from timeline.table import open_table
 
 if TYPE_CHECKING:

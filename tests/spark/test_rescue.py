@@ -16,9 +16,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from streaming_sink import IcebergSink, SchemaContract
-from streaming_sink.table import rules
-from streaming_sink.table.quarantine_table import RowsRefusedError
-from streaming_sink.table.rules import converted
+from streaming_sink.checks import rules
+from streaming_sink.checks.quarantine_table import RowsRefusedError
+from streaming_sink.checks.rules import converted
 from tests.sinks import flat_sink
 from tests.spark.streams import SMALL
 from timeline.errors import SchemaMismatchError

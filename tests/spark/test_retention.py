@@ -13,8 +13,8 @@ from streaming_sink import FileSizing, IcebergSink, Retention, expire_snapshots,
 from streaming_sink.landing import prepare, row_writing
 from tests.spark.streams import SMALL, add_files, drain, head_of, ids_of, source_ids
 from timeline import names, properties
+from timeline.changes.changes import SetProperties
 from timeline.clock import Environment
-from timeline.commit.changes import SetProperties
 from timeline.table import open_table
 
 pytestmark = pytest.mark.spark

@@ -18,7 +18,7 @@ from streaming_sink.landing.landing import Landing
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.writing.target import Destination
 from tests.spark.streams import ROWS, SMALL, add_files, ids_of, metadata_file, source_ids, start
-from timeline.commit.changes import Replace
+from timeline.changes.changes import Replace
 from timeline.table import Table, open_table
 
 pytestmark = pytest.mark.spark

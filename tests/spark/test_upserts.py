@@ -12,8 +12,8 @@ from streaming_sink.errors import KeyConflictError
 from streaming_sink.keyed import key_resolution
 from streaming_sink.keyed.key_upkeep import key_columns
 from streaming_sink.landing import row_writing
-from streaming_sink.tasks.keys.index import KeyIndex
-from streaming_sink.tasks.keys.open_runs import OpenRuns
+from streaming_sink.tasks.key_index.index import KeyIndex
+from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, Judge, as_batch, land, rows_of

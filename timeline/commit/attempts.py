@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 from pyiceberg.table.snapshots import Operation
 
+from timeline.changes.changes import Dropped, Intent
 from timeline.clock import Environment
-from timeline.commit.changes import Dropped, Intent
 from timeline.commit.conflicts import check_conflicts
-from timeline.commit.draft import Draft
 from timeline.commit.snapshots import AppendWriter, ReplaceWriter, SnapshotWriter, StageWriter
+from timeline.drafts.draft import Draft
+from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.policy import NOTHING_EXPIRED, Expiry
 from timeline.versions.head import Head
-from timeline.versions.manifests import ManifestFiles
 
 SNAPSHOT_WRITERS = (AppendWriter, ReplaceWriter, StageWriter)
 """The writers of a commit's snapshots, in the order in which a version adds them."""

@@ -34,10 +34,10 @@ from dataclasses import dataclass
 from pyiceberg.manifest import DataFile
 
 from timeline import names, properties
-from timeline.commit.changes import Beside, Change, Dropped, Intent
-from timeline.commit.references import check_references_are_allowed_and_new, without_references
-from timeline.commit.row_deltas import by_data_file
-from timeline.commit.staging_changes import Discard, Publish
+from timeline.changes.changes import Beside, Change, Dropped, Intent
+from timeline.changes.references import check_references_are_allowed_and_new, without_references
+from timeline.changes.row_deltas import by_data_file
+from timeline.changes.staging_changes import Discard, Publish
 from timeline.errors import CommitConflictError, KeyConflictError, SchemaMismatchError
 from timeline.features import check_features_are_known
 from timeline.versions.evolution import find_misfit

@@ -12,13 +12,13 @@ from pyiceberg.table.sorting import SortOrder
 
 from timeline import properties
 from timeline.clock import Environment
-from timeline.commit import succession
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import CommitLog, Standing
 from timeline.commit.publish import Published, Unneeded, publish
+from timeline.drafts import succession
+from timeline.manifests.manifest_format import check_partition_names
+from timeline.manifests.manifests import ManifestFiles
 from timeline.versions.head import Head
-from timeline.versions.manifest_format import check_partition_names
-from timeline.versions.manifests import ManifestFiles
 from timeline.versions.version_file import Version, encode_metadata
 
 

@@ -13,10 +13,10 @@ from typing import Protocol
 from timeline.clock import Environment
 from timeline.commit.attempts import Candidate
 from timeline.errors import CommitStateUnknownError
+from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import Deletions
 from timeline.stores.base import Store
 from timeline.versions.head import Head
-from timeline.versions.manifests import ManifestFiles
 from timeline.versions.version_file import Version
 
 

@@ -15,16 +15,17 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Operation
 
 from timeline import names, properties
+from timeline.changes.changes import Change, Intent
+from timeline.changes.purge_changes import AppendNothing, RewriteManifests
+from timeline.changes.staging_changes import Stage
 from timeline.clock import Environment
-from timeline.commit import conflicts, succession
-from timeline.commit.changes import Change, Intent
-from timeline.commit.draft import Draft
-from timeline.commit.purge_changes import AppendNothing, RewriteManifests
-from timeline.commit.rewriting import Rewrite, choose_manifests, with_idle_deletes
-from timeline.commit.staging_changes import Stage
-from timeline.versions.entries import DeleteFile, added_entry
+from timeline.commit import conflicts
+from timeline.drafts import succession
+from timeline.drafts.draft import Draft
+from timeline.drafts.rewriting import Rewrite, choose_manifests, with_idle_deletes
+from timeline.manifests.entries import DeleteFile, added_entry
+from timeline.manifests.manifests import ManifestFiles
 from timeline.versions.head import Head
-from timeline.versions.manifests import ManifestFiles
 
 
 class SnapshotWriter(Protocol):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyiceberg.manifest import DataFile
 
+from timeline.changes.changes import Intent
+from timeline.changes.references import is_reference
 from timeline.commit.attempts import Candidate
-from timeline.commit.changes import Intent
 from timeline.commit.log import Standing
-from timeline.commit.references import is_reference
 from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
 from timeline.versions.transactions import Transaction

@@ -13,9 +13,9 @@ from pyiceberg.manifest import DataFileContent
 
 from timeline.diagnosis.files import READERS, Reachable
 from timeline.diagnosis.findings import Finding, Severity, count, some
+from timeline.manifests.deletes import find_idle
+from timeline.manifests.entries import LiveFile
 from timeline.stores.base import Store
-from timeline.versions.deletes import find_idle
-from timeline.versions.entries import LiveFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

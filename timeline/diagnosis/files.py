@@ -14,10 +14,10 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline import names
 from timeline.diagnosis.findings import Finding, Severity, count, some
 from timeline.errors import CorruptTableError
+from timeline.manifests.entries import LiveFile
+from timeline.manifests.manifests import ManifestFiles
 from timeline.stores.base import Store, paths_below
 from timeline.stores.local import is_unfinished
-from timeline.versions.entries import LiveFile
-from timeline.versions.manifests import ManifestFiles
 from timeline.versions.tombstones import tombstones_of
 from timeline.versions.version_file import Version
 from timeline.versions.work_items import STAGED_TAG_PREFIX

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from timeline import names, properties
 from timeline.clock import Environment
-from timeline.commit.succession import probed_stores
 from timeline.diagnosis.findings import Finding, Severity, some
 from timeline.diagnosis.lineage import Lineage
+from timeline.drafts.succession import probed_stores
 from timeline.errors import CorruptTableError, StoreUnavailableError, UnsafeStoreError
 from timeline.stores.base import Store
 from timeline.stores.probe import check_store

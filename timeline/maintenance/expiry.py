@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from timeline import properties
-from timeline.commit.changes import ExpireSnapshots
+from timeline.changes.changes import ExpireSnapshots
 from timeline.retention.deletions import Deletions
 from timeline.retention.policy import Expiry, snapshots_to_expire
 from timeline.table import AlreadyCommitted, Table

@@ -10,7 +10,7 @@ from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table.snapshots import Snapshot
 
 from timeline import names, properties
-from timeline.commit.changes import RaiseFence
+from timeline.changes.changes import RaiseFence
 from timeline.errors import CorruptTableError
 from timeline.features import check_features_are_known
 from timeline.maintenance.outboxes import locations_in_outboxes, open_mains

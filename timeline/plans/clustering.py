@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyiceberg.manifest import DataFile
 
 from timeline import properties
-from timeline.commit.changes import Replace
+from timeline.changes.changes import Replace
 from timeline.plans.kinds import Item, PlanKind
 from timeline.plans.plan_file import STRINGS, TEXTS, PlanSchema, array_of, field, record
 

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from timeline import names
-from timeline.commit import succession
-from timeline.commit.changes import Change
-from timeline.commit.plan_changes import Announce, Withdraw
+from timeline.changes.changes import Change
+from timeline.changes.plan_changes import Announce, Withdraw
+from timeline.drafts import succession
 from timeline.errors import CommitConflictError, CorruptTableError, StoreUnavailableError, TimelineError
 from timeline.features import check_features_are_known
 from timeline.plans.claims import Claim, Watch, all_instants, instants_of, take_claim

@@ -14,7 +14,7 @@ from typing import Any
 from pyiceberg.manifest import DataFile
 
 from timeline import names
-from timeline.commit.changes import Change
+from timeline.changes.changes import Change
 from timeline.plans.plan_file import Plan, PlanSchema
 
 Item = Mapping[str, Any]

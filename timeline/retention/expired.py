@@ -17,10 +17,10 @@ from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
 from timeline.errors import CorruptTableError, StoreUnavailableError
+from timeline.manifests.manifests import ManifestFiles
 from timeline.names import EXPIRED_FOLDER, expired_path, expired_version
 from timeline.retention.policy import NOTHING_EXPIRED, Expiry, lineage, snapshots_to_expire
 from timeline.stores.base import Store
-from timeline.versions.manifests import ManifestFiles
 
 _LOG = logging.getLogger("streaming_sink.timeline")
 

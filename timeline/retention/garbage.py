@@ -21,12 +21,12 @@ from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 
 from timeline import names, properties
 from timeline.errors import ErrorKind, TimelineError
+from timeline.manifests.manifests import ManifestContents, ManifestFiles
 from timeline.retention.deletions import Deletion, Deletions, Kind, by_kind
 from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_note
 from timeline.retention.policy import SAFE_DISTANCE, lineage
 from timeline.stores.base import Store
 from timeline.versions.head import Head
-from timeline.versions.manifests import ManifestContents, ManifestFiles
 
 _LOG = logging.getLogger("streaming_sink.timeline")
 _DELETION_ORDER = (Kind.DATA_FILE, Kind.MANIFEST, Kind.MANIFEST_LIST)

@@ -25,7 +25,7 @@ from pyiceberg.types import (
 )
 
 from timeline.errors import SchemaMismatchError
-from timeline.versions.entries import LiveFile
+from timeline.manifests.entries import LiveFile
 from timeline.versions.head import Head
 
 

@@ -15,10 +15,10 @@ from pyiceberg.table.sorting import SortOrder
 
 from timeline import properties
 from timeline.errors import CorruptTableError
+from timeline.manifests.deletes import DeleteIndex
+from timeline.manifests.entries import LiveFile
+from timeline.manifests.manifests import ManifestFiles, is_data
 from timeline.names import version_path
-from timeline.versions.deletes import DeleteIndex
-from timeline.versions.entries import LiveFile
-from timeline.versions.manifests import ManifestFiles, is_data
 from timeline.versions.outbox import OutboxEntry, outbox_of
 from timeline.versions.transactions import TransactionState, state_of
 from timeline.versions.version_file import Version

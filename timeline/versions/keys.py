@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pyiceberg.schema import Schema
 
 from timeline.errors import CorruptTableError
+from timeline.manifests.entries import LiveFile
+from timeline.manifests.manifests import is_data
 from timeline.properties import KEY
-from timeline.versions.entries import LiveFile
 from timeline.versions.head import Head
-from timeline.versions.manifests import is_data
 
 TABLE_SCOPE = "table"
 PARTITION_SCOPE = "partition"

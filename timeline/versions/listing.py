@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from timeline.clock import Environment
 from timeline.errors import MissingMetadataError, StoreUnavailableError
+from timeline.manifests.manifests import ManifestFiles
 from timeline.names import HINT_PATH, VERSION_FOLDER, hint_text, version_number, version_path
 from timeline.stores.base import Listed, Store
 from timeline.versions.added_manifests import manifests_after
 from timeline.versions.head import Head
-from timeline.versions.manifests import ManifestFiles
 from timeline.versions.version_file import Version, parse_version
 
 _READ_TRIES = 20

@@ -17,7 +17,7 @@ from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransfo
 
 from timeline import properties
 from timeline.errors import SchemaMismatchError
-from timeline.versions.manifest_format import check_partition_names
+from timeline.manifests.manifest_format import check_partition_names
 
 _Meaning = tuple[int, str]
 """The id of the source column, and the transform as metadata spells it."""

@@ -9,7 +9,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from planners.buffering import BufferedFile
+from planners.ingestion.buffering import BufferedFile
 from planners.model import PartitionKey
 from planners.partitions import comparable
 from streaming_sink.tasks.batches import conform_valid

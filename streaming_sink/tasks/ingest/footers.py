@@ -9,7 +9,7 @@ from io import BytesIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from planners.registering import FileColumn, FileFooter, TableColumn
+from planners.ingestion.registering import FileColumn, FileFooter, TableColumn
 from streaming_sink.tasks.leaves import FIELD_ID, field_id
 
 _SPELLINGS = ("is_from_converted_type", "force_set_converted_type")

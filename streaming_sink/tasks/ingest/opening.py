@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from planners.buffering import BufferedFile
+from planners.ingestion.buffering import BufferedFile
 from streaming_sink.tasks.ingest.reading import open_bytes
 from streaming_sink.tasks.ingest.sources import Sources, folder_of, is_local
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from planners.buffering import BufferedFile
+from planners.ingestion.buffering import BufferedFile
+from planners.ingestion.registering import is_large_enough, why_rewritten
 from planners.model import PartitionKey
-from planners.registering import is_large_enough, why_rewritten
 from planners.sizing import FileSizing
 from streaming_sink.tasks.ingest.calendars import is_hybrid
 from streaming_sink.tasks.ingest.footers import describe_footer, table_columns

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from planners.buffering import BufferedFile
+from planners.ingestion.buffering import BufferedFile
 from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.errors import SourceFailedError
 from streaming_sink.tasks.ingest.opening import open_all

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow.compute import any as pa_any
 from pyarrow.compute import is_inf, match_substring_regex
 
-from planners.buffering import BufferedFile
+from planners.ingestion.buffering import BufferedFile
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.ingest.avro import arrow_columns
 from streaming_sink.tasks.ingest.calendars import check_is_gregorian, is_hybrid

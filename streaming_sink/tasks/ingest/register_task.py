@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from planners.buffering import BufferedFile
+from planners.ingestion.buffering import BufferedFile
 from planners.model import PartitionKey
 from planners.partitions import comparable
 from streaming_sink.tasks.batches import conform_valid

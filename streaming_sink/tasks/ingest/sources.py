@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from planners.buffering import BufferedFile
+from planners.ingestion.buffering import BufferedFile
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 

@@ -35,7 +35,7 @@ from streaming_sink.tasks.spark_task import start_task
 from timeline.names import data_file_name, ulid
 
 if TYPE_CHECKING:
-    from streaming_sink.tasks.keys.change_writer import ChangeWriter
+    from streaming_sink.tasks.changes.change_writer import ChangeWriter
     from streaming_sink.tasks.rows.sieve import SiftingWriter
 
 
@@ -153,7 +153,7 @@ def _writer(job: WorkerJob, task: int, attempt: int) -> TaskWriter | ChangeWrite
     new_rows = TaskWriter(job, task, attempt)
     rows: TaskWriter | ChangeWriter = new_rows
     if job.keys is not None:
-        from streaming_sink.tasks.keys.change_writer import ChangeWriter  # only changes by key pay for it
+        from streaming_sink.tasks.changes.change_writer import ChangeWriter  # only changes by key pay for it
 
         rows = ChangeWriter(new_rows, job.keys)
     if job.sieve is None:

@@ -85,3 +85,15 @@ def test_the_judgement_alone_makes_what_a_commit_takes() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Judged"
     }
     assert makers == {"streaming_sink/landing/judging.py"}
+
+
+def test_a_room_can_be_taken_in() -> None:
+    """At most 20 files and 2,500 lines: what is more has a second purpose."""
+    rooms: dict[str, list[int]] = {}
+    for package in ("planners", "streaming_sink", "timeline"):
+        for path in (ROOT / package).rglob("*.py"):
+            if path.name != "__init__.py":
+                rooms.setdefault(str(path.parent.relative_to(ROOT)), []).append(
+                    len(path.read_text().splitlines())
+                )
+    assert {room: len(files) for room, files in rooms.items() if len(files) > 20 or sum(files) > 2500} == {}

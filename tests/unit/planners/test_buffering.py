@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners.buffering import MOST_AMOUNTS, Buffer, BufferedFile, FileKey, PlannedItem, Rules
+from planners.ingestion.buffering import MOST_AMOUNTS, Buffer, BufferedFile, FileKey, PlannedItem, Rules
 
 
 def file(number: int, *, size: int = 10, at: int = 0, partition: str = "") -> BufferedFile:

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners.consolidation import SourceRows, partitions_of_shared_files, plan_consolidation
+from planners.ingestion.consolidation import SourceRows, partitions_of_shared_files, plan_consolidation
 from planners.inserts import SLACK
 from planners.model import TableFile
 from planners.sizing import FileSizing

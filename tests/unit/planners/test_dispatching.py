@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners.dispatching import Demand, workers_to_start
+from planners.ingestion.dispatching import Demand, workers_to_start
 
 _AMOUNT = st.integers(0, 20)
 _DEMANDS = st.lists(_AMOUNT, max_size=6).flatmap(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners.halving import Halving, halve
+from planners.ingestion.halving import Halving, halve
 
 
 def run(count: int, fails: Callable[[tuple[int, ...]], bool]) -> tuple[Halving, list[tuple[int, ...]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planners.plan_runs import FAN_OUT, MERGED_BYTES, PlanRun, due_merge, is_run, uncovered, widest
+from planners.ingestion.plan_runs import FAN_OUT, MERGED_BYTES, PlanRun, due_merge, is_run, uncovered, widest
 
 
 def runs_after(plans: int, size: int = 1) -> tuple[PlanRun, ...]:

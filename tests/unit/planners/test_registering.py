@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planners.registering import FileColumn, FileFooter, TableColumn, is_large_enough, why_rewritten
+from planners.ingestion.registering import FileColumn, FileFooter, TableColumn, is_large_enough, why_rewritten
 from planners.sizing import FileSizing
 
 SIZING = FileSizing(max_file_bytes="12MiB", small_file_bytes="10MiB")

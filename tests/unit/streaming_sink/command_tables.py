@@ -14,10 +14,10 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.typedef import Record
 
+from streaming_sink.checks.quarantine_table import QUARANTINE_SCHEMA
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file as written_data_file
-from streaming_sink.table.quarantine_table import QUARANTINE_SCHEMA
 from streaming_sink.tasks.job import FileIds, ParquetSettings, Sieve, SiftedCheck, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import Sifted
 from streaming_sink.tasks.rows.failures import FAILED, REPLAYED
@@ -26,9 +26,9 @@ from streaming_sink.tasks.rows.write_task import TaskWriter
 from tests.unit.timeline.plans import plan_of
 from tests.unit.timeline.world import Lake, data_file
 from timeline import names
-from timeline.commit.changes import Append, Replace, SetProperties
-from timeline.commit.outbox_changes import PutOutbox
-from timeline.commit.partition_changes import SetPartitioning
+from timeline.changes.changes import Append, Replace, SetProperties
+from timeline.changes.outbox_changes import PutOutbox
+from timeline.changes.partition_changes import SetPartitioning
 from timeline.outbox import deliver_all, register_main
 from timeline.plans import instants
 from timeline.plans.clustering import CLUSTERING

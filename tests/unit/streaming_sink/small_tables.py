@@ -32,13 +32,13 @@ from streaming_sink.tasks.rows.write_task import TaskWriter
 from streaming_sink.writing.writer import WriteJob, worker_job
 from tests.unit.timeline.world import change_metadata
 from timeline import names
+from timeline.changes.changes import Append
+from timeline.changes.row_deltas import RowDelta
 from timeline.clock import SYSTEM
-from timeline.commit.changes import Append
-from timeline.commit.row_deltas import RowDelta
-from timeline.commit.succession import commit_time
+from timeline.drafts.succession import commit_time
+from timeline.manifests.entries import position_deletes
 from timeline.stores import LocalStore
 from timeline.table import Table
-from timeline.versions.entries import position_deletes
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -23,8 +23,8 @@ from streaming_sink.writing.writer import WriteResult
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.test_sleepers import oversleep, shore
 from tests.unit.timeline.world import Lake
-from timeline.commit.changes import Append, Change
-from timeline.commit.key_changes import DeclareKey, KeysResolved
+from timeline.changes.changes import Append, Change
+from timeline.changes.key_changes import DeclareKey, KeysResolved
 from timeline.errors import KeyConflictError, MissingMetadataError, RowsChangedError
 from timeline.table import Committed, Table
 from timeline.versions.keys import TableKey

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from streaming_sink import Checks, IcebergSink
+from streaming_sink.checks.quarantine_table import RowsRefusedError
+from streaming_sink.checks.row_checks import RowRules
 from streaming_sink.landing.checking import check_failed_rows
-from streaming_sink.table.checks import RowRules
-from streaming_sink.table.quarantine_table import RowsRefusedError
 from streaming_sink.tasks.results import Sifted, TaskReport
 from streaming_sink.writing.writer import WriteResult
 

@@ -22,8 +22,8 @@ from streaming_sink.commands import cli
 from streaming_sink.commands.cli import CANNOT, DONE, FINDINGS, main
 from tests.unit.streaming_sink import command_tables
 from tests.unit.streaming_sink.command_tables import MINUTE_MS
+from timeline.changes.changes import SetProperties
 from timeline.clock import Environment
-from timeline.commit.changes import SetProperties
 from timeline.stores import LocalStore
 from timeline.table import Table
 

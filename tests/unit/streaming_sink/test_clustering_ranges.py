@@ -30,8 +30,8 @@ from tests.unit.streaming_sink.group_jobs import (
     random_rows,
     written,
 )
+from timeline.manifests.entries import LiveFile
 from timeline.stores import MemoryStore
-from timeline.versions.entries import LiveFile
 
 _COLUMNS = ["id", "score", "text", "at", "day", "price", "ok", "place.town"]
 

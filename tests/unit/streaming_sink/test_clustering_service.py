@@ -26,9 +26,9 @@ from streaming_sink.commands.cli import CANNOT, DONE, main
 from streaming_sink.writing.planning import Experience, plan_batch
 from tests.sinks import flat_options
 from timeline import names
+from timeline.changes.changes import Append, SetProperties
+from timeline.changes.plan_changes import CountCommit
 from timeline.clock import Environment
-from timeline.commit.changes import Append, SetProperties
-from timeline.commit.plan_changes import CountCommit
 from timeline.plans import instants
 from timeline.stores import LocalStore
 from timeline.table import Table

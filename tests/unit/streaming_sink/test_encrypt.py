@@ -39,7 +39,7 @@ from tests.unit.streaming_sink.small_tables import (
 )
 from tests.unit.streaming_sink.vault import Vault
 from timeline import names
-from timeline.commit.changes import SetProperties
+from timeline.changes.changes import SetProperties
 from timeline.plans import instants
 from timeline.plans.clustering import CLUSTERING
 

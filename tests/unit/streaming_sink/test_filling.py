@@ -27,16 +27,16 @@ from streaming_sink.writing.planning import commit_sizes
 from tests.reports import lines, said
 from tests.sinks import flat_options
 from tests.unit.timeline.plans import joined_live
-from timeline.commit.changes import Append, Replace
-from timeline.commit.delete_merges import MergeDeletes
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append, Replace
+from timeline.changes.delete_merges import MergeDeletes
+from timeline.changes.row_deltas import RowDelta
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
+from timeline.manifests.entries import position_deletes, shared_deletes
 from timeline.plans import instants
 from timeline.plans.clustering import CLUSTERING
 from timeline.plans.reservations import Reservations
 from timeline.stores import LocalStore
 from timeline.table import Table
-from timeline.versions.entries import position_deletes, shared_deletes
 from timeline.versions.pending import pending_plans
 
 SCHEMA = Schema(NestedField(1, "region", StringType()), NestedField(2, "id", LongType()))

@@ -17,8 +17,8 @@ from streaming_sink.reading.status import RECENT_BATCHES, TableStatus, status_of
 from tests.unit.streaming_sink import command_tables
 from tests.unit.streaming_sink.command_tables import MIB, MINUTE_MS, land
 from tests.unit.timeline.world import Lake
-from timeline.commit.changes import Append
-from timeline.commit.outbox_changes import RetireMain
+from timeline.changes.changes import Append
+from timeline.changes.outbox_changes import RetireMain
 from timeline.table import open_table
 
 sizings = st.integers(1, 10_000).flatmap(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streaming_sink import Append, Delete, TableOptions, Upsert
-from streaming_sink.table.writes import WriteByKey, write_from_dict, write_to_dict
+from streaming_sink.options.values.writes import WriteByKey, write_from_dict, write_to_dict
 
 _REFUSED: list[tuple[type[WriteByKey], dict[str, Any], str]] = [
     (Upsert, {"key": []}, "key must name the columns of the key"),

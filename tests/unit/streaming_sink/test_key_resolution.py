@@ -19,10 +19,10 @@ from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.scanning import KeyColumns
 from tests.unit.streaming_sink.small_tables import append, append_rows, delete_rows, make_table
 from timeline import names
-from timeline.commit.delete_merges import MergeDeletes
+from timeline.changes.delete_merges import MergeDeletes
 from timeline.errors import RowsChangedError
+from timeline.manifests.entries import LiveFile, position_deletes
 from timeline.table import Table
-from timeline.versions.entries import LiveFile, position_deletes
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from planners import TablePartition
 from streaming_sink import Upsert
 from streaming_sink.keyed import key_upkeep
 from streaming_sink.keyed.key_upkeep import KeyUpkeep, key_columns
-from streaming_sink.tasks.keys.index import KeyIndex
+from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.keys.scopes import partition_salt
 from tests.unit.streaming_sink.purging.people import KEY, People
 

@@ -25,10 +25,10 @@ from streaming_sink.upkeep.fills import plan_pass, publish
 from tests.sinks import flat_options
 from tests.unit.streaming_sink.test_by_key import changes_by_key, no_keys, target_of
 from tests.unit.timeline.world import Lake, data_file
-from timeline.commit.changes import Append, Change
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append, Change
+from timeline.changes.row_deltas import RowDelta
+from timeline.manifests.entries import LiveFile
 from timeline.plans.reservations import Reservations
-from timeline.versions.entries import LiveFile
 
 FILES = 10_000
 ROWS = 20_000

@@ -6,8 +6,8 @@ import pytest
 
 from streaming_sink.reading.pieces import changed_pieces
 from tests.unit.timeline.world import Lake
-from timeline.commit.changes import Append
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append
+from timeline.changes.row_deltas import RowDelta
 from timeline.errors import MissingMetadataError
 
 

@@ -31,7 +31,7 @@ from streaming_sink.writing.profile import Profile
 from streaming_sink.writing.writer import WriteResult
 from tests.sinks import flat_options
 from tests.unit.timeline.world import Lake
-from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.stores import MemoryStore
 from timeline.table import Table
 

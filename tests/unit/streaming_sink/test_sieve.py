@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streaming_sink.checks.quarantine_table import QUARANTINE_SCHEMA
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.quarantine_table import QUARANTINE_SCHEMA
 from streaming_sink.tasks.errors import InvalidTextError, RowsDoNotFitError
 from streaming_sink.tasks.job import (
     FileIds,

@@ -21,8 +21,8 @@ from streaming_sink.upkeep.clusterer import Clusterer
 from streaming_sink.upkeep.small_files import SmallFiles, count_small_files, warning
 from tests.reports import lines, said
 from tests.sinks import flat_options
-from timeline.commit.changes import Append
-from timeline.commit.plan_changes import CountCommit
+from timeline.changes.changes import Append
+from timeline.changes.plan_changes import CountCommit
 from timeline.plans.reservations import Reservations
 from timeline.stores import LocalStore
 from timeline.table import Table

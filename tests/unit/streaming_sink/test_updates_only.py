@@ -15,11 +15,11 @@ from streaming_sink.upkeep.fills import plan_pass, publish
 from tests.sinks import flat_options
 from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Shore
 from timeline import properties
-from timeline.commit.changes import Append, Replace
-from timeline.commit.delete_merges import MergeDeletes
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append, Replace
+from timeline.changes.delete_merges import MergeDeletes
+from timeline.changes.row_deltas import RowDelta
+from timeline.manifests.entries import DeleteFile
 from timeline.plans.reservations import Reservations
-from timeline.versions.entries import DeleteFile
 
 BATCHES = int(os.environ.get("RETENTION_COMMITS", "300"))
 """The long run takes 5,000."""

@@ -16,8 +16,8 @@ from streaming_sink import clustering
 from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.cli import CANNOT, DONE, main
 from streaming_sink.table.spec import partition_spec
-from timeline.commit.changes import Append
-from timeline.commit.partition_changes import SetPartitioning
+from timeline.changes.changes import Append
+from timeline.changes.partition_changes import SetPartitioning
 from timeline.stores import LocalStore
 from timeline.table import Table, open_table
 

@@ -8,7 +8,7 @@ from pyiceberg.manifest import DataFile, ManifestEntryStatus
 
 from tests.unit.timeline.world import Clock, Lake
 from timeline import properties
-from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.errors import StoreUnavailableError
 from timeline.retention.expired import pending_notes, read_note
 from timeline.stores import MemoryStore

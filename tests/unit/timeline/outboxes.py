@@ -9,8 +9,8 @@ from pyiceberg.manifest import DataFile
 
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import Clock
-from timeline.commit.changes import Append, Change
-from timeline.commit.outbox_changes import PutOutbox
+from timeline.changes.changes import Append, Change
+from timeline.changes.outbox_changes import PutOutbox
 from timeline.outbox import Delivered, deliver, register_main
 from timeline.stores import MemoryStore
 from timeline.table import AlreadyCommitted, Committed, Table

@@ -9,7 +9,8 @@ from pyiceberg.manifest import DataFile
 
 from tests.unit.timeline.world import Lake
 from timeline import properties
-from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
+from timeline.manifests.entries import LiveFile
 from timeline.plans import instants
 from timeline.plans.instants import State
 from timeline.plans.kinds import Item, PlanKind
@@ -17,7 +18,6 @@ from timeline.plans.plan_file import STRINGS, PlanSchema, array_of, field, recor
 from timeline.plans.registry import kind_of
 from timeline.plans.reservations import Reservations
 from timeline.stores import MemoryStore
-from timeline.versions.entries import LiveFile
 
 
 def _merge(job: Item, files: Sequence[DataFile], applied: frozenset[str], deleted_rows: int) -> Replace:

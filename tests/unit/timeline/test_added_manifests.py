@@ -10,7 +10,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from tests.unit.timeline.world import Audit, Lake
 from timeline import properties
-from timeline.commit.changes import Append, Change, Replace, SetProperties
+from timeline.changes.changes import Append, Change, Replace, SetProperties
 from timeline.table import Committed
 from timeline.versions.added_manifests import manifests_after
 

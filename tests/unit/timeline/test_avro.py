@@ -46,12 +46,12 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from timeline.manifests.avro import AvroFormat
+from timeline.manifests.entries import added_entry, deleted_entry
+from timeline.manifests.manifest_format import OneFile, ReadBytes, WrittenBytes
+from timeline.manifests.manifests import ManifestFiles
 from timeline.stores import MemoryStore
 from timeline.table import Table
-from timeline.versions.avro import AvroFormat
-from timeline.versions.entries import added_entry, deleted_entry
-from timeline.versions.manifest_format import OneFile, ReadBytes, WrittenBytes
-from timeline.versions.manifests import ManifestFiles
 
 UUID_VALUE = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 VALUES: list[tuple[IcebergType, Any]] = [

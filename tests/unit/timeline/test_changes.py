@@ -9,8 +9,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
 from tests.unit.timeline.world import SCHEMA, Audit, Lake
-from timeline.commit.changes import Change
-from timeline.commit.draft import Draft
+from timeline.changes.changes import Change
+from timeline.drafts.draft import Draft
 from timeline.errors import CommitConflictError
 from timeline.table import Committed
 from timeline.versions.head import Head

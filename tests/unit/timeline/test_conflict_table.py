@@ -13,9 +13,9 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.unit.timeline.world import SCHEMA, Audit, Lake
-from timeline.commit.changes import Append, Replace, SetProperties
-from timeline.commit.outbox_changes import PutOutbox
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append, Replace, SetProperties
+from timeline.changes.outbox_changes import PutOutbox
+from timeline.changes.row_deltas import RowDelta
 from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.table import Committed, Table
 from timeline.versions.outbox import Delivery

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, FaultyStore, Lake, versions_of
 from timeline import properties
-from timeline.commit.changes import Append, SetProperties
+from timeline.changes.changes import Append, SetProperties
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,

@@ -11,15 +11,15 @@ from pyiceberg.table.snapshots import Operation
 from tests.unit.timeline.test_conflict_table import Case
 from tests.unit.timeline.test_row_deltas import committed, delete_files, summary
 from tests.unit.timeline.world import Audit, Lake
+from timeline.changes.changes import Append, Change, Intent, RaiseFence, Replace, SetProperties
+from timeline.changes.delete_merges import MergeDeletes
+from timeline.changes.row_deltas import RowDelta
 from timeline.commit.attempts import Attempts
-from timeline.commit.changes import Append, Change, Intent, RaiseFence, Replace, SetProperties
-from timeline.commit.delete_merges import MergeDeletes
 from timeline.commit.log import Standing
-from timeline.commit.row_deltas import RowDelta
 from timeline.commit.standing import judge_standing
 from timeline.errors import CommitConflictError
+from timeline.manifests.entries import DeleteFile
 from timeline.table import Committed
-from timeline.versions.entries import DeleteFile
 
 
 def merged(lake: Lake, file: DataFile, *deletes: DeleteFile) -> MergeDeletes:

@@ -15,8 +15,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.typedef import Record
 
 from tests.unit.timeline.world import data_file
+from timeline.manifests.entries import partition_of
 from timeline.versions.descriptors import describe, read_descriptor, to_json
-from timeline.versions.entries import partition_of
 
 _VALUES = st.one_of(
     st.none(),

@@ -15,7 +15,7 @@ import timeline
 from streaming_sink.removal.leftovers import Kind
 from tests.unit.timeline.world import DAY_MS, SCHEMA, Clock, Lake, version_of
 from timeline import names, properties
-from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.diagnosis import Diagnosis, Severity
 from timeline.errors import StoreUnavailableError, TableNotFoundError
 from timeline.names import HINT_PATH, key_run_path, ulid, version_path

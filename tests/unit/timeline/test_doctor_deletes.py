@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.timeline.test_doctor import DAMAGE, WARNING, Patient, doctor
-from timeline.commit.changes import Append, Replace
-from timeline.commit.key_changes import PutTombstones
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append, Replace
+from timeline.changes.key_changes import PutTombstones
+from timeline.changes.row_deltas import RowDelta
+from timeline.manifests.entries import DeleteFile
 from timeline.names import HINT_PATH, tombstone_path, ulid
-from timeline.versions.entries import DeleteFile
 
 
 class Deleted(Patient):

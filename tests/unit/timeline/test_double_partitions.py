@@ -10,7 +10,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, IcebergType, NestedField, StringType
 
 from tests.unit.timeline.world import data_file
-from timeline.commit.changes import Append, Replace
+from timeline.changes.changes import Append, Replace
 from timeline.stores import MemoryStore
 from timeline.table import Table
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.timeline.world import Lake
-from timeline.commit.changes import Append
+from timeline.changes.changes import Append
 from timeline.errors import CommitConflictError, TimelineError, UnknownFeatureError
 
 

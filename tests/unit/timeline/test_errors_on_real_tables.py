@@ -20,7 +20,7 @@ from pyiceberg.typedef import Record
 import timeline
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, Lake, data_file
 from timeline import names, properties
-from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.diagnosis import Severity
 from timeline.errors import (
     CheckpointRegressionError,

@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Saved, Shore, fail_at, needed, reached
 from tests.unit.timeline.world import DAY_MS, NOON
 from timeline import names, properties
-from timeline.commit.changes import Append, ExpireSnapshots, Replace
+from timeline.changes.changes import Append, ExpireSnapshots, Replace
 from timeline.errors import StoreUnavailableError, TimelineError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files

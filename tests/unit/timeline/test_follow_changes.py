@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.timeline.world import Lake
-from timeline.commit.follow_changes import Follow, NameSecondTable, followed, following
+from timeline.changes.follow_changes import Follow, NameSecondTable, followed, following
 from timeline.errors import CheckpointRegressionError, CommitConflictError
 from timeline.table import AlreadyCommitted, Table
 from timeline.versions.outbox import second_tables_of

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import BY_P, SCHEMA, FaultyStore, Lake, version_of
 from timeline import names, properties, table
-from timeline.commit.changes import Append, Replace
+from timeline.changes.changes import Append, Replace
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.retention import garbage, policy

@@ -12,8 +12,8 @@ import pytest
 from tests.unit.timeline.plans import MERGING, commits, plan_of, replace, reserved, state_of, two_files
 from tests.unit.timeline.world import DAY_MS, Lake, versions_of
 from timeline import names, properties
-from timeline.commit.changes import SetProperties
-from timeline.commit.plan_changes import Announce, Withdraw
+from timeline.changes.changes import SetProperties
+from timeline.changes.plan_changes import Announce, Withdraw
 from timeline.errors import CommitConflictError, StoreUnavailableError
 from timeline.plans import instants
 from timeline.plans.claims import PATIENCE_SECONDS, Claim, Watch

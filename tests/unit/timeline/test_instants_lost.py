@@ -17,7 +17,7 @@ from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.plans import damage, plan_of, replace, reserved, two_files
 from tests.unit.timeline.world import BY_P, DAY_MS, SCHEMA, Audit, FaultyStore, Lake, data_file
 from timeline import names
-from timeline.commit.changes import Append, ExpireSnapshots, Replace, SetProperties
+from timeline.changes.changes import Append, ExpireSnapshots, Replace, SetProperties
 from timeline.errors import CommitConflictError, TimelineError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files

@@ -8,9 +8,9 @@ from pyiceberg.manifest import DataFile
 from tests.unit.timeline.test_conflict_table import SMALL, THEIRS, UNFIT, Case
 from tests.unit.timeline.world import DAY_MS, Audit, Lake
 from timeline import features, names, properties
-from timeline.commit.changes import Append, Change, RaiseFence, Replace, SetProperties
-from timeline.commit.key_changes import AllowDuplicates, DeclareKey, KeysResolved, PutTombstones
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append, Change, RaiseFence, Replace, SetProperties
+from timeline.changes.key_changes import AllowDuplicates, DeclareKey, KeysResolved, PutTombstones
+from timeline.changes.row_deltas import RowDelta
 from timeline.errors import (
     CommitConflictError,
     CorruptTableError,

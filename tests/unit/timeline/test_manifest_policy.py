@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.timeline.world import Audit, Lake
-from timeline.commit.changes import Append, Replace
-from timeline.versions.manifest_policy import (
+from timeline.changes.changes import Append, Replace
+from timeline.manifests.manifest_policy import (
     OPEN_ENTRIES,
     SEALED_ENTRIES,
     ManifestSize,

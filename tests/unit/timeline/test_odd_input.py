@@ -15,7 +15,7 @@ from pyiceberg.types import DoubleType, NestedField
 
 from tests.unit.timeline.world import Lake, data_file
 from timeline import names
-from timeline.commit.changes import Append, SetProperties
+from timeline.changes.changes import Append, SetProperties
 from timeline.errors import CommitConflictError, CorruptTableError
 from timeline.names import HINT_PATH, expired_path, version_path
 from timeline.retention.policy import MAINTAIN_EVERY

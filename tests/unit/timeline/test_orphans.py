@@ -11,7 +11,7 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from tests.unit.timeline.cleaning import Saved, Shore, fail_at
 from tests.unit.timeline.world import DAY_MS, NOON
 from timeline import names, properties
-from timeline.commit.changes import Append, RaiseFence, Replace, SetProperties
+from timeline.changes.changes import Append, RaiseFence, Replace, SetProperties
 from timeline.errors import CommitConflictError, CorruptTableError, TimelineError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.timeline.outboxes import APP, Pair
 from tests.unit.timeline.world import Audit
-from timeline.commit.outbox_changes import PutOutbox
+from timeline.changes.outbox_changes import PutOutbox
 from timeline.errors import CommitConflictError, TableNotFoundError
 from timeline.outbox import Outcome, deliver, deliver_all, delivery_app, find_delivered, register_main
 from timeline.table import AlreadyCommitted, Committed

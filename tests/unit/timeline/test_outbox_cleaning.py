@@ -11,8 +11,8 @@ from pyiceberg.manifest import DataFile
 from tests.unit.timeline.outboxes import APP, Pair
 from tests.unit.timeline.world import DAY_MS, SCHEMA
 from timeline import features, properties
-from timeline.commit.changes import Append, SetProperties
-from timeline.commit.outbox_changes import PutOutbox
+from timeline.changes.changes import Append, SetProperties
+from timeline.changes.outbox_changes import PutOutbox
 from timeline.errors import CommitConflictError, TableNotFoundError, UnknownFeatureError
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.outbox import Outcome, deliver, register_main, retire_main

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.timeline.test_conflict_table import THEIRS, UNFIT, Case
 from tests.unit.timeline.world import Audit
-from timeline.commit.changes import Append, RaiseFence
-from timeline.commit.outbox_changes import Deliver, PutOutbox, RegisterMain, RetireMain
+from timeline.changes.changes import Append, RaiseFence
+from timeline.changes.outbox_changes import Deliver, PutOutbox, RegisterMain, RetireMain
 from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.table import Committed
 from timeline.versions.outbox import Delivery

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.timeline.outboxes import APP, Pair
 from tests.unit.timeline.world import BY_P, DAY_MS, SCHEMA
 from timeline import doctor, properties
-from timeline.commit.changes import SetProperties
+from timeline.changes.changes import SetProperties
 from timeline.diagnosis import Severity
 from timeline.names import version_path
 from timeline.outbox import deliver_all, retire_main

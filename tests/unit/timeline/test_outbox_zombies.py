@@ -11,9 +11,9 @@ from pyiceberg.types import NestedField, StringType
 from tests.unit.timeline.outboxes import APP, Pair
 from tests.unit.timeline.world import BY_P, SCHEMA, Audit, change_metadata
 from timeline import names, properties
-from timeline.commit.changes import Append
-from timeline.commit.outbox_changes import PutOutbox
-from timeline.commit.schema_changes import MergeSchema
+from timeline.changes.changes import Append
+from timeline.changes.outbox_changes import PutOutbox
+from timeline.changes.schema_changes import MergeSchema
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,

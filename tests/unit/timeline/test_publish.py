@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.timeline.world import SCHEMA, Audit, Clock, FaultyStore, Lake, versions_of
 from timeline import properties
+from timeline.changes.changes import Append, Change, Replace, SetProperties
 from timeline.clock import Environment
-from timeline.commit.changes import Append, Change, Replace, SetProperties
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,

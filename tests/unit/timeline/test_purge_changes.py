@@ -9,9 +9,9 @@ from pyiceberg.table.snapshots import Operation
 
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import Lake, raw_entries
-from timeline.commit.changes import Append, Replace
-from timeline.commit.purge_changes import AppendNothing, RewriteManifests
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append, Replace
+from timeline.changes.purge_changes import AppendNothing, RewriteManifests
+from timeline.changes.row_deltas import RowDelta
 from timeline.maintenance.expiry import expire_snapshots
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.timeline.world import Audit, Clock, FaultyStore, Lake
 from timeline import properties
-from timeline.commit.changes import Append, Change, Replace, SetProperties
+from timeline.changes.changes import Append, Change, Replace, SetProperties
 from timeline.errors import CommitConflictError, StoreUnavailableError
 from timeline.stores import MemoryStore
 from timeline.table import AlreadyCommitted, Committed, Table

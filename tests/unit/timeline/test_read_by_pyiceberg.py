@@ -12,7 +12,7 @@ from pyiceberg.typedef import Record
 
 from tests.unit.timeline.world import BY_P, SCHEMA, data_file
 from timeline import names
-from timeline.commit.changes import Append, Replace
+from timeline.changes.changes import Append, Replace
 from timeline.stores import LocalStore
 from timeline.table import Table
 

@@ -11,11 +11,11 @@ from pyiceberg.typedef import Record
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import DAY_MS, Lake, data_file
 from timeline import names, properties, staging
+from timeline.changes.changes import Append, Intent, Replace, SetProperties
+from timeline.changes.references import AllowReferences
+from timeline.changes.staging_changes import Discard, Publish
 from timeline.commit.attempts import Candidate
-from timeline.commit.changes import Append, Intent, Replace, SetProperties
 from timeline.commit.log import Standing
-from timeline.commit.references import AllowReferences
-from timeline.commit.staging_changes import Discard, Publish
 from timeline.commit.standing import judge_standing
 from timeline.diagnosis import doctor
 from timeline.errors import CommitConflictError, UnknownFeatureError

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.timeline.cleaning import BRIEF, Shore
 from tests.unit.timeline.world import Lake
 from timeline import properties
-from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.errors import CorruptTableError
 from timeline.names import HINT_PATH, version_path
 from timeline.retention.deletions import Kind

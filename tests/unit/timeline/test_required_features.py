@@ -14,9 +14,9 @@ from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.plans import plan_of
 from tests.unit.timeline.world import DAY_MS, NOON, Lake
 from timeline import features, properties
-from timeline.commit.changes import Append, Change, RaiseFence, Replace, SetProperties
-from timeline.commit.draft import Draft
-from timeline.commit.plan_changes import CountCommit
+from timeline.changes.changes import Append, Change, RaiseFence, Replace, SetProperties
+from timeline.changes.plan_changes import CountCommit
+from timeline.drafts.draft import Draft
 from timeline.errors import UnknownFeatureError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files

@@ -8,14 +8,14 @@ import pytest
 
 from tests.unit.timeline.test_conflict_table import SMALL, THEIRS, UNFIT, Case
 from tests.unit.timeline.world import Audit
+from timeline.changes.changes import Append, Intent, RaiseFence, Replace
+from timeline.changes.row_deltas import RowDelta
 from timeline.commit.attempts import Attempts
-from timeline.commit.changes import Append, Intent, RaiseFence, Replace
 from timeline.commit.log import Standing
-from timeline.commit.row_deltas import RowDelta
 from timeline.commit.standing import judge_standing
 from timeline.errors import CommitConflictError, SchemaMismatchError
+from timeline.manifests.entries import DeleteFile
 from timeline.table import Committed
-from timeline.versions.entries import DeleteFile
 
 MOVES_A = {"fill my input", "cluster my input"}
 DELETES_OF_A = {"deletes on my input", "a row delta on my input"}

@@ -12,13 +12,13 @@ from pyiceberg.typedef import Record
 
 from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Shore
 from tests.unit.timeline.world import DAY_MS, Audit, Lake, data_file, raw_entries
-from timeline.commit.changes import Append, Change, Replace
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append, Change, Replace
+from timeline.changes.row_deltas import RowDelta
 from timeline.maintenance.orphans import remove_orphan_files
+from timeline.manifests.entries import position_deletes
+from timeline.manifests.manifest_policy import OPEN_ENTRIES
+from timeline.manifests.manifests import is_data
 from timeline.table import Committed, Table
-from timeline.versions.entries import position_deletes
-from timeline.versions.manifest_policy import OPEN_ENTRIES
-from timeline.versions.manifests import is_data
 
 
 @pytest.fixture

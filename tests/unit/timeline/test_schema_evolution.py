@@ -28,8 +28,8 @@ from pyiceberg.types import (
 
 from tests.unit.timeline.world import Audit, Lake
 from timeline import properties
-from timeline.commit.changes import Append
-from timeline.commit.schema_changes import MergeSchema
+from timeline.changes.changes import Append
+from timeline.changes.schema_changes import MergeSchema
 from timeline.errors import CheckpointRegressionError, CommitConflictError, FencedError, SchemaMismatchError
 from timeline.table import AlreadyCommitted, Committed
 from timeline.versions.evolution import find_misfit, holds, merge_schemas

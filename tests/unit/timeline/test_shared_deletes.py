@@ -12,13 +12,13 @@ from pyiceberg.typedef import Record
 
 from tests.unit.timeline.test_row_deltas import committed, delete_files, summary
 from tests.unit.timeline.world import Audit, Lake
-from timeline.commit.changes import Append, Replace
-from timeline.commit.delete_merges import MergeDeletes
-from timeline.commit.row_deltas import RowDelta
+from timeline.changes.changes import Append, Replace
+from timeline.changes.delete_merges import MergeDeletes
+from timeline.changes.row_deltas import RowDelta
 from timeline.errors import RowsChangedError
+from timeline.manifests.deletes import DeleteIndex, find_idle
+from timeline.manifests.entries import DeleteFile, LiveFile, added_file, shared_deletes
 from timeline.table import Committed
-from timeline.versions.deletes import DeleteIndex, find_idle
-from timeline.versions.entries import DeleteFile, LiveFile, added_file, shared_deletes
 
 
 class Sea(Lake):

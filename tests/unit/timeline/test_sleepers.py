@@ -10,8 +10,8 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import NOON, FaultyStore
 from timeline import names, properties, table
-from timeline.commit import draft
-from timeline.commit.changes import Append, Replace
+from timeline.changes.changes import Append, Replace
+from timeline.drafts import draft
 from timeline.errors import CommitConflictError, CorruptTableError, MissingMetadataError
 from timeline.retention import garbage, policy
 from timeline.retention.expired import Note, SnapshotRecord

@@ -14,7 +14,7 @@ from pyiceberg.typedef import Record
 
 from tests.unit.timeline.world import NOON, Audit, Lake, data_file, raw_entries, versions_of
 from timeline import names, properties
-from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.errors import CommitConflictError
 from timeline.table import Committed, Table
 from timeline.versions.version_file import encode_metadata

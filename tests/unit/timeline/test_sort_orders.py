@@ -7,7 +7,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.types import LongType, NestedField
 
-from timeline.commit.schema_changes import AddSortOrder
+from timeline.changes.schema_changes import AddSortOrder
 from timeline.stores import MemoryStore
 from timeline.table import Table
 

@@ -17,11 +17,11 @@ from streaming_sink.writing.planning import commit_sizes
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import DAY_MS, SCHEMA, Lake
 from timeline import properties, staging
+from timeline.changes.changes import Append, Intent, Replace
+from timeline.changes.schema_changes import MergeSchema
+from timeline.changes.staging_changes import Publish, Stage
 from timeline.commit.attempts import Candidate
-from timeline.commit.changes import Append, Intent, Replace
 from timeline.commit.log import Standing
-from timeline.commit.schema_changes import MergeSchema
-from timeline.commit.staging_changes import Publish, Stage
 from timeline.commit.standing import judge_standing
 from timeline.diagnosis import Finding, Severity, doctor
 from timeline.errors import CommitConflictError, CorruptTableError

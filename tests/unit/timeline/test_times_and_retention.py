@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from tests.unit.timeline.world import DAY_MS, NOON, Audit, Clock, Lake, versions_of
 from timeline import names, properties
-from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.names import HINT_PATH, version_number
 from timeline.retention.policy import lineage, snapshots_to_expire, versions_to_delete
 from timeline.stores import MemoryStore

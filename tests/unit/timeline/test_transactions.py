@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.timeline.world import Audit, Lake
 from timeline import properties
-from timeline.commit.changes import Append, SetProperties
+from timeline.changes.changes import Append, SetProperties
 from timeline.errors import CheckpointRegressionError, FencedError, TimelineError
 from timeline.names import HINT_PATH
 from timeline.stores import MemoryStore

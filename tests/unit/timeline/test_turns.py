@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.typedef import Record
 
 from tests.unit.timeline.world import SCHEMA, Clock, data_file
-from timeline.commit.changes import Append, SetProperties
+from timeline.changes.changes import Append, SetProperties
 from timeline.commit.turns import LONGEST_WAIT
 from timeline.errors import CorruptTableError
 from timeline.names import data_file_name, ulid, version_path

@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFile
 
 from tests.unit.timeline.world import Lake
 from timeline import names
-from timeline.commit.changes import Append
+from timeline.changes.changes import Append
 from timeline.errors import StoreUnavailableError
 from timeline.stores import Created, CreateOutcome, MemoryStore
 from timeline.table import AlreadyCommitted, Committed

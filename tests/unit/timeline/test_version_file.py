@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import SnapshotLogEntry
 
 from tests.unit.timeline.world import Lake, version_of
 from timeline import properties
-from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.errors import CorruptTableError
 from timeline.names import version_path
 from timeline.versions import version_file

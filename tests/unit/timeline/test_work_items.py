@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.unit.timeline.world import Lake
 from timeline import properties
+from timeline.changes.changes import Append, Intent, SetProperties
 from timeline.commit.attempts import Attempts
-from timeline.commit.changes import Append, Intent, SetProperties
 from timeline.commit.log import Standing
 from timeline.commit.standing import judge_standing
 from timeline.errors import CorruptTableError

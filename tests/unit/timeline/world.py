@@ -28,19 +28,19 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from timeline import names, properties
+from timeline.changes.changes import Replace
 from timeline.clock import Environment
-from timeline.commit import succession, summaries
 from timeline.commit.attempts import Candidate
-from timeline.commit.changes import Replace
 from timeline.commit.log import Standing
 from timeline.commit.publish import publish
 from timeline.commit.version_log import VersionLog
+from timeline.drafts import succession, summaries
 from timeline.errors import StoreUnavailableError
+from timeline.manifests import entries, manifest_format, manifests
+from timeline.manifests.avro import AvroFormat
+from timeline.manifests.entries import DeleteFile, position_deletes, shared_deletes
 from timeline.stores import Created, CreateOutcome, Exists, Listed, MemoryStore, Store, Stored, Unknown
 from timeline.table import Table
-from timeline.versions import entries, manifest_format, manifests
-from timeline.versions.avro import AvroFormat
-from timeline.versions.entries import DeleteFile, position_deletes, shared_deletes
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version, encode_metadata, parse_version
 

@@ -7,7 +7,7 @@ import errno
 import pytest
 from pyspark.errors import PythonException
 
-from planners.buffering import BufferedFile, PlannedItem
+from planners.ingestion.buffering import BufferedFile, PlannedItem
 from streaming_sink.ingest.at_fault import find_at_fault
 from streaming_sink.ingest.profiling import Work
 from timeline.errors import (

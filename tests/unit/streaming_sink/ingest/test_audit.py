@@ -22,15 +22,15 @@ from streaming_sink.zones.audit import (
     check_row_counts,
 )
 from streaming_sink.zones.cleaning import Cleaned, clean
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.ledger import Ledger
+from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.status import status
 from streaming_sink.zones.write_audit_publish import settle, unstage_old
 from tests.sinks import flat_zone
 from tests.unit.timeline.world import DAY_MS, NOON, SCHEMA, Lake, data_file
 from timeline import names, staging
-from timeline.commit.changes import Append
-from timeline.commit.references import AllowReferences
+from timeline.changes.changes import Append
+from timeline.changes.references import AllowReferences
 from timeline.errors import CommitConflictError
 from timeline.stores import LocalStore
 from timeline.table import AlreadyCommitted, Committed, Table

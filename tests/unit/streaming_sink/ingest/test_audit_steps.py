@@ -29,9 +29,9 @@ from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
 from streaming_sink.zones import deciding
 from streaming_sink.zones.errors import AuditFailedError
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import read_note
 from streaming_sink.zones.ledger import Ledger, retry
+from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.records import KIND
 from tests.unit.timeline.world import SCHEMA
 from timeline import names, staging

@@ -16,8 +16,8 @@ from streaming_sink.ingest.running import plan_waiting
 from streaming_sink.zones import backlog
 from streaming_sink.zones.backlog import Backlog
 from streaming_sink.zones.errors import BufferZoneFullError
-from streaming_sink.zones.flux import Flux
-from streaming_sink.zones.watching import FolderWatch
+from streaming_sink.zones.planning.flux import Flux
+from streaming_sink.zones.planning.watching import FolderWatch
 from timeline.stores import LocalStore
 from timeline.table import Table
 from timeline.versions.work_items import WorkItem

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from planners.buffering import BufferedFile
+from planners.ingestion.buffering import BufferedFile
 from streaming_sink.tasks.errors import SourceFailedError
 from streaming_sink.tasks.ingest import parquet, reading
 from streaming_sink.tasks.ingest.consolidation_task import Share, consolidate

@@ -11,8 +11,8 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.zones.cleaning import Cleaned, clean
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import Landed, write_note
+from streaming_sink.zones.planning.flux import Flux
 from tests.unit.timeline.world import SCHEMA
 from timeline.stores import LocalStore
 from timeline.table import Table

@@ -15,7 +15,7 @@ from streaming_sink.writing.writer import WriteResult
 from streaming_sink.zones.landed import read_note
 from tests.unit.streaming_sink.ingest.test_audit_steps import World
 from tests.unit.timeline.world import SCHEMA
-from timeline.commit.outbox_changes import PutOutbox
+from timeline.changes.outbox_changes import PutOutbox
 from timeline.outbox import register_main
 from timeline.staging import discard
 from timeline.stores import LocalStore

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from planners.buffering import BufferedFile
+from planners.ingestion.buffering import BufferedFile
 from streaming_sink.tasks.ingest.opening import AHEAD_BYTES, REQUESTS, open_all
 from streaming_sink.tasks.ingest.reading import SourceFileError
 from streaming_sink.tasks.ingest.sources import Sources

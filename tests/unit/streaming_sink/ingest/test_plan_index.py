@@ -9,17 +9,17 @@ from functools import partial
 
 import pytest
 
-from planners.buffering import BufferedFile, FileKey, Rules
+from planners.ingestion.buffering import BufferedFile, FileKey, Rules
 from streaming_sink import ingest
-from streaming_sink.zones import flux as flux_module
 from streaming_sink.zones import records
 from streaming_sink.zones.definition import Definition
-from streaming_sink.zones.digests import FileDigests, PlannedFiles
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import Landed, write_note
 from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.numbered import NumberedLog
-from streaming_sink.zones.plan_index import PlanIndex
+from streaming_sink.zones.planning import flux as flux_module
+from streaming_sink.zones.planning.digests import FileDigests, PlannedFiles
+from streaming_sink.zones.planning.flux import Flux
+from streaming_sink.zones.planning.plan_index import PlanIndex
 from streaming_sink.zones.status import status
 from timeline.clock import SYSTEM
 from timeline.errors import CorruptTableError

@@ -11,8 +11,8 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.commands.cli import main
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import Landed, write_note
+from streaming_sink.zones.planning.flux import Flux
 from tests.unit.streaming_sink.purging.people import ALICE, People
 from timeline.versions.work_items import WorkItem
 

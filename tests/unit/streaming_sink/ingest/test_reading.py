@@ -14,7 +14,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from planners.buffering import BufferedFile
+from planners.ingestion.buffering import BufferedFile
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.ingest.reading import SourceFileError, read_rows
 

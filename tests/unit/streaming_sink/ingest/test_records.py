@@ -8,7 +8,7 @@ from copy import deepcopy
 import fastavro
 import pytest
 
-from planners.buffering import BufferedFile, PlannedItem
+from planners.ingestion.buffering import BufferedFile, PlannedItem
 from streaming_sink.zones import records
 from streaming_sink.zones.records import Plan, decode_plan, encode_plan, summarize_plan
 from timeline.errors import CorruptTableError

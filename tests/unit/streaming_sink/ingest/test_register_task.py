@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from planners.buffering import PlannedItem
+from planners.ingestion.buffering import PlannedItem
 from planners.sizing import FileSizing
 from streaming_sink.ingest.registering import Registering
 from streaming_sink.tasks.ingest import profile_task, register_task

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planners.buffering import BufferedFile, PlannedItem
+from planners.ingestion.buffering import BufferedFile, PlannedItem
 from streaming_sink import ingest
 from streaming_sink.ingest.registering import Registering, register_tasks
 from streaming_sink.tasks.ingest.profile_task import SourceProfile

@@ -12,7 +12,7 @@ import pytest
 from streaming_sink import ingest
 from streaming_sink.tasks.ingest.reading import SourceFileError, check_unchanged, open_bytes
 from streaming_sink.tasks.ingest.sources import Sources, spelled
-from streaming_sink.zones.flux import Flux
+from streaming_sink.zones.planning.flux import Flux
 from tests.sinks import flat_zone
 from timeline.stores import Listed, MemoryStore
 

@@ -11,8 +11,8 @@ import pytest
 from planners.spans import span_text
 from streaming_sink import ingest
 from streaming_sink.commands.cli import DONE, FINDINGS, main
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import Landed, write_note
+from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.reannouncing import replay
 from streaming_sink.zones.status import status
 from tests.unit.streaming_sink.serving.served import ODD, filled_zone

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from planners.consolidation import SourceRows, TaskShare, partitions_of_shared_files
+from planners.ingestion.consolidation import SourceRows, TaskShare, partitions_of_shared_files
 from planners.model import PartitionKey
 from streaming_sink.tasks import spark_task
 from streaming_sink.tasks.ingest import consolidation_task, read_task, reading

@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from planners import FileSizing
-from planners.buffering import Rules
+from planners.ingestion.buffering import Rules
 from streaming_sink import Append, SchemaContract, Upsert, ingest
 from streaming_sink.commands.ingest import ingest as commands
 from streaming_sink.ingest import running
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.ledger import Ledger, retry
 from streaming_sink.zones.numbered import NumberedLog
+from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.status import status
 from tests.sinks import flat_zone
 from timeline.errors import CorruptTableError, StoreUnavailableError

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from planners import key_runs
-from streaming_sink.tasks.keys import merging, runs
-from streaming_sink.tasks.keys.index import KeyIndex, KeyLookup
-from streaming_sink.tasks.keys.open_runs import OpenRuns
+from streaming_sink.tasks.key_index import merging, runs
+from streaming_sink.tasks.key_index.index import KeyIndex, KeyLookup
+from streaming_sink.tasks.key_index.open_runs import OpenRuns
+from streaming_sink.tasks.key_index.upkeep import Upkeep, maintain
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt
 from streaming_sink.tasks.keys.sequences import NO_SEQUENCE
-from streaming_sink.tasks.keys.upkeep import Upkeep, maintain
 from tests.unit.streaming_sink.keys.data_files import COLUMNS, filter_of, probe_of, put_rows
 from timeline import names
 from timeline.stores import LocalStore, MemoryStore, Store

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from streaming_sink.tasks.keys.merging import build_run
+from streaming_sink.tasks.key_index.merging import build_run
+from streaming_sink.tasks.key_index.runs import Run
 from streaming_sink.tasks.keys.probing import KeyEntries, KeyProbe
-from streaming_sink.tasks.keys.runs import Run
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from streaming_sink.tasks.keys.sequences import LONG
 from tests.unit.streaming_sink.keys.numbers import numbers_of, sequences_of

@@ -15,6 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streaming_sink.tasks.changes import held_changes
+from streaming_sink.tasks.changes.change_writer import ChangeWriter
+from streaming_sink.tasks.changes.column_sequences import COLUMN_SEQUENCES
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.files.delete_files import read_position_deletes, write_position_deletes
 from streaming_sink.tasks.job import (
@@ -26,9 +29,6 @@ from streaming_sink.tasks.job import (
     TaskBuckets,
     WorkerJob,
 )
-from streaming_sink.tasks.keys import held_changes
-from streaming_sink.tasks.keys.change_writer import ChangeWriter
-from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES
 from streaming_sink.tasks.keys.tombstones import Tombstones, write_tombstones
 from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, WrittenFile
 from streaming_sink.tasks.rows.write_task import TaskWriter

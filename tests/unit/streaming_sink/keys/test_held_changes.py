@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_sink.tasks.keys.held_changes import _ordered
+from streaming_sink.tasks.changes.held_changes import _ordered
 from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from tests.unit.streaming_sink.keys.numbers import sequences_of
 

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_sink.tasks.errors import DataFileError
-from streaming_sink.tasks.keys import upkeep
-from streaming_sink.tasks.keys.index import KeyIndex
+from streaming_sink.tasks.key_index import upkeep
+from streaming_sink.tasks.key_index.index import KeyIndex
+from streaming_sink.tasks.key_index.upkeep import GRACE_MS
 from streaming_sink.tasks.keys.scanning import KeyColumns
-from streaming_sink.tasks.keys.upkeep import GRACE_MS
 from tests.unit.streaming_sink.keys.data_files import COLUMNS, TABLE, probe_of
 from tests.unit.streaming_sink.keys.data_files import field as column
 from tests.unit.streaming_sink.keys.lake import FOLDER, SCOPES, Lake, make_lake, make_runs_tiny

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streaming_sink.tasks.changes.live_positions import ENTRY_BYTES, DeletedPositions, are_live, by_number
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.delete_files import write_position_deletes, write_shared_deletes
 from streaming_sink.tasks.job import ParquetSettings, SearchedFile
-from streaming_sink.tasks.keys.live_positions import ENTRY_BYTES, DeletedPositions, are_live, by_number
 from timeline.stores import MemoryStore
 
 

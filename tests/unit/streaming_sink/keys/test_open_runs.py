@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from streaming_sink.tasks.errors import KeyIndexError
-from streaming_sink.tasks.keys import open_runs
-from streaming_sink.tasks.keys.open_runs import OpenRuns
+from streaming_sink.tasks.key_index import open_runs
+from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from tests.unit.streaming_sink.keys.run_files import KEY, found_in, run_bytes
 from timeline.stores import LocalStore, MemoryStore, Store

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streaming_sink.tasks.changes.column_sequences import COLUMN_SEQUENCES
 from streaming_sink.tasks.files.delete_files import read_position_deletes
-from streaming_sink.tasks.keys.column_sequences import COLUMN_SEQUENCES
 from streaming_sink.tasks.results import ChangeCounts
 from tests.unit.streaming_sink.keys.changes_by_column import PartialChange, row_of
 from tests.unit.streaming_sink.keys.test_change_writer import SEQUENCE_TYPES, Change, Lake

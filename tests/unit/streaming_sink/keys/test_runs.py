@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_sink.tasks.errors import KeyIndexError
-from streaming_sink.tasks.keys import merging, runs
-from streaming_sink.tasks.keys.merging import merge_runs
+from streaming_sink.tasks.key_index import merging, runs
+from streaming_sink.tasks.key_index.merging import merge_runs
+from streaming_sink.tasks.key_index.runs import Run, addresses_of
 from streaming_sink.tasks.keys.probing import KeyProbe
-from streaming_sink.tasks.keys.runs import Run, addresses_of
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from tests.unit.streaming_sink.keys.run_files import (

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming_sink.tasks.errors import DataFileError
-from streaming_sink.tasks.keys.scanned_keys import ScannedKeys
+from streaming_sink.tasks.key_index.scanned_keys import ScannedKeys
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, find_in_file
 from tests.unit.streaming_sink.keys.data_files import COLUMNS, TABLE, filter_of, probe_of, put_rows
 from timeline.stores import MemoryStore

@@ -21,7 +21,7 @@ from streaming_sink.tasks.results import DeletedKeys
 from streaming_sink.writing.writer import WriteResult
 from tests.unit.streaming_sink.keys.numbers import numbers_of, sequences_of
 from tests.unit.timeline.world import DAY_MS, Lake
-from timeline.commit.key_changes import DeclareKey
+from timeline.changes.key_changes import DeclareKey
 from timeline.versions.keys import TableKey
 from timeline.versions.tombstones import TombstoneFile, tombstones_of
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streaming_sink.tasks.keys import runs, upkeep
+from streaming_sink.tasks.key_index import runs, upkeep
+from streaming_sink.tasks.key_index.upkeep import GRACE_MS, Upkeep
 from streaming_sink.tasks.keys.probing import KeyEntries
-from streaming_sink.tasks.keys.upkeep import GRACE_MS, Upkeep
 from tests.unit.streaming_sink.keys.data_files import COLUMNS
 from tests.unit.streaming_sink.keys.lake import FOLDER, Lake, make_lake, make_runs_tiny
 from timeline import names

@@ -16,36 +16,36 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, PrimitiveType, StringType
 
 from planners import InsertPlan
+from streaming_sink.checks.quarantine_table import QUARANTINE_SCHEMA
 from streaming_sink.removal.matching import key_columns, matcher_of
 from streaming_sink.removal.wanted import WantedKeys
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
-from streaming_sink.table.quarantine_table import QUARANTINE_SCHEMA
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.files.delete_files import read_position_deletes
 from streaming_sink.tasks.job import FileIds
-from streaming_sink.tasks.keys.index import KeyIndex
+from streaming_sink.tasks.key_index.index import KeyIndex
+from streaming_sink.tasks.key_index.upkeep import build
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from streaming_sink.tasks.keys.scopes import scope_salt
 from streaming_sink.tasks.keys.tombstones import AT_COMMIT, Tombstones, write_tombstones
-from streaming_sink.tasks.keys.upkeep import build
 from streaming_sink.tasks.results import WrittenFile
 from streaming_sink.tasks.rows.write_task import TaskWriter
 from streaming_sink.writing.writer import WriteJob, worker_job
 from tests.unit.streaming_sink.small_tables import delete_rows
 from tests.unit.timeline.world import Clock, bound_paths, change_metadata
 from timeline import names
-from timeline.commit.changes import Append, SetProperties
-from timeline.commit.key_changes import DeclareKey, KeysResolved, PutTombstones
-from timeline.commit.outbox_changes import PutOutbox
-from timeline.commit.references import AllowReferences
-from timeline.commit.row_deltas import RowDelta
-from timeline.commit.succession import commit_time
+from timeline.changes.changes import Append, SetProperties
+from timeline.changes.key_changes import DeclareKey, KeysResolved, PutTombstones
+from timeline.changes.outbox_changes import PutOutbox
+from timeline.changes.references import AllowReferences
+from timeline.changes.row_deltas import RowDelta
+from timeline.drafts.succession import commit_time
+from timeline.manifests.entries import DeleteFile, LiveFile, position_deletes
 from timeline.outbox import deliver_all, register_main
 from timeline.stores import open_store
 from timeline.table import Table
-from timeline.versions.entries import DeleteFile, LiveFile, position_deletes
 from timeline.versions.keys import PARTITION_SCOPE, TableKey
 from timeline.versions.outbox import Delivery
 from timeline.versions.tombstones import tombstones_of

@@ -9,9 +9,9 @@ import pytest
 
 from streaming_sink.removal.following import await_followed, skip_purges
 from tests.unit.timeline.world import Lake
+from timeline.changes.changes import Append
+from timeline.changes.follow_changes import Follow, followed, following
 from timeline.clock import Environment
-from timeline.commit.changes import Append
-from timeline.commit.follow_changes import Follow, followed, following
 from timeline.maintenance.expiry import expire_snapshots
 
 

@@ -19,11 +19,11 @@ from streaming_sink.commands.cli import main
 from streaming_sink.removal import leftovers
 from streaming_sink.tasks.files.delete_files import read_position_deletes
 from tests.unit.streaming_sink.purging.people import ALICE, Foreign, People, put_parquet, staged
-from timeline.commit.changes import Replace, SetProperties
-from timeline.commit.outbox_changes import PutOutbox
+from timeline.changes.changes import Replace, SetProperties
+from timeline.changes.outbox_changes import PutOutbox
 from timeline.errors import SchemaMismatchError, TableNotFoundError
 from timeline.maintenance.expiry import expire_snapshots
-from timeline.versions.entries import DeleteFile
+from timeline.manifests.entries import DeleteFile
 
 GONE = [{"user_id": ALICE}]
 

@@ -33,14 +33,14 @@ from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from tests.unit.streaming_sink.keys.numbers import sequences_of
 from tests.unit.streaming_sink.purging.people import ALICE, KEY, WANTED, People, staged
+from timeline.changes.changes import Append, Change, Replace
+from timeline.changes.key_changes import KeysResolved
 from timeline.clock import Environment
-from timeline.commit.changes import Append, Change, Replace
-from timeline.commit.key_changes import KeysResolved
 from timeline.errors import StoreUnavailableError
 from timeline.maintenance.expiry import expire_snapshots
+from timeline.manifests.entries import LiveFile
 from timeline.stores import MemoryStore
 from timeline.table import Table
-from timeline.versions.entries import LiveFile
 from timeline.versions.tombstones import tombstones_of
 
 PLAIN = {

@@ -17,8 +17,8 @@ import uvicorn
 
 from streaming_sink import ingest
 from streaming_sink.serving.app import create_app
-from streaming_sink.zones.flux import Flux
 from streaming_sink.zones.landed import Landed, write_note
+from streaming_sink.zones.planning.flux import Flux
 from tests.unit.timeline.world import SCHEMA
 from timeline.stores import LocalStore
 from timeline.table import Table

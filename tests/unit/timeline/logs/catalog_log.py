@@ -28,11 +28,11 @@ from timeline.commit.log import Judge, Lost, StateUnknown, Won
 from timeline.commit.retrying import StillUnknownError, until_known
 from timeline.commit.updates import catalog_commit
 from timeline.errors import CommitStateUnknownError, CorruptTableError, StoreUnavailableError
+from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import Deletions
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 from timeline.versions.listing import read_head
-from timeline.versions.manifests import ManifestFiles
 from timeline.versions.version_file import Version
 
 _REFUSALS = (CommitFailedException, TableAlreadyExistsError, NoSuchTableError, ValueError, KeyError)

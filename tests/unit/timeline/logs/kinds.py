@@ -22,9 +22,9 @@ from timeline import names
 from timeline.commit.log import CommitLog
 from timeline.commit.version_log import VersionLog
 from timeline.errors import StoreUnavailableError
+from timeline.manifests.manifests import ManifestFiles
 from timeline.stores import CreateOutcome, Listed, LocalStore, Stored, Unknown
 from timeline.table import Table
-from timeline.versions.manifests import ManifestFiles
 
 ARROW = pa.schema(
     [

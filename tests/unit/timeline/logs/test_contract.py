@@ -19,7 +19,7 @@ from tests.unit.timeline.logs.kinds import (
     VersionFilesKind,
 )
 from timeline import properties
-from timeline.commit.changes import Append, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.errors import CommitConflictError, CommitStateUnknownError, FencedError, TableNotFoundError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.names import HINT_PATH

@@ -22,9 +22,9 @@ from pyiceberg.types import NestedField, StringType, StructType
 
 from tests.unit.timeline.world import BY_P, Lake
 from timeline import properties
-from timeline.commit.changes import Append, Replace, SetProperties
-from timeline.commit.partition_changes import SetPartitioning
-from timeline.commit.schema_changes import AddSortOrder, MergeSchema
+from timeline.changes.changes import Append, Replace, SetProperties
+from timeline.changes.partition_changes import SetPartitioning
+from timeline.changes.schema_changes import AddSortOrder, MergeSchema
 from timeline.commit.updates import CatalogCommit, catalog_commit
 
 

@@ -1,0 +1,1 @@
+"""Changes by key in a task: the newest of each key, the rows that they replace, and what is written."""

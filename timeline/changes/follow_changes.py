@@ -1,0 +1,71 @@
+"""The kinds of change of a table that follows another one, version by version, such as a change log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timeline import properties
+from timeline.changes.changes import Append, Beside, Change
+from timeline.drafts.draft import Draft
+from timeline.errors import CommitConflictError
+from timeline.versions.head import Head
+from timeline.versions.outbox import second_tables_of, second_tables_to_property
+from timeline.versions.transactions import Transaction
+
+_QUERY = "follow"
+
+
+def follower_app(main_uuid: str) -> str:
+    """Return the name under which a table remembers up to which version it has followed a main table."""
+    return f"follow.{main_uuid}"
+
+
+def following(main_uuid: str, number: int) -> Transaction:
+    """Return the transaction of a commit that follows a main table up to a version. It has no epoch, so that
+    any process may follow; the numbers alone decide what is in already.
+    """
+    return Transaction(follower_app(main_uuid), _QUERY, _QUERY, number)
+
+
+def followed(follower: Head, main_uuid: str) -> int | None:
+    """Return the version up to which a table has followed a main table; None where it has not begun."""
+    state = follower.transaction(follower_app(main_uuid))
+    return None if state is None else state.batch
+
+
+@dataclass(frozen=True)
+class Follow(Append):
+    """Append what the versions of a main table after `after` have made, up to the number of the commit's
+    transaction, which is that of `follower_app`. None of them may be missing or twice: CommitConflictError
+    where the table has followed the main one to another version since.
+    """
+
+    main_uuid: str
+    after: int | None
+    """The version up to which the table had followed; None where it begins."""
+
+    def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
+        now = followed(head, self.main_uuid)
+        if now != self.after:
+            raise CommitConflictError(
+                f"another process has followed the main table to version {now}, and this one begins after"
+                f" {self.after}; nothing of it is live: {head.metadata.location}",
+                location=head.metadata.location,
+                version=head.number,
+                files=[file.file_path for file in self.files],
+            )
+        return None
+
+
+@dataclass(frozen=True)
+class NameSecondTable(Change):
+    """State that another table has copies of this one's rows, so that a purge looks there too."""
+
+    location: str
+
+    def find_idleness(self, head: Head) -> str | None:
+        return "it is named" if self.location in second_tables_of(head.properties) else None
+
+    def apply(self, draft: Draft) -> None:
+        known = second_tables_of(draft.properties)
+        draft.properties[properties.SECOND_TABLES] = second_tables_to_property([*known, self.location])

@@ -1,0 +1,157 @@
+"""The changes of a keyed table: its key is declared once, and rows land whose keys were looked for before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timeline import features, names, properties
+from timeline.changes.changes import Beside, Change
+from timeline.drafts.draft import Draft
+from timeline.errors import CommitConflictError, KeyConflictError, RowsChangedError
+from timeline.versions.head import Head
+from timeline.versions.keys import TableKey, files_added_since, key_of
+from timeline.versions.tombstones import TombstoneFile, tombstones_of, tombstones_to_property
+
+_NAMED = 20
+"""Files that an error names at most; the attribute `files` has all."""
+
+
+@dataclass(frozen=True)
+class DeclareKey(Change):
+    """Declare the key of a table, and require of its writers that they know of keys.
+
+    The table's rows up to `checked`, a sequence number, are known to have each key once: 0 for a table
+    without rows. Left out where the table has declared the same key. KeyConflictError where it has declared
+    another one; RowsChangedError where rows came since.
+    """
+
+    key: TableKey
+    checked: int = 0
+
+    def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
+        declared = key_of(head.properties)
+        if declared == self.key:
+            return "the table has declared this key already"
+        check_key_is(declared or self.key, self.key, head)
+        if any(True for _ in files_added_since(head, self.checked)):
+            raise RowsChangedError(
+                "the table has rows of which it is not known that each key is there once; nothing was"
+                " declared. `streaming-sink key LOCATION --columns ... --declare` checks them, and declares"
+                " the key",
+                location=head.metadata.location,
+                version=head.number,
+            )
+        return None
+
+    def apply(self, draft: Draft) -> None:
+        draft.properties[properties.KEY] = self.key.to_property()
+        for name, value in properties.KEYED_DEFAULTS.items():
+            draft.properties.setdefault(name, value)
+        features.require_feature(draft.properties, features.KEYS)
+
+
+@dataclass(frozen=True)
+class KeysResolved(Change):
+    """State that the rows which this commit adds and deletes were found by their keys, in the live rows up to
+    a sequence number.
+
+    Refused with RowsChangedError where files came since, with their locations: they may hold the same keys.
+    The writer looks for its keys in them, and commits again with a higher number.
+    """
+
+    key: TableKey
+    resolved: int
+    """The last sequence number of the head whose rows the writer has seen."""
+    tombstones: frozenset[str] = frozenset()
+    """The locations of the files of deleted keys that the writer has seen."""
+
+    @property
+    def knows_keys(self) -> bool:
+        return True
+
+    def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
+        check_key_is(key_of(head.properties) or self.key, self.key, head)
+        added = sorted(file.location for file in files_added_since(head, self.resolved))
+        if added:
+            raise RowsChangedError(
+                f"{len(added)} files were added since this commit's keys were looked for, and may hold the"
+                f" same keys; nothing of the commit is live, look into them: {', '.join(added[:_NAMED])}",
+                location=head.metadata.location,
+                version=head.number,
+                files=added,
+            )
+        deleted = sorted({file.location for file in tombstones_of(head.properties)} - self.tombstones)
+        if deleted:
+            raise RowsChangedError(
+                "keys were deleted since this commit's keys were looked for, maybe the same ones; nothing of"
+                f" the commit is live, look into {deleted[0]}",
+                location=head.metadata.location,
+                version=head.number,
+                files=deleted,
+            )
+        return None
+
+    def find_idleness(self, head: Head) -> str | None:  # noqa: ARG002 - as the base
+        return "it only checks"
+
+
+@dataclass(frozen=True)
+class PutTombstones(Change):
+    """Remember keys that this commit deletes, until the table's time has passed by its tombstones' time to
+    live, from this commit on. Files of which all keys are older are forgotten.
+    """
+
+    location: str
+    """Of the file of keys, as `tombstone_path` names it."""
+    rows: int
+    merged: frozenset[str] = frozenset()
+    """Locations of files whose keys this one holds too: they are forgotten. Another commit may have merged
+    them first; a key that two files hold does no harm.
+    """
+
+    def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
+        cutoff = head.properties.get(properties.GC_CUTOFF, "")
+        if (names.file_id(self.location) or cutoff) < cutoff:
+            raise CommitConflictError(
+                f"this file was written before the table's garbage cutoff {cutoff} and may be deleted"
+                f" already; nothing of the commit is live, write the batch again: {self.location}",
+                location=head.metadata.location,
+                version=head.number,
+                files=[self.location],
+            )
+        return None
+
+    def apply(self, draft: Draft) -> None:
+        oldest = draft.now_ms - properties.number(draft.properties, properties.TOMBSTONE_TTL_MS)
+        kept = [
+            file
+            for file in tombstones_of(draft.properties)
+            if file.location not in self.merged and file.newest_ms >= oldest
+        ]
+        # A batch may have begun long before: its deletes are as old as the version that makes them.
+        added = TombstoneFile(self.location, self.rows, draft.now_ms)
+        draft.properties[properties.TOMBSTONES] = tombstones_to_property([*kept, added])
+
+
+@dataclass(frozen=True)
+class AllowDuplicates(Change):
+    """Let the commit append rows to a keyed table without a look at their keys."""
+
+    @property
+    def knows_keys(self) -> bool:
+        return True
+
+    def find_idleness(self, head: Head) -> str | None:  # noqa: ARG002 - as the base
+        return "it only allows"
+
+
+def check_key_is(declared: TableKey, wanted: TableKey, head: Head) -> None:
+    """Raise KeyConflictError unless a table's key is the one that a writer uses."""
+    if declared != wanted:
+        raise KeyConflictError(
+            f"the key of the table is {declared.describe(head.schema)}, and this writer's is"
+            f" {wanted.describe(head.schema)}; nothing was written. Give this sink the table's key,"
+            f" sequence_by, key_scope and partial_update: {head.metadata.location}",
+            location=head.metadata.location,
+            version=head.number,
+        )

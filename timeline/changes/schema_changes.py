@@ -1,0 +1,95 @@
+"""The kinds of change that evolve a table's schema and add to its sort orders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.types import StructType
+
+from timeline import properties
+from timeline.changes.changes import Beside, Change
+from timeline.drafts.draft import Draft
+from timeline.errors import SchemaMismatchError
+from timeline.versions.evolution import merge_schemas
+from timeline.versions.head import Head
+
+
+@dataclass(frozen=True)
+class MergeSchema(Change):
+    """Add the fields that only `wanted` has, by name, and widen and relax those that both have; see
+    `merge_schemas`. Existing data files stay as they are: their rows have nulls in new fields.
+
+    Writers that add the same field converge on the one that is committed first, and its id. Left out where
+    the table's schema has everything already; SchemaMismatchError as `merge_schemas`, and for a new column
+    that is named as a partition field.
+    """
+
+    wanted: StructType
+    """Its field ids mean nothing; the table assigns its own."""
+
+    @property
+    def precedes_files(self) -> bool:
+        return True
+
+    def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
+        if self.merged(head.metadata) == head.schema:
+            return "the table's schema has these fields already"
+        return None
+
+    def apply(self, draft: Draft) -> None:
+        schema = self.merged(draft.metadata)
+        draft.update_metadata(
+            schemas=[*draft.metadata.schemas, schema],
+            current_schema_id=schema.schema_id,
+            last_column_id=max(draft.metadata.last_column_id, schema.highest_field_id),
+        )
+        draft.properties[properties.NAME_MAPPING] = properties.name_mapping(schema)
+
+    def merged(self, metadata: TableMetadata) -> Schema:
+        """Return the table's schema after the change."""
+        merged = merge_schemas(metadata.schema(), self.wanted, metadata.last_column_id)
+        if merged == metadata.schema():
+            return merged
+        _check_partition_names(metadata, merged)
+        # The current schema may not have the greatest id: another engine may have set one back.
+        free = max(schema.schema_id for schema in metadata.schemas) + 1
+        return merged.model_copy(update={"schema_id": free})
+
+
+def _check_partition_names(metadata: TableMetadata, merged: Schema) -> None:
+    """Raise SchemaMismatchError for a new column that is named as a field of a partition spec: as no table is
+    created so, every sink that names its partitions would refuse the table from then on.
+    """
+    partitions = {field.name for spec in metadata.partition_specs for field in spec.fields}
+    known = metadata.schema().field_ids
+    for number in merged.field_ids:
+        name = merged.find_column_name(number)
+        if number not in known and name in partitions:
+            raise SchemaMismatchError(
+                f"a new column has the name of a partition field of the table; rename the column: {name}"
+            )
+
+
+@dataclass(frozen=True)
+class AddSortOrder(Change):
+    """Register an order that files may be sorted in; no-op where the table has one of the same fields.
+
+    The order gets the next free id, and the table's default order does not change: look the id up by
+    `Head.sort_order_id` afterwards. An order never leaves the table, so that files may refer to it for good.
+    """
+
+    order: SortOrder
+
+    def apply(self, draft: Draft) -> None:
+        draft.update_metadata(sort_orders=self.added_to(draft.metadata.sort_orders))
+
+    def added_to(self, known: Sequence[SortOrder]) -> list[SortOrder]:
+        """Return the table's orders after the change."""
+        if any(each.fields == self.order.fields for each in known):
+            return list(known)
+        free = max((each.order_id for each in known), default=0) + 1
+        return [*known, self.order.model_copy(update={"order_id": free})]

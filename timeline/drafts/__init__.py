@@ -1,0 +1,1 @@
+"""The version that a commit would publish, built from a head: snapshots, manifests, summaries, properties."""

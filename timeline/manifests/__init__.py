@@ -1,0 +1,1 @@
+"""Manifests: their entries, what they say of live files and deletes, and which are merged."""

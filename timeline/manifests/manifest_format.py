@@ -1,0 +1,234 @@
+"""Manifests and manifest lists as bytes: pyiceberg's readers and writers in memory, fastavro's encoder."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import fastavro
+from pyiceberg.avro.file import AvroFile, AvroOutputFile
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType, StructType
+
+from timeline.manifests.avro import AvroFormat
+from timeline.manifests.entries import REFERENCED_DATA_FILE, DeleteFile
+
+LIST_FORMAT = AvroFormat(MANIFEST_LIST_FILE_SCHEMAS[2], "manifest_file")
+
+
+def _delete_entries(data_file: StructType) -> Schema:
+    """Return the schema of a delete file's entries: with the data file that it refers to, which pyiceberg's
+    own of version 2 leaves out.
+    """
+    referenced = NestedField(REFERENCED_DATA_FILE, "referenced_data_file", StringType(), required=False)
+    return manifest_entry_schema_with_data_file(2, StructType(*data_file.fields, referenced))
+
+
+_DELETE_ENTRIES = _delete_entries(DATA_FILE_TYPE[2])
+
+
+def check_partition_names(partition: StructType) -> None:
+    """Raise ValueError where manifests cannot spell the fields of a partition; see `AvroFormat`."""
+    _entry_format(partition, ManifestContent.DATA)
+
+
+def encode_manifest(
+    location: str,
+    spec: PartitionSpec,
+    schema: Schema,
+    snapshot_id: int,
+    entries: Iterable[ManifestEntry],
+    content: ManifestContent = ManifestContent.DATA,
+) -> tuple[bytes, ManifestFile]:
+    """Return the bytes of a manifest with these entries, status included, and its entry in a list. In one of
+    delete files each is a `DeleteFile`.
+    """
+    output = WrittenBytes(location)
+    kind = DeleteManifestWriter if content == ManifestContent.DELETES else ManifestWriter
+    with kind(spec, schema, output, snapshot_id, "deflate") as writer:
+        for entry in entries:
+            writer.add_entry(entry)
+    return output.data, writer.to_manifest_file()
+
+
+def decode_live_entries(manifest: ManifestFile, data: bytes) -> Sequence[ManifestEntry]:
+    """Return the live entries of a manifest. Those of delete files name the data file that they refer to."""
+    source = ReadBytes(manifest.manifest_path, data)
+    if manifest.content == ManifestContent.DATA:
+        return _with_exact_partitions(manifest.fetch_manifest_entry(OneFile(source)), data)
+    with AvroFile[ManifestEntry](
+        source,
+        _DELETE_ENTRIES,
+        read_types={-1: ManifestEntry, 2: DeleteFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as reader:
+        live = [entry for entry in reader if entry.status != ManifestEntryStatus.DELETED]
+    for entry in live:
+        _inherit(entry, manifest)
+    return _with_exact_partitions(live, data)
+
+
+def _inherit(entry: ManifestEntry, manifest: ManifestFile) -> None:
+    """Set what an entry leaves to its manifest, as pyiceberg does for those of data files."""
+    entry.data_file.spec_id = manifest.partition_spec_id
+    if entry.snapshot_id is None and manifest.added_snapshot_id is not None:
+        entry.snapshot_id = manifest.added_snapshot_id
+    if entry.sequence_number is None:
+        entry.sequence_number = manifest.sequence_number
+    if entry.file_sequence_number is None:
+        entry.file_sequence_number = manifest.sequence_number
+
+
+def decode_entries(manifest: ManifestFile, data: bytes) -> Sequence[ManifestEntry]:
+    """Return all entries of a manifest, those of removed files too."""
+    source = ReadBytes(manifest.manifest_path, data)
+    entries = manifest.fetch_manifest_entry(OneFile(source), discard_deleted=False)
+    return _with_exact_partitions(entries, data)
+
+
+def _with_exact_partitions(entries: Sequence[ManifestEntry], data: bytes) -> Sequence[ManifestEntry]:
+    """Return the entries, with doubles in partitions as the manifest has them. pyiceberg's compiled decoder
+    rounds them to floats: 0.1 would come to the partition of 0.10000000149011612, and engines that take such
+    a column from the partition would read another value.
+    """
+    if not any(isinstance(value, float) for entry in entries for value in _values(entry)):
+        return entries
+    records: Iterable[Any] = fastavro.reader(io.BytesIO(data))
+    files = (record["data_file"] for record in records)
+    exact = {file["file_path"]: tuple(file["partition"].values()) for file in files}
+    for entry in entries:
+        for position, value in enumerate(exact[entry.data_file.file_path]):
+            if isinstance(value, float):
+                entry.data_file.partition[position] = value
+    return entries
+
+
+def _values(entry: ManifestEntry) -> Iterator[object]:
+    partition = entry.data_file.partition
+    return (partition[position] for position in range(len(partition)))
+
+
+@lru_cache(maxsize=64)
+def _entry_format(partition: StructType, content: ManifestContent) -> AvroFormat:
+    data_file = data_file_with_partition(partition, format_version=2)
+    if content == ManifestContent.DELETES:
+        return AvroFormat(_delete_entries(data_file), "manifest_entry")
+    return AvroFormat(manifest_entry_schema_with_data_file(2, data_file), "manifest_entry")
+
+
+class ManifestWriter(ManifestWriterV2):
+    """pyiceberg's writer, which counts files and summarizes partitions, with this package's encoder."""
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        entry_format = _entry_format(self._spec.partition_type(self._schema), self.content())
+        return _EncodedOnce(self._output_file, entry_format, self._meta)
+
+
+class DeleteManifestWriter(ManifestWriter):
+    """The same for delete files."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _EncodedOnce(AvroOutputFile[ManifestEntry]):
+    """Collects the entries, and encodes them when it is closed."""
+
+    def __init__(self, output_file: OutputFile, form: AvroFormat, metadata: Mapping[str, str]) -> None:
+        self.output_file = output_file
+        self._format, self._metadata = form, metadata
+        self._entries: list[ManifestEntry] = []
+
+    def __enter__(self) -> _EncodedOnce:
+        return self
+
+    def write_block(self, objects: list[ManifestEntry]) -> None:
+        self._entries += objects
+
+    def __exit__(self, *failure: object) -> None:
+        with self.output_file.create() as stream:
+            stream.write(self._format.encode(self._entries, self._metadata))
+
+
+class WrittenBytes(OutputFile):
+    """A file that pyiceberg writes, kept in memory until the store gets it in one request."""
+
+    data: bytes = b""
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> InputFile:
+        return ReadBytes(self.location, self.data)
+
+    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: ARG002 - pyiceberg's signature
+        return _Buffer(self)
+
+
+class _Buffer(io.BytesIO):
+    def __init__(self, target: WrittenBytes) -> None:
+        super().__init__()
+        self._target = target
+
+    def close(self) -> None:
+        if not self.closed:
+            self._target.data = self.getvalue()
+        super().close()
+
+
+class ReadBytes(InputFile):
+    """A file that the store has read, for pyiceberg's readers."""
+
+    def __init__(self, location: str, data: bytes) -> None:
+        super().__init__(location)
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002 - pyiceberg's signature
+        return io.BytesIO(self._data)
+
+
+class OneFile(FileIO):
+    """A FileIO that holds one file in memory, as pyiceberg's manifest reader requires one."""
+
+    def __init__(self, source: InputFile) -> None:
+        super().__init__()
+        self._source = source
+
+    def new_input(self, location: str) -> InputFile:  # noqa: ARG002 - pyiceberg's signature
+        return self._source
+
+    def new_output(self, location: str) -> OutputFile:
+        raise PermissionError(f"this reads one manifest and writes nothing: {location}")
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise PermissionError(f"this reads one manifest and deletes nothing: {location}")
