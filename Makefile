@@ -54,7 +54,7 @@ soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests 
 	$(BIN)/python -m tests.simulation --schedules 20000 --first 4000000 # a buffer zone that audits
 	$(BIN)/python -m tests.processes --commits 100 --kills 50 --cuts 20
 	RETENTION_COMMITS=2000 $(BIN)/python -m pytest tests/unit/timeline/test_expiry.py -k bounded_and
-	RETENTION_COMMITS=5000 $(BIN)/python -m pytest tests/unit/streaming_sink/test_updates_only.py
+	RETENTION_COMMITS=5000 $(BIN)/python -m pytest tests/unit/streaming_sink/upkeep/test_updates_only.py
 	STREAMING_SINK_INGEST_FILES=2000 STREAMING_SINK_INGEST_KILLS=30 $(BIN)/python -m pytest tests/spark/test_ingest_kill.py
 	STREAMING_SINK_ZONES_KILLS=30 $(BIN)/python -m pytest tests/spark/test_ingest_kill_zones.py
 	STREAMING_SINK_CONNECT_KILLS=30 $(BIN)/python -m pytest tests/spark/test_ingest_connect.py

@@ -13,7 +13,8 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from timeline import properties
 from timeline.changes.change_checks import check_changes
-from timeline.changes.changes import Change, Intent
+from timeline.changes.changes import Change
+from timeline.changes.intent import Intent
 from timeline.clock import SYSTEM, Environment
 from timeline.commit import conflicts
 from timeline.commit.attempts import Attempts, Candidate

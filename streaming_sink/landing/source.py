@@ -13,7 +13,7 @@ from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.steps import Steps
 from streaming_sink.seconds.quarantine import Quarantine
 from streaming_sink.writing.target import Destination, Target
-from timeline.changes.changes import Intent
+from timeline.changes.intent import Intent
 from timeline.commit.attempts import rehearse
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.head import Head

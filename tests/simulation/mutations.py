@@ -33,9 +33,10 @@ from streaming_sink.zones.numbered import NumberedLog
 from streaming_sink.zones.planning.flux import Flux
 from timeline import outbox
 from timeline.changes import key_changes
-from timeline.changes.changes import Change, Intent, RaiseFence, Replace
+from timeline.changes.changes import Change, RaiseFence, Replace
 from timeline.changes.delete_merges import MergeDeletes
 from timeline.changes.follow_changes import Follow
+from timeline.changes.intent import Intent
 from timeline.changes.key_changes import DeclareKey, KeysResolved, PutTombstones
 from timeline.changes.outbox_changes import Deliver, PutOutbox
 from timeline.changes.partition_changes import SetPartitioning

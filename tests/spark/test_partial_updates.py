@@ -17,7 +17,7 @@ from streaming_sink.tasks.changes.column_sequences import COLUMN_SEQUENCES
 from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, as_batch, rows_of
 from tests.spark.streams import SMALL, head_of, metadata_file
-from tests.unit.streaming_sink.keys.changes_by_column import PartialChange, row_of
+from tests.unit.streaming_sink.tasks.keys.changes_by_column import PartialChange, row_of
 from timeline.errors import KeyConflictError, SchemaMismatchError
 
 if TYPE_CHECKING:

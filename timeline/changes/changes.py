@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 from pyiceberg.manifest import DataFile, DataFileContent
 
@@ -17,8 +18,22 @@ from timeline.drafts.draft import Draft
 from timeline.manifests.entries import DeleteFile
 from timeline.versions.evolution import find_unread_column
 from timeline.versions.head import Head
-from timeline.versions.transactions import Transaction
-from timeline.versions.work_items import WorkItem
+
+
+class Over(NamedTuple):
+    """What becomes of a change where others have committed since its head, by what they did: a row of the
+    conflict table.
+    """
+
+    appends: str = "ok"
+    replaces: str = "ok"
+    """Over fills and clusterings."""
+    deletes: str = "ok"
+    schema: str = "ok"
+    specs: str = "ok"
+    others: str = "ok"
+    """Over expiry, properties, and changes of its own kind."""
+    when: str = ""
 
 
 class Change:
@@ -28,6 +43,8 @@ class Change:
     A new kind needs its class alone, where it changes metadata. Where it adds a snapshot, it also needs a
     writer in `attempts.SNAPSHOT_WRITERS`.
     """
+
+    over: ClassVar[Over] = Over()
 
     @property
     def appended_files(self) -> tuple[DataFile, ...]:
@@ -104,6 +121,11 @@ class Append(Change):
     Rebases over everything but a change of schema or partition spec that the files do not fit.
     """
 
+    over: ClassVar[Over] = Over(
+        schema="checked again",
+        when="the files keep the partition spec that they were written under",
+    )
+
     files: tuple[DataFile, ...]
 
     @property
@@ -120,6 +142,16 @@ class Replace(Change):
     without it (R13). `removed` may name files that the same commit appends. The position-delete files of a
     removed file leave the table with it.
     """
+
+    over: ClassVar[Over] = Over(
+        replaces="dropped",
+        deletes="dropped",
+        schema="dropped",
+        when=(
+            "unless its inputs are live, it has applied all of their deletes, and none may hold a column "
+            "that its writer did not know"
+        ),
+    )
 
     removed: frozenset[str]
     """Locations of the files, as manifests spell them."""
@@ -213,6 +245,8 @@ class SetProperties(Change):
 class ExpireSnapshots(Change):
     """Expire old snapshots with this commit, and not only at every twentieth version (R7)."""
 
+    over: ClassVar[Over] = Over(when="what others keep by a tag or a branch stays")
+
     policy: Mapping[str, str] = field(default_factory=dict)
     """The properties that bound the history, where this commit uses others than the table's."""
 
@@ -229,54 +263,3 @@ class RaiseFence(Change):
     def apply(self, draft: Draft) -> None:
         known = draft.head.properties.get(properties.GC_CUTOFF, "")
         draft.properties[properties.GC_CUTOFF] = max(known, self.cutoff)
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """A change that the commit left out, and why."""
-
-    change: Change
-    reason: str
-
-
-@dataclass(frozen=True)
-class Intent:
-    """What a commit wants to do to which table, and the schema that its files were written under."""
-
-    changes: tuple[Change, ...]
-    schema_id: int
-    table_uuid: str
-    transaction: Transaction | WorkItem | None = None
-    summary: Mapping[str, str] = field(default_factory=dict)
-    """Extra entries for the summary of the commit's first snapshot."""
-    open_below_bytes: int = 0
-    """Files below this size may be filled later; their manifest entries are kept apart from the others."""
-
-    @property
-    def appended_files(self) -> tuple[DataFile, ...]:
-        return tuple(file for change in self.changes for file in change.appended_files)
-
-    @property
-    def staged_files(self) -> tuple[DataFile, ...]:
-        return tuple(file for change in self.changes for file in change.staged_files)
-
-    @property
-    def new_files(self) -> tuple[DataFile, ...]:
-        """Files of rows that the table does not hold yet, on main or beside it."""
-        return (*self.appended_files, *self.staged_files)
-
-    @property
-    def rewritten_files(self) -> tuple[DataFile, ...]:
-        return tuple(file for change in self.changes for file in change.rewritten_files)
-
-    @property
-    def delete_files(self) -> tuple[DeleteFile, ...]:
-        return tuple(file for change in self.changes for file in change.delete_files)
-
-    @property
-    def fenced_files(self) -> tuple[DataFile, ...]:
-        return tuple(file for change in self.changes for file in change.fenced_files)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return tuple(location for change in self.changes for location in change.inputs)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyiceberg.manifest import DataFile, DataFileContent
 
-from timeline.changes.changes import Beside, Change
+from timeline.changes.changes import Beside, Change, Over
 from timeline.changes.row_deltas import by_data_file, check_deletes_fit
 from timeline.manifests.entries import DeleteFile, LiveFile
 from timeline.versions.head import Head
@@ -22,6 +23,11 @@ class MergeDeletes(Change):
     that others have added since do not matter: they stay beside the merged ones. A row delta whose writer
     knew the old delete files is refused, as over deletes of the same file.
     """
+
+    over: ClassVar[Over] = Over(
+        replaces="dropped",
+        when="unless its data files and its own delete files are live",
+    )
 
     removed: frozenset[str]
     """Locations of delete files."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from timeline import properties
-from timeline.changes.changes import Append, Beside, Change
+from timeline.changes.changes import Append, Beside, Change, Over
 from timeline.drafts.draft import Draft
 from timeline.errors import CommitConflictError
 from timeline.versions.head import Head
@@ -39,6 +40,12 @@ class Follow(Append):
     transaction, which is that of `follower_app`. None of them may be missing or twice: CommitConflictError
     where the table has followed the main one to another version since.
     """
+
+    over: ClassVar[Over] = Over(
+        schema="checked again",
+        others="refused",
+        when="where others have followed the main table first",
+    )
 
     main_uuid: str
     after: int | None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from timeline import features, names, properties
-from timeline.changes.changes import Beside, Change
+from timeline.changes.changes import Beside, Change, Over
 from timeline.drafts.draft import Draft
 from timeline.errors import CommitConflictError, KeyConflictError, RowsChangedError
 from timeline.versions.head import Head
@@ -24,6 +25,16 @@ class DeclareKey(Change):
     without rows. Left out where the table has declared the same key. KeyConflictError where it has declared
     another one; RowsChangedError where rows came since.
     """
+
+    over: ClassVar[Over] = Over(
+        appends="refused",
+        replaces="refused",
+        others="refused",
+        when=(
+            "unless what they added came before the rows were checked; over another key; left out over the "
+            "same one"
+        ),
+    )
 
     key: TableKey
     checked: int = 0
@@ -58,6 +69,18 @@ class KeysResolved(Change):
     Refused with RowsChangedError where files came since, with their locations: they may hold the same keys.
     The writer looks for its keys in them, and commits again with a higher number.
     """
+
+    over: ClassVar[Over] = Over(
+        appends="refused",
+        replaces="refused",
+        deletes="refused",
+        schema="checked again",
+        others="refused",
+        when=(
+            "until the writer has looked for its keys in what they added; over deletes from a file that it "
+            "deletes from, keys that they deleted, and another key"
+        ),
+    )
 
     key: TableKey
     resolved: int

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyiceberg.manifest import DataFile
 
 from timeline import features, properties
-from timeline.changes.changes import Append, Beside, Change
+from timeline.changes.changes import Append, Beside, Change, Over
 from timeline.drafts.draft import Draft
 from timeline.errors import CommitConflictError
 from timeline.versions.head import Head
@@ -33,6 +34,11 @@ class PutOutbox(Change):
     CommitConflictError where the head holds an entry that the caller does not know to be delivered: deliver
     it, and commit again.
     """
+
+    over: ClassVar[Over] = Over(
+        others="refused",
+        when="where they put another entry of the application, or raised the fence above its files",
+    )
 
     app_id: str
     deliveries: tuple[Delivery, ...]
@@ -97,6 +103,12 @@ class Deliver(Append):
     They are not fenced: the cleaner of this table keeps what an outbox names, however old (R24). So this fits
     only while the main table is registered; CommitConflictError otherwise.
     """
+
+    over: ClassVar[Over] = Over(
+        schema="checked again",
+        others="refused",
+        when="where they retired the main table; a raised fence does not matter",
+    )
 
     main_uuid: str
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyiceberg.partitioning import PartitionSpec
 
 from timeline import properties
-from timeline.changes.changes import Beside, Change
+from timeline.changes.changes import Beside, Change, Over
 from timeline.drafts.draft import Draft
 from timeline.errors import SchemaMismatchError
 from timeline.versions.head import Head
@@ -31,6 +32,15 @@ class SetPartitioning(Change):
     one wins, the other is refused from then on, and they never take turns. SchemaMismatchError for that, and
     as `evolve_spec`.
     """
+
+    over: ClassVar[Over] = Over(
+        schema="names checked",
+        specs="refused",
+        when=(
+            "where the table has had the spec, and another application has made the present one; else "
+            "assigned anew"
+        ),
+    )
 
     wanted: PartitionSpec
     """Its ids mean nothing but those of the source columns; the table assigns its own."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from timeline.changes.changes import Change
+from timeline.changes.changes import Change, Over
 from timeline.versions.head import Head
 
 
@@ -15,6 +16,8 @@ class RewriteManifests(Change):
 
     A manifest that the head does not list any more is left out.
     """
+
+    over: ClassVar[Over] = Over(when="manifests that left are passed over")
 
     manifests: frozenset[str] = frozenset()
     """Locations, as manifest lists spell them."""

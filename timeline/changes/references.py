@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
 
-from timeline.changes.changes import Change, Intent
+from timeline.changes.changes import Change
+from timeline.changes.intent import Intent
 from timeline.drafts.draft import Draft
 from timeline.errors import CommitConflictError
 from timeline.features import BY_REFERENCE, require_feature, required_features

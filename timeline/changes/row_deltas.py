@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyiceberg.manifest import DataFile, DataFileContent
 
-from timeline.changes.changes import Beside, Change
+from timeline.changes.changes import Beside, Change, Over
 from timeline.errors import RowsChangedError
 from timeline.manifests.entries import DeleteFile, LiveFile, added_file, partition_of
 from timeline.versions.head import Head
@@ -24,6 +25,13 @@ class RowDelta(Change):
     these files: the rows are at other positions, or deleted. The writer finds its rows again, or shows that
     the other one deletes other positions and adds its delete files to `applied`.
     """
+
+    over: ClassVar[Over] = Over(
+        replaces="refused",
+        deletes="refused",
+        schema="checked again",
+        when="where they replaced, or deleted from, a data file that it deletes from",
+    )
 
     added: tuple[DataFile, ...]
     deletes: tuple[DeleteFile, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -11,7 +12,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import StructType
 
 from timeline import properties
-from timeline.changes.changes import Beside, Change
+from timeline.changes.changes import Beside, Change, Over
 from timeline.drafts.draft import Draft
 from timeline.errors import SchemaMismatchError
 from timeline.versions.evolution import merge_schemas
@@ -27,6 +28,12 @@ class MergeSchema(Change):
     the table's schema has everything already; SchemaMismatchError as `merge_schemas`, and for a new column
     that is named as a partition field.
     """
+
+    over: ClassVar[Over] = Over(
+        schema="merged by name",
+        specs="names checked",
+        when="refused for two types of one name",
+    )
 
     wanted: StructType
     """Its field ids mean nothing; the table assigns its own."""

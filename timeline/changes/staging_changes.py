@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyiceberg.manifest import DataFile
 
-from timeline.changes.changes import Append, Beside, Change
+from timeline.changes.changes import Append, Beside, Change, Over
 from timeline.drafts.draft import Draft
 from timeline.errors import CommitConflictError
 from timeline.versions.head import Head
@@ -17,6 +18,12 @@ from timeline.versions.work_items import WorkItem
 @dataclass(frozen=True)
 class Stage(Change):
     """Add files of new rows in a snapshot beside main, held by the item's tag. Main does not move."""
+
+    over: ClassVar[Over] = Over(
+        schema="checked again",
+        others="refused",
+        when="where they staged or settled the item",
+    )
 
     item: WorkItem
     files: tuple[DataFile, ...]
@@ -35,6 +42,12 @@ class Publish(Append):
     """Append the files that are staged in `snapshot_id`, and drop its tag. Refused where the item is not
     staged there: its files may be deleted then.
     """
+
+    over: ClassVar[Over] = Over(
+        schema="checked again",
+        others="refused",
+        when="where they settled the item, or staged other files of it",
+    )
 
     item: WorkItem
     snapshot_id: int
@@ -65,6 +78,8 @@ class Discard(Change):
     """Drop the tag of what is staged of a work item; of `snapshot_id` alone, where it is given. The commit's
     transaction says whether the item may be staged again.
     """
+
+    over: ClassVar[Over] = Over(others="refused", when="where the item is staged elsewhere, or settled")
 
     item: WorkItem
     snapshot_id: int | None = None

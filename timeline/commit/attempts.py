@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pyiceberg.table.snapshots import Operation
 
-from timeline.changes.changes import Dropped, Intent
+from timeline.changes.intent import Dropped, Intent
 from timeline.clock import Environment
 from timeline.commit.conflicts import check_conflicts
 from timeline.commit.snapshots import AppendWriter, ReplaceWriter, SnapshotWriter, StageWriter

@@ -1,29 +1,11 @@
 """The checks that a commit must pass against the head that it is to follow. `check_conflicts` is the
 specification: each check is one named sentence, and they apply in this order.
 
-=====================  ======  ==================================  ==========================  ==============
-mine over theirs       append  fill, clustering                    deletes added               schema evolved
-=====================  ======  ==================================  ==========================  ==============
-append                 ok      ok                                  ok                          checked again
-row delta              ok      refused if it deletes from inputs   refused if on the same file checked again
-replace (fill, group)  ok      dropped unless its inputs are live  dropped unless it has       ok for inputs
-                                                                   applied them                that its writer
-                                                                                               knew whole
-merge of delete files  ok      dropped unless its data file is     dropped unless its own are  ok
-                               live                                live
-schema                 ok      ok                                  ok                          merged by name
-changes by key         refused refused                             refused if on the same file checked again
-key declared           refused refused                             ok                          ok
-outbox entry           ok      ok                                  ok                          ok
-delivery               ok      ok                                  ok                          checked again
-=====================  ======  ==================================  ==========================  ==============
-
-Under a partition spec that evolved, all of these stay as they are: files of every spec are valid. A partition
-spec is assigned anew on each head, and refused where the table has had it and another application has made
-the present one. An outbox entry conflicts with another one of its application, and a delivery with the
-retirement of its main table (R24). Changes by key are refused over any file of rows that they have not been
-looked for in, over keys that others have deleted, and over another key; appends that say nothing of keys over
-a key that others have declared (R25). The rows of the table are `find_conflict` of the change's class.
+What becomes of each kind of change is said by its class, `Change.over`, and done by its `find_conflict`; the
+table of all kinds is in `docs/protocol.md`. Under a spec that evolved all stay as they are: files of every
+spec are valid. Changes by key are refused over any file of rows that they have not been looked for in,
+over keys that others have deleted, and over another key; appends that say nothing of keys over a key that
+others have declared (R25).
 """
 
 from __future__ import annotations
@@ -34,7 +16,8 @@ from dataclasses import dataclass
 from pyiceberg.manifest import DataFile
 
 from timeline import names, properties
-from timeline.changes.changes import Beside, Change, Dropped, Intent
+from timeline.changes.changes import Beside, Change
+from timeline.changes.intent import Dropped, Intent
 from timeline.changes.references import check_references_are_allowed_and_new, without_references
 from timeline.changes.row_deltas import by_data_file
 from timeline.changes.staging_changes import Discard, Publish

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timeline.changes.changes import Dropped
+from timeline.changes.intent import Dropped
 from timeline.commit.publish import Published
 from timeline.retention.deletions import Deletions
 

@@ -15,7 +15,8 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Operation
 
 from timeline import names, properties
-from timeline.changes.changes import Change, Intent
+from timeline.changes.changes import Change
+from timeline.changes.intent import Intent
 from timeline.changes.purge_changes import AppendNothing, RewriteManifests
 from timeline.changes.staging_changes import Stage
 from timeline.clock import Environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyiceberg.manifest import DataFile
 
-from timeline.changes.changes import Intent
+from timeline.changes.intent import Intent
 from timeline.changes.references import is_reference
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import Standing

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from timeline.changes.conflict_table import conflict_table
+
 ROOT = Path(__file__).parents[3]
 PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md")
 ROOMS = ("benchmarks", "demo", "docs", "notebooks", "planners", "streaming_sink", "tests", "timeline")
@@ -129,3 +131,7 @@ def _anchors(page: Path) -> frozenset[str]:
 def _slugs(text: str) -> Iterator[str]:
     for heading in re.findall(r"^#+ (.*)$", _FENCE.sub("", text), re.MULTILINE):
         yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_conflict_table_is_what_the_kinds_of_change_say_of_themselves() -> None:
+    assert conflict_table() in (ROOT / "docs" / "protocol.md").read_text()

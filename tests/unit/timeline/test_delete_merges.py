@@ -11,8 +11,9 @@ from pyiceberg.table.snapshots import Operation
 from tests.unit.timeline.test_conflict_table import Case
 from tests.unit.timeline.test_row_deltas import committed, delete_files, summary
 from tests.unit.timeline.world import Audit, Lake
-from timeline.changes.changes import Append, Change, Intent, RaiseFence, Replace, SetProperties
+from timeline.changes.changes import Append, Change, RaiseFence, Replace, SetProperties
 from timeline.changes.delete_merges import MergeDeletes
+from timeline.changes.intent import Intent
 from timeline.changes.row_deltas import RowDelta
 from timeline.commit.attempts import Attempts
 from timeline.commit.log import Standing

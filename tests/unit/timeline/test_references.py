@@ -11,7 +11,8 @@ from pyiceberg.typedef import Record
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import DAY_MS, Lake, data_file
 from timeline import names, properties, staging
-from timeline.changes.changes import Append, Intent, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
+from timeline.changes.intent import Intent
 from timeline.changes.references import AllowReferences
 from timeline.changes.staging_changes import Discard, Publish
 from timeline.commit.attempts import Candidate

@@ -8,7 +8,8 @@ import pytest
 
 from tests.unit.timeline.test_conflict_table import SMALL, THEIRS, UNFIT, Case
 from tests.unit.timeline.world import Audit
-from timeline.changes.changes import Append, Intent, RaiseFence, Replace
+from timeline.changes.changes import Append, RaiseFence, Replace
+from timeline.changes.intent import Intent
 from timeline.changes.row_deltas import RowDelta
 from timeline.commit.attempts import Attempts
 from timeline.commit.log import Standing

@@ -17,7 +17,8 @@ from streaming_sink.writing.planning import commit_sizes
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import DAY_MS, SCHEMA, Lake
 from timeline import properties, staging
-from timeline.changes.changes import Append, Intent, Replace
+from timeline.changes.changes import Append, Replace
+from timeline.changes.intent import Intent
 from timeline.changes.schema_changes import MergeSchema
 from timeline.changes.staging_changes import Publish, Stage
 from timeline.commit.attempts import Candidate

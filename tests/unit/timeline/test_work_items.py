@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.unit.timeline.world import Lake
 from timeline import properties
-from timeline.changes.changes import Append, Intent, SetProperties
+from timeline.changes.changes import Append, SetProperties
+from timeline.changes.intent import Intent
 from timeline.commit.attempts import Attempts
 from timeline.commit.log import Standing
 from timeline.commit.standing import judge_standing

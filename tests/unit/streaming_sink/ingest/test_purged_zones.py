@@ -13,7 +13,7 @@ from streaming_sink import ingest
 from streaming_sink.commands.cli import main
 from streaming_sink.zones.landed import Landed, write_note
 from streaming_sink.zones.planning.flux import Flux
-from tests.unit.streaming_sink.purging.people import ALICE, People
+from tests.unit.streaming_sink.removal.people import ALICE, People
 from timeline.versions.work_items import WorkItem
 
 
