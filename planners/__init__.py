@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from planners.clustering.strategies import Strategy
     from planners.coalesced import has_room, plan_coalesced, tasks_that_fit
     from planners.fills import FillPlan, PlannedFill, plan_fills
-    from planners.folds import DELETE_FILES_AT_MOST, PlannedMerge
+    from planners.folds import DELETE_FILES_AT_MOST, PlannedDeleteMerge
     from planners.forecast import HISTORY_BATCHES, forecast_error
     from planners.inserts import plan_inserts
     from planners.model import (
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
         ColumnBounds,
         Decision,
         FileContent,
+        FillVerdict,
         InputFile,
         InsertPlan,
         PartitionKey,
         PositionDeletes,
         TableFile,
         TablePartition,
-        Verdict,
     )
     from planners.partitions import comparable, partition_of
     from planners.routing import SLOTS, HotRoute, Routing, route_shuffled, route_single
@@ -85,7 +85,7 @@ _WHERE = {
     "PlanStrategy": "planners.clustering.policy",
     "PositionDeletes": "planners.model",
     "PlannedFill": "planners.fills",
-    "PlannedMerge": "planners.folds",
+    "PlannedDeleteMerge": "planners.folds",
     "PlannedRunMerge": "planners.shared_deletes",
     "RecentPartitions": "planners.clustering.selection",
     "Routing": "planners.routing",
@@ -94,7 +94,7 @@ _WHERE = {
     "Strategy": "planners.clustering.strategies",
     "TableFile": "planners.model",
     "TablePartition": "planners.model",
-    "Verdict": "planners.model",
+    "FillVerdict": "planners.model",
     "bytes_per_row": "planners.sizing",
     "comparable": "planners.partitions",
     "forecast_error": "planners.forecast",
@@ -136,13 +136,14 @@ __all__ = [
     "FileSizing",
     "FillPlan",
     "FillPolicy",
+    "FillVerdict",
     "HotRoute",
     "InputFile",
     "InsertPlan",
     "PartitionKey",
     "PlanStrategy",
+    "PlannedDeleteMerge",
     "PlannedFill",
-    "PlannedMerge",
     "PlannedRunMerge",
     "PositionDeletes",
     "RecentPartitions",
@@ -152,7 +153,6 @@ __all__ = [
     "Strategy",
     "TableFile",
     "TablePartition",
-    "Verdict",
     "bytes_per_row",
     "comparable",
     "forecast_error",

@@ -39,7 +39,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planners.folds import (
-    PlannedMerge,
+    PlannedDeleteMerge,
     has_open_deletes,
     is_worn,
     merges_of_deletes,
@@ -102,7 +102,7 @@ class FillPlan:
     fills: tuple[PlannedFill, ...]
     most_small_files: int
     """The small files that may be merged, of the partition with most of them, before the pass."""
-    delete_merges: tuple[PlannedMerge, ...] = ()
+    delete_merges: tuple[PlannedDeleteMerge, ...] = ()
     most_delete_files: int = 0
     """The delete files of the data file with most of them, before the pass."""
     run_merges: tuple[PlannedRunMerge, ...] = ()

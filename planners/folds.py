@@ -49,7 +49,7 @@ _BESIDE_PLANS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedMerge:
+class PlannedDeleteMerge:
     """Delete files of one data file that become one; the data file stays as it is."""
 
     file: TableFile
@@ -81,7 +81,7 @@ def has_open_deletes(file: TableFile) -> bool:
     return file.content is FileContent.DATA and file.reserved_by is None
 
 
-def merges_of_deletes(files: Iterable[TableFile], rewritten: Collection[str]) -> Iterator[PlannedMerge]:
+def merges_of_deletes(files: Iterable[TableFile], rewritten: Collection[str]) -> Iterator[PlannedDeleteMerge]:
     """Yield the merges of the files that have too many delete files of their own, but for those that are
     rewritten, by their paths; in the order of paths.
     """
@@ -94,4 +94,4 @@ def merges_of_deletes(files: Iterable[TableFile], rewritten: Collection[str]) ->
                 rows = [it.rows for it in deletes]
                 count = best_repaid(rows, sum(rows), most - 1)
                 assert count is not None  # there is no limit to one
-                yield PlannedMerge(file, tuple(deletes[:count]))
+                yield PlannedDeleteMerge(file, tuple(deletes[:count]))

@@ -41,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planners.model import Arrival, Bucket, Decision, InsertPlan, PartitionKey, TableFile, Verdict
+from planners.model import Arrival, Bucket, Decision, FillVerdict, InsertPlan, PartitionKey, TableFile
 from planners.partitions import comparable, sort_key
 from planners.sizing import FileSizing
 from planners.small_files import (
@@ -170,7 +170,7 @@ def plan_inserts(
         filled = {it.path: bucket for bucket in fills if bucket.fills for it in bucket.inputs}
         for file in live:
             bucket = filled.get(file.path)
-            verdict = Verdict.FILLED if bucket else Verdict.KEPT
+            verdict = FillVerdict.FILLED if bucket else FillVerdict.KEPT
             reason = _joined(bucket) if bucket else refused.get(file.path, kept_reason)
             decisions.append(Decision(file.path, file.partition, file.bytes, verdict, reason))
     return InsertPlan(

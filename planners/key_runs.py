@@ -44,7 +44,7 @@ class KeyRun:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedMerge:
+class KeyRunMerge:
     """Runs that one run takes the place of."""
 
     runs: tuple[str, ...]
@@ -59,7 +59,7 @@ class KeyRunPlan:
 
     builds: tuple[tuple[File, ...], ...]
     """Live files that no run covers; each group gets a run."""
-    merges: tuple[PlannedMerge, ...]
+    merges: tuple[KeyRunMerge, ...]
     deletes: tuple[str, ...]
     """Runs that no reader needs, or has needed for the grace period."""
 
@@ -102,7 +102,7 @@ def _builds(files: Iterable[File]) -> Iterable[tuple[File, ...]]:
         yield tuple(group)
 
 
-def _merges(runs: Iterable[KeyRun], used: dict[str, list[File]]) -> Iterable[PlannedMerge]:
+def _merges(runs: Iterable[KeyRun], used: dict[str, list[File]]) -> Iterable[KeyRunMerge]:
     tiers: defaultdict[int, list[list[KeyRun]]] = defaultdict(list)
     """By tier, the groups of runs that become one run: what is merged in a tier may be merged on at once."""
 
@@ -123,9 +123,9 @@ def _merges(runs: Iterable[KeyRun], used: dict[str, list[File]]) -> Iterable[Pla
             yield _merge(group, used, f"{live:,} of {rows:,} rows are looked up in it")
 
 
-def _merge(runs: Sequence[KeyRun], used: dict[str, list[File]], reason: str) -> PlannedMerge:
+def _merge(runs: Sequence[KeyRun], used: dict[str, list[File]], reason: str) -> KeyRunMerge:
     kept = tuple(file for run in runs for file in used[run.path])
-    return PlannedMerge(tuple(run.path for run in runs), kept, reason)
+    return KeyRunMerge(tuple(run.path for run in runs), kept, reason)
 
 
 def _is_old(run: KeyRun, runs: Iterable[KeyRun], used: dict[str, list[File]], before_ms: int) -> bool:

@@ -170,7 +170,7 @@ class Bucket:
         return bool(self.inputs) and self.rows >= self.min_rows
 
 
-class Verdict(Enum):
+class FillVerdict(Enum):
     FILLED = "filled"
     KEPT = "kept"
 
@@ -182,7 +182,7 @@ class Decision:
     path: str
     partition: PartitionKey
     bytes: int
-    verdict: Verdict
+    verdict: FillVerdict
     reason: str
 
 
@@ -203,8 +203,8 @@ class InsertPlan:
         Filled files come before kept ones. Beyond `EXPLAINED_LINES` files or buckets the rest is only
         counted, and a last line of that part says so.
         """
-        filled = [decision for decision in self.decisions if decision.verdict is Verdict.FILLED]
-        kept = [decision for decision in self.decisions if decision.verdict is not Verdict.FILLED]
+        filled = [decision for decision in self.decisions if decision.verdict is FillVerdict.FILLED]
+        kept = [decision for decision in self.decisions if decision.verdict is not FillVerdict.FILLED]
         partitions = len({bucket.partition for bucket in self.buckets})
         lines = [
             f"insert plan: {sum(it.rows for it in self.buckets):,} rows, {len(self.buckets):,} buckets, "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planners.clustering.strategies import Strategy, order_name
-from planners.model import Decision, PartitionKey, Verdict
+from planners.model import Decision, FillVerdict, PartitionKey
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
 
 
@@ -158,7 +158,7 @@ class ClusteringPlan:
             selected_by=tuple(_strategy_from_dict(it) for it in saved["selected_by"]),
             groups=tuple(ClusteringGroup.from_dict(it) for it in saved["groups"]),
             left_out=tuple(
-                Decision(it["path"], tuple(it["partition"]), it["bytes"], Verdict.KEPT, it["reason"])
+                Decision(it["path"], tuple(it["partition"]), it["bytes"], FillVerdict.KEPT, it["reason"])
                 for it in saved.get("left_out", ())
             ),
         )

@@ -41,7 +41,7 @@ from planners.clustering.grouping import PartitionGroups, file_by_file_groups
 from planners.clustering.plan import ClusteringGroup, ClusteringPlan, partition_text
 from planners.clustering.policy import ClusteringPolicy
 from planners.clustering.strategies import Strategy
-from planners.model import Decision, TableFile, TablePartition, Verdict, describe_deletes
+from planners.model import Decision, FillVerdict, TableFile, TablePartition, describe_deletes
 from planners.partitions import partition_of, sort_key
 
 
@@ -84,7 +84,7 @@ def plan_clustering(files: Iterable[TableFile], now: int, policy: ClusteringPoli
         selected_by=tuple(Strategy(it.name, tuple(sorted(it.parameters.items()))) for it in policy.select),
         groups=tuple(groups[: policy.max_groups]),
         left_out=tuple(
-            Decision(it.path, partition_text(it.partition), it.bytes, Verdict.KEPT, reasons[it.path])
+            Decision(it.path, partition_text(it.partition), it.bytes, FillVerdict.KEPT, reasons[it.path])
             for it in live
             if it.path in reasons
         ),

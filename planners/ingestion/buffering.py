@@ -52,7 +52,7 @@ class BufferedFile:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Rules:
+class PlanningRules:
     """When files that wait become a work item: together they have so many bytes, or are so many, or the
     oldest of them has waited so long. `per_partition` waits for each partition apart, by what the producers
     say of their files.
@@ -125,7 +125,7 @@ class _Group:
 class Buffer:
     """The files that wait, as one process knows them."""
 
-    rules: Rules
+    rules: PlanningRules
     is_planned: Callable[[FileKey], bool]
     """Whether a plan has a version of a file already; asked once for each file that is received."""
     duplicates: int = 0

@@ -71,7 +71,7 @@ def rules_of(batch: spark.StructType, misfits: Mapping[Path, Misfit]) -> RowRule
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FitRules:
     """A value of a batch, as the table's column takes it."""
 
     value: Column | None = None
@@ -82,10 +82,10 @@ class Fitted:
     """For each misfit inside that makes rows fail: where it is, and whether this row has such a value."""
 
 
-def fit_value(value: Column, kind: spark.DataType, path: Path, misfits: Mapping[Path, Misfit]) -> Fitted:
+def fit_value(value: Column, kind: spark.DataType, path: Path, misfits: Mapping[Path, Misfit]) -> FitRules:
     """Return what becomes of the values at one path of a batch."""
     fitting = _fitting(kind, path, misfits)
-    return Fitted(
+    return FitRules(
         None if fitting.value is None else fitting.value(value),
         None if fitting.rescued is None else fitting.rescued(value),
         tuple((at, fails(value)) for at, fails in fitting.failing),
@@ -94,7 +94,7 @@ def fit_value(value: Column, kind: spark.DataType, path: Path, misfits: Mapping[
 
 @dataclass(frozen=True)
 class _Fitting:
-    """What `Fitted` has, as functions of a value. Each makes those inside once: with two, columns would grow
+    """What `FitRules` has, as functions of a value. Each makes those inside once: with two, columns would be
     twice as large at every level, and text may have thirty.
     """
 

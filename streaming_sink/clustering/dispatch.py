@@ -13,7 +13,7 @@ from pyspark.util import inheritable_thread_target
 from planners.clustering.plan import ClusteringPlan
 from planners.clustering.sort_fields import SortField
 from planners.clustering.strategies import traits
-from streaming_sink.clustering.groups import Group
+from streaming_sink.clustering.groups import LiveGroup
 from streaming_sink.clustering.options import Execution, check_keys
 from streaming_sink.clustering.sort_orders import planned_sort_order, recorded_sort_order
 from streaming_sink.spark.jobs import described, parallelism
@@ -50,7 +50,7 @@ _LITTLE_BYTES = 16 * 1024**2
 a group multiplies it: each task opens all files, twice with the sample. Below the second figure it is
 negligible."""
 
-JobFactory = Callable[[Group, Sequence[float], int], GroupJob]
+JobFactory = Callable[[LiveGroup, Sequence[float], int], GroupJob]
 """Makes the job of one task: the group, the boundaries of its ranges, and the number of the task's range."""
 
 
@@ -82,7 +82,7 @@ def prepare_jobs(
         if traits(strategy.name).sets_keys
     }
 
-    def job(group: Group, boundaries: Sequence[float], part: int) -> GroupJob:
+    def job(group: LiveGroup, boundaries: Sequence[float], part: int) -> GroupJob:
         planned = group.planned
         return GroupJob(
             index=group.index,
@@ -120,7 +120,7 @@ def prepare_jobs(
     return job, {index: strategies[group.strategy] for index, group in enumerate(plan.groups)}
 
 
-def rows_per_file(group: Group, target_bytes: int) -> int:
+def rows_per_file(group: LiveGroup, target_bytes: int) -> int:
     """Return the rows of a file: all files equal or, where the plan has a remainder, full files and a small
     last one.
     """
@@ -130,7 +130,7 @@ def rows_per_file(group: Group, target_bytes: int) -> int:
     return max(1, -(-group.rows // files))
 
 
-def range_boundaries(group: Group, tasks: int, target_bytes: int) -> tuple[float, ...]:
+def range_boundaries(group: LiveGroup, tasks: int, target_bytes: int) -> tuple[float, ...]:
     """Return the fractions of its rows at which a group is divided for at most so many tasks. Files end
     there.
     """
@@ -140,7 +140,7 @@ def range_boundaries(group: Group, tasks: int, target_bytes: int) -> tuple[float
     return tuple(files * task // tasks * a_file / group.rows for task in range(1, tasks))
 
 
-def task_count(group: Group, strategy: RowStrategy, running: int, cores: int) -> int:
+def task_count(group: LiveGroup, strategy: RowStrategy, running: int, cores: int) -> int:
     """Return how many tasks share a group, when so many groups run on so many cores."""
     if not getattr(strategy, "in_ranges", False):
         return 1
@@ -152,12 +152,12 @@ def task_count(group: Group, strategy: RowStrategy, running: int, cores: int) ->
 def rewrite_groups(
     session: SparkSession,
     store: Store,
-    groups: Sequence[Group],
+    groups: Sequence[LiveGroup],
     plan: ClusteringPlan,
     jobs: tuple[JobFactory, Mapping[int, RowStrategy]],
     is_wanted: Callable[[], bool],
     unwanted: str,
-) -> Iterator[Group]:
+) -> Iterator[LiveGroup]:
     """Rewrite every group that has its files; yield all groups in the order of the plan, as they end.
 
     Each task is a Spark job of its own, so that a failure affects one group only.
@@ -165,7 +165,7 @@ def rewrite_groups(
     make_job, strategies = jobs
     cores = parallelism(session)
 
-    def run(group: Group, ends: tuple[float, ...], part: int) -> GroupResult:
+    def run(group: LiveGroup, ends: tuple[float, ...], part: int) -> GroupResult:
         if not is_wanted():
             return GroupFailed(unwanted)
         with described(session, f"{store.location}: clustering group {group.index}"):

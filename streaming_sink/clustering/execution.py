@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from planners.clustering.plan import ClusteringPlan
 from planners.clustering.strategies import traits
 from streaming_sink.clustering.dispatch import prepare_jobs, rewrite_groups
-from streaming_sink.clustering.groups import Group, match_groups
+from streaming_sink.clustering.groups import LiveGroup, match_groups
 from streaming_sink.clustering.options import Execution
 from streaming_sink.clustering.sort_orders import sort_order_ids
 from streaming_sink.reports.cluster_report import ClusterReport, GroupReport, summary
@@ -80,9 +80,9 @@ def execute(
     return report
 
 
-def _portions(groups: Iterable[Group], count: int, most: int) -> Iterator[tuple[list[Group], bool]]:
+def _portions(groups: Iterable[LiveGroup], count: int, most: int) -> Iterator[tuple[list[LiveGroup], bool]]:
     """Divide the groups into at most so many portions of about equal number; True marks the last one."""
-    portion: list[Group] = []
+    portion: list[LiveGroup] = []
     ends = [count * (place + 1) // min(most, max(1, count)) for place in range(min(most, max(1, count)))]
     for number, group in enumerate(groups, start=1):
         portion.append(group)
@@ -112,7 +112,7 @@ class _Commits:
         """The last version that was committed, and its snapshot."""
         self.snapshot_id: int | None = None
 
-    def commit(self, groups: Sequence[Group], also: Sequence[Change]) -> list[GroupReport]:
+    def commit(self, groups: Sequence[LiveGroup], also: Sequence[Change]) -> list[GroupReport]:
         """Commit the groups that succeeded and `also`, if there are any, and report all groups."""
         replaces = {group.index: self._change(group) for group in groups if group.succeeded}
         reports = [group.report() for group in groups]
@@ -136,7 +136,7 @@ class _Commits:
             _dropped(it, lost[replaces[it.index]]) if replaces.get(it.index) in lost else it for it in reports
         ]
 
-    def _change(self, group: Group) -> Change:
+    def _change(self, group: LiveGroup) -> Change:
         planned = group.planned
         needs = traits(planned.strategy.name)
         if needs.file_by_file:

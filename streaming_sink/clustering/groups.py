@@ -19,7 +19,7 @@ from timeline.versions.head import Head
 
 
 @dataclass(frozen=True)
-class Group:
+class LiveGroup:
     """A group of the plan, its live files, and the results of its tasks so far."""
 
     index: int
@@ -117,7 +117,7 @@ class Group:
         )
 
 
-def match_groups(head: Head, plan: ClusteringPlan, has_keys: bool) -> list[Group]:
+def match_groups(head: Head, plan: ClusteringPlan, has_keys: bool) -> list[LiveGroup]:
     """Return the groups with their live files, and the delete files that these have on this head, maybe more
     than when the plan was made; or with the reason why they are dropped before any work.
     """
@@ -126,15 +126,17 @@ def match_groups(head: Head, plan: ClusteringPlan, has_keys: bool) -> list[Group
     groups, seen = [], Counter(path for group in plan.groups for path in group.inputs)
     for index, planned in enumerate(plan.groups):
         if not planned.inputs or planned.output_files < 1 or any(seen[path] > 1 for path in planned.inputs):
-            groups.append(Group(index, planned, dropped="the plan is damaged"))
+            groups.append(LiveGroup(index, planned, dropped="the plan is damaged"))
             continue
         gone = next((path for path in planned.inputs if path not in live), None)
         if gone is not None:
-            groups.append(Group(index, planned, dropped=f"an input is not live: {gone}"))
+            groups.append(LiveGroup(index, planned, dropped=f"an input is not live: {gone}"))
             continue
         inputs = tuple(live[path] for path in planned.inputs)
         unfit = _why_unfit(head, inputs) or _why_locked(planned, inputs, has_keys)
-        groups.append(Group(index, planned, inputs, tuple(planned_file(head, it) for it in inputs), unfit))
+        groups.append(
+            LiveGroup(index, planned, inputs, tuple(planned_file(head, it) for it in inputs), unfit)
+        )
     return groups
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from planners.clustering.plan import ClusteringPlan, partition_text
 from planners.clustering.planner import plan_clustering
-from planners.model import Decision, TableFile, Verdict
+from planners.model import Decision, FillVerdict, TableFile
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import Pass
 from streaming_sink.reports.cluster_report import ClusterReport
@@ -96,7 +96,7 @@ def _bounded(plan: ClusteringPlan, max_bytes: int, files: Sequence[TableFile]) -
             beyond.update(group.inputs)
     reason = f"beyond the {max_bytes:,} bytes of a pass, left for the next"
     left_out = [
-        Decision(it.path, partition_text(it.partition), it.bytes, Verdict.KEPT, reason)
+        Decision(it.path, partition_text(it.partition), it.bytes, FillVerdict.KEPT, reason)
         for it in files
         if it.path in beyond
     ]

@@ -18,7 +18,7 @@ from streaming_sink.spark.worker_python import map_in_arrow
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
-from streaming_sink.tasks.ingest.read_task import ReadJob, ReadTask
+from streaming_sink.tasks.ingest.read_task import ReadJob, SourceReadTask
 from streaming_sink.tasks.ingest.sources import Sources
 from timeline.versions.work_items import WorkItem
 
@@ -67,4 +67,4 @@ class RowReading:
             to_arrow_schema(profiled.columns),
             fast_workers.is_enabled(),
         )
-        return map_in_arrow(self.session.range(0, shares, 1, shares), ReadTask(job), profiled.columns)
+        return map_in_arrow(self.session.range(0, shares, 1, shares), SourceReadTask(job), profiled.columns)

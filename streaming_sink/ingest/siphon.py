@@ -13,7 +13,7 @@ import re
 
 from pyspark.sql import DataFrame
 
-from streaming_sink.spark.caller import Run, identify, mint_run_id
+from streaming_sink.spark.caller import QueryRun, identify, mint_run_id
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.settings import check_later_shuffles, safe_shuffle
 from streaming_sink.spark.task_results import collect_results
@@ -61,7 +61,7 @@ class Siphon:
             "batch %d of %s: %d files staged, %d bytes", batch_id, run.app_id, pushed.files, pushed.bytes
         )
 
-    def _check_query(self, run: Run, batch: DataFrame) -> None:
+    def _check_query(self, run: QueryRun, batch: DataFrame) -> None:
         """Raise where another query has staged under this name: its batch numbers mean other rows."""
         if run.app_id in self._checked:
             return
@@ -79,7 +79,7 @@ class Siphon:
                 )
         self._checked.add(run.app_id)
 
-    def _stage(self, batch: DataFrame, run: Run, batch_id: int) -> list[str]:
+    def _stage(self, batch: DataFrame, run: QueryRun, batch_id: int) -> list[str]:
         store = self._zone.store
         folder = f"staged/{run.app_id}/{batch_id:012}"
         job = StageJob(store, folder, fast_workers.is_enabled())
@@ -104,7 +104,7 @@ class Siphon:
             store.delete(mine)  # a twin of this query was first: no commit names these
         return files
 
-    def _committed(self, run: Run, batch_id: int) -> list[str] | None:
+    def _committed(self, run: QueryRun, batch_id: int) -> list[str] | None:
         path = _commit_path(run, batch_id)
         try:
             files = json.loads(self._zone.store.read(path).data)
@@ -124,5 +124,5 @@ class Siphon:
         return self._zone.announce(found, missing) if found else Pushed(0, 0)
 
 
-def _commit_path(run: Run, batch_id: int) -> str:
+def _commit_path(run: QueryRun, batch_id: int) -> str:
     return f"staged/{run.app_id}/{batch_id:012}.json"

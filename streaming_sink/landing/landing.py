@@ -27,7 +27,7 @@ from streaming_sink.reports.steps import Steps
 from streaming_sink.seconds.change_log import ChangeLog
 from streaming_sink.seconds.quarantine import Quarantine
 from streaming_sink.seconds.second_table import SecondTable
-from streaming_sink.spark.caller import OUTSIDE, Run
+from streaming_sink.spark.caller import OUTSIDE, QueryRun
 from streaming_sink.spark.settings import check_later_shuffles
 from streaming_sink.spark.worker_failures import InvalidTextFoundError, UnreadableFileError
 from streaming_sink.table.arrow_types import arrow_schema
@@ -77,7 +77,9 @@ class Landing:
         """Return the table's schema as this process knows it, or None where there is no table yet."""
         return self._destination.known_schema()
 
-    def land_batch(self, batch: DataFrame, batch_id: int, run: Run, *, given_before: bool) -> BatchReport:
+    def land_batch(
+        self, batch: DataFrame, batch_id: int, run: QueryRun, *, given_before: bool
+    ) -> BatchReport:
         """Commit the batch's rows exactly once, and report it; see `IcebergSink` for the errors.
 
         `given_before` says that this very DataFrame has landed in this run under this number.
@@ -96,11 +98,11 @@ class Landing:
 
     def land_item(self, session: SparkSession, source: Source[FittedT]) -> BatchReport:
         """Commit the rows of a work item exactly once, and report it. Raises as `IcebergSink`."""
-        return self._land(session, source, self._runs.of(Run(source.transaction.app_id, OUTSIDE, "")))
+        return self._land(session, source, self._runs.of(QueryRun(source.transaction.app_id, OUTSIDE, "")))
 
     def writing_of_item(self, session: SparkSession, item: WorkItem) -> RowWriting:
         """Return how the rows of a work item are written, which its source reads."""
-        run = Run(item.app_id, OUTSIDE, "")
+        run = QueryRun(item.app_id, OUTSIDE, "")
         return RowWriting(session, item, OUTSIDE, self._runs.of(run).experience)
 
     def rehearse(self, source: Source[FittedT]) -> bool:
@@ -166,11 +168,8 @@ class Landing:
                 _LOG.warning("%s is planned and written again: %s", source.name, conflict)
                 self._destination.refresh()
                 opened = self._opened(source, steps, fresh=False)
-                if (
-                    isinstance(conflict, UnreadableFileError)
-                    and isinstance(opened, Target)
-                    and opened.version == planned_on
-                ):
+                unmoved = isinstance(opened, Target) and opened.version == planned_on
+                if unmoved and isinstance(conflict, UnreadableFileError):
                     raise  # else this writer slept until files of the head that it knew were deleted
                 fitted = self._fitted(source, opened, steps)
         if isinstance(committed, AlreadyCommitted):
@@ -223,8 +222,7 @@ class Landing:
         self, source: Source[FittedT], written: Written, table: Table, draft: BatchReport
     ) -> CommitRequest:
         """Return what goes with the rows into their commit."""
-        transaction = source.transaction
-        target = written.fitted.target
+        transaction, target = source.transaction, written.fitted.target
         beside: list[Change] = [fill_of(merge, target.spec) for merge in written.result.merges]
         if self.options.clustering is not None:
             beside.append(CountCommit())
@@ -250,8 +248,8 @@ class Landing:
         def publish(changes: Sequence[Change]) -> Committed | AlreadyCommitted:
             return source.publish(table, replace(request, changes=(*changes, *request.changes)))
 
-        new = tuple(data_file(file, written.fitted.target.spec) for file in written.result.new)
         target = written.fitted.target
+        new = tuple(data_file(file, target.spec) for file in written.result.new)
         return self._keys.commit(table, target, written.keyed, written.result, new, written.ids, publish)
 
     def _follow(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from streaming_sink.spark.caller import Run
+from streaming_sink.spark.caller import QueryRun
 from streaming_sink.writing.planning import Experience
 
 
@@ -22,9 +22,9 @@ class RunStates:
     """The states of all runs that this process has seen."""
 
     def __init__(self) -> None:
-        self._states: dict[Run, RunState] = {}
+        self._states: dict[QueryRun, RunState] = {}
 
-    def of(self, run: Run) -> RunState:
+    def of(self, run: QueryRun) -> RunState:
         """Return the state of a run. A new run starts with the experience of the last one of its application.
 
         An earlier run keeps its epoch: if it calls once more, its commit must be fenced instead of passing

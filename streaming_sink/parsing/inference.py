@@ -34,7 +34,7 @@ ADVICE = 'or choose what happens to such rows: SchemaContract(mismatch="rescue")
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenTypes:
     """What a batch's text holds."""
 
     inferred: spark.StructType
@@ -57,7 +57,7 @@ def look_at(
     table: iceberg.StructType | None,
     given: spark.StructType,
     contract: SchemaContract,
-) -> Seen:
+) -> SeenTypes:
     value = sf.col(quoted(column))
     malformed, misplaced = is_malformed(value), list(not_of_type(value, given))
     seen, counts = _infer(batch, value, table, given, malformed, [unfit for _, unfit in misplaced])
@@ -83,7 +83,7 @@ def _infer(
     given: spark.StructType,
     malformed: Column,
     misplaced: Sequence[Column],
-) -> tuple[Seen, list[tuple[int, str]]]:
+) -> tuple[SeenTypes, list[tuple[int, str]]]:
     """Return what the texts hold that are not malformed, and of how many of them each condition holds."""
     possible = {} if table is None else possible_conversions(table)
     # The text of a number is that of the double, so what a decimal is read as is tested too.
@@ -110,7 +110,7 @@ def _infer(
     inferred = kind if isinstance(kind, spark.StructType) else spark.StructType()
     unreadable = [malformed] if counts[0][0] else []
     unreadable += [unfit for path, unfit in tests if path in failing and _is_decimal(possible[path].into)]
-    seen = Seen(
+    seen = SeenTypes(
         inferred=with_keys(inferred, given),
         malformed=counts[0][0],
         example=counts[0][1],

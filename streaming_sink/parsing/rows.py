@@ -19,7 +19,7 @@ from streaming_sink.parsing.columns import (
     plan_columns,
 )
 from streaming_sink.parsing.given import as_struct, given_conversions, known_columns
-from streaming_sink.parsing.inference import ADVICE, Seen, any_of, look_at, reads
+from streaming_sink.parsing.inference import ADVICE, SeenTypes, any_of, look_at, reads
 from streaming_sink.sink import IcebergSink
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.settings import case_sensitive
@@ -98,7 +98,7 @@ def parse_json(
 def _parse(
     batch: DataFrame,
     column: str,
-    seen: Seen,
+    seen: SeenTypes,
     table: iceberg.StructType | None,
     contract: SchemaContract,
     certain: Mapping[Path, Misfit],
@@ -134,7 +134,7 @@ def _converted(field: spark.StructField, converted: Mapping[Path, Misfit]) -> Co
 
 
 def _unparsed(
-    value: Column, column: str, seen: Seen, plan: ParsePlan, table: iceberg.StructType | None
+    value: Column, column: str, seen: SeenTypes, plan: ParsePlan, table: iceberg.StructType | None
 ) -> list[Column]:
     """Return the column of the texts that cannot all become columns, if there are any."""
     conditions = [] if seen.unreadable is None else [seen.unreadable]
@@ -144,7 +144,7 @@ def _unparsed(
     return [sf.when(any_of(conditions), sf.struct(value.alias(column))).alias(UNPARSED)]
 
 
-def _refuse(seen: Seen, plan: ParsePlan, contract: SchemaContract) -> None:
+def _refuse(seen: SeenTypes, plan: ParsePlan, contract: SchemaContract) -> None:
     """Raise SchemaMismatchError for what cannot become columns, or not be converted."""
     if seen.malformed:
         raise SchemaMismatchError(

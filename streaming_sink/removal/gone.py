@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from streaming_sink.options.values.path_table import AnyTable, as_table
-from streaming_sink.removal.leftovers import Kind, Leftover, Leftovers
+from streaming_sink.removal.leftovers import Leftover, LeftoverKind, Leftovers
 from streaming_sink.removal.matching import is_own_key
 from streaming_sink.removal.tables import MAIN, find_everywhere
 from streaming_sink.removal.wanted import WantedKeys
@@ -16,68 +16,68 @@ from timeline.stores import StorageOptions
 from timeline.versions.keys import key_of
 
 _PURGE = "`streaming-sink purge` removes it"
-_MEANINGS: Mapping[Kind, tuple[str, str]] = {
-    Kind.LIVE: (
+_MEANINGS: Mapping[LeftoverKind, tuple[str, str]] = {
+    LeftoverKind.LIVE: (
         "every reader sees these rows",
         "`streaming-sink purge` deletes them, and rewrites the files",
     ),
-    Kind.DELETED: (
+    LeftoverKind.DELETED: (
         "no reader of the table sees these rows; they are in the bytes of live files, and in older snapshots",
         "`streaming-sink purge` rewrites the files without them",
     ),
-    Kind.REF: (
+    LeftoverKind.REF: (
         "readers of the tag or branch see these rows, and it keeps the files for ever",
         "drop the tag or branch with the engine that made it, or have that engine rewrite it without them;"
         " then run `streaming-sink purge`",
     ),
-    Kind.STAGED: (
+    LeftoverKind.STAGED: (
         "a work item with these rows, or another engine's snapshot, is staged and may be published",
         "`streaming-sink ingest publish` or `discard` the item; publish or drop another engine's snapshot"
         " there; then run `streaming-sink purge`",
     ),
-    Kind.HISTORY: (
+    LeftoverKind.HISTORY: (
         "time travel to older snapshots shows these rows",
         "`streaming-sink purge` expires these snapshots and deletes the files after their grace period",
     ),
-    Kind.EXPIRED: (
+    LeftoverKind.EXPIRED: (
         "the snapshots have expired; the files stay for readers that still have one open",
         "run `streaming-sink purge` once 100 versions and the grace period have passed, or let it --wait",
     ),
-    Kind.UNDELIVERED: (
+    LeftoverKind.UNDELIVERED: (
         "a commit has named the file for this table, and it is not delivered yet",
         "restart the stream, which delivers it; then run `streaming-sink purge`",
     ),
-    Kind.ORPHAN: (
+    LeftoverKind.ORPHAN: (
         "no snapshot has the file: a batch that failed or lost has left it, or is writing it now",
         "`streaming-sink purge` deletes it once no writer can commit it any more",
     ),
-    Kind.FOREIGN: (
+    LeftoverKind.FOREIGN: (
         "another program has put the file here; this sink neither reads nor deletes it",
         "delete it if it is yours",
     ),
-    Kind.REFERENCE: (
+    LeftoverKind.REFERENCE: (
         "the table has the file by reference, and it is its producer's: this sink never deletes it",
         "`streaming-sink purge` takes the rows out of the table; then delete the file yourself: one that is"
         " written anew under its name lands again",
     ),
-    Kind.DELETE_FILE: (
+    LeftoverKind.DELETE_FILE: (
         "another engine has deleted rows by their values, or wrote them beside its deletes: they are there",
         "have that engine rewrite its data files (rewrite_data_files), and expire its snapshots",
     ),
-    Kind.INDEX: (
+    LeftoverKind.INDEX: (
         "a run of the key index holds hashes of keys with places of rows, and no value; who guesses a key can"
         " test it, since the seed follows from the table's uuid",
         _PURGE,
     ),
-    Kind.BOUNDS: (
+    LeftoverKind.BOUNDS: (
         "manifests state the least and the greatest value of columns, here of files that are deleted",
         "`streaming-sink purge` rewrites such manifests; older ones leave with their snapshots",
     ),
-    Kind.NOT_CHECKED: (
+    LeftoverKind.NOT_CHECKED: (
         "whether it holds a row of these keys could not be seen",
         "look at the reason: restore a damaged file or delete what is no longer needed, and check again",
     ),
-    Kind.TOMBSTONE: (
+    LeftoverKind.TOMBSTONE: (
         "a hash of the key and a sequence, so that no older change brings the row back; no value of the row."
         " Who guesses a key can test it, since the seed follows from the table's uuid",
         "none needed; once it is older than the table property streaming-sink.tombstone-ttl-ms, a later"
@@ -132,7 +132,7 @@ def _diagnosis(diagnosis: Diagnosis, wanted: WantedKeys, found: Sequence[Leftove
     if (key := key_of(head.properties)) is not None and not is_own_key(wanted, head):
         findings.append(
             _finding(
-                Kind.NOT_CHECKED,
+                LeftoverKind.NOT_CHECKED,
                 f"the key index and the deleted keys of {found[0].table.store.location}: they hold hashes of"
                 f" {key.describe(head.schema)}, and the keys asked about are of {', '.join(wanted.names)}",
             )
@@ -142,20 +142,20 @@ def _diagnosis(diagnosis: Diagnosis, wanted: WantedKeys, found: Sequence[Leftove
 
 
 def _findings(left: Leftovers) -> Iterator[Finding]:
-    for kind in Kind:
+    for kind in LeftoverKind:
         places = left.of(kind)
         if not places:
             continue
         of = "" if left.role == MAIN else f" of the {left.role} {left.table.store.location}"
         rows = sum(each.rows for each in places)
-        noun = "hash of a key" if kind in (Kind.INDEX, Kind.TOMBSTONE) else "row of the keys"
-        noun = "file with a key as a bound" if kind is Kind.BOUNDS else noun
+        noun = "hash of a key" if kind in (LeftoverKind.INDEX, LeftoverKind.TOMBSTONE) else "row of the keys"
+        noun = "file with a key as a bound" if kind is LeftoverKind.BOUNDS else noun
         held = f"{_counted(rows, noun)} in " if rows else ""
         yield _finding(kind, f"{held}{count(len(places), 'file')}{of}: {some([_place(it) for it in places])}")
 
 
-def _finding(kind: Kind, what: str) -> Finding:
-    severity = Severity.NOTE if kind is Kind.TOMBSTONE else Severity.WARNING
+def _finding(kind: LeftoverKind, what: str) -> Finding:
+    severity = Severity.NOTE if kind is LeftoverKind.TOMBSTONE else Severity.WARNING
     means, repair = _MEANINGS[kind]
     return Finding(kind=f"gone-{kind.value}", severity=severity, what=what, means=means, repair=repair)
 

@@ -34,7 +34,7 @@ _PARQUET = ".parquet"
 _TOMBSTONES = "-tombstones.parquet"
 
 
-class Kind(str, Enum):
+class LeftoverKind(str, Enum):
     """What is left of a key, worst first."""
 
     LIVE = "row-live"
@@ -58,10 +58,10 @@ class Kind(str, Enum):
 
 
 _BY_HOLDER = {
-    How.REF: Kind.REF,
-    How.STAGED: Kind.STAGED,
-    How.HISTORY: Kind.HISTORY,
-    How.EXPIRED: Kind.EXPIRED,
+    How.REF: LeftoverKind.REF,
+    How.STAGED: LeftoverKind.STAGED,
+    How.HISTORY: LeftoverKind.HISTORY,
+    How.EXPIRED: LeftoverKind.EXPIRED,
 }
 
 
@@ -69,7 +69,7 @@ _BY_HOLDER = {
 class Leftover:
     """One place where something of a key is left."""
 
-    kind: Kind
+    kind: LeftoverKind
     path: str
     """Of the file, below the table's location; of a file by reference its whole name."""
     rows: int = 0
@@ -81,7 +81,7 @@ class Leftover:
 
 
 @dataclass
-class Seen:
+class SeenFiles:
     """What files hold of the keys, by path: none of them ever changes."""
 
     positions: dict[str, np.ndarray] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Leftovers:
     files: int = 0
     """Files with rows that were read."""
 
-    def of(self, *kinds: Kind) -> list[Leftover]:
+    def of(self, *kinds: LeftoverKind) -> list[Leftover]:
         return [each for each in self.found if each.kind in kinds]
 
 
@@ -117,7 +117,7 @@ def find_leftovers(
     matcher: RowMatcher,
     own_key: KeyColumns | None,
     undelivered: Collection[str] = (),
-    seen: Seen | None = None,
+    seen: SeenFiles | None = None,
 ) -> Leftovers:
     """Look into every file below a table's location for wanted keys.
 
@@ -129,7 +129,7 @@ def find_leftovers(
     # Listed after the metadata was read, so that no file which it names was written later.
     paths = dict.fromkeys(sorted(listed.path for listed in table.store.list_below("")))
     found = Leftovers(table, role, held=held)
-    seen = Seen() if seen is None else seen
+    seen = SeenFiles() if seen is None else seen
     rows = [path for path in paths if path.endswith(_PARQUET) and not path.endswith(_TOMBSTONES)]
     rows += [it for it in sorted(held.known) if path_of(table.store, it) == it]
     found.files = len(rows)
@@ -142,7 +142,7 @@ def find_leftovers(
         except FileNotFoundError:
             return []  # deleted since; the doctor's other checks report it where a snapshot needs it
         except DataFileError as unreadable:
-            return [Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(str(unreadable),))]
+            return [Leftover(kind=LeftoverKind.NOT_CHECKED, path=path, holders=(str(unreadable),))]
 
     def look_into(some: Collection[str]) -> Iterator[Leftover]:
         with ThreadPoolExecutor(READERS, thread_name_prefix="gone") as pool:
@@ -158,16 +158,16 @@ def find_leftovers(
     there = paths.keys() | set(rows)
     for path, count in bounds_of_missing_files(table.store, there, matcher, seen.bounds):
         newest = held.newest.get(table.store.uri(path), 0)
-        found.found.append(Leftover(kind=Kind.BOUNDS, path=path, rows=count, newest=newest))
+        found.found.append(Leftover(kind=LeftoverKind.BOUNDS, path=path, rows=count, newest=newest))
     # Beside a stream, what was being written in the first look is whole in the second, or has its name.
-    unread = dict.fromkeys(each.path for each in found.found if each.kind is Kind.NOT_CHECKED)
+    unread = dict.fromkeys(each.path for each in found.found if each.kind is LeftoverKind.NOT_CHECKED)
     found.found = [each for each in found.found if each.path not in unread] + list(look_into(unread))
     unfinished = [path for path in paths if is_unfinished(path)]
     there = {listed.path for listed in table.store.list_below("")} if unfinished else set()
     for path in unfinished:
         if path in there:
             why = "a create that was cut off, or is in progress"
-            found.found.append(Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(why,)))
+            found.found.append(Leftover(kind=LeftoverKind.NOT_CHECKED, path=path, holders=(why,)))
     return found
 
 
@@ -180,16 +180,16 @@ def _in_file(
     left.with_rows.add(location)
     known, newest = held.known.get(location), held.newest.get(location, 0)
     if known is not None and known.content != DataFileContent.DATA:
-        return [Leftover(kind=Kind.DELETE_FILE, path=path, rows=len(positions))]
+        return [Leftover(kind=LeftoverKind.DELETE_FILE, path=path, rows=len(positions))]
     found = []
     if held.of(location, How.CURRENT) and known is not None:
         deletes = [each.location for each in table.head.deletes_of(known)]
         gone = np.isin(positions, read_position_deletes(table.store, deletes, location))
         if not gone.all():
             left.live[location] = positions[~gone]
-            found.append(Leftover(kind=Kind.LIVE, path=path, rows=int((~gone).sum())))
+            found.append(Leftover(kind=LeftoverKind.LIVE, path=path, rows=int((~gone).sum())))
         if gone.any():
-            found.append(Leftover(kind=Kind.DELETED, path=path, rows=int(gone.sum())))
+            found.append(Leftover(kind=LeftoverKind.DELETED, path=path, rows=int(gone.sum())))
     for how, kind in _BY_HOLDER.items():
         if names_of := held.of(location, how):
             if how in (How.HISTORY, How.EXPIRED) and found:
@@ -198,13 +198,13 @@ def _in_file(
                 Leftover(kind=kind, path=path, rows=len(positions), holders=tuple(names_of), newest=newest)
             )
     if path == location:
-        found.append(Leftover(kind=Kind.REFERENCE, path=path, rows=len(positions)))
+        found.append(Leftover(kind=LeftoverKind.REFERENCE, path=path, rows=len(positions)))
     if found:
         return found
     if location in undelivered:
-        kind = Kind.UNDELIVERED
+        kind = LeftoverKind.UNDELIVERED
     else:
-        kind = Kind.FOREIGN if names.written_id(path) is None else Kind.ORPHAN
+        kind = LeftoverKind.FOREIGN if names.written_id(path) is None else LeftoverKind.ORPHAN
     return [Leftover(kind=kind, path=path, rows=len(positions))]
 
 
@@ -228,10 +228,10 @@ def _in_tombstones(
         try:
             hashes = read_tombstones(table.store, table.store.uri(path)).hashes
         except DataFileError as unreadable:
-            yield Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(str(unreadable),))
+            yield Leftover(kind=LeftoverKind.NOT_CHECKED, path=path, holders=(str(unreadable),))
             continue
         if found := len(np.unique(probe.match_rows(hashes)[0])):
-            yield Leftover(kind=Kind.TOMBSTONE, path=path, rows=found)
+            yield Leftover(kind=LeftoverKind.TOMBSTONE, path=path, rows=found)
 
 
 def _in_index(
@@ -253,7 +253,7 @@ def _in_index(
             except FileNotFoundError:
                 continue  # deleted since
             except KeyIndexError as unreadable:
-                yield Leftover(kind=Kind.NOT_CHECKED, path=path, holders=(str(unreadable),))
+                yield Leftover(kind=LeftoverKind.NOT_CHECKED, path=path, holders=(str(unreadable),))
                 continue
             if seen[path]:
-                yield Leftover(kind=Kind.INDEX, path=path, rows=seen[path])
+                yield Leftover(kind=LeftoverKind.INDEX, path=path, rows=seen[path])

@@ -8,7 +8,7 @@ from typing import Any
 from streaming_sink.durations import Duration, duration
 from streaming_sink.options.values.path_table import AnyTable, as_table
 from streaming_sink.removal.following import await_followed, skip_purges
-from streaming_sink.removal.leftovers import Kind
+from streaming_sink.removal.leftovers import LeftoverKind
 from streaming_sink.removal.matching import is_own_key, key_columns, matcher_of, quarantine_matcher
 from streaming_sink.removal.report import PurgeReport
 from streaming_sink.removal.table_purge import WAITS, TablePurge
@@ -152,7 +152,7 @@ class Purge:
                 place = each.table.store.location
                 if each.table.refresh().number == seen[place]:
                     each.pass_time(left[place])
-                live = left[place].of(Kind.LIVE, Kind.DELETED)
+                live = left[place].of(LeftoverKind.LIVE, LeftoverKind.DELETED)
                 each.clean(each.rewrite() if live else left[place])
                 seen[place] = each.table.refresh().number
 

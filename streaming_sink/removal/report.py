@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streaming_sink.removal.leftovers import Kind
+from streaming_sink.removal.leftovers import LeftoverKind
 
 
 @dataclass(frozen=True, kw_only=True)
 class StillThere:
     """A place where something of the keys is left."""
 
-    kind: Kind
+    kind: LeftoverKind
     path: str
     """Below the table's location."""
     rows: int
@@ -58,4 +58,4 @@ class PurgeReport:
     @property
     def is_gone(self) -> bool:
         """Whether no row of the keys, and no value, is left in any file; hashes in tombstones may be."""
-        return all(each.kind is Kind.TOMBSTONE for table in self.tables for each in table.left)
+        return all(each.kind is LeftoverKind.TOMBSTONE for table in self.tables for each in table.left)

@@ -16,7 +16,7 @@ from planners import FileSizing
 from planners.model import InputFile, PositionDeletes
 from streaming_sink.clustering.sort_orders import recorded_sort_order
 from streaming_sink.reading.pieces import PURGE
-from streaming_sink.removal.leftovers import Kind, Leftovers
+from streaming_sink.removal.leftovers import LeftoverKind, Leftovers
 from streaming_sink.removal.matching import RowMatcher
 from streaming_sink.removal.places import location_of
 from streaming_sink.table.data_files import data_file
@@ -66,13 +66,15 @@ class Rewritten:
 def files_to_rewrite(left: Leftovers) -> list[str]:
     """Return the locations of the live data files that hold rows of the keys, deleted or not."""
     store = left.table.store
-    return sorted({location_of(store, each.path) for each in left.of(Kind.LIVE, Kind.DELETED)})
+    return sorted(
+        {location_of(store, each.path) for each in left.of(LeftoverKind.LIVE, LeftoverKind.DELETED)}
+    )
 
 
 def stale_manifests(left: Leftovers) -> frozenset[str]:
     """Return the manifests of the head that name files which have left them and held rows of the keys."""
     store, files = left.table.store, left.table.log.manifest_files
-    named = {store.uri(each.path) for each in left.of(Kind.BOUNDS)}
+    named = {store.uri(each.path) for each in left.of(LeftoverKind.BOUNDS)}
     found = set[str]()
     for manifest in left.table.head.manifests:
         if manifest.manifest_path in named:

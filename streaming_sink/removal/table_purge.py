@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from streaming_sink.removal.leftovers import Kind, Leftover, Leftovers, Seen, find_leftovers
+from streaming_sink.removal.leftovers import Leftover, LeftoverKind, Leftovers, SeenFiles, find_leftovers
 from streaming_sink.removal.matching import RowMatcher
 from streaming_sink.removal.places import is_elsewhere
 from streaming_sink.removal.report import PurgedTable, StillThere
@@ -24,18 +24,17 @@ from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import LEAST_AGE, remove_orphan_files
 from timeline.outbox import OpenTable
-from timeline.retention.deletions import Deletions
-from timeline.retention.deletions import Kind as FileKind
+from timeline.retention.deletions import DeletedKind, Deletions
 from timeline.retention.policy import SAFE_DISTANCE, cut_off, lineage, snapshot_version
 from timeline.table import Table
 
 _FILES_A_VERSION = 16
 _TRIES = 20
 """How often a purge looks again where other writers change the same files."""
-_PINNED = (Kind.REF, Kind.STAGED)
-_OLDER = (Kind.HISTORY, Kind.BOUNDS)
+_PINNED = (LeftoverKind.REF, LeftoverKind.STAGED)
+_OLDER = (LeftoverKind.HISTORY, LeftoverKind.BOUNDS)
 """What leaves once the snapshots that have it have expired."""
-WAITS = (Kind.HISTORY, Kind.BOUNDS, Kind.EXPIRED)
+WAITS = (LeftoverKind.HISTORY, LeftoverKind.BOUNDS, LeftoverKind.EXPIRED)
 """What leaves by itself once versions and time have passed."""
 
 
@@ -52,8 +51,8 @@ class TablePurge:
     open_table: OpenTable
     undelivered: Callable[[], Collection[str]]
     """The locations of files that an outbox names for this table."""
-    _seen: Seen = field(default_factory=Seen)
-    _found: Counter[Kind] | None = None
+    _seen: SeenFiles = field(default_factory=SeenFiles)
+    _found: Counter[LeftoverKind] | None = None
     _references: dict[str, Leftover] = field(default_factory=dict)
     """Files by reference with rows of the keys: their owners have them, also once the table forgets them."""
     _deleted_rows: int = 0
@@ -70,7 +69,7 @@ class TablePurge:
         self.table.refresh()
         where = (self.table, self.role, self.matcher, self.own_key)
         left = self.table.on_head(lambda _: find_leftovers(*where, self.undelivered(), self._seen))
-        self._references |= {each.path: each for each in left.of(Kind.REFERENCE)}
+        self._references |= {each.path: each for each in left.of(LeftoverKind.REFERENCE)}
         if self._found is None:
             self._found = _counted(left)
             self._ended = _time_travel(left, planned=True)
@@ -150,9 +149,9 @@ class TablePurge:
         age = _expiry_age(left)
         if age is not None:
             self._deletions += expire_snapshots(self.table, max_snapshot_age=age, min_snapshots_to_keep=1)
-        elif left.of(Kind.EXPIRED, Kind.BOUNDS):
+        elif left.of(LeftoverKind.EXPIRED, LeftoverKind.BOUNDS):
             self._deletions += self.table.delete_expired()
-        orphans = [each for each in left.of(Kind.ORPHAN, Kind.BOUNDS) if not each.newest]
+        orphans = [each for each in left.of(LeftoverKind.ORPHAN, LeftoverKind.BOUNDS) if not each.newest]
         due_ms = min(map(_orphaned_until_ms, orphans), default=math.inf)
         if self.table.head.metadata.last_updated_ms < due_ms <= self.table.log.environment.now_ms():
             self.pass_time(left)  # the time of a table without writers does not pass
@@ -160,7 +159,7 @@ class TablePurge:
             self._deletions += remove_orphan_files(
                 self.table, older_than=LEAST_AGE, open_table=self.open_table
             )
-        runs = [each.path for each in left.of(Kind.INDEX)]
+        runs = [each.path for each in left.of(LeftoverKind.INDEX)]
         self.table.store.delete(runs)
         self._runs += len(runs)
 
@@ -188,18 +187,18 @@ class TablePurge:
             versions=tuple(self._versions),
             ends_time_travel=self._ended,
             expired_snapshots=self._deletions.expired_snapshots,
-            deleted_files=sum(file.kind is not FileKind.VERSION for file in self._deletions.files),
+            deleted_files=sum(file.kind is not DeletedKind.VERSION for file in self._deletions.files),
             deleted_runs=self._runs,
             problems=tuple(f"{path}: {why}" for path, why in self._problems.items()),
             left=tuple(
                 StillThere(kind=it.kind, path=it.path, rows=it.rows, until=_until(it, left))
-                for it in (*(it for it in left.found if it.kind is not Kind.REFERENCE), *elsewhere)
+                for it in (*(it for it in left.found if it.kind is not LeftoverKind.REFERENCE), *elsewhere)
             ),
         )
 
 
-def _counted(left: Leftovers) -> Counter[Kind]:
-    counted = Counter[Kind]()
+def _counted(left: Leftovers) -> Counter[LeftoverKind]:
+    counted = Counter[LeftoverKind]()
     for each in left.found:
         counted[each.kind] += each.rows
     return counted
@@ -230,7 +229,7 @@ def _reaching(left: Leftovers, *, planned: bool = False) -> list[Snapshot]:
     """
     history, current = _history(left.table), left.table.head.metadata.current_snapshot_id
     newest = max((each.newest for each in left.of(*_OLDER)), default=0)
-    if planned and left.of(Kind.LIVE, Kind.DELETED):
+    if planned and left.of(LeftoverKind.LIVE, LeftoverKind.DELETED):
         return history
     numbers = [snapshot_version(it) for it in history if (it.sequence_number or 0) <= newest]
     last = max(numbers, default=0)
@@ -272,29 +271,29 @@ def _until(each: Leftover, left: Leftovers) -> str:
         if is_elsewhere(each.path):
             return f"{expired}; the file stays until its owner deletes it"
         return f"{expired}; the file is deleted {SAFE_DISTANCE} versions and {grace} after that"
-    if each.kind in (Kind.HISTORY, Kind.EXPIRED) and is_elsewhere(each.path):
+    if each.kind in (LeftoverKind.HISTORY, LeftoverKind.EXPIRED) and is_elsewhere(each.path):
         return "its snapshots have expired; the file stays until its owner deletes it"
-    if each.kind in (Kind.HISTORY, Kind.EXPIRED, Kind.BOUNDS):
+    if each.kind in (LeftoverKind.HISTORY, LeftoverKind.EXPIRED, LeftoverKind.BOUNDS):
         return (
             f"deleted {SAFE_DISTANCE} versions and {grace} after its snapshots expired; what such a deletion"
             " misses a day after it was written, by the next purge"
         )
-    if each.kind is Kind.ORPHAN:
+    if each.kind is LeftoverKind.ORPHAN:
         at = datetime.fromtimestamp(_orphaned_until_ms(each) / 1000, tz=timezone.utc)
         return f"a writer may still commit it; purge again after {at:%Y-%m-%d %H:%M:%SZ} of the table's time"
     return _UNTIL[each.kind]
 
 
 _UNTIL = {
-    Kind.LIVE: "a purge deletes the rows and rewrites the file; problems say why one could not",
-    Kind.DELETED: "a purge rewrites the file; problems say why one could not",
-    Kind.REF: "the tag or branch is dropped; then purge again",
-    Kind.STAGED: "the staged snapshot is published or dropped; then purge again",
-    Kind.UNDELIVERED: "the stream, or the next purge, delivers it",
-    Kind.FOREIGN: "its owner deletes it: this sink did not write it",
-    Kind.REFERENCE: "its owner deletes it; one that is written anew under its name lands again",
-    Kind.DELETE_FILE: "the engine that wrote it rewrites its data files",
-    Kind.INDEX: "purge again: the stream has built it since",
-    Kind.NOT_CHECKED: "it can be read: restore it, or delete it if it is not needed",
-    Kind.TOMBSTONE: "tombstones have outlived their time to live; it is a hash, and no value",
+    LeftoverKind.LIVE: "a purge deletes the rows and rewrites the file; problems say why one could not",
+    LeftoverKind.DELETED: "a purge rewrites the file; problems say why one could not",
+    LeftoverKind.REF: "the tag or branch is dropped; then purge again",
+    LeftoverKind.STAGED: "the staged snapshot is published or dropped; then purge again",
+    LeftoverKind.UNDELIVERED: "the stream, or the next purge, delivers it",
+    LeftoverKind.FOREIGN: "its owner deletes it: this sink did not write it",
+    LeftoverKind.REFERENCE: "its owner deletes it; one that is written anew under its name lands again",
+    LeftoverKind.DELETE_FILE: "the engine that wrote it rewrites its data files",
+    LeftoverKind.INDEX: "purge again: the stream has built it since",
+    LeftoverKind.NOT_CHECKED: "it can be read: restore it, or delete it if it is not needed",
+    LeftoverKind.TOMBSTONE: "tombstones have outlived their time to live; it is a hash, and no value",
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from streaming_sink.zones.landed import Landed
 from streaming_sink.zones.ledger import LedgerEntry
-from streaming_sink.zones.status import OpenItem, Waiting, ZoneStatus
+from streaming_sink.zones.status import OpenItemStatus, Waiting, ZoneStatus
 
 _LAST_MS = 60 * 60 * 1000
 _MOST_REJECTED = 50
@@ -78,7 +78,7 @@ class Dataset:
     """Why it is stale, and what to do."""
     rules: Mapping[str, int] = field(default_factory=dict)
     waiting: Sequence[Waiting] = ()
-    open_items: Sequence[OpenItem] = ()
+    open_items: Sequence[OpenItemStatus] = ()
     """The first 20 that are not in the table, and the first 20 that are set apart."""
     open_count: int = 0
     landed_items: int = 0

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from streaming_sink.spark.caller import Run
+from streaming_sink.spark.caller import QueryRun
 
 
 @dataclass
 class _Claim:
     """The DataFrame under which a sink of this process lands a batch; released if that fails."""
 
-    run: Run
+    run: QueryRun
     batch_id: int
     batch: object
     sink: object
@@ -27,7 +27,7 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def claim_batch(location: str, run: Run, batch_id: int, batch: object, sink: object) -> Iterator[bool]:
+def claim_batch(location: str, run: QueryRun, batch_id: int, batch: object, sink: object) -> Iterator[bool]:
     """Record that `sink` lands the batch in the block, unless that fails. Yields whether this very DataFrame
     has landed before in this run, under this number and name: then the user's function has tried again.
 

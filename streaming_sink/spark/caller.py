@@ -25,7 +25,7 @@ _queries: dict[str, tuple[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class QueryRun:
     """One run of one query, as the table remembers it."""
 
     app_id: str
@@ -34,7 +34,7 @@ class Run:
     run_id: str
 
 
-def identify(session: SparkSession, app_id: str | None, minted_run_id: str) -> Run:
+def identify(session: SparkSession, app_id: str | None, minted_run_id: str) -> QueryRun:
     """Return the run that calls. On classic Spark every call reads it again, since one sink may be started
     twice: from the batch's `session`, in any thread, or, for rows that were made in a session of no query,
     from the calling thread.
@@ -47,14 +47,14 @@ def identify(session: SparkSession, app_id: str | None, minted_run_id: str) -> R
     query = query_of_worker() if is_connect(session) else query_of_session(session)
     if query is not None:
         query_id, run_id = query
-        return Run(app_id or query_id, query_id, run_id)
+        return QueryRun(app_id or query_id, query_id, run_id)
     context = session.sparkContext
     named = context.getLocalProperty(_QUERY_ID)
     if named is None:
         _check_is_outside(session)
         return _outside_a_query(app_id, minted_run_id)
     run_id = _run_of(session, named) or context.getLocalProperty(_JOB_GROUP) or minted_run_id
-    return Run(app_id or named, named, run_id)
+    return QueryRun(app_id or named, named, run_id)
 
 
 def query_of_session(session: SparkSession) -> tuple[str, str] | None:
@@ -117,10 +117,10 @@ def _check_is_outside(session: SparkSession) -> None:
         )
 
 
-def _outside_a_query(app_id: str | None, minted_run_id: str) -> Run:
+def _outside_a_query(app_id: str | None, minted_run_id: str) -> QueryRun:
     if app_id is None:
         raise ValueError(
             "this call comes from outside a streaming query, so nothing names the application:"
             ' IcebergSink(..., app_id="backfill"); its batches count up under that name'
         )
-    return Run(app_id, OUTSIDE, minted_run_id)
+    return QueryRun(app_id, OUTSIDE, minted_run_id)

@@ -16,7 +16,7 @@ from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from timeline.stores.base import Store
 
 
-class Layout(Protocol):
+class TableLayout(Protocol):
     """What says how files of a table are written: a head, or what a table will be."""
 
     @property
@@ -30,7 +30,7 @@ class Layout(Protocol):
 
 
 def file_job(
-    store: Store, layout: Layout, ids: FileIds, max_file_bytes: int, rows_per_new_file: int | None = None
+    store: Store, layout: TableLayout, ids: FileIds, max_file_bytes: int, rows_per_new_file: int | None = None
 ) -> WorkerJob:
     """Return the job of tasks that write rows of a table to new files of at most so many bytes and rows each;
     a plan of buckets may be added.

@@ -51,7 +51,7 @@ _APP_ID = "fill"
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFills:
     """What became of the merges of a pass."""
 
     version: int | None
@@ -159,7 +159,7 @@ def publish(
     open_below_bytes: int,
     reservations: Reservations,
     known: Mapping[str, str] = NOTHING_RESERVED,
-) -> Published:
+) -> PublishedFills:
     """Commit merges as one version without a transaction. A merge is lost if another writer has replaced one
     of its files, or if a plan has reserved one since: the plan's work is worth more, and has applied the
     delete files that it has met. `known`: file → the plan that had reserved it when the merges were planned,
@@ -191,10 +191,10 @@ def publish(
         lost += [replace for replace in wanted if replace in dropped]
         problems += dict.fromkeys(dropped.values())
     live = tuple(replace for replace in wanted if replace not in lost)
-    return Published(version, live, tuple(lost), tuple(problems), attempts)
+    return PublishedFills(version, live, tuple(lost), tuple(problems), attempts)
 
 
-def delete_lost(table: Table, published: Published) -> None:
+def delete_lost(table: Table, published: PublishedFills) -> None:
     """Delete the files of merges that are lost, best effort: what remains is an orphan."""
     with suppress(StoreUnavailableError):
         table.store.delete(

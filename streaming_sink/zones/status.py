@@ -31,7 +31,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenItem:
+class OpenItemStatus:
     """One work item that is not in the table."""
 
     number: int
@@ -53,7 +53,7 @@ class ZoneStatus:
     rules: Mapping[str, int]
     watched: Sequence[tuple[str, str]]
     waiting: Sequence[Waiting]
-    open_items: Sequence[OpenItem]
+    open_items: Sequence[OpenItemStatus]
     """The first 20, and the first 20 of those that are set apart."""
     open_count: int
     landed_items: int
@@ -108,7 +108,7 @@ def _rejected(ledger: Ledger, last: Sequence[Landed]) -> Iterator[LedgerEntry]:
             yield newest
 
 
-def _open_item(ledger: Ledger, item: ItemSummary) -> OpenItem:
+def _open_item(ledger: Ledger, item: ItemSummary) -> OpenItemStatus:
     state = ledger.state_of(item.number, item.claim_id)
     reason = ledger.reason_of(item.number, item.claim_id)
-    return OpenItem(item.number, state, item.files, item.bytes, item.why, reason)
+    return OpenItemStatus(item.number, state, item.files, item.bytes, item.why, reason)

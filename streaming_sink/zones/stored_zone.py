@@ -21,8 +21,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from planners.ingestion.buffering import BufferedFile
-from planners.ingestion.buffering import Rules as PlannedRules
+from planners.ingestion.buffering import BufferedFile, PlanningRules
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.zones.audit import DEFAULT_TIMEOUT_MS, Audit
@@ -113,7 +112,7 @@ class StoredZone:
         return ulid(self.environment.now_ms(), self.environment.random.getrandbits(80))
 
     @property
-    def rules(self) -> PlannedRules:
+    def rules(self) -> PlanningRules:
         """The rules by which planners plan items."""
         return self.definition.rules_of.planned()
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planners.ingestion.buffering import Rules as PlannedRules
+from planners.ingestion.buffering import PlanningRules
 from planners.sizing import parse_bytes
 from planners.values import APART, BYTES, Value
 from streaming_sink.durations import Duration, duration
@@ -61,10 +61,10 @@ class Rules(Value):
                 raise ValueError(f"max_waiting must be above 0, such as 100GiB, not {self.max_waiting!r}")
             object.__setattr__(self, "max_waiting", bound)
 
-    def planned(self) -> PlannedRules:
+    def planned(self) -> PlanningRules:
         """Return the rules as planners apply them."""
         age = duration("max_age", self.max_age)
-        return PlannedRules(
+        return PlanningRules(
             max_bytes=self.max_bytes,
             max_files=self.max_files,
             max_age_ms=max(1, round(age.total_seconds() * 1000)),

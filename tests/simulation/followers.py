@@ -134,11 +134,11 @@ class Log:
     def _follow(self, process: Process, times: int) -> int:
         main = process.open()
         log = self._log(process)
-        log.open(process, main, _steps)  # type: ignore[arg-type]
+        log.prepare(process, main, "app", _steps)  # type: ignore[arg-type]
         while times:
             think(self.sim, process, 2.0)
             main.refresh()
-            log.follow(process, main, _steps)  # type: ignore[arg-type]
+            log.follow(process, main, "app", _steps)  # type: ignore[arg-type]
             times -= 1
             self.sim.tell(process.actor.name, f"=> FOLLOWED to version {main.head.number}")
         return 0
@@ -152,7 +152,7 @@ class Log:
             uuid, expired = str(main.head.metadata.table_uuid), False
             begun = followed(log._table.head, uuid) is not None  # type: ignore[union-attr]
             try:
-                log.open(process, main, _steps)  # type: ignore[arg-type]
+                log.prepare(process, main, "app", _steps)  # type: ignore[arg-type]
             except ValueError:
                 expired = True
             after = followed(self.open(process).head, uuid)

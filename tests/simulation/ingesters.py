@@ -13,7 +13,7 @@ from unittest import mock
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Snapshot
 
-from planners.ingestion.buffering import BufferedFile, PlannedItem, Rules
+from planners.ingestion.buffering import BufferedFile, PlannedItem, PlanningRules
 from streaming_sink.ingest import worker as worker_module
 from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.ingest.worker import Worker
@@ -56,7 +56,7 @@ class Ingestion:
         """Whether audits let everything pass."""
         self.items: dict[int, PlannedItem] = {}
         """Those that a worker has seen."""
-        self.rules = Rules(
+        self.rules = PlanningRules(
             max_bytes=sim.random.choice([100, 1 << 40]),
             max_files=sim.random.choice([2, 4, 100]),
             max_age_ms=sim.random.choice([1, 3000, 20_000]),
@@ -236,7 +236,7 @@ class Ingestion:
 class _Zone(BufferZone):
     """The zone, in the table's own folder: one store has all faults."""
 
-    def __init__(self, process: Process, rules: Rules, staged_timeout_ms: int) -> None:
+    def __init__(self, process: Process, rules: PlanningRules, staged_timeout_ms: int) -> None:
         self._timeout_ms = staged_timeout_ms
         self.store = process.store
         self.environment = process.environment

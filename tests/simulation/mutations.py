@@ -559,7 +559,7 @@ SWITCHES = (
            "if declared != wanted:", "if False:", keyed=True),
     # ------------------------------------------------------------------------------ purges, change logs
     Switch("purge", "a file whose rows of the key are deleted already is not rewritten", rewriting,
-           "files_to_rewrite", "left.of(Kind.LIVE, Kind.DELETED)", "left.of(Kind.LIVE)", keyed=True),
+           "files_to_rewrite", "LeftoverKind.LIVE, LeftoverKind.DELETED", "LeftoverKind.LIVE", keyed=True),
     Switch("purge", "its deletes are not remembered", rewriting, "_tombstones",
            "if not count:", "if True:", keyed=True),
     Switch("purge", "it looks no second time where other writers were first", TablePurge, "rewrite",

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streaming_sink.keyed import remembered_deletes as batch_tombstones
 from streaming_sink.removal import leftovers, rewriting, table_purge
-from streaming_sink.removal.leftovers import Kind
+from streaming_sink.removal.leftovers import LeftoverKind
 from streaming_sink.removal.matching import RowMatcher, key_columns, matcher_of
 from streaming_sink.removal.purge import Purge
 from streaming_sink.removal.table_purge import TablePurge
@@ -167,7 +167,7 @@ class Purgers:
 
     def _judge_rewritten(self, job: Purge, wanted: Wanted, sinces: dict[str, int]) -> None:
         for each in job._tables:
-            unread = each.look().of(Kind.NOT_CHECKED)
+            unread = each.look().of(LeftoverKind.NOT_CHECKED)
             if not unread and not each._problems:
                 place = each.table.store.location
                 self._judges[place].told_rewritten(wanted, sinces.get(place, 1))
@@ -245,7 +245,7 @@ class Purgers:
         return Filled(fill.number, files, len(gone))
 
 
-_STAYS = (Kind.NOT_CHECKED, Kind.REF, Kind.STAGED, Kind.DELETE_FILE)
+_STAYS = (LeftoverKind.NOT_CHECKED, LeftoverKind.REF, LeftoverKind.STAGED, LeftoverKind.DELETE_FILE)
 
 
 def write_file(

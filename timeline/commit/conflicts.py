@@ -30,7 +30,7 @@ from timeline.versions.work_items import WorkItem
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CommitVerdict:
     """What a commit may do on a head."""
 
     epoch: int | None
@@ -39,7 +39,7 @@ class Verdict:
     dropped: tuple[Dropped, ...]
 
 
-def check_conflicts(intent: Intent, head: Head) -> Verdict | None:
+def check_conflicts(intent: Intent, head: Head) -> CommitVerdict | None:
     """Return what of a commit still fits the head, or None where its batch was committed before.
 
     Raises CommitConflictError, SchemaMismatchError, UnknownFeatureError, CheckpointRegressionError or
@@ -61,7 +61,7 @@ def check_conflicts(intent: Intent, head: Head) -> Verdict | None:
     check_files_are_not_live(head, intent.new_files)
     kept, dropped = drop_changes_that_no_longer_fit(head, intent)
     check_something_is_left(head, kept, dropped)
-    return Verdict(epoch, kept, dropped)
+    return CommitVerdict(epoch, kept, dropped)
 
 
 def check_table_is_the_same(head: Head, table_uuid: str) -> None:

@@ -22,7 +22,7 @@ from timeline.commit.log import Judge, Lost, StateUnknown, Won
 from timeline.commit.slot import settle
 from timeline.errors import CommitStateUnknownError, CorruptTableError
 from timeline.names import version_number, version_path
-from timeline.retention.deletions import Deletion, Deletions, Kind
+from timeline.retention.deletions import DeletedKind, Deletion, Deletions
 from timeline.retention.policy import versions_to_delete
 from timeline.versions.head import Head
 from timeline.versions.listing import Listing, VersionFiles
@@ -107,7 +107,8 @@ class VersionLog(VersionFiles):
         old = old[:_VERSIONS_AT_ONCE]
         why = "newer versions have superseded it for long enough"
         deletions = tuple(
-            Deletion(version_path(number), Kind.VERSION, listing.versions[number].size, why) for number in old
+            Deletion(version_path(number), DeletedKind.VERSION, listing.versions[number].size, why)
+            for number in old
         )
         if old and not dry_run:
             # A writer that slept may have set the hint back to one of these (R5).

@@ -14,7 +14,7 @@ from timeline.versions.version_file import Version, parse_version
 
 
 @dataclass(frozen=True)
-class Place:
+class LineagePlace:
     """What a version file says of its place in the lineage. Nine hundred whole ones would fill the memory."""
 
     number: int
@@ -33,7 +33,7 @@ class Lineage:
     versions: Mapping[int, Listed]
     strangers: Sequence[str]
     """The names beside the versions and the hint."""
-    places: dict[int, Place] = field(default_factory=dict)
+    places: dict[int, LineagePlace] = field(default_factory=dict)
     refused: dict[int, tuple[CorruptTableError, bytes]] = field(default_factory=dict)
     """Version → why it cannot be taken, and its bytes."""
     head: Version | None = None
@@ -54,7 +54,7 @@ class Lineage:
         """The versions that the head does not descend from: it went through another commit of that number."""
         return [n for n, place in self.places.items() if not self._is_of_the_lineage(place)]
 
-    def _is_of_the_lineage(self, place: Place) -> bool:
+    def _is_of_the_lineage(self, place: LineagePlace) -> bool:
         if self.head is None:
             return True
         recent = self.head.metadata.properties.get(properties.RECENT_COMMITS, "").split(",")
@@ -115,12 +115,12 @@ def _read_version(store: Store, lineage: Lineage, number: int) -> None:
         lineage.places[number] = place
 
 
-def _place(data: bytes) -> Place | None:
+def _place(data: bytes) -> LineagePlace | None:
     """Return what a version file says of its place, or None if it does not say it."""
     try:
         stored = json.loads(data)
         stated = stored["properties"]
-        return Place(
+        return LineagePlace(
             number=int(stated[properties.VERSION]),
             commit_id=stated[properties.COMMIT_ID],
             parent_number=stated[properties.PARENT_VERSION],

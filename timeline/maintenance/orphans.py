@@ -15,7 +15,7 @@ from timeline.errors import CorruptTableError
 from timeline.features import check_features_are_known
 from timeline.maintenance.outboxes import locations_in_outboxes, open_mains
 from timeline.outbox import OpenTable
-from timeline.retention.deletions import Deletion, Deletions, Kind
+from timeline.retention.deletions import DeletedKind, Deletion, Deletions
 from timeline.retention.expired import pending_notes, read_note
 from timeline.table import Table, open_table
 from timeline.versions.head import Head
@@ -166,7 +166,7 @@ class _Referred:
         return known
 
 
-def _kind(path: str) -> Kind:
+def _kind(path: str) -> DeletedKind:
     if path.startswith(names.DATA_FOLDER):
-        return Kind.DATA_FILE
-    return Kind.MANIFEST_LIST if names.is_manifest_list(path) else Kind.MANIFEST
+        return DeletedKind.DATA_FILE
+    return DeletedKind.MANIFEST_LIST if names.is_manifest_list(path) else DeletedKind.MANIFEST

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(str, Enum):
+class DeletedKind(str, Enum):
     """What a deleted file was."""
 
     DATA_FILE = "data file"
@@ -22,7 +22,7 @@ class Deletion:
 
     path: str
     """Below the table's location."""
-    kind: Kind
+    kind: DeletedKind
     bytes: int | None
     """None where neither the metadata nor a listing states it."""
     why: str
@@ -50,12 +50,12 @@ class Deletions:
     def bytes(self) -> int:
         return sum(file.bytes or 0 for file in self.files)
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: DeletedKind) -> int:
         return sum(file.kind is kind for file in self.files)
 
     def __str__(self) -> str:
         """Return a summary in the first line, and then each file with its reason."""
-        counts = [(self.count(kind), kind.value) for kind in Kind]
+        counts = [(self.count(kind), kind.value) for kind in DeletedKind]
         files = ", ".join(_count(number, noun) for number, noun in counts if number) or "no file"
         summary = (
             f"{'would expire' if self.dry_run else 'expired'} {_count(self.expired_snapshots, 'snapshot')};"
@@ -66,7 +66,7 @@ class Deletions:
         return "\n".join([summary, *(f"  {file.path}: {file.why}" for file in self.files)])
 
 
-def by_kind(files: Iterable[Deletion], kind: Kind) -> list[Deletion]:
+def by_kind(files: Iterable[Deletion], kind: DeletedKind) -> list[Deletion]:
     return [file for file in files if file.kind is kind]
 
 

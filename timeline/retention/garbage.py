@@ -22,14 +22,14 @@ from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 from timeline import names, properties
 from timeline.errors import ErrorKind, TimelineError
 from timeline.manifests.manifests import ManifestContents, ManifestFiles
-from timeline.retention.deletions import Deletion, Deletions, Kind, by_kind
+from timeline.retention.deletions import DeletedKind, Deletion, Deletions, by_kind
 from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_note
 from timeline.retention.policy import SAFE_DISTANCE, lineage
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 
 _LOG = logging.getLogger("streaming_sink.timeline")
-_DELETION_ORDER = (Kind.DATA_FILE, Kind.MANIFEST, Kind.MANIFEST_LIST)
+_DELETION_ORDER = (DeletedKind.DATA_FILE, DeletedKind.MANIFEST, DeletedKind.MANIFEST_LIST)
 
 
 class GarbageUnknownError(TimelineError):
@@ -165,10 +165,11 @@ def find_garbage(
         _spare(removed, pin, own, files.find_contents)
     why = f"only snapshots that version {note.version} expired reach it"
     found = [
-        (location, Kind.DATA_FILE, entry.data_file.file_size_in_bytes) for location, entry in removed.items()
+        (location, DeletedKind.DATA_FILE, entry.data_file.file_size_in_bytes)
+        for location, entry in removed.items()
     ]
     found += [
-        (path, Kind.MANIFEST, manifest.manifest_length)
+        (path, DeletedKind.MANIFEST, manifest.manifest_length)
         for path, manifest in listed.items()
         if path not in needed
     ]
@@ -178,7 +179,7 @@ def find_garbage(
         if (path := _path(files.store, location)) is not None
     ]
     return garbage + [
-        Deletion(path, Kind.MANIFEST_LIST, None, why)
+        Deletion(path, DeletedKind.MANIFEST_LIST, None, why)
         for location in lists
         if (path := _path(files.store, location)) is not None
     ]

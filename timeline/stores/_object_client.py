@@ -44,7 +44,7 @@ _CONNECT_TIMEOUT = "2s"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ObjectPlace:
     """A location, taken apart."""
 
     scheme: str
@@ -66,11 +66,11 @@ class Place:
         return f"{self.service} {host}" if host else self.service
 
 
-Connect = Callable[[Place, Mapping[str, Any], bool], Client]
+Connect = Callable[[ObjectPlace, Mapping[str, Any], bool], Client]
 """Makes a client: `connect(place, options, commit)`; a commit client never retries."""
 
 
-def parse(location: str) -> Place:
+def parse(location: str) -> ObjectPlace:
     """Take a location apart. ValueError when it is none of an object store."""
     scheme, separator, rest = location.partition("://")
     if not separator or scheme not in SCHEMES:
@@ -87,10 +87,10 @@ def parse(location: str) -> Place:
         raise ValueError(
             f"a location names a bucket and a path without empty, '.' or '..' parts: {location!r}"
         )
-    return Place(scheme, SCHEMES[scheme], bucket, prefix, account_host.partition(".")[0] or None)
+    return ObjectPlace(scheme, SCHEMES[scheme], bucket, prefix, account_host.partition(".")[0] or None)
 
 
-def connect(place: Place, options: Mapping[str, Any], commit: bool) -> Client:
+def connect(place: ObjectPlace, options: Mapping[str, Any], commit: bool) -> Client:
     """Return an obstore client whose paths are relative to the place. It sends nothing yet."""
     config: dict[str, Any] = {name: value for name, value in options.items() if name not in CLIENT_KEYS}
     if place.account is not None:

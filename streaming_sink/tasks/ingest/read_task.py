@@ -36,7 +36,7 @@ class ReadJob:
     fast_workers: bool = True
 
 
-class ReadTask:
+class SourceReadTask:
     """The function that Spark runs for rows that are numbers of shares."""
 
     def __init__(self, job: ReadJob) -> None:

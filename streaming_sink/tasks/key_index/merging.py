@@ -20,7 +20,7 @@ import numpy as np
 from streaming_sink.tasks.key_index.runs import (
     BLOCK_ENTRIES,
     POSITION_BITS,
-    Run,
+    MappedRun,
     RunEntries,
     RunWriter,
     addresses_of,
@@ -58,7 +58,9 @@ def build_run(
         return _merge(writer, [(run, unchanged) for run in runs], kind)
 
 
-def merge_runs(output: BinaryIO, key_digest: str, runs: Sequence[Run], keep: Iterable[KeyedFile]) -> int:
+def merge_runs(
+    output: BinaryIO, key_digest: str, runs: Sequence[MappedRun], keep: Iterable[KeyedFile]
+) -> int:
     """Write a run with the entries of `runs`, one or more, of those data files of `keep` that they cover.
     Return how many entries it has.
 
@@ -80,7 +82,7 @@ def merge_runs(output: BinaryIO, key_digest: str, runs: Sequence[Run], keep: Ite
     return _merge(RunWriter(output, key_digest, files, kind), sources, kind)
 
 
-def _merge(writer: RunWriter, sources: Sequence[tuple[Run, np.ndarray]], kind: np.dtype | None) -> int:
+def _merge(writer: RunWriter, sources: Sequence[tuple[MappedRun, np.ndarray]], kind: np.dtype | None) -> int:
     """Write the entries of runs whose data files get other numbers; leave out those of files with none."""
     ranges = -(-sum(run.footer.entries for run, _ in sources) // BLOCK_ENTRIES)
     written = 0
@@ -135,7 +137,7 @@ def _in_order(parts: Sequence[RunEntries], kind: np.dtype | None) -> RunEntries:
     return joined.take(np.argsort(joined.high))
 
 
-def _spilled(segment: RunEntries, path: str, key_digest: str, files: Sequence[KeyedFile]) -> Run:
+def _spilled(segment: RunEntries, path: str, key_digest: str, files: Sequence[KeyedFile]) -> MappedRun:
     """Return a segment as a run in a file of the worker's."""
     with open(path, "w+b") as file:
         kind = None if segment.sequences is None else segment.sequences.dtype
@@ -143,4 +145,4 @@ def _spilled(segment: RunEntries, path: str, key_digest: str, files: Sequence[Ke
         writer.write(segment)
         writer.finish()
         file.flush()
-        return Run(file, key_digest)
+        return MappedRun(file, key_digest)

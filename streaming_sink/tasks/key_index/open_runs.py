@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import BinaryIO, TypeVar
 
 from streaming_sink.tasks.errors import KeyIndexError
-from streaming_sink.tasks.key_index.runs import Run, RunFooter, read_footer
+from streaming_sink.tasks.key_index.runs import MappedRun, RunFooter, read_footer
 from timeline.stores.base import Store
 
 COPIES_BYTES = 16 * 1024**3
@@ -36,7 +36,7 @@ class OpenRuns:
         self._folder = folder
         self._copies_bytes = copies_bytes
         self._footers: OrderedDict[str, RunFooter] = OrderedDict()
-        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._runs: OrderedDict[str, MappedRun] = OrderedDict()
 
     def footer(self, store: Store, path: str, key_digest: str) -> RunFooter:
         """Return the footer of the run at `path`, without its entries: two requests at most, once a process.
@@ -49,14 +49,14 @@ class OpenRuns:
 
         return _remember(self._footers, store.uri(path), read)
 
-    def open(self, store: Store, path: str, key_digest: str) -> Run:
+    def open(self, store: Store, path: str, key_digest: str) -> MappedRun:
         """Return the run at `path`, which an object store sends whole, once a machine. FileNotFoundError, and
-        KeyIndexError as for `Run`, and where the disk has no room for a copy.
+        KeyIndexError as for `MappedRun`, and where the disk has no room for a copy.
         """
 
-        def map_file() -> Run:
+        def map_file() -> MappedRun:
             with self._on_disk(store, path) as file:
-                return Run(file, key_digest)
+                return MappedRun(file, key_digest)
 
         return _remember(self._runs, store.uri(path), map_file)
 

@@ -208,7 +208,7 @@ def check_run(file: BinaryIO, key_digest: str) -> None:
             raise KeyIndexError(f"block {number} of a run is damaged")
 
 
-class Run:
+class MappedRun:
     """A run on a local disk, mapped into memory: pages are read as they are needed, and shared by processes.
 
     It is read after its name was deleted too. Its file is never changed, nor cut.

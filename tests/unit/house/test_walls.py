@@ -97,3 +97,16 @@ def test_a_room_can_be_taken_in() -> None:
                     len(path.read_text().splitlines())
                 )
     assert {room: len(files) for room, files in rooms.items() if len(files) > 20 or sum(files) > 2500} == {}
+
+
+def test_a_class_has_its_name_alone() -> None:
+    """But `Append`, which is the write of a sink and, below, the change that it becomes."""
+    where: dict[str, list[str]] = {}
+    for package in ("planners", "streaming_sink", "timeline"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    where.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {
+        "Append": ["streaming_sink/options/values/writes.py", "timeline/changes/changes.py"]
+    }

@@ -10,20 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners.ingestion.buffering import MOST_AMOUNTS, Buffer, BufferedFile, FileKey, PlannedItem, Rules
+from planners.ingestion.buffering import (
+    MOST_AMOUNTS,
+    Buffer,
+    BufferedFile,
+    FileKey,
+    PlannedItem,
+    PlanningRules,
+)
 
 
 def file(number: int, *, size: int = 10, at: int = 0, partition: str = "") -> BufferedFile:
     return BufferedFile(f"/drop/{number:04}.parquet", "v1", size, at, partition=partition)
 
 
-def buffer(rules: Rules, planned: set[FileKey] | None = None) -> Buffer:
+def buffer(rules: PlanningRules, planned: set[FileKey] | None = None) -> Buffer:
     known = set() if planned is None else planned
     return Buffer(rules, known.__contains__)
 
 
 def test_files_wait_until_together_they_reach_the_bytes() -> None:
-    waiting = buffer(Rules(max_bytes=100))
+    waiting = buffer(PlanningRules(max_bytes=100))
     waiting.receive(file(number) for number in range(9))
     assert waiting.due(0, 7) == ()
     waiting.receive([file(9)])
@@ -33,13 +40,13 @@ def test_files_wait_until_together_they_reach_the_bytes() -> None:
 
 
 def test_files_wait_until_they_are_enough() -> None:
-    waiting = buffer(Rules(max_files=3))
+    waiting = buffer(PlanningRules(max_files=3))
     waiting.receive([file(1), file(2), file(3)])
     assert [item.why for item in waiting.due(0, 0)] == ["3 files wait, and 3 are enough"]
 
 
 def test_no_file_waits_longer_than_the_time() -> None:
-    waiting = buffer(Rules(max_age_ms=1000))
+    waiting = buffer(PlanningRules(max_age_ms=1000))
     waiting.receive([file(1, at=500), file(2, at=100), file(3, at=900)])
     assert waiting.deadline_ms() == 1100
     assert waiting.due(1099, 0) == ()
@@ -49,34 +56,34 @@ def test_no_file_waits_longer_than_the_time() -> None:
 
 
 def test_nothing_waits_without_files() -> None:
-    waiting = buffer(Rules(max_age_ms=1))
+    waiting = buffer(PlanningRules(max_age_ms=1))
     assert waiting.deadline_ms() is None
     assert waiting.due(1 << 60, 0, flush=True) == ()
 
 
 def test_a_flush_takes_all_that_waits() -> None:
-    waiting = buffer(Rules())
+    waiting = buffer(PlanningRules())
     waiting.receive([file(1)])
     assert waiting.due(0, 0) == ()
     assert [item.why for item in waiting.due(0, 0, flush=True)] == ["nothing more is to come"]
 
 
 def test_the_deadline_is_that_of_what_still_waits() -> None:
-    waiting = buffer(Rules(max_age_ms=1000))
+    waiting = buffer(PlanningRules(max_age_ms=1000))
     waiting.receive([file(1, at=0), file(2, at=400)])
     waiting.forget([file(1).key])
     assert waiting.deadline_ms() == 1400
 
 
 def test_the_same_file_is_one_entry_and_a_replaced_one_is_another() -> None:
-    waiting = buffer(Rules(), {file(3).key})
+    waiting = buffer(PlanningRules(), {file(3).key})
     waiting.receive([file(1), file(1, at=9), replace(file(1), identity="v2"), file(3)])
     assert waiting.duplicates == 2
     assert waiting.waiting == {"": (2, 20, 0)}
 
 
 def test_partitions_wait_apart_where_the_rules_say_so() -> None:
-    waiting = buffer(Rules(max_files=2, max_age_ms=1000, per_partition=True))
+    waiting = buffer(PlanningRules(max_files=2, max_age_ms=1000, per_partition=True))
     waiting.receive(
         [file(1, partition="day=1"), file(2, partition="day=2", at=5), file(3, partition="day=1")]
     )
@@ -88,7 +95,7 @@ def test_partitions_wait_apart_where_the_rules_say_so() -> None:
 
 
 def test_a_backlog_is_cut_and_a_large_file_is_an_item_of_its_own() -> None:
-    waiting = buffer(Rules(max_bytes=100, max_files=4))
+    waiting = buffer(PlanningRules(max_bytes=100, max_files=4))
     waiting.receive(file(number, size=1, at=number) for number in range(95))
     waiting.receive([file(95, size=5000, at=95)])
     items = waiting.due(0, 0)
@@ -99,12 +106,12 @@ def test_a_backlog_is_cut_and_a_large_file_is_an_item_of_its_own() -> None:
 @pytest.mark.parametrize("given_rules", [{"max_bytes": 0}, {"max_files": True}, {"max_age_ms": -1}])
 def test_an_amount_that_is_none_is_refused(given_rules: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be a whole number of 1 or more"):
-        Rules(**given_rules)
+        PlanningRules(**given_rules)
 
 
 @given(st.lists(st.integers(1, 60), max_size=60))
 def test_no_item_is_larger_than_its_bound_and_each_file_is_in_one(sizes: list[int]) -> None:
-    rules = Rules(max_bytes=5, max_files=2)
+    rules = PlanningRules(max_bytes=5, max_files=2)
     waiting = buffer(rules)
     files = [file(number, size=size, at=number // 3) for number, size in enumerate(sizes)]
     waiting.receive(files)
@@ -119,7 +126,7 @@ def test_no_item_is_larger_than_its_bound_and_each_file_is_in_one(sizes: list[in
 @given(st.integers(0, 2**32))
 def test_messages_that_come_three_times_in_any_order_to_two_processes_plan_each_file_once(seed: int) -> None:
     """Two processes plan into one log: the first to take a number has it, and the other applies that plan."""
-    random, rules = Random(seed), Rules(max_bytes=40, max_files=5, max_age_ms=50)
+    random, rules = Random(seed), PlanningRules(max_bytes=40, max_files=5, max_age_ms=50)
     sent = [file(number, at=random.randrange(100)) for number in range(random.randrange(1, 30))]
     log: list[PlannedItem] = []
     both = []

@@ -16,10 +16,10 @@ from planners import (
     FileContent,
     FileSizing,
     FillPolicy,
+    FillVerdict,
     InsertPlan,
     Routing,
     TableFile,
-    Verdict,
     has_room,
     plan_coalesced,
     tasks_that_fit,
@@ -85,7 +85,9 @@ def test_every_bucket_is_of_one_task_every_row_planned_once_and_no_file_filled_t
     assert sum(bucket.rows for bucket in plan.buckets) == sum(rows for _, rows in arrivals)
     decided = {it.path: it.verdict for it in plan.decisions}
     fills = {it.path for bucket in plan.buckets if bucket.fills for it in bucket.inputs}
-    assert decided == {file.path: Verdict.FILLED if file.path in fills else Verdict.KEPT for file in small}
+    assert decided == {
+        file.path: FillVerdict.FILLED if file.path in fills else FillVerdict.KEPT for file in small
+    }
     loads = [sum(bucket.rows for bucket in parts(plan, routing, task).buckets) for task in range(tasks)]
     assert max(loads) - min(loads) <= len(arrivals)
 

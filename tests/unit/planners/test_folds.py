@@ -17,8 +17,8 @@ from planners import (
     FileSizing,
     FillPlan,
     FillPolicy,
+    PlannedDeleteMerge,
     PlannedFill,
-    PlannedMerge,
     PositionDeletes,
     TableFile,
     plan_fills,
@@ -229,7 +229,7 @@ class Partition:
         assert worn == [] or len(plan.fills) >= FILES_A_PASS
         assert sum(it.bytes + it.deleted_bytes < 13 * MIB for it in self.files) <= SMALL_FILES_AT_MOST
 
-    def merge(self, merge: PlannedMerge) -> None:
+    def merge(self, merge: PlannedDeleteMerge) -> None:
         [at] = [at for at, it in enumerate(self.files) if it.path == merge.file.path]
         old, rows = self.files[at], sum(it.rows for it in merge.deletes)
         self.positions += rows

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners import Arrival, Bucket, FileSizing, FillPolicy, InsertPlan, TableFile, Verdict, plan_inserts
+from planners import Arrival, Bucket, FileSizing, FillPolicy, FillVerdict, InsertPlan, TableFile, plan_inserts
 
 MB = 1_000_000
 ALWAYS, AMORTIZED, NEVER = FillPolicy.ALWAYS, FillPolicy.AMORTIZED, FillPolicy.NEVER
@@ -50,7 +50,7 @@ def test_published_example() -> None:
         (120_000, ()),
         (60_000, ()),
     ]
-    kept = {decision.path for decision in first.decisions if decision.verdict is Verdict.KEPT}
+    kept = {decision.path for decision in first.decisions if decision.verdict is FillVerdict.KEPT}
     assert kept == {"130MB", "105MB"}
 
     after = [file(120, f"full{at}") for at in range(5)] + [file(130), file(105), file(60, "tail")]

@@ -12,8 +12,8 @@ from planners.key_runs import (
     BUILD_ROWS,
     FIRST_TIER_ROWS,
     KeyRun,
+    KeyRunMerge,
     KeyRunPlan,
-    PlannedMerge,
     plan_key_runs,
 )
 
@@ -74,9 +74,7 @@ def test_a_backlog_of_builds_is_merged_in_parts_of_eight_and_large_runs_stay() -
 def test_a_run_that_is_mostly_dead_is_rewritten_whatever_its_size() -> None:
     runs = [run("r", ("a", 49 * MI), ("dead", 50 * MI)), run("s", ("b", 50), ("dead", 50))]
     reason = "51,380,224 of 103,809,024 rows are looked up in it"
-    assert plan(runs, [("a", 49 * MI), ("b", 50)]).merges == (
-        PlannedMerge(("r",), (("a", 49 * MI),), reason),
-    )
+    assert plan(runs, [("a", 49 * MI), ("b", 50)]).merges == (KeyRunMerge(("r",), (("a", 49 * MI),), reason),)
 
 
 def test_a_file_that_two_runs_cover_is_kept_in_the_larger_one_alone() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from planners import (
     DELETE_FILES_AT_MOST,
     FileSizing,
-    PlannedMerge,
+    PlannedDeleteMerge,
     PlannedRunMerge,
     PositionDeletes,
     TableFile,
@@ -285,7 +285,7 @@ def test_a_stream_over_many_files_writes_few_delete_files() -> None:
     assert table.most_at_once <= SHARED_RUNS_AT_MOST + 1
 
 
-@pytest.mark.parametrize("kind", [PlannedMerge, PlannedRunMerge])
+@pytest.mark.parametrize("kind", [PlannedDeleteMerge, PlannedRunMerge])
 def test_a_merge_says_which_partition_it_is_of(kind: type) -> None:
     file = shared("a", [0, 1, 2, 3, 4], partition=("x",), spec_id=3)
     own = replace(file, deletes=tuple(PositionDeletes(f"{at}", 1) for at in range(9)))

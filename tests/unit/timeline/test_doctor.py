@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 
 import timeline
-from streaming_sink.removal.leftovers import Kind
+from streaming_sink.removal.leftovers import LeftoverKind
 from tests.unit.timeline.world import DAY_MS, SCHEMA, Clock, Lake, version_of
 from timeline import names, properties
 from timeline.changes.changes import Append, Replace, SetProperties
@@ -500,7 +500,7 @@ def test_every_finding_has_its_section_in_the_docs() -> None:
     for module in ("reading/duplicate_keys.py", "commands/zones.py"):
         source += (Path(timeline.__file__).parents[1] / "streaming_sink" / module).read_text()
     told = set(re.findall(r'kind="([a-z-]+)"', source)) | {"version-spelled-twice"}
-    told |= {f"gone-{kind.value}" for kind in Kind}
+    told |= {f"gone-{kind.value}" for kind in LeftoverKind}
     told |= set(re.findall(r'else "(version-foreign)"', source))
     told |= {
         f"{what}-missing"

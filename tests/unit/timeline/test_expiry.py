@@ -20,7 +20,7 @@ from timeline.errors import StoreUnavailableError, TimelineError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.names import EXPIRED_FOLDER, HINT_PATH
-from timeline.retention.deletions import Deletions, Kind
+from timeline.retention.deletions import DeletedKind, Deletions
 from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_note
 from timeline.stores import MemoryStore
 
@@ -48,7 +48,7 @@ def test_the_number_of_objects_is_bounded_and_the_reports_say_what_went() -> Non
     gone = {file.path for file in deleted.files}
     assert len(gone) == len(deleted.files), "no file is reported twice"
     assert not gone & shore.paths()
-    for kind in Kind:
+    for kind in DeletedKind:
         assert deleted.count(kind) > COMMITS // 5
 
 
@@ -63,15 +63,15 @@ def test_files_of_expired_snapshots_go_only_after_the_grace(grace_minutes: int, 
     readable = needed(shore.objects, shore.table.head)
     expired = expire_snapshots(shore.table)
     assert expired.expired_snapshots == 6
-    assert {file.kind for file in expired.files} <= {Kind.VERSION}
+    assert {file.kind for file in expired.files} <= {DeletedKind.VERSION}
     assert expired.waiting == 1
     at = shore.table.head.number
-    while expire_snapshots(shore.table, dry_run=True).count(Kind.DATA_FILE) == 0:
+    while expire_snapshots(shore.table, dry_run=True).count(DeletedKind.DATA_FILE) == 0:
         assert readable <= shore.paths()
         shore.pass_versions(1)
     assert shore.table.head.number == at + versions
     report = expire_snapshots(shore.table)
-    assert report.count(Kind.DATA_FILE) == 5
+    assert report.count(DeletedKind.DATA_FILE) == 5
     assert shore.leftover() == set()
 
 
@@ -449,7 +449,7 @@ def test_a_deletion_that_fails_never_fails_a_commit_and_is_tried_again(
     assert not any(report.files for report in deleted)
     assert "tidying after it failed and is tried again" in caplog.text
     shore.store.before = None
-    assert sum(c.deleted.count(Kind.DATA_FILE) for c in shore.pass_versions(21)) == 5
+    assert sum(c.deleted.count(DeletedKind.DATA_FILE) for c in shore.pass_versions(21)) == 5
     assert shore.leftover() == set()
 
 

@@ -15,7 +15,7 @@ from timeline.changes.changes import Append, RaiseFence, Replace, SetProperties
 from timeline.errors import CommitConflictError, CorruptTableError, TimelineError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
-from timeline.retention.deletions import Kind
+from timeline.retention.deletions import DeletedKind
 
 
 def littered() -> tuple[Shore, set[str]]:
@@ -47,7 +47,11 @@ def test_old_orphans_of_every_kind_go_and_are_reported_with_the_reason() -> None
     report = remove_orphan_files(shore.table)
     assert {file.path for file in report.files} == orphans
     assert before - shore.paths() == orphans
-    assert (report.count(Kind.DATA_FILE), report.count(Kind.MANIFEST), report.count(Kind.MANIFEST_LIST)) == (
+    assert (
+        report.count(DeletedKind.DATA_FILE),
+        report.count(DeletedKind.MANIFEST),
+        report.count(DeletedKind.MANIFEST_LIST),
+    ) == (
         3,
         1,
         1,
@@ -110,7 +114,7 @@ def test_what_a_tag_a_branch_or_a_staged_snapshot_refers_to_stays(kind: Snapshot
     shore.clock.now_ms += 4 * DAY_MS
     shore.append()
     report = remove_orphan_files(shore.table)
-    assert report.count(Kind.DATA_FILE) == 3
+    assert report.count(DeletedKind.DATA_FILE) == 3
     shore.check_nothing_is_missing()
 
 

@@ -10,7 +10,7 @@ from timeline import properties
 from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.errors import CorruptTableError
 from timeline.names import HINT_PATH, version_path
-from timeline.retention.deletions import Kind
+from timeline.retention.deletions import DeletedKind
 from timeline.retention.expired import pending_notes
 from timeline.table import Committed
 
@@ -132,7 +132,7 @@ def test_nineteen_appends_in_twenty_cost_the_same_with_retention_as_without() ->
         if committed.version % 20:
             assert counted == {"LIST": 1, "GET": 1, "PUT": 4}
         else:
-            swept.append(committed.deleted.count(Kind.MANIFEST_LIST))
+            swept.append(committed.deleted.count(DeletedKind.MANIFEST_LIST))
             # One snapshot expires at first, and is noted. The notes are listed and read, those that wait too,
             # and the hint again. What the lists of the snapshots held is known: they were written here.
             assert (counted["PUT"], counted["LIST"]) == (4 + committed.expired_snapshots, 2)
@@ -154,7 +154,7 @@ def test_who_committed_the_snapshots_reads_no_list_to_delete_what_they_reached()
         shore.fill()
     another = shore.open(shore.store)
     shore.store.requests.clear()
-    lists = shore.fill(another).deleted.count(Kind.MANIFEST_LIST)
+    lists = shore.fill(another).deleted.count(DeletedKind.MANIFEST_LIST)
     read = [path for verb, path in shore.store.requests if verb == "read" and path.endswith("-list.avro")]
     assert len(read) > lists > 0
 

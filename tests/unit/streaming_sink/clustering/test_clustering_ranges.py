@@ -15,7 +15,7 @@ from planners.clustering.sort_fields import SortField
 from planners.clustering.strategies import Strategy
 from planners.model import TableFile
 from streaming_sink.clustering.dispatch import range_boundaries, task_count
-from streaming_sink.clustering.groups import Group
+from streaming_sink.clustering.groups import LiveGroup
 from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.clustering.ordering import order_by_columns, sort_indices
 from streaming_sink.tasks.clustering.ranges import boundary_rows, range_numbers
@@ -219,7 +219,7 @@ def _group(rows=900, size=90 * MIB, files=9, remainder=False, inputs=1):
     )
     a_file = [LiveFile(name, 0, (), size // inputs, rows // inputs, 0, 1) for name in names]
     known = (TableFile(name, (), size // inputs, rows // inputs) for name in names)
-    return Group(0, planned, tuple(a_file), tuple(known))
+    return LiveGroup(0, planned, tuple(a_file), tuple(known))
 
 
 def _with_results(group, job, ends):

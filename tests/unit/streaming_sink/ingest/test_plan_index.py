@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from planners.ingestion.buffering import BufferedFile, FileKey, Rules
+from planners.ingestion.buffering import BufferedFile, FileKey, PlanningRules
 from streaming_sink import ingest
 from streaming_sink.zones import records
 from streaming_sink.zones.definition import Definition
@@ -39,7 +39,7 @@ class Zone(ingest.BufferZone):
         self._log = NumberedLog(self.store, "log", "avro")
         self.plans = NumberedLog(self.store, "plans", "avro")
 
-    rules = Rules(max_files=1)  # type: ignore[assignment]
+    rules = PlanningRules(max_files=1)  # type: ignore[assignment]
 
     def _count(self, verb: str, path: str) -> None:
         self.requests[f"{verb} {path.rpartition('.')[2]}" if "." in path else verb] += 1

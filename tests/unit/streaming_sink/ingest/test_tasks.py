@@ -24,7 +24,7 @@ from streaming_sink.tasks.ingest.profile_task import (
     SourceRejected,
     profile,
 )
-from streaming_sink.tasks.ingest.read_task import ReadJob, ReadTask
+from streaming_sink.tasks.ingest.read_task import ReadJob, SourceReadTask
 from streaming_sink.tasks.ingest.reading import read_rows
 from streaming_sink.tasks.ingest.register_task import RegisterTask
 from streaming_sink.tasks.ingest.sources import Sources
@@ -212,7 +212,7 @@ def test_tasks_read_the_rows_that_start_them(tmp_path: Path, monkeypatch: pytest
         ProfileTask(ProfileJob(SOURCES, (), schema, ())),
         ConsolidationTask(job(tmp_path, schema), share()),
         RegisterTask(job(tmp_path, schema), SOURCES, ()),
-        ReadTask(ReadJob(SOURCES, ((),), schema, schema)),
+        SourceReadTask(ReadJob(SOURCES, ((),), schema, schema)),
     ]
     for task in tasks:
         rows = iter([pa.RecordBatch.from_pydict({"id": [0]})] * 2)

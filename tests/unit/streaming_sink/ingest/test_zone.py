@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from planners import FileSizing
-from planners.ingestion.buffering import Rules
+from planners.ingestion.buffering import PlanningRules
 from streaming_sink import Append, SchemaContract, Upsert, ingest
 from streaming_sink.commands.ingest import ingest as commands
 from streaming_sink.ingest import running
@@ -190,7 +190,7 @@ def test_rules_that_are_said_replace_those_alone(tmp_path: Path) -> None:
     assert CliRunner().invoke(commands, first).exit_code == 0
     again = ["create", where, "--table", str(tmp_path / "table"), "--max-age", "1 minute"]
     assert CliRunner().invoke(commands, again).exit_code == 0
-    assert ingest.BufferZone(where).rules == Rules(max_files=7, max_age_ms=60_000, per_partition=True)
+    assert ingest.BufferZone(where).rules == PlanningRules(max_files=7, max_age_ms=60_000, per_partition=True)
 
 
 def test_a_planner_takes_rules_that_are_changed_while_it_runs(

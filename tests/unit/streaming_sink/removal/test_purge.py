@@ -22,7 +22,7 @@ from pyiceberg.types import DecimalType, LongType, PrimitiveType
 from streaming_sink import check_gone
 from streaming_sink.commands.cli import main
 from streaming_sink.removal import rewriting, table_purge
-from streaming_sink.removal.leftovers import Kind
+from streaming_sink.removal.leftovers import LeftoverKind
 from streaming_sink.removal.matching import matcher_of
 from streaming_sink.removal.purge import Purge
 from streaming_sink.removal.rewriting import Rewritten
@@ -355,8 +355,8 @@ def test_a_file_with_deletes_of_many_files_is_rewritten_or_named(people: People)
     (table,) = job.report().tables
     rewritten = people.table.refresh().find_live(one) is None
     assert rewritten != bool(table.problems)
-    assert {it.kind for it in table.left} & {Kind.LIVE, Kind.DELETED} == (
-        set() if rewritten else {Kind.DELETED}
+    assert {it.kind for it in table.left} & {LeftoverKind.LIVE, LeftoverKind.DELETED} == (
+        set() if rewritten else {LeftoverKind.DELETED}
     )
     deletes = [each.location for each in people.table.head.delete_files()]
     assert deletes  # of the other file
@@ -424,7 +424,11 @@ def test_a_purge_that_is_killed_at_any_request_is_completed_by_the_next(tmp_path
         again.run()
         assert people.rows() == [5, 6, 7], at
         report = again.report().tables[0]
-        assert {it.kind for it in report.left} <= {Kind.HISTORY, Kind.ORPHAN, Kind.TOMBSTONE}, at
+        assert {it.kind for it in report.left} <= {
+            LeftoverKind.HISTORY,
+            LeftoverKind.ORPHAN,
+            LeftoverKind.TOMBSTONE,
+        }, at
         assert kept is people.store
         if left[0] > 0:
             break

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streaming_sink.spark.caller import Run, identify
+from streaming_sink.spark.caller import QueryRun, identify
 from streaming_sink.spark.connect_worker import is_connect_worker, query_of_worker
 
 
@@ -56,7 +56,7 @@ def test_the_query_is_the_only_one_of_the_session_that_started_it_whatever_the_b
 ):
     """On PySpark 4.3 the batch's is a clone, which knows of none: so numbers alone counted."""
     run = serve(_Session("query"), lambda: identify(_Session(), app_id, "minted"))
-    assert run == Run(app_id or "query", "query", "run of query")
+    assert run == QueryRun(app_id or "query", "query", "run of query")
 
 
 def test_a_thread_of_the_users_function_is_told_the_same(serve):

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from streaming_sink.spark.batch_claims import claim_batch
-from streaming_sink.spark.caller import OUTSIDE, Run, identify, mint_run_id
+from streaming_sink.spark.caller import OUTSIDE, QueryRun, identify, mint_run_id
 from streaming_sink.spark.jobs import described, is_connect, parallelism
 
 QUERY, RUN = "sql.streaming.queryId", "spark.jobGroup.id"
@@ -86,20 +86,20 @@ _Connect.__module__ = "pyspark.sql.connect.session"
 def test_on_classic_the_query_and_its_run_are_sparks_own_and_read_at_each_call():
     session = _Classic(**{QUERY: "query", RUN: "run-1"})
     known = identify(session, None, "minted")
-    assert known == Run("query", "query", "run-1")
+    assert known == QueryRun("query", "query", "run-1")
     session.sparkContext.properties[RUN] = "run-2"
-    assert identify(session, None, "minted") == Run("query", "query", "run-2")
+    assert identify(session, None, "minted") == QueryRun("query", "query", "run-2")
 
 
 def test_a_name_that_is_given_wins_over_the_querys_id():
     session = _Classic(**{QUERY: "query", RUN: "run"})
-    assert identify(session, "events", "minted") == Run("events", "query", "run")
+    assert identify(session, "events", "minted") == QueryRun("events", "query", "run")
 
 
 def test_outside_a_query_a_name_is_needed_and_the_run_is_the_sink():
     with pytest.raises(ValueError, match=r'outside a streaming query.*app_id="backfill"'):
         identify(_Classic(), None, "minted")
-    assert identify(_Classic(), "backfill", "minted") == Run("backfill", OUTSIDE, "minted")
+    assert identify(_Classic(), "backfill", "minted") == QueryRun("backfill", OUTSIDE, "minted")
 
 
 def test_a_batch_goes_by_its_own_session_whatever_thread_calls_with_it_also_when_its_query_has_ended():
@@ -109,10 +109,10 @@ def test_a_batch_goes_by_its_own_session_whatever_thread_calls_with_it_also_when
     session = _Classic(**{QUERY: str(uuid4()), RUN: "a job group"})
     session.starts("query", "run", stream=session)
     session.starts("other", "run-2")
-    assert identify(session, None, "minted") == Run("query", "query", "run")
+    assert identify(session, None, "minted") == QueryRun("query", "query", "run")
     session.sparkContext.properties.clear()
     session.active.clear()
-    assert identify(session, "events", "minted") == Run("events", "query", "run")
+    assert identify(session, "events", "minted") == QueryRun("events", "query", "run")
 
 
 def test_rows_of_a_session_that_is_no_querys_are_refused_from_an_unnamed_thread_while_queries_are_active():
@@ -133,7 +133,7 @@ def test_rows_made_anew_in_another_session_go_by_the_thread_whatever_job_group_t
     query, run = str(uuid4()), str(uuid4())
     session = _Classic(**{QUERY: query, RUN: "etl"})
     session.starts(query, run)
-    assert identify(session, None, "minted") == Run(query, query, run)
+    assert identify(session, None, "minted") == QueryRun(query, query, run)
 
 
 def test_a_thread_that_kept_the_name_of_a_query_that_has_ended_is_refused():
@@ -147,23 +147,23 @@ def test_a_client_of_connect_is_outside_of_its_queries():
     """It took the name of the only one, and that one's next batch was skipped."""
     with pytest.raises(ValueError, match="outside a streaming query"):
         identify(_Connect(), None, "minted")
-    assert identify(_Connect(), "backfill", "minted") == Run("backfill", OUTSIDE, "minted")
+    assert identify(_Connect(), "backfill", "minted") == QueryRun("backfill", OUTSIDE, "minted")
 
 
 def test_a_batch_is_given_once_by_a_run_under_a_name_to_a_table():
-    run, sink = Run("events", "query", mint_run_id()), object()
+    run, sink = QueryRun("events", "query", mint_run_id()), object()
     _lands("/lake/t", run, 7, sink)
     with pytest.raises(ValueError, match=r"batch 7 .* under the name 'events'.*app_id=\"events-2\""):
         _lands("/lake/t", run, 7, sink)
     _lands("/lake/other", run, 7, sink)
-    _lands("/lake/t", Run("events-2", "query", run.run_id), 7, sink)
+    _lands("/lake/t", QueryRun("events-2", "query", run.run_id), 7, sink)
     _lands("/lake/t", run, 8, sink)
-    _lands("/lake/t", Run("events", "query", mint_run_id()), 8, sink)
+    _lands("/lake/t", QueryRun("events", "query", mint_run_id()), 8, sink)
 
 
 def test_a_batch_that_another_sink_is_about_to_land_is_given_too_and_is_free_again_when_it_fails():
     """Both would find that it is a replay, and the second one's rows be skipped."""
-    run, sink, other = Run("events", "query", mint_run_id()), object(), object()
+    run, sink, other = QueryRun("events", "query", mint_run_id()), object(), object()
 
     def fails_while_the_other_asks():
         with claim_batch("/lake/t", run, 7, object(), sink):
@@ -179,7 +179,7 @@ def test_a_batch_that_another_sink_is_about_to_land_is_given_too_and_is_free_aga
 
 
 def test_the_same_dataframe_is_given_again_by_a_function_that_tries_again():
-    run, batch = Run("events", "query", mint_run_id()), object()
+    run, batch = QueryRun("events", "query", mint_run_id()), object()
     assert not _lands("/lake/t", run, 7, object(), batch)
     assert _lands("/lake/t", run, 7, object(), batch)
     with pytest.raises(ValueError, match="given to the table twice"):

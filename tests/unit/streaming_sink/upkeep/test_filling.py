@@ -22,7 +22,7 @@ from streaming_sink.tasks.files.delete_merging import DeleteMerge, DeletesMerged
 from streaming_sink.upkeep import filler, fills
 from streaming_sink.upkeep.fill_portions import divide, sharing_files
 from streaming_sink.upkeep.filler import DELETE_FILES_WHILE_FILLING, SMALL_FILES_WHILE_FILLING, Filler
-from streaming_sink.upkeep.fills import FillPass, Published, delete_lost, plan_pass, publish
+from streaming_sink.upkeep.fills import FillPass, PublishedFills, delete_lost, plan_pass, publish
 from streaming_sink.writing.planning import commit_sizes
 from tests.reports import lines, said
 from tests.sinks import flat_options
@@ -111,7 +111,7 @@ def _live(table):
 def test_merges_are_one_version_of_one_replace_which_is_no_batch_and_says_its_sizes(table):
     here, there = _append(table, EU, 3), _append(table, US, 2)
     number, replaces = table.head.number, [_replace(table, here), _replace(table, there)]
-    assert _publish(table, *replaces) == Published(number + 1, tuple(replaces), (), (), 1)
+    assert _publish(table, *replaces) == PublishedFills(number + 1, tuple(replaces), (), (), 1)
     assert _live(table) == {file.file_path for replace in replaces for file in replace.added}
     assert table.head.snapshot.summary.operation.value == "replace"
     assert history(table.store.location) == []

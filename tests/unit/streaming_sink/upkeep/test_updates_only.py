@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from pyiceberg.manifest import DataFile
 
-from planners import DELETE_FILES_AT_MOST, SMALL_FILES_AT_MOST, FileSizing, PlannedFill, PlannedMerge
+from planners import DELETE_FILES_AT_MOST, SMALL_FILES_AT_MOST, FileSizing, PlannedDeleteMerge, PlannedFill
 from streaming_sink.upkeep.filler import DELETE_FILES_WHILE_FILLING
 from streaming_sink.upkeep.fills import plan_pass, publish
 from tests.sinks import flat_options
@@ -105,7 +105,7 @@ class Updated(Shore):
             sum(len(self.deleted(file.path)) for file in fill.inputs),
         )
 
-    def _merge(self, merge: PlannedMerge) -> MergeDeletes:
+    def _merge(self, merge: PlannedDeleteMerge) -> MergeDeletes:
         removed = frozenset(it.path for it in merge.deletes)
         positions = sorted(self.deleted(merge.file.path, removed))
         return MergeDeletes(removed, (self.deletes(self._data_file(merge.file.path), *positions),))

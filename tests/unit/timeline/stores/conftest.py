@@ -14,14 +14,14 @@ import pytest
 from obstore.store import MemoryStore as ObstoreMemory
 
 from timeline.stores import LocalStore, MemoryStore, Store
-from timeline.stores._object_client import Place
+from timeline.stores._object_client import ObjectPlace
 from timeline.stores.object import ObjectStore
 
 _names = itertools.count(1)
 _obstore_memories: dict[str, ObstoreMemory] = {}
 
 
-def memory_client(place: Place, options: Mapping[str, Any], commit: bool) -> ObstoreMemory:
+def memory_client(place: ObjectPlace, options: Mapping[str, Any], commit: bool) -> ObstoreMemory:
     """Stands in for a cloud: copies of a store that were pickled find the same objects."""
     return _obstore_memories.setdefault(f"{place.bucket}/{place.prefix}", ObstoreMemory())
 

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from streaming_sink.tasks.key_index.merging import build_run
-from streaming_sink.tasks.key_index.runs import Run
+from streaming_sink.tasks.key_index.runs import MappedRun
 from streaming_sink.tasks.keys.probing import KeyEntries, KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from streaming_sink.tasks.keys.sequences import LONG
@@ -54,15 +54,15 @@ def run_bytes(rows: Rows, kind: np.dtype | None = LONG) -> bytes:
     return output.getvalue()
 
 
-def open_bytes(folder: Path, data: bytes) -> Run:
+def open_bytes(folder: Path, data: bytes) -> MappedRun:
     path = folder / "run"
     path.unlink(missing_ok=True)
     path.write_bytes(data)
     with open(path, "rb") as file:
-        return Run(file, KEY)
+        return MappedRun(file, KEY)
 
 
-def found_in(run: Run, batch: Sequence[Hash]) -> list[tuple[int, str, int, int | None]]:
+def found_in(run: MappedRun, batch: Sequence[Hash]) -> list[tuple[int, str, int, int | None]]:
     """Return what a run answers: index in the batch, data file, position, sequence."""
     numbers, (indexes, positions, sequences) = run.find(KeyProbe(words_of(batch)))
     values = [None] * len(indexes) if sequences is None else numbers_of(sequences)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streaming_sink.tasks.errors import KeyIndexError
 from streaming_sink.tasks.key_index import merging, runs
 from streaming_sink.tasks.key_index.merging import merge_runs
-from streaming_sink.tasks.key_index.runs import Run, addresses_of
+from streaming_sink.tasks.key_index.runs import MappedRun, addresses_of
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from streaming_sink.tasks.keys.sequences import LONG, WIDE
@@ -74,7 +74,7 @@ def test_a_merge_has_the_rows_of_the_files_that_are_kept_once(
     assert max((block.entries for block in run.footer.blocks), default=0) <= 3
 
 
-def _read_all(run: Run, batch: list[Hash]) -> None:
+def _read_all(run: MappedRun, batch: list[Hash]) -> None:
     found_in(run, batch)
     list(run.between(0, 2**64 - 1))
 
@@ -120,7 +120,7 @@ def test_a_run_of_another_key_is_none(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.write_bytes(run_bytes({}))
     with open(path, "rb") as file, pytest.raises(KeyIndexError, match="of the key 00000000000000aa, not b"):
-        Run(file, "b")
+        MappedRun(file, "b")
 
 
 def test_a_run_without_sequences_has_none(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_segments_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     spilled: list[str] = []
     spill = merging._spilled
 
-    def counted(*arguments: object) -> Run:
+    def counted(*arguments: object) -> MappedRun:
         spilled.append("")
         return spill(*arguments)  # type: ignore[arg-type]
 
