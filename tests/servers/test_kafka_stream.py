@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers, pytest.mark.slow, pytest.mark.jar]
 
-KILLS = int(os.environ.get("STREAMING_SINK_KAFKA_KILLS", "3"))
+KILLS = int(os.environ.get("STREAMING_SINK_KAFKA_KILLS", "1"))
 SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
 PER_LIFE = 3_000
 ROWS = PER_LIFE * (KILLS + 1)

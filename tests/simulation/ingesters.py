@@ -244,6 +244,7 @@ class _Zone(BufferZone):
         self._log = NumberedLog(process.store, "zone/log", "avro", process.environment)
         self.plans = NumberedLog(process.store, "zone/plans", "avro", process.environment)
         self.storage_options = None
+        self.given_audit = None
 
     definition = property(lambda self: _DEFINITION)  # type: ignore[assignment]
     app_id = property(lambda self: APP)  # type: ignore[assignment]

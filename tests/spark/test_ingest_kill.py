@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 FILES = int(os.environ.get("STREAMING_SINK_INGEST_FILES", "200"))
 KILLS = int(os.environ.get("STREAMING_SINK_INGEST_KILLS", "5"))
+IS_LONG = "STREAMING_SINK_INGEST_KILLS" in os.environ
+"""Whether this is the long version, which also announces in a topic."""
 _SECONDS = 300
 _PATIENT = ("--patience", "2 seconds")
 PARTS = {"flux": (), "work": _PATIENT, "dispatch": _PATIENT}
@@ -126,7 +128,9 @@ def broker_in(folder: Path, stack: ExitStack) -> kafka.Broker:
         pytest.skip(str(unavailable))
 
 
-@pytest.mark.parametrize("announced_in", ["files", pytest.param("kafka", marks=pytest.mark.jar)])
+@pytest.mark.parametrize(
+    "announced_in", ["files", *([pytest.param("kafka", marks=pytest.mark.jar)] if IS_LONG else [])]
+)
 def test_parts_that_are_killed_land_each_file_once(
     announced_in: str, tmp_path: Path, stack: ExitStack
 ) -> None:

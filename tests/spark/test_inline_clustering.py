@@ -379,7 +379,7 @@ def test_a_pass_beside_the_stream_loses_no_row_and_is_told_by_a_later_batch(
     )
     drain(spark, tmp_path / "source", sink, checkpoint)
     assert said(sink.reports[-1].maintenance) == "clustering: started beside the stream"
-    sink._landing.maintenance._clusterer._passes.wait(60)
+    sink._landing._maintenance._clusterer._passes.wait(60)
     add_files(tmp_path / "source", range(3))
     drain(spark, tmp_path / "source", sink, checkpoint)
     assert "1 of 1 groups" in said(sink.reports[-1].maintenance)
