@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyiceberg.manifest import DataFile
 
+from timeline.changes.changes import Change
 from timeline.changes.staging_changes import Discard, Publish, Stage
 from timeline.errors import CommitConflictError
 from timeline.table import AlreadyCommitted, Committed, Table
@@ -41,10 +42,16 @@ def stage(
 
 
 def publish(
-    table: Table, item: WorkItem, *, snapshot_id: int | None = None, open_below_bytes: int = 0
+    table: Table,
+    item: WorkItem,
+    *,
+    snapshot_id: int | None = None,
+    open_below_bytes: int = 0,
+    beside: Sequence[Change] = (),
 ) -> Committed | AlreadyCommitted:
     """Append the files that are staged of an item to main, with what its staged snapshot states of them: of
-    `snapshot_id` alone, where it was audited. AlreadyCommitted where the item is settled.
+    `snapshot_id` alone, where it was audited. `beside` are other changes of the same commit.
+    AlreadyCommitted where the item is settled.
 
     Raises as `Table.commit`: CommitConflictError where the item is neither staged there nor settled, and
     where its files no longer fit the table; they stay staged then.
@@ -67,7 +74,11 @@ def publish(
         return AlreadyCommitted(table.head.number)
     change, schema_id, summary = table.on_head(look)
     return table.commit(
-        [change], schema_id=schema_id, transaction=item, summary=summary, open_below_bytes=open_below_bytes
+        [change, *beside],
+        schema_id=schema_id,
+        transaction=item,
+        summary=summary,
+        open_below_bytes=open_below_bytes,
     )
 
 

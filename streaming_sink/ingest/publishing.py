@@ -19,6 +19,7 @@ from streaming_sink.writing.writer import WriteResult
 from streaming_sink.zones.audit import check_row_counts
 from streaming_sink.zones.landed import Landed, keep_rejections, landed_in
 from streaming_sink.zones.write_audit_publish import settle
+from timeline.changes.changes import Change
 from timeline.clock import SYSTEM
 from timeline.errors import CommitConflictError, ErrorKind, TimelineError
 from timeline.names import ulid
@@ -44,9 +45,11 @@ class Publishing:
     """None where items are published as they are written."""
     open_below_bytes: int
 
-    def settle(self, session: SparkSession, table: Table, item: PlannedItem) -> Settled | None:
-        """Return that the known head has an item as settled; what is staged of one is published first, if it
-        passes its audit. None where the item is neither settled nor staged.
+    def settle(
+        self, session: SparkSession, table: Table, item: PlannedItem, beside: Sequence[Change] = ()
+    ) -> Settled | None:
+        """Return that the known head has an item as settled; what is staged of one is published first, with
+        other changes `beside` it, if it passes its audit. None where the item is neither settled nor staged.
 
         Raises AuditFailedError, and as `Table.commit`.
         """
@@ -57,7 +60,7 @@ class Publishing:
             if auditor is not None:
                 auditor.audit(session, table, item, staged)
 
-        done = settle(table, WorkItem(self.app_id, item.number), check, self.open_below_bytes)
+        done = settle(table, WorkItem(self.app_id, item.number), check, self.open_below_bytes, beside)
         if done is None:
             return None
         return Settled(table, None if isinstance(done, AlreadyCommitted) else done)
@@ -69,13 +72,12 @@ class Publishing:
     def publish_staged(
         self, session: SparkSession, table: Table, item: PlannedItem, request: CommitRequest
     ) -> Committed | AlreadyCommitted:
-        """Stage the files of a commit, and publish them as `settle`. Other changes of it are left out: none
-        of them is part of the rows.
-        """
+        """Stage the files of a commit, and publish them, with its other changes, as `settle`."""
         new = tuple(file for change in request.changes for file in change.appended_files)
         transaction = WorkItem(self.app_id, item.number)
         stage(table, transaction, new, schema_id=request.schema_id, summary=request.summary)
-        settled = self.settle(session, table, item)
+        beside = [change for change in request.changes if not change.appended_files]
+        settled = self.settle(session, table, item, beside)
         if settled is None:
             raise CommitConflictError(f"work item {item.number} was unstaged before it was published")
         return settled.published or AlreadyCommitted(table.head.number)

@@ -13,6 +13,7 @@ from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.reports.maintenance_report import FillReport
 from timeline.properties import VERSION
 from timeline.versions.head import Head
+from timeline.versions.staged import wap_id_of
 
 _PREFIX = "streaming-sink.batch."
 QUERY_ID = "spark.sql.streaming.queryId"
@@ -73,7 +74,8 @@ class BatchReport:
     stored in the table.
     """
     planned_by: str = ""
-    """"forecast"; "profile" (counted); "size" (nothing was known, and nothing to fill); or "bulk_insert"."""
+    """"forecast"; "profile" (counted); "size" (nothing was known, and nothing to fill); "bulk_insert"; or
+    "files" (a work item whose files were consolidated)."""
     route: str = ""
     """"one task", "2 tasks" (or more) without a shuffle, "shuffle", or "as read"."""
     maintenance: tuple[FillReport | ClusterReport, ...] = ()
@@ -170,7 +172,8 @@ def history(table: AnyTable) -> list[BatchReport]:
 
 
 def reports_of(head: Head) -> Iterator[BatchReport]:
-    """Yield a report for every batch whose append snapshot the table still has, oldest first.
+    """Yield a report for every batch, and work item, whose append snapshot the table still has, oldest first;
+    none of what is staged.
 
     Figures known only after the commit (attempts, milliseconds of the commit) are not stored, and are 0 or
     absent.
@@ -183,7 +186,7 @@ def reports_of(head: Head) -> Iterator[BatchReport]:
             for key, value in summary.items()
             if key.startswith(_PREFIX)
         }
-        if "batch_id" not in stored:
+        if "batch_id" not in stored or wap_id_of(snapshot) is not None:
             continue
         values: dict[str, Any] = {
             name: int(text) if types[name] == "int" else text

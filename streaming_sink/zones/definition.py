@@ -176,11 +176,8 @@ def check_together(definition: Definition) -> None:
     by_row = [
         name for name, has in (("a key", options.keys), ("expectations", options.checks.expectations)) if has
     ]
-    if options.write.operation == BulkInsert.operation or options.clustering or options.retention:
-        raise ValueError(
-            "a zone writes items of its own size, and clusters nothing: leave out BulkInsert(), clustering"
-            " and retention"
-        )
+    if options.write.operation == BulkInsert.operation:
+        raise ValueError("a zone plans the sizes of the files that it writes: leave out BulkInsert()")
     if options.keys is not None and options.keys.changelog_table is not None:
         raise ValueError("a zone keeps no change log; leave out changelog_table")
     if definition.source_folders.by_reference and by_row:

@@ -9,6 +9,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from streaming_sink.zones.errors import StagedFilesLostError
 from timeline import staging
+from timeline.changes.changes import Change
 from timeline.changes.references import is_reference
 from timeline.errors import CommitConflictError, CorruptTableError
 from timeline.table import AlreadyCommitted, Committed, Table
@@ -20,10 +21,11 @@ Check = Callable[[Snapshot, Sequence[DataFile]], None]
 
 
 def settle(
-    table: Table, item: WorkItem, check: Check, open_below_bytes: int
+    table: Table, item: WorkItem, check: Check, open_below_bytes: int, beside: Sequence[Change] = ()
 ) -> Committed | AlreadyCommitted | None:
-    """Publish what is staged of an item once it passes the check; AlreadyCommitted where the known head has
-    it as settled, and None where it is not staged: then it is to be written.
+    """Publish what is staged of an item once it passes the check, with other changes `beside` it;
+    AlreadyCommitted where the known head has it as settled, and None where it is not staged: then it is to be
+    written.
 
     What is staged and cannot be read, or has a file by reference that the table has got since, is unstaged,
     with a CommitConflictError: the item is to be written again. Raises what the check raises, and as
@@ -43,7 +45,13 @@ def settle(
         raise CommitConflictError(
             f"what was staged of work item {item.number} cannot be published; it is written again: {damage}"
         ) from damage
-    return staging.publish(table, item, snapshot_id=staged.snapshot_id, open_below_bytes=open_below_bytes)
+    return staging.publish(
+        table,
+        item,
+        snapshot_id=staged.snapshot_id,
+        open_below_bytes=open_below_bytes,
+        beside=beside,
+    )
 
 
 def _check_references_are_new(table: Table, files: Sequence[DataFile]) -> None:
