@@ -428,3 +428,89 @@ def test_a_given_type_that_is_no_object_is_refused(spark: SparkSession, tmp_path
     refused = pytest.raises(ValueError, match="as_type must be the columns of an object")
     with refused, parse_json(_texts(spark, "{}"), "value", _sink(tmp_path / "t"), as_type="bigint"):
         pass
+
+
+UNLIKE: list[tuple[Any, Any]] = [
+    ({"x": 1}, "flat"),
+    ({"x": 1}, 5),
+    ({"x": 1}, [1]),
+    ([1], "flat"),
+    ([{"x": 1}], [5]),
+    ({"in": {"x": 1}}, {"in": True}),
+    ({"in": {"x": 1}, "n": 7}, {"in": [1], "n": "many"}),
+]
+"""Values of a key, and one of another kind."""
+
+
+@pytest.mark.parametrize("mismatch", ["rescue", "quarantine", "drop"])
+@pytest.mark.parametrize("known", [True, False], ids=["known to the table", "new"])
+def test_a_value_that_is_no_object_is_set_aside_alone(
+    spark: SparkSession, tmp_path: Path, mismatch: str, known: bool
+) -> None:
+    """It made its column text, which took the objects of the other rows with it."""
+    contract = SchemaContract(new_columns="add", new_fields="add", widening="widen", mismatch=mismatch)
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", contract)
+    all_good = {f"o{place}": good for place, (good, _) in enumerate(UNLIKE)}
+    bad = [json.dumps({"id": 9, f"o{place}": each}) for place, (_, each) in enumerate(UNLIKE)]
+    if known:
+        _land(sink, _texts(spark, json.dumps({"id": 0, **all_good})), 0)
+    _land(sink, _texts(spark, *bad, json.dumps({"id": 1, **all_good}), '{"id": 2, "o1": null}'), int(known))
+    found = sorted(_rows(table), key=lambda row: row["id"])
+    whole = [row for row in found if row["id"] < 2]
+    assert len(whole) == 1 + known
+    assert [row[name] for row in whole for name in all_good] == [*all_good.values()] * len(whole)
+    aside = [row for row in found if row["id"] == 9]
+    assert len(found) == len(whole) + 1 + len(aside)
+    rescued = [json.loads(row["_rescued"])["value"] for row in aside]
+    assert sorted(rescued) == (sorted(bad) if mismatch == "rescue" else [])
+    report = sink.reports[-1]
+    assert report.quarantined == (len(bad) if mismatch == "quarantine" else 0)
+    assert report.dropped == (len(bad) if mismatch == "drop" else 0)
+
+
+def test_a_map_and_a_list_that_the_table_knows_keep_their_objects(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", SchemaContract(mismatch="quarantine"))
+    kinds = "k INT, by MAP<STRING, STRUCT<x: BIGINT>>, all ARRAY<STRUCT<x: BIGINT>>"
+    sink(spark.createDataFrame([], kinds), 0)
+    texts = ['{"by": {"a": {"x": 1}}, "all": [{"x": 1}]}', '{"by": {"a": 1}}', '{"by": {"b": {"x": 2}}}']
+    texts += ['{"by": 1}', '{"all": [{"x": 2}, "x"]}', '{"all": [null, {"x": 3}]}', '{"all": {"x": 1}}']
+    _land(sink, _texts(spark, *texts), 1)
+    assert sorted((row["k"], row["by"] or None, row["all"] or None) for row in _rows(table)) == [
+        (0, [("a", {"x": 1})], [{"x": 1}]),
+        (2, [("b", {"x": 2})], None),
+        (5, None, [None, {"x": 3}]),
+    ]
+    assert sink.reports[-1].quarantined == 4
+
+
+def test_values_of_several_types_of_a_key_that_is_not_written_set_no_row_aside(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, texts = tmp_path / "table", ['{"id": 1, "o": {"x": 1}}', '{"id": 2, "o": "flat"}']
+    contract = SchemaContract(
+        mismatch="drop", new_columns="add", columns={"o": SchemaContract(new_columns="ignore")}
+    )
+    sink = _sink(table, contract)
+    _land(sink, _texts(spark, *texts), 0)
+    assert [row["id"] for row in sorted(_rows(table), key=lambda row: row["id"])] == [1, 2]
+
+
+@pytest.mark.parametrize("own", ["quarantine", "rescue"])
+def test_a_row_is_not_dropped_for_a_value_of_a_key_whose_own_contract_keeps_it(
+    spark: SparkSession, tmp_path: Path, own: str
+) -> None:
+    contract = SchemaContract(
+        mismatch="drop", new_columns="add", columns={"o": SchemaContract(new_columns="add", mismatch=own)}
+    )
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", contract)
+    _land(sink, _texts(spark, '{"o": {"x": 1}}'), 0)
+    _land(sink, _texts(spark, '{"o": {"x": 1}}', '{"o": "flat"}'), 1)
+    assert len(_rows(table)) + sink.reports[-1].quarantined == 3
+
+
+def test_lists_each_with_objects_and_text_are_text(spark: SparkSession, tmp_path: Path) -> None:
+    """No text has only objects there, so nothing says that these are right."""
+    found = _last(tmp_path / "table", _sink(tmp_path / "table"), 0, _texts(spark, '{"a": [1, {"b": 2}]}'))
+    assert found == [{"k": 0, "a": ["1", '{"b":2}']}]
