@@ -15,7 +15,7 @@ from pyspark.sql import types as spark
 from streaming_sink.checks.rules import fit_value
 from streaming_sink.options.values.contract import Difference, SchemaContract
 from streaming_sink.parsing.columns import ParsePlan
-from streaming_sink.parsing.given import as_struct, known_columns
+from streaming_sink.parsing.given import as_given, as_struct, known_columns
 from streaming_sink.parsing.inference import ADVICE, Seen, any_of, reads
 from streaming_sink.parsing.mixed import look_and_plan
 from streaming_sink.sink import IcebergSink
@@ -87,7 +87,7 @@ def parse_json(
             seen, plan = look_and_plan(text, column, table, given, sink.options.contract)
         if sink.options.contract.mismatch == "refuse":
             _refuse(seen, plan, sink.options.contract)
-        parsed = _parse(text, column, seen, plan, table)
+        parsed = ParsedJson(as_given(_parse(text, column, seen, plan, table), given), plan.new)
         if parsed.new:
             new = ", ".join(f"{name} {kind}" for name, kind in parsed.new.items())
             _LOG.info("%s: the batch has JSON keys that the table lacks: %s", sink.options.location, new)
@@ -99,7 +99,7 @@ def parse_json(
 
 def _parse(
     batch: DataFrame, column: str, seen: Seen, plan: ParsePlan, table: iceberg.StructType | None
-) -> ParsedJson:
+) -> DataFrame:
     others = [name for name in batch.columns if name != column]
     value = sf.col(quoted(column))
     text = value if seen.unreadable is None else sf.when(~seen.unreadable, value)
@@ -108,7 +108,7 @@ def _parse(
     unparsed = _unparsed(value, column, seen, plan, table)
     first = batch.select(*kept, parsed.alias(_PARSED), *unparsed)
     columns = [_column(field, plan, bool(unparsed)) for field in plan.read.fields]
-    return ParsedJson(first.select(*kept, *columns, *([UNPARSED] if unparsed else [])), plan.new)
+    return first.select(*kept, *columns, *([UNPARSED] if unparsed else []))
 
 
 def _read(text: Column, aside: Column | None, kind: spark.StructType) -> Column:

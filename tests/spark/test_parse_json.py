@@ -514,3 +514,45 @@ def test_lists_each_with_objects_and_text_are_text(spark: SparkSession, tmp_path
     """No text has only objects there, so nothing says that these are right."""
     found = _last(tmp_path / "table", _sink(tmp_path / "table"), 0, _texts(spark, '{"a": [1, {"b": 2}]}'))
     assert found == [{"k": 0, "a": ["1", '{"b":2}']}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("BINARY", ["AQI=", ""], ["AQI", "AQJ=", "A QI=", "AQI=\n", "!!", 200, True, 1.0, {"x": 1}, [1]]),
+        ("TINYINT", [-128, 127, "7"], [128, -129, "x", 1.5, 2**40, True, [1]]),
+        ("SMALLINT", [-(2**15), 2**15 - 1], [2**15, "1e", {"x": 1}]),
+    ],
+)
+def test_a_type_that_json_lacks_is_held_in_each_batch(
+    spark: SparkSession, tmp_path: Path, kind: str, good: list[Any], bad: list[Any]
+) -> None:
+    """Bytes were a column of text where the batch had some, and of bytes where it had none."""
+    given = f"v {kind}, items ARRAY<STRUCT<v: {kind}>>, by MAP<STRING, {kind}>"
+    sink = _sink(tmp_path / "table", SchemaContract(mismatch="quarantine"))
+    texts = [json.dumps({"v": each, "items": [{"v": each}, None], "by": {"a": each}}) for each in good]
+    unfit = [json.dumps(each) for value in bad for each in ({"v": value}, {"items": [{"v": value}]})]
+    unfit += [json.dumps({"by": {"a": value}}) for value in bad]
+    leaf = spark.sql(f"SELECT CAST(NULL AS {kind}) AS v").schema["v"].dataType.simpleString()
+    for number, batch in enumerate(([*texts, *unfit], ["{}"], texts, ['{"v": null}'])):
+        with parse_json(_texts(spark, *batch), "value", sink, as_type=given) as parsed:
+            kinds = {field.name: field.dataType.simpleString() for field in parsed.rows.schema}
+            assert (kinds["v"], kinds["by"]) == (leaf, f"map<string,{leaf}>")
+            assert kinds["items"] == f"array<struct<v:{leaf}>>"
+            sink(parsed.rows, number)
+    assert [report.quarantined for report in sink.reports] == [len(unfit), 0, 0, 0]
+    held = [spark.sql(f"SELECT {_typed(each, kind)} AS v").first()[0] for each in good]  # type: ignore[index]
+    found = [row for row in _rows(tmp_path / "table") if row["v"] is not None]
+    assert sorted(row["v"] for row in found) == sorted([*held, *held])
+    assert all(row["v"] == row["items"][0]["v"] == dict(row["by"])["a"] for row in found)
+
+
+def _typed(value: object, kind: str) -> str:
+    return f"unbase64('{value}')" if kind == "BINARY" else f"CAST('{value}' AS {kind})"
+
+
+def test_bytes_that_are_none_are_refused_with_their_text(spark: SparkSession, tmp_path: Path) -> None:
+    says = pytest.raises(SchemaMismatchError, match=r"1 rows .* given type .*: v is binary in as_type.*A QI=")
+    sink = _sink(tmp_path / "table", REFUSING)
+    with says, parse_json(_texts(spark, '{"v": "A QI="}'), "value", sink, as_type="v BINARY"):
+        pass
