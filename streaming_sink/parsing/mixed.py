@@ -1,10 +1,13 @@
 """Keys of a batch with objects or lists in some texts, and with something else in others: the column has the
 type of the objects, and each of the other texts is for the contract, alone.
+
+Of a key that the table lacks, most texts decide, or the column that it may become: `after.tags` of an
+envelope becomes `tags`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from pyiceberg import types as iceberg
 from pyspark.sql import Column, DataFrame
@@ -27,18 +30,24 @@ def look_and_plan(
     batch: DataFrame,
     column: str,
     table: iceberg.StructType | None,
+    stored: iceberg.StructType | None,
     given: spark.StructType,
     contract: SchemaContract,
 ) -> tuple[Seen, ParsePlan]:
-    """Return what the texts of a batch hold, and how to parse them. A key with values of several types takes
-    two jobs more, and as many for keys of several types inside of its objects.
+    """Return what the texts of a batch hold, and how to parse them. `table` has the columns that are known,
+    `stored` those of the table itself. A key with values of several types takes two jobs more, and as many
+    for keys of several types inside of its objects.
     """
     seen, certain = look_at(batch, column, table, given, contract), given_conversions(given)
     while True:
         plan = plan_columns(
             seen.inferred, table, contract, seen.possible, seen.fractions, batch.columns, certain
         )
-        mixed = {path: kind for path, kind in plan.mixed.items() if _sets_aside(contract, path, kind)}
+        mixed = {
+            path: _kinds(kind or _may_become(stored, path))
+            for path, kind in plan.mixed.items()
+            if _sets_aside(contract, path, kind)
+        }
         misplaced = _misplaced(batch, column, table, seen, mixed)
         if not misplaced:
             return seen, plan
@@ -66,10 +75,10 @@ def _misplaced(
     column: str,
     table: iceberg.StructType | None,
     seen: Seen,
-    mixed: Mapping[Path, iceberg.IcebergType | None],
+    mixed: Mapping[Path, Mapping[str, bool]],
 ) -> list[Column]:
-    """Return for each key whether a text has a value there that is no object, or no list, where other texts
-    have nothing else. If there are such keys, it is a job.
+    """Return for each key whether a text has a value there that is none of its kind, where other texts have
+    nothing else. If there are such keys, it is a job.
     """
     value = sf.col(quoted(column))
     excluded = seen.malformed_texts if seen.aside is None else seen.malformed_texts | seen.aside
@@ -78,8 +87,8 @@ def _misplaced(
             _reads(value, path, seen, table, kind, is_like=True),
             _reads(value, path, seen, table, kind, is_like=False),
         )
-        for path, into in mixed.items()
-        for kind in _wanted(into)
+        for path, kinds in mixed.items()
+        for kind in kinds
     }
     if not found:
         return []
@@ -92,8 +101,9 @@ def _misplaced(
     ).first()
     assert counts is not None
     misplaced: dict[Path, Column] = {}
-    for place, ((path, _), (_, unlike)) in enumerate(found.items()):
-        if counts[2 * place] and counts[2 * place + 1]:
+    for place, ((path, kind), (_, unlike)) in enumerate(found.items()):
+        alike, others = counts[2 * place], counts[2 * place + 1]
+        if alike and others and (alike >= others or not mixed[path][kind]):
             misplaced.setdefault(path, unlike)
     return list(misplaced.values())
 
@@ -111,8 +121,27 @@ def _reads(
     return any_of([reads(value, path, seen.inferred, table, is_it, MIXED)])
 
 
-def _wanted(table: iceberg.IcebergType | None) -> Iterator[str]:
-    if not isinstance(table, iceberg.ListType):
-        yield _OBJECT
-    if isinstance(table, iceberg.ListType | None):
-        yield _LIST
+def _kinds(into: iceberg.IcebergType | None) -> Mapping[str, bool]:
+    """Return the kinds of values of which a column may be, each with whether most texts must have it."""
+    if into is None:
+        return {_OBJECT: True, _LIST: True}
+    if isinstance(into, iceberg.StructType | iceberg.MapType):
+        return {_OBJECT: False}
+    return {_LIST: False} if isinstance(into, iceberg.ListType) else {}
+
+
+def _may_become(stored: iceberg.StructType | None, path: Path) -> iceberg.IcebergType | None:
+    """Return the type of the table's column that a key below one which it lacks may become; None without."""
+    found = (_type_at(stored, path[start:]) for start in range(1, len(path)))
+    return next((kind for kind in found if kind is not None), None)
+
+
+def _type_at(kind: iceberg.IcebergType | None, path: Path) -> iceberg.IcebergType | None:
+    for name in path:
+        if isinstance(kind, iceberg.StructType):
+            kind = next((field.field_type for field in kind.fields if field.name == name), None)
+        elif isinstance(kind, iceberg.ListType):
+            kind = kind.element_type
+        else:
+            kind = kind.value_type if isinstance(kind, iceberg.MapType) else None
+    return kind

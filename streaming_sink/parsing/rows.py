@@ -75,16 +75,15 @@ def parse_json(
             f" makes of Kafka's: {column} in {batch.schema.simpleString()}"
         )
     schema = sink.known_schema()
-    table = None if schema is None else schema.as_struct()
+    stored = None if schema is None else schema.as_struct()
     given = spark.StructType() if as_type is None else as_struct(as_type)
-    if given.fields:
-        table = known_columns(table, given)
+    table = known_columns(stored, given) if given.fields else stored
     persists = not is_persisted(batch)
     text = batch.persist() if persists else batch
     try:
         what = f"{sink.options.location}: types of the JSON in {column}"
         with described(batch.sparkSession, what), case_sensitive(batch.sparkSession):
-            seen, plan = look_and_plan(text, column, table, given, sink.options.contract)
+            seen, plan = look_and_plan(text, column, table, stored, given, sink.options.contract)
         if sink.options.contract.mismatch == "refuse":
             _refuse(seen, plan, sink.options.contract)
         parsed = ParsedJson(as_given(_parse(text, column, seen, plan, table), given), plan.new)

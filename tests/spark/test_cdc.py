@@ -225,6 +225,30 @@ def test_a_message_that_is_not_of_the_given_type_is_refused_with_its_place(
         pass
 
 
+@pytest.mark.parametrize("mismatch", ["quarantine", "rescue"])
+def test_the_table_decides_what_a_column_of_objects_and_of_text_holds(
+    spark: SparkSession, tmp_path: Path, mismatch: str
+) -> None:
+    """The envelope's type names neither, and one value of the other kind took the good ones with it."""
+    sink = _sink(tmp_path, schema=replace(SchemaContract.evolving(), mismatch=mismatch))
+    rows = [
+        {"id": 1, "tags": {"x": 1}, "note": "a"},
+        {"id": 2, "tags": "flat", "note": "b"},
+        {"id": 3, "tags": "flat", "note": "c"},
+        {"id": 4, "tags": {"x": 4}, "note": {"y": 1}},
+        {"id": 5, "note": {"y": 2}},
+    ]
+    for number, sent in enumerate((rows[:1], rows)):
+        texts = [(json.dumps(envelope("c", None, row, _at(row["id"]))),) for row in sent]
+        with parse_json(spark.createDataFrame(texts, "value string"), "value", sink, ENVELOPE) as found:
+            sink(cdc.debezium(found.rows), number)
+    read = StaticTable.from_metadata(metadata_file(str(tmp_path / "t")) or "").scan().to_arrow().to_pylist()
+    landed = {row["id"]: (row["tags"], row["note"]) for row in read}
+    aside = {landed.pop(2, None), landed.pop(3, None)}
+    assert landed == {1: ({"x": 1}, "a"), 4: ({"x": 4}, '{"y":1}'), 5: (None, '{"y":2}')}
+    assert aside == ({(None, "b"), (None, "c")} if mismatch == "rescue" else {None})
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -510,6 +510,13 @@ def test_a_row_is_not_dropped_for_a_value_of_a_key_whose_own_contract_keeps_it(
     assert len(_rows(table)) + sink.reports[-1].quarantined == 3
 
 
+def test_an_object_among_texts_of_a_new_key_sets_no_other_aside(spark: SparkSession, tmp_path: Path) -> None:
+    contract = SchemaContract(new_columns="add", mismatch="drop")
+    texts = ['{"op": "c"}', '{"op": "u"}', '{"op": {"x": 1}}']
+    found = _last(tmp_path / "table", _sink(tmp_path / "table", contract), 0, _texts(spark, *texts))
+    assert [row["op"] for row in found] == ["c", "u", '{"x":1}']
+
+
 def test_lists_each_with_objects_and_text_are_text(spark: SparkSession, tmp_path: Path) -> None:
     """No text has only objects there, so nothing says that these are right."""
     found = _last(tmp_path / "table", _sink(tmp_path / "table"), 0, _texts(spark, '{"a": [1, {"b": 2}]}'))
