@@ -424,6 +424,18 @@ def test_a_value_that_is_none_does_not_make_a_given_column_text(
     assert sum(row.v is not None for row in read) == 2
 
 
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])
+def test_a_number_beyond_a_given_double_is_one_that_it_does_not_hold(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """A column that no type is given for takes it for infinite."""
+    texts, sink = _texts(spark, '{"v": 1e400}', '{"v": 0.5}'), _sink(tmp_path / "table")
+    with parse_json(texts, "value", sink, as_type=f"v {kind}") as parsed:
+        assert [row.v for row in parsed.rows.orderBy("k").collect()] == [None, 0.5]
+    with parse_json(texts, "value", sink) as parsed:
+        assert [row.v for row in parsed.rows.orderBy("k").collect()] == [float("inf"), 0.5]
+
+
 def test_a_given_type_that_is_no_object_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     refused = pytest.raises(ValueError, match="as_type must be the columns of an object")
     with refused, parse_json(_texts(spark, "{}"), "value", _sink(tmp_path / "t"), as_type="bigint"):
