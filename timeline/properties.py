@@ -101,6 +101,11 @@ def check_properties(given: Mapping[str, str]) -> None:
             raise TypeError(f"table property {key} must be text, not {value!r}: no reader could open it")
     for key in given.keys() & (DEFAULTS.keys() | KEYED_DEFAULTS.keys()) - {_COMPRESSION}:
         number(given, key)
+    if TOMBSTONE_TTL_MS in given and number(given, TOMBSTONE_TTL_MS) < 0:
+        raise ValueError(
+            f"table property {TOMBSTONE_TTL_MS} says for how long deleted keys are remembered, and cannot be"
+            f" negative: {given[TOMBSTONE_TTL_MS]}"
+        )
 
 
 def check_keys(keys: Iterable[str]) -> None:

@@ -25,8 +25,14 @@ __all__ = ["debezium", "delta_cdf", "dms", "upsert"]
 
 def upsert(key: Sequence[str], **options: Any) -> Upsert:
     """Return the write that takes what the other functions of this room return. `options` are those of
-    `Upsert` beside.
+    `Upsert` beside; those that this one sets (ValueError) are given to `Upsert` itself.
     """
+    if taken := sorted(options.keys() & {"sequence_by", "delete_where", "except_columns"}):
+        raise ValueError(
+            f"cdc.upsert orders changes by _sequence and deletes by _op; leave out {', '.join(taken)}, or"
+            " make the write yourself: Upsert(key=…, sequence_by='_sequence', delete_where=\"_op = 'd'\","
+            " except_columns=['_op'])"
+        )
     return Upsert(
         key=key, sequence_by="_sequence", delete_where="_op = 'd'", except_columns=["_op"], **options
     )

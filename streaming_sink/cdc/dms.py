@@ -6,9 +6,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
-from streaming_sink.cdc.readable import check_columns, handed_on, own_columns, unreadable
-from streaming_sink.table.sql_names import quoted
+from streaming_sink.cdc.readable import check_batch, check_columns, handed_on, own_columns, unreadable
+from streaming_sink.table.sql_names import folded, quoted
+from timeline.errors import SchemaMismatchError
 
+_OP = "Op"
 _EPOCH = "1970-01-01"
 
 
@@ -21,11 +23,24 @@ def dms(batch: DataFrame, sequence: str) -> DataFrame:
     changes. The time of a commit does not: the changes of a transaction share it. A row of a full load
     without it is older than every change.
 
-    What is wrong with a single change is for the contract of the sink.
+    Raises SchemaMismatchError where a column is `Op` in another case, since its rows would be those of a full
+    load. What is wrong with a single change is for the contract of the sink.
     """
+    check_batch("dms", batch)
+    if not sequence or type(sequence) is not str:
+        raise TypeError(
+            "sequence must be the name of the column that orders the changes of a key, such as"
+            f" 'AR_H_CHANGE_SEQ', not {sequence!r}"
+        )
+    if spelled := [name for name in batch.columns if name != _OP and folded(name) == folded(_OP)]:
+        raise SchemaMismatchError(
+            f"DMS names its column {_OP}, and without one the rows are of a full load; rename the column to"
+            f" {_OP} if it says what became of the row, and to another name if it is the source's own:"
+            f" {spelled[0]}"
+        )
     check_columns(batch, (sequence,), "changes of DMS")
-    op = sf.col("Op") if "Op" in batch.columns else sf.lit(None).cast("string")
-    columns = [sf.col(quoted(name)) for name in own_columns(batch) if name != "Op"]
+    op = sf.col(_OP) if _OP in batch.columns else sf.lit(None).cast("string")
+    columns = [sf.col(quoted(name)) for name in own_columns(batch) if name != _OP]
     order = _order(batch, sequence, op)
     known = op.isNull() | op.isin("I", "U", "D")
     faults: list[tuple[Column, Column | str]] = [

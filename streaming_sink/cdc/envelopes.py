@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
-from streaming_sink.cdc.positions import DIGITS, log_position, own_position
-from streaming_sink.cdc.readable import check_columns, handed_on, unreadable
-from streaming_sink.table.sql_names import quoted
+from streaming_sink.cdc.positions import DIGITS, check_sequence, log_position, own_position
+from streaming_sink.cdc.readable import check_batch, check_columns, handed_on, unreadable
+from streaming_sink.table.rescue import RESCUED
+from streaming_sink.table.schema import cannot_be_column
+from streaming_sink.table.sql_names import folded, quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 from timeline.errors import SchemaMismatchError
 
 _HALF = f"{RESERVED_PREFIX}half"
 _EPOCH_DIGITS = 2
+_TAKEN = ("_op", "_sequence", RESCUED)
+"""Columns that the sink or these functions make."""
 _IMAGES = {"d": "before", "c": "after", "u": "after", "r": "after"}
 """The operation → the image that has the row."""
 
@@ -29,8 +33,11 @@ def debezium(
     epoch: int = 0,
 ) -> DataFrame:
     """Return the changes of Debezium's envelopes: columns `op`, `before`, `after`, `source` and perhaps
-    `transaction`, or a column `payload` with these. Of `before` and `after` one may be absent, as in a batch
-    of inserts.
+    `transaction`, or a column `payload` with these. Of `before` and `after` one
+    may be absent, as in a batch of inserts.
+
+    A change whose row has a key that cannot be a column (`_op`, `_sequence`, `_rescued`, `*`, with a dot or a
+    backtick, in two cases, of the sink's own) cannot be read.
 
     `_sequence` is a whole number: the epoch, 35 digits of the position in the log of the database
     (docs/cdc.md says what that is for each connector), and a last digit that orders what has one position:
@@ -44,17 +51,22 @@ def debezium(
     of the source's (ValueError): else a transaction may move a key from one row to another, and the change
     that takes it from the one comes after that which gave it to the other, whose row it would delete.
 
-    Raises SchemaMismatchError where the columns are no envelope, or nothing in them orders changes. What is
-    wrong with a single change is for the contract of the sink.
+    Raises SchemaMismatchError where the columns are no envelope, or nothing in them orders changes, and
+    ValueError for a `sequence` that is no whole number, or differs when it is computed again. What is wrong
+    with a single change is for the contract of the sink.
     """
+    check_batch("debezium", batch)
     if type(epoch) is not int or not 0 <= epoch < 10**_EPOCH_DIGITS:
         raise ValueError(f"epoch must be a whole number from 0 to {10**_EPOCH_DIGITS - 1}, not {epoch!r}")
     _check_keys(key, source_key)
-    given = handed_on(batch)
-    envelope = batch.select(*given, "payload.*") if "payload" in batch.columns else batch
-    check_columns(envelope, ("op",) if sequence else ("op", "source"), "Debezium's envelopes")
+    given, wanted = handed_on(batch), ("op", "source") if sequence is None else ("op",)
+    envelope = _envelope(batch, wanted)
+    check_columns(envelope, wanted, "Debezium's envelopes")
+    if sequence is not None:
+        check_sequence(envelope, sequence)
     before, after = _Image(envelope, "before"), _Image(envelope, "after")
-    position = own_position(sequence) if sequence else log_position(envelope)
+    position = log_position(envelope) if sequence is None else own_position(sequence)
+    names, odd = _names((*after.kind.names, *before.kind.names))
     op = sf.col("op")
     oldest = sf.when((op == "r") & ~position.given, sf.lit("0" * DIGITS))
     place = sf.coalesce(sf.lpad(position.digits, DIGITS, "0"), oldest)
@@ -67,6 +79,7 @@ def debezium(
         (op == "m", "a message of the log (op 'm') is of no row"),
         (~op.isin(*_IMAGES), sf.concat(sf.lit("op is none of c, u, d and r: "), op)),
         *((op.isin(*image.ops) & image.is_absent, image.why) for image in (before, after)),
+        *((before.value(name).isNotNull() | after.value(name).isNotNull(), _why(name)) for name in odd),
         (
             place.isNull() & position.given,
             f"the position of the change cannot be read, or is too large: {position.says}",
@@ -83,10 +96,41 @@ def debezium(
     order = sf.concat(sf.lit(str(epoch)), place, rank).cast("decimal(38,0)")
     columns = [
         sf.when(kind == "d", before.value(name, after)).otherwise(after.value(name)).alias(name)
-        for name in dict.fromkeys([*after.kind.names, *before.kind.names])
+        for name in names
     ]
     return envelope.select(
         *columns, order.alias("_sequence"), kind.alias("_op"), *given, unreadable(envelope, faults)
+    )
+
+
+def _envelope(batch: DataFrame, wanted: Sequence[str]) -> DataFrame:
+    """Return the envelopes of a batch: those of `payload` where it has what an envelope has, or the batch
+    itself has not; else its own columns.
+    """
+    kind = batch.schema["payload"].dataType if "payload" in batch.columns else None
+    if not isinstance(kind, spark.StructType):
+        return batch
+    if all(name in batch.columns for name in wanted) and not set(wanted) <= set(kind.names):
+        return batch
+    names = [name for name in kind.names if not name.startswith(RESERVED_PREFIX)]
+    return batch.select(*handed_on(batch), *(sf.col(f"payload.{quoted(name)}").alias(name) for name in names))
+
+
+def _names(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the keys of rows that become columns, and those that cannot."""
+    columns: dict[str, str] = {}
+    odd = []
+    for name in dict.fromkeys(names):
+        taken = columns.setdefault(folded(name), name) != name or folded(name) in _TAKEN
+        if taken or cannot_be_column(name):
+            odd.append(name)
+    return [name for name in columns.values() if name not in odd], odd
+
+
+def _why(name: str) -> str:
+    return (
+        f"the row has a key that cannot be a column of the table, {name!r}; rename it at the source, or in"
+        " `before` and `after`"
     )
 
 

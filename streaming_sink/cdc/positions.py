@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
@@ -50,6 +51,32 @@ class _Source:
 
     def __getitem__(self, name: str) -> Column:
         return self.names.get(name, sf.lit(None).cast("string"))
+
+
+def check_sequence(envelope: DataFrame, sequence: object) -> None:
+    """Raise TypeError or ValueError for what is no SQL expression of a whole number of one change, or text of
+    one, the same whenever it is computed.
+    """
+    if not isinstance(sequence, str) or not sequence.strip():
+        raise TypeError(
+            f'sequence must be an SQL expression over the envelope, such as "source.ts_us", not {sequence!r}'
+        )
+    try:
+        kind = envelope.select(sf.expr(sequence).alias("sequence")).schema["sequence"].dataType
+        # Spark counts what is a function of the row alone: no aggregate, window, generator or `rand()`.
+        _ = envelope.select(sf.count_if(sf.expr(sequence).isNull())).schema
+    except PySparkException as error:
+        why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ValueError(
+            "sequence is no SQL expression of one change, the same whenever it is computed, over"
+            f" {', '.join(envelope.columns)}: {sequence}: {why}"
+        ) from error
+    whole = isinstance(kind, spark.IntegralType | spark.StringType | spark.NullType)
+    if not whole and not (isinstance(kind, spark.DecimalType) and not kind.scale):
+        raise ValueError(
+            f"sequence must be a whole number, or text of one, and {sequence} is {kind.simpleString()}; take"
+            " unix_micros of a time, and CAST(… AS DECIMAL(35, 0)) of another number"
+        )
 
 
 def own_position(sequence: str) -> Position:

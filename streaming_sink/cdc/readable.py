@@ -13,6 +13,14 @@ from streaming_sink.tasks.rows.failures import UNPARSED, UNREADABLE
 from timeline.errors import SchemaMismatchError
 
 
+def check_batch(function: str, batch: object) -> None:
+    """Raise TypeError for what is no DataFrame."""
+    if not isinstance(batch, DataFrame):
+        raise TypeError(
+            f"cdc.{function} takes the batch, a DataFrame, as foreachBatch passes it, not {batch!r}"
+        )
+
+
 def check_columns(batch: DataFrame, wanted: Sequence[str], what: str) -> None:
     """Raise SchemaMismatchError where a batch lacks a column."""
     missing = [name for name in wanted if name not in batch.columns]

@@ -43,6 +43,13 @@ _SPELLINGS = {
 }
 
 
+@dataclass(frozen=True)
+class JsonText(Misfit):
+    """Text of JSON in the place of a type that JSON lacks: bytes, as base64, or a number of a byte or two."""
+
+    exact: spark.DataType
+
+
 def rules_of(batch: spark.StructType, misfits: Mapping[Path, Misfit]) -> RowRules:
     """Return how rows of a batch with such misfits are written: each value that does not convert without loss
     is null in its column, and is rescued or makes its row fail.
@@ -130,7 +137,9 @@ def _fitting(kind: spark.DataType, path: Path, misfits: Mapping[Path, Misfit]) -
 def _convert(misfit: Misfit, path: Path) -> _Fitting:
     into = misfit.into
     new: _Make | None = None
-    if into is not None and converts(into, misfit.kind):
+    if isinstance(misfit, JsonText):
+        new = _of_base64 if misfit.exact == spark.BinaryType() else lambda value: value.try_cast(misfit.exact)
+    elif into is not None and converts(into, misfit.kind):
         new = lambda value: converted(value, misfit.kind, into)  # noqa: E731
     elif into is not None:
         new = lambda _: sf.lit(None).cast(spark_type(into))  # noqa: E731
@@ -240,6 +249,12 @@ def converted(value: Column, kind: spark.DataType, into: iceberg.IcebergType) ->
     if spelling := _SPELLINGS.get(str(into)):
         return sf.when(value.rlike(spelling), new)
     return new
+
+
+def _of_base64(text: Column) -> Column:
+    """Return the bytes that a text spells; null where it is spelled otherwise than they are encoded."""
+    found = sf.try_to_binary(text, sf.lit("base64"))
+    return sf.when(sf.base64(found) == text, found)
 
 
 def _digits(number: Column) -> Column:

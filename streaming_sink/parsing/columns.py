@@ -10,7 +10,7 @@ from pyiceberg import types as iceberg
 from pyspark.sql import types as spark
 
 from streaming_sink.options.values.contract import Difference, SchemaContract
-from streaming_sink.parsing.inferred import BEYOND_LONG, MIXED, common_type
+from streaming_sink.parsing.inferred import BEYOND_LONG, DEEPEST, MIXED, common_type
 from streaming_sink.table.conversions import spark_type
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.rescue import RESCUED
@@ -39,6 +39,8 @@ class ParsePlan:
     unfit_keys: tuple[Path, ...]
     """Keys that cannot be columns: empty or with a NUL character, or in another case than one that is, or in
     its place."""
+    mixed: Mapping[Path, iceberg.IcebergType | None]
+    """Keys read as text for values of several types, where the table has objects, lists, or no such key."""
 
 
 def possible_conversions(table: iceberg.StructType) -> dict[Path, Misfit]:
@@ -101,6 +103,7 @@ def plan_columns(
         planner.new,
         tuple(planner.longs),
         tuple(planner.unfit_keys),
+        planner.mixed,
     )
 
 
@@ -116,6 +119,7 @@ class _Planner:
     new: dict[str, str] = field(default_factory=dict)
     longs: list[Path] = field(default_factory=list)
     unfit_keys: list[Path] = field(default_factory=list)
+    mixed: dict[Path, iceberg.IcebergType | None] = field(default_factory=dict)
 
     def read_struct(
         self, inferred: spark.StructType, table: iceberg.StructType | None, path: Path
@@ -196,6 +200,10 @@ class _Planner:
             self.longs.append(path)
         if isinstance(table, iceberg.IntegerType | iceberg.LongType) and inferred == spark.DoubleType():
             return spark.StringType()  # a double would round the longs beside the fractions
+        if inferred == MIXED:
+            if isinstance(table, iceberg.StructType | iceberg.ListType) or _has_text_keys(table):
+                self.mixed[path] = table
+            return spark.StringType()
         return self._read_new(inferred, path) or spark.StringType()
 
     def _read_new(self, inferred: spark.DataType, path: Path) -> spark.DataType | None:
@@ -209,6 +217,8 @@ class _Planner:
             return None if element is None else spark.ArrayType(element)
         if inferred == BEYOND_LONG and path in self.fractions:
             return spark.DoubleType()
+        if inferred == MIXED and len(path) < DEEPEST:
+            self.mixed[path] = None
         return spark.StringType() if inferred in (MIXED, BEYOND_LONG) else inferred
 
 
@@ -253,21 +263,23 @@ def tested_type(
     return None
 
 
-def type_down_to(path: Path, inferred: spark.DataType, table: iceberg.IcebergType | None) -> spark.DataType:
-    """Return a type that reads one key of JSON of the type `inferred`, as text, and nothing beside it."""
+def type_down_to(
+    path: Path, inferred: spark.DataType, table: iceberg.IcebergType | None, leaf: spark.DataType
+) -> spark.DataType:
+    """Return a type that reads one key of JSON of the type `inferred`, as `leaf`, and nothing beside it."""
     if not path:
-        return spark.StringType()
+        return leaf
     if isinstance(inferred, spark.ArrayType):
         element = table.element_type if isinstance(table, iceberg.ListType) else None
-        return spark.ArrayType(type_down_to(path[1:], inferred.elementType, element))
+        return spark.ArrayType(type_down_to(path[1:], inferred.elementType, element, leaf))
     assert isinstance(inferred, spark.StructType)
     if _has_text_keys(table):
         values = _values_type(inferred)
-        return spark.MapType(spark.StringType(), type_down_to(path[1:], values, table.value_type))
+        return spark.MapType(spark.StringType(), type_down_to(path[1:], values, table.value_type, leaf))
     known = (
         {each.name: each.field_type for each in table.fields} if isinstance(table, iceberg.StructType) else {}
     )
-    kind = type_down_to(path[1:], inferred[path[0]].dataType, known.get(path[0]))
+    kind = type_down_to(path[1:], inferred[path[0]].dataType, known.get(path[0]), leaf)
     return spark.StructType([spark.StructField(path[0], kind)])
 
 

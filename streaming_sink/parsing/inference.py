@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import TypeGuard
@@ -49,6 +49,11 @@ class SeenTypes:
     unreadable: Column | None
     """Whether a text is none that can be read: malformed, or with a number that its decimal column does not
     hold. None where all can be."""
+    malformed_texts: Column
+    """Whether a text is malformed, or has a value that the given type does not hold."""
+    aside: Column | None = None
+    """Whether a text that can be read has a value that is none of the objects or lists of its key, so that it
+    decided no type. None where no text has."""
 
 
 def look_at(
@@ -76,6 +81,19 @@ def look_at(
     return seen
 
 
+def look_again(
+    batch: DataFrame,
+    column: str,
+    table: iceberg.StructType | None,
+    given: spark.StructType,
+    seen: SeenTypes,
+    aside: Column,
+) -> SeenTypes:
+    """Return what the texts hold that are not aside."""
+    value = sf.col(quoted(column))
+    return replace(_infer(batch, value, table, given, seen.malformed_texts, [], aside)[0], aside=aside)
+
+
 def _infer(
     batch: DataFrame,
     value: Column,
@@ -83,8 +101,12 @@ def _infer(
     given: spark.StructType,
     malformed: Column,
     misplaced: Sequence[Column],
+    aside: Column | None = None,
 ) -> tuple[SeenTypes, list[tuple[int, str]]]:
-    """Return what the texts hold that are not malformed, and of how many of them each condition holds."""
+    """Return what the texts hold that are neither malformed nor aside, and of how many of them each condition
+    holds.
+    """
+    readable = ~malformed if aside is None else ~malformed & ~aside
     possible = {} if table is None else possible_conversions(table)
     # The text of a number is that of the double, so what a decimal is read as is tested too.
     exact = {path: finest_conversion(each.into) for path, each in possible.items() if _is_decimal(each.into)}
@@ -95,9 +117,9 @@ def _infer(
             tests += fit_value(sf.from_json(value, tested), tested, (), conversions).failing
     conditions = [unfit for _, unfit in tests] + list(misplaced)
     found = batch.select(
-        sf.schema_of_variant_agg(sf.when(~malformed, sf.try_variant_get(framed(value), "$[0]", "variant"))),
+        sf.schema_of_variant_agg(sf.when(readable, sf.try_variant_get(framed(value), "$[0]", "variant"))),
         *_count(malformed, value),
-        *(each for condition in conditions for each in _count(~malformed & condition, value)),
+        *(each for condition in conditions for each in _count(readable & condition, value)),
     ).first()
     assert isinstance(found, Row)
     counts = [(found[place], found[place + 1]) for place in range(1, len(found), 2)]
@@ -116,8 +138,9 @@ def _infer(
         example=counts[0][1],
         possible={path: each for path, each in possible.items() if path not in failing},
         failing=failing,
-        fractions=_find_fractions(batch, sf.when(~malformed, value), inferred, table),
+        fractions=_find_fractions(batch, sf.when(readable, value), inferred, table),
         unreadable=any_of(unreadable) if unreadable else None,
+        malformed_texts=malformed,
     )
     return seen, counts[1 + len(tests) :]
 
@@ -158,9 +181,10 @@ def reads(
     inferred: spark.StructType,
     table: iceberg.StructType | None,
     is_it: Callable[[Column], Column],
+    leaf: spark.DataType | None = None,
 ) -> Column:
-    """Return whether a text has at one path what is looked for."""
-    kind = type_down_to(path, inferred, table)
+    """Return whether a text has at one path what is looked for, in text, or in the type `leaf`."""
+    kind = type_down_to(path, inferred, table, leaf or spark.StringType())
     assert isinstance(kind, spark.StructType)
     return _holds(sf.from_json(text, kind), kind, is_it)
 

@@ -14,12 +14,10 @@ from pyspark.sql import types as spark
 
 from streaming_sink.checks.rules import fit_value
 from streaming_sink.options.values.contract import Difference, SchemaContract
-from streaming_sink.parsing.columns import (
-    ParsePlan,
-    plan_columns,
-)
-from streaming_sink.parsing.given import as_struct, given_conversions, known_columns
-from streaming_sink.parsing.inference import ADVICE, SeenTypes, any_of, look_at, reads
+from streaming_sink.parsing.columns import ParsePlan
+from streaming_sink.parsing.given import as_given, as_struct, known_columns
+from streaming_sink.parsing.inference import ADVICE, SeenTypes, any_of, reads
+from streaming_sink.parsing.mixed import look_and_plan
 from streaming_sink.sink import IcebergSink
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.settings import case_sensitive
@@ -53,11 +51,13 @@ def parse_json(
 ) -> Iterator[ParsedJson]:
     """Yield `batch` with the JSON objects of a text column as columns, to give to `sink` within the block.
 
-    One or two Spark jobs infer the types of this batch. A column that the table has is read with its type
-    where that holds all values, else with the text's, and the sink's contract decides. Keys that hold only
-    nulls (or `{}`, or `[]`) make no columns. Rows whose text is null have nulls. What is no JSON object with
-    distinct keys, and a row with a key that cannot be a column, is for the contract's `mismatch`: the text is
-    rescued or quarantined whole, or the row dropped; by default the batch is refused.
+    One or two Spark jobs infer the types of this batch, a few where values of a key differ in kind. A column
+    that the table has is read with its type where that holds all values, else with the text's, and the sink's
+    contract decides. A key with objects (or lists) in some texts has their type, and the other texts are for
+    `mismatch`, unless that is "refuse". Keys that hold only nulls (or `{}`, or `[]`) make no columns. Rows
+    whose text is null have nulls. What is no JSON object with distinct keys, and a row with a key that cannot
+    be a column, is for the contract's `mismatch`: the text is rescued or quarantined whole, or the row
+    dropped; by default the batch is refused.
 
     `as_type`, a StructType or DDL, has columns that the rows have in any case, of these types, null where no
     text has them: the envelope of a message, for example, one half of which may be null throughout. A text
@@ -75,17 +75,18 @@ def parse_json(
             f" makes of Kafka's: {column} in {batch.schema.simpleString()}"
         )
     schema = sink.known_schema()
-    table = None if schema is None else schema.as_struct()
+    stored = None if schema is None else schema.as_struct()
     given = spark.StructType() if as_type is None else as_struct(as_type)
-    if given.fields:
-        table = known_columns(table, given)
+    table = known_columns(stored, given) if given.fields else stored
     persists = not is_persisted(batch)
     text = batch.persist() if persists else batch
     try:
         what = f"{sink.options.location}: types of the JSON in {column}"
         with described(batch.sparkSession, what), case_sensitive(batch.sparkSession):
-            seen = look_at(text, column, table, given, sink.options.contract)
-        parsed = _parse(text, column, seen, table, sink.options.contract, given_conversions(given))
+            seen, plan = look_and_plan(text, column, table, stored, given, sink.options.contract)
+        if sink.options.contract.mismatch == "refuse":
+            _refuse(seen, plan, sink.options.contract)
+        parsed = ParsedJson(as_given(_parse(text, column, seen, plan, table), given), plan.new)
         if parsed.new:
             new = ", ".join(f"{name} {kind}" for name, kind in parsed.new.items())
             _LOG.info("%s: the batch has JSON keys that the table lacks: %s", sink.options.location, new)
@@ -96,39 +97,39 @@ def parse_json(
 
 
 def _parse(
-    batch: DataFrame,
-    column: str,
-    seen: SeenTypes,
-    table: iceberg.StructType | None,
-    contract: SchemaContract,
-    certain: Mapping[Path, Misfit],
-) -> ParsedJson:
+    batch: DataFrame, column: str, seen: SeenTypes, plan: ParsePlan, table: iceberg.StructType | None
+) -> DataFrame:
     others = [name for name in batch.columns if name != column]
-    plan = plan_columns(seen.inferred, table, contract, seen.possible, seen.fractions, batch.columns, certain)
-    if contract.mismatch == "refuse":
-        _refuse(seen, plan, contract)
     value = sf.col(quoted(column))
     text = value if seen.unreadable is None else sf.when(~seen.unreadable, value)
-    # All of this text can be read; rows that were computed again and differ must fail, not lose their values.
-    parsed = sf.from_json(text, plan.read, {"mode": "FAILFAST"}) if plan.read.fields else sf.lit(None)
+    parsed = _read(text, seen.aside, plan.read) if plan.read.fields else sf.lit(None)
     kept = [sf.col(quoted(name)) for name in others]
     unparsed = _unparsed(value, column, seen, plan, table)
     first = batch.select(*kept, parsed.alias(_PARSED), *unparsed)
-    columns = [_column(field, plan) for field in plan.read.fields]
-    return ParsedJson(first.select(*kept, *columns, *([UNPARSED] if unparsed else [])), plan.new)
+    columns = [_column(field, plan, bool(unparsed)) for field in plan.read.fields]
+    return first.select(*kept, *columns, *([UNPARSED] if unparsed else []))
 
 
-def _column(field: spark.StructField, plan: ParsePlan) -> Column:
-    column, longs = _converted(field, plan.converted), with_longs(field.name, plan.longs)
+def _read(text: Column, aside: Column | None, kind: spark.StructType) -> Column:
+    """Return a text as a struct. Of one that is aside, what fits it."""
+    # All other text can be read; rows that were computed again and differ must fail, not lose their values.
+    whole = sf.from_json(text if aside is None else sf.when(~aside, text), kind, {"mode": "FAILFAST"})
+    return whole if aside is None else sf.coalesce(whole, sf.from_json(sf.when(aside, text), kind))
+
+
+def _column(field: spark.StructField, plan: ParsePlan, some_unparsed: bool) -> Column:
+    column, longs = _converted(field, plan.converted, some_unparsed), with_longs(field.name, plan.longs)
     return column.alias(field.name, metadata=longs) if longs else column.alias(field.name)
 
 
-def _converted(field: spark.StructField, converted: Mapping[Path, Misfit]) -> Column:
+def _converted(field: spark.StructField, converted: Mapping[Path, Misfit], some_unparsed: bool) -> Column:
     given = sf.col(_PARSED).getField(field.name)
     fitted = fit_value(given, field.dataType, (field.name,), converted)
     if fitted.value is None:
         return given
     differs = any_of([unfit for _, unfit in fitted.failing])
+    if some_unparsed:
+        differs = differs & sf.col(UNPARSED).isNull()  # which has its text whole
     why = f"the batch was computed again, with other values than those that were inferred from: {field.name}"
     return sf.when(differs, sf.raise_error(why)).otherwise(fitted.value)
 
@@ -137,7 +138,7 @@ def _unparsed(
     value: Column, column: str, seen: SeenTypes, plan: ParsePlan, table: iceberg.StructType | None
 ) -> list[Column]:
     """Return the column of the texts that cannot all become columns, if there are any."""
-    conditions = [] if seen.unreadable is None else [seen.unreadable]
+    conditions = [each for each in (seen.unreadable, seen.aside) if each is not None]
     conditions += [reads(value, path, seen.inferred, table, Column.isNotNull) for path in plan.unfit_keys]
     if not conditions:
         return []

@@ -33,7 +33,7 @@ def written_schema(options: WriteByKey, came: spark.StructType) -> spark.StructT
 
 def as_changes(options: WriteByKey, batch: DataFrame) -> DataFrame:
     """Return a batch with the column `DELETES`. SchemaMismatchError for a condition that Spark cannot
-    resolve, or that is no boolean.
+    resolve, that is no boolean, or that is no function of the row.
     """
     if options.deletes_only:
         return batch.withColumn(DELETES, sf.lit(True))
@@ -52,4 +52,12 @@ def as_changes(options: WriteByKey, batch: DataFrame) -> DataFrame:
             f"delete_where must be a condition, such as \"op = 'D'\"; {options.condition!r} is of type"
             f" {kind.simpleString()}"
         )
+    try:
+        # Spark counts what is a function of the row alone: no aggregate, window, generator or `rand()`.
+        _ = batch.select(sf.count_if(condition)).schema
+    except AnalysisException as error:
+        raise SchemaMismatchError(
+            "delete_where is no condition of one row, the same whenever it is computed:"
+            f" {options.condition!r}: {error}"
+        ) from error
     return changes

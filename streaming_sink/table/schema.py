@@ -108,6 +108,12 @@ def _unsupported(kind: spark.DataType) -> str:
     return f"Iceberg has no type for a column of Spark type {kind.simpleString()}; {advice}"
 
 
+def cannot_be_column(name: str) -> bool:
+    """Return whether no column of a batch may have that name, whichever the others are."""
+    reserved = name.lower().startswith(RESERVED_PREFIX)
+    return not name or reserved or "\0" in name or cannot_be_passed(name)
+
+
 def check_names(batch: spark.StructType, prefix: str = "") -> None:
     """Raise SchemaMismatchError if two (nested) columns share a name, or differ only in case, or a column has
     a name that the sink's own columns have while rows travel.

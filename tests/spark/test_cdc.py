@@ -225,6 +225,162 @@ def test_a_message_that_is_not_of_the_given_type_is_refused_with_its_place(
         pass
 
 
+@pytest.mark.parametrize("mismatch", ["quarantine", "rescue"])
+def test_the_table_decides_what_a_column_of_objects_and_of_text_holds(
+    spark: SparkSession, tmp_path: Path, mismatch: str
+) -> None:
+    """The envelope's type names neither, and one value of the other kind took the good ones with it."""
+    sink = _sink(tmp_path, schema=replace(SchemaContract.evolving(), mismatch=mismatch))
+    rows = [
+        {"id": 1, "tags": {"x": 1}, "note": "a"},
+        {"id": 2, "tags": "flat", "note": "b"},
+        {"id": 3, "tags": "flat", "note": "c"},
+        {"id": 4, "tags": {"x": 4}, "note": {"y": 1}},
+        {"id": 5, "note": {"y": 2}},
+    ]
+    for number, sent in enumerate((rows[:1], rows)):
+        texts = [(json.dumps(envelope("c", None, row, _at(row["id"]))),) for row in sent]
+        with parse_json(spark.createDataFrame(texts, "value string"), "value", sink, ENVELOPE) as found:
+            sink(cdc.debezium(found.rows), number)
+    read = StaticTable.from_metadata(metadata_file(str(tmp_path / "t")) or "").scan().to_arrow().to_pylist()
+    landed = {row["id"]: (row["tags"], row["note"]) for row in read}
+    aside = {landed.pop(2, None), landed.pop(3, None)}
+    assert landed == {1: ({"x": 1}, "a"), 4: ({"x": 4}, '{"y":1}'), 5: (None, '{"y":2}')}
+    assert aside == ({(None, "b"), (None, "c")} if mismatch == "rescue" else {None})
+
+
+ODD_KEYS: list[dict[str, Any]] = [
+    {"a.b": 1},
+    {"*": 1},
+    {"a`b": 1},
+    {"_op": 1},
+    {"_sequence": 1},
+    {"_rescued": 1},
+    {"__streaming_sink_unreadable": 1},
+]
+
+
+@pytest.mark.parametrize("image", ["before", "after"])
+def test_a_row_with_a_key_that_cannot_be_a_column_is_set_aside_alone(
+    spark: SparkSession, tmp_path: Path, image: str
+) -> None:
+    """One of them stopped the stream, also where the contract sets rows aside."""
+    sink = _sink(tmp_path, schema=replace(SchemaContract.evolving(), mismatch="quarantine"))
+    odd = [
+        envelope("u", {}, {}, _at(40))
+        | {"before": _row(2, "b"), "after": _row(2, "c"), image: {"id": 2, **key}}
+        for key in [*ODD_KEYS, {"A B": 1} if image == "before" else {"a.c": 1}]
+    ]
+    good = [
+        envelope("c", None, {**_row(1, "a"), "a b": 5}, _at(4)),
+        envelope("c", None, _row(3, "x"), _at(5), payload={"a": 1}),
+        envelope("c", None, _row(4, "y"), _at(6), payload={"op": "d", "__streaming_sink_failed": 1}),
+    ]
+    texts = spark.createDataFrame([(json.dumps(each),) for each in [*odd, *good]], "value string")
+    with parse_json(texts, "value", sink, as_type=ENVELOPE) as found:
+        sink(cdc.debezium(found.rows), 0)
+    read = StaticTable.from_metadata(metadata_file(str(tmp_path / "t")) or "").scan().to_arrow().to_pylist()
+    landed = sorted((row["id"], row["name"], row["a b"]) for row in read)
+    assert landed == [(1, "a", 5), (3, "x", None), (4, "y", None)]
+    reasons = _reasons(tmp_path)
+    assert len(reasons) == len(odd)
+    for sent in odd:
+        (name,) = sent[image].keys() - {"id"}
+        (reason,) = [each for each in reasons if f"cannot be a column of the table, {name!r}" in each]
+        assert '"pos":40' in reason
+
+
+def test_without_a_quarantine_such_a_row_stops_its_batch_and_the_error_has_its_key_and_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink = _sink(tmp_path, schema=SchemaContract.evolving())
+    sent = envelope("c", None, {"id": 1, "a.b": 1}, _at(77))
+    texts = spark.createDataFrame([(json.dumps(sent),)], "value string")
+    with (
+        parse_json(texts, "value", sink, as_type=ENVELOPE) as found,
+        pytest.raises(SchemaMismatchError, match=REFUSES + r""".*'a\.b'; rename it.*"pos":77"""),
+    ):
+        sink(cdc.debezium(found.rows), 0)
+
+
+def test_a_column_of_the_source_that_is_named_as_one_of_cdc_lands_renamed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As docs/cdc.md has it."""
+    sent = [
+        envelope("c", None, {"id": 1, "_op": "x"}, _at(4)),
+        envelope("d", {"id": 2, "_op": "y"}, None, _at(5)),
+    ]
+    batch = parsed(spark, sent, MYSQL, "struct<id: bigint, _op: string>")
+    for image in ("before", "after"):
+        renamed = sf.col(image).withField("source_op", sf.col(f"{image}._op")).dropFields("_op")
+        batch = batch.withColumn(image, sf.when(sf.col(image).isNotNull(), renamed))
+    sink = _sink(tmp_path)
+    sink(cdc.debezium(batch), 0)
+    assert _rows(tmp_path) == [(1, "x")]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "error", "says"),
+    [
+        ("rand() * 0 + 1", ValueError, "the same whenever it is computed"),
+        ("CAST(rand() * 9 AS BIGINT)", ValueError, "the same whenever it is computed"),
+        ("source.nothing", ValueError, "no SQL expression of one change"),
+        ("max(source.pos)", ValueError, "no SQL expression of one change"),
+        ("source.pos / 2", ValueError, "whole number, or text of one, and source.pos / 2 is double"),
+        ("current_timestamp()", ValueError, "is timestamp; take unix_micros"),
+        (5, TypeError, "sequence must be an SQL expression"),
+        ("", TypeError, "sequence must be an SQL expression"),
+    ],
+)
+def test_a_sequence_that_orders_no_change_is_refused(
+    spark: SparkSession, sequence: Any, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        cdc.debezium(parsed(spark, [], MYSQL), sequence)
+
+
+def test_what_is_no_batch_no_column_and_no_option_is_refused(spark: SparkSession) -> None:
+    not_a_batch: Any = 5
+    for make in (cdc.debezium, cdc.delta_cdf, partial(cdc.dms, sequence="at")):
+        with pytest.raises(TypeError, match=r"takes the batch, a DataFrame, .* not 5"):
+            make(not_a_batch)
+    none: Any = None
+    with pytest.raises(TypeError, match=r"must be the name of the column that orders .* not None"):
+        cdc.dms(spark.createDataFrame([], "Op string, id bigint"), none)
+    with pytest.raises(ValueError, match="leave out except_columns, sequence_by, or make the write"):
+        cdc.upsert(["id"], sequence_by="x", except_columns=["y"])
+
+
+@pytest.mark.parametrize("name", ["op", "OP"])
+def test_a_column_of_dms_in_another_case_is_refused(spark: SparkSession, name: str) -> None:
+    """Its deletes landed as rows of a full load."""
+    batch = spark.createDataFrame([("D", 1, 7)], f"{name} string, id bigint, at bigint")
+    with pytest.raises(SchemaMismatchError, match=f"rename the column to Op if .*: {name}$"):
+        cdc.dms(batch, "at")
+
+
+def test_a_version_of_delta_that_twice_is_no_long_is_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+    sink = _sink(tmp_path, schema=SchemaContract(mismatch="quarantine"))
+    rows = [(1, "x", "insert", 2**62), (2, "y", "insert", 2**62 - 1), (3, "z", "insert", None)]
+    kinds = "id bigint, name string, _change_type string, _commit_version bigint"
+    sink(cdc.delta_cdf(spark.createDataFrame(rows, kinds)), 0)
+    assert _rows(tmp_path) == [(2, "y")]
+    (null,), (large,) = (
+        [each for each in _reasons(tmp_path) if why in each] for why in ("is null", "whole number below 2^62")
+    )
+    assert '"id":3' in null
+    assert '"id":1' in large
+
+
+def test_a_null_in_the_key_is_refused_with_the_place_of_its_row(spark: SparkSession, tmp_path: Path) -> None:
+    sent = [envelope("c", None, _row(1, "a"), _at(4)), envelope("c", None, {"name": "b"}, _at(5))]
+    with pytest.raises(
+        SchemaMismatchError, match=r"null in the key's column 'id'.*the first has _sequence 1\d+50"
+    ):
+        _sink(tmp_path)(cdc.debezium(parsed(spark, sent, MYSQL)), 0)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -424,7 +424,154 @@ def test_a_value_that_is_none_does_not_make_a_given_column_text(
     assert sum(row.v is not None for row in read) == 2
 
 
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])
+def test_a_number_beyond_a_given_double_is_one_that_it_does_not_hold(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """A column that no type is given for takes it for infinite."""
+    texts, sink = _texts(spark, '{"v": 1e400}', '{"v": 0.5}'), _sink(tmp_path / "table")
+    with parse_json(texts, "value", sink, as_type=f"v {kind}") as parsed:
+        assert [row.v for row in parsed.rows.orderBy("k").collect()] == [None, 0.5]
+    with parse_json(texts, "value", sink) as parsed:
+        assert [row.v for row in parsed.rows.orderBy("k").collect()] == [float("inf"), 0.5]
+
+
 def test_a_given_type_that_is_no_object_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     refused = pytest.raises(ValueError, match="as_type must be the columns of an object")
     with refused, parse_json(_texts(spark, "{}"), "value", _sink(tmp_path / "t"), as_type="bigint"):
+        pass
+
+
+UNLIKE: list[tuple[Any, Any]] = [
+    ({"x": 1}, "flat"),
+    ({"x": 1}, 5),
+    ({"x": 1}, [1]),
+    ([1], "flat"),
+    ([{"x": 1}], [5]),
+    ({"in": {"x": 1}}, {"in": True}),
+    ({"in": {"x": 1}, "n": 7}, {"in": [1], "n": "many"}),
+]
+"""Values of a key, and one of another kind."""
+
+
+@pytest.mark.parametrize("mismatch", ["rescue", "quarantine", "drop"])
+@pytest.mark.parametrize("known", [True, False], ids=["known to the table", "new"])
+def test_a_value_that_is_no_object_is_set_aside_alone(
+    spark: SparkSession, tmp_path: Path, mismatch: str, known: bool
+) -> None:
+    """It made its column text, which took the objects of the other rows with it."""
+    contract = SchemaContract(new_columns="add", new_fields="add", widening="widen", mismatch=mismatch)
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", contract)
+    all_good = {f"o{place}": good for place, (good, _) in enumerate(UNLIKE)}
+    bad = [json.dumps({"id": 9, f"o{place}": each}) for place, (_, each) in enumerate(UNLIKE)]
+    if known:
+        _land(sink, _texts(spark, json.dumps({"id": 0, **all_good})), 0)
+    _land(sink, _texts(spark, *bad, json.dumps({"id": 1, **all_good}), '{"id": 2, "o1": null}'), int(known))
+    found = sorted(_rows(table), key=lambda row: row["id"])
+    whole = [row for row in found if row["id"] < 2]
+    assert len(whole) == 1 + known
+    assert [row[name] for row in whole for name in all_good] == [*all_good.values()] * len(whole)
+    aside = [row for row in found if row["id"] == 9]
+    assert len(found) == len(whole) + 1 + len(aside)
+    rescued = [json.loads(row["_rescued"])["value"] for row in aside]
+    assert sorted(rescued) == (sorted(bad) if mismatch == "rescue" else [])
+    report = sink.reports[-1]
+    assert report.quarantined == (len(bad) if mismatch == "quarantine" else 0)
+    assert report.dropped == (len(bad) if mismatch == "drop" else 0)
+
+
+def test_a_map_and_a_list_that_the_table_knows_keep_their_objects(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", SchemaContract(mismatch="quarantine"))
+    kinds = "k INT, by MAP<STRING, STRUCT<x: BIGINT>>, all ARRAY<STRUCT<x: BIGINT>>"
+    sink(spark.createDataFrame([], kinds), 0)
+    texts = ['{"by": {"a": {"x": 1}}, "all": [{"x": 1}]}', '{"by": {"a": 1}}', '{"by": {"b": {"x": 2}}}']
+    texts += ['{"by": 1}', '{"all": [{"x": 2}, "x"]}', '{"all": [null, {"x": 3}]}', '{"all": {"x": 1}}']
+    _land(sink, _texts(spark, *texts), 1)
+    assert sorted((row["k"], row["by"] or None, row["all"] or None) for row in _rows(table)) == [
+        (0, [("a", {"x": 1})], [{"x": 1}]),
+        (2, [("b", {"x": 2})], None),
+        (5, None, [None, {"x": 3}]),
+    ]
+    assert sink.reports[-1].quarantined == 4
+
+
+def test_values_of_several_types_of_a_key_that_is_not_written_set_no_row_aside(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, texts = tmp_path / "table", ['{"id": 1, "o": {"x": 1}}', '{"id": 2, "o": "flat"}']
+    contract = SchemaContract(
+        mismatch="drop", new_columns="add", columns={"o": SchemaContract(new_columns="ignore")}
+    )
+    sink = _sink(table, contract)
+    _land(sink, _texts(spark, *texts), 0)
+    assert [row["id"] for row in sorted(_rows(table), key=lambda row: row["id"])] == [1, 2]
+
+
+@pytest.mark.parametrize("own", ["quarantine", "rescue"])
+def test_a_row_is_not_dropped_for_a_value_of_a_key_whose_own_contract_keeps_it(
+    spark: SparkSession, tmp_path: Path, own: str
+) -> None:
+    contract = SchemaContract(
+        mismatch="drop", new_columns="add", columns={"o": SchemaContract(new_columns="add", mismatch=own)}
+    )
+    table, sink = tmp_path / "table", _sink(tmp_path / "table", contract)
+    _land(sink, _texts(spark, '{"o": {"x": 1}}'), 0)
+    _land(sink, _texts(spark, '{"o": {"x": 1}}', '{"o": "flat"}'), 1)
+    assert len(_rows(table)) + sink.reports[-1].quarantined == 3
+
+
+def test_an_object_among_texts_of_a_new_key_sets_no_other_aside(spark: SparkSession, tmp_path: Path) -> None:
+    contract = SchemaContract(new_columns="add", mismatch="drop")
+    texts = ['{"op": "c"}', '{"op": "u"}', '{"op": {"x": 1}}']
+    found = _last(tmp_path / "table", _sink(tmp_path / "table", contract), 0, _texts(spark, *texts))
+    assert [row["op"] for row in found] == ["c", "u", '{"x":1}']
+
+
+def test_lists_each_with_objects_and_text_are_text(spark: SparkSession, tmp_path: Path) -> None:
+    """No text has only objects there, so nothing says that these are right."""
+    found = _last(tmp_path / "table", _sink(tmp_path / "table"), 0, _texts(spark, '{"a": [1, {"b": 2}]}'))
+    assert found == [{"k": 0, "a": ["1", '{"b":2}']}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("BINARY", ["AQI=", ""], ["AQI", "AQJ=", "A QI=", "AQI=\n", "!!", 200, True, 1.0, {"x": 1}, [1]]),
+        ("TINYINT", [-128, 127, "7"], [128, -129, "x", 1.5, 2**40, True, [1]]),
+        ("SMALLINT", [-(2**15), 2**15 - 1], [2**15, "1e", {"x": 1}]),
+    ],
+)
+def test_a_type_that_json_lacks_is_held_in_each_batch(
+    spark: SparkSession, tmp_path: Path, kind: str, good: list[Any], bad: list[Any]
+) -> None:
+    """Bytes were a column of text where the batch had some, and of bytes where it had none."""
+    given = f"v {kind}, items ARRAY<STRUCT<v: {kind}>>, by MAP<STRING, {kind}>"
+    sink = _sink(tmp_path / "table", SchemaContract(mismatch="quarantine"))
+    texts = [json.dumps({"v": each, "items": [{"v": each}, None], "by": {"a": each}}) for each in good]
+    unfit = [json.dumps(each) for value in bad for each in ({"v": value}, {"items": [{"v": value}]})]
+    unfit += [json.dumps({"by": {"a": value}}) for value in bad]
+    leaf = spark.sql(f"SELECT CAST(NULL AS {kind}) AS v").schema["v"].dataType.simpleString()
+    for number, batch in enumerate(([*texts, *unfit], ["{}"], texts, ['{"v": null}'])):
+        with parse_json(_texts(spark, *batch), "value", sink, as_type=given) as parsed:
+            kinds = {field.name: field.dataType.simpleString() for field in parsed.rows.schema}
+            assert (kinds["v"], kinds["by"]) == (leaf, f"map<string,{leaf}>")
+            assert kinds["items"] == f"array<struct<v:{leaf}>>"
+            sink(parsed.rows, number)
+    assert [report.quarantined for report in sink.reports] == [len(unfit), 0, 0, 0]
+    held = [spark.sql(f"SELECT {_typed(each, kind)} AS v").first()[0] for each in good]  # type: ignore[index]
+    found = [row for row in _rows(tmp_path / "table") if row["v"] is not None]
+    assert sorted(row["v"] for row in found) == sorted([*held, *held])
+    assert all(row["v"] == row["items"][0]["v"] == dict(row["by"])["a"] for row in found)
+
+
+def _typed(value: object, kind: str) -> str:
+    return f"unbase64('{value}')" if kind == "BINARY" else f"CAST('{value}' AS {kind})"
+
+
+def test_bytes_that_are_none_are_refused_with_their_text(spark: SparkSession, tmp_path: Path) -> None:
+    says = pytest.raises(SchemaMismatchError, match=r"1 rows .* given type .*: v is binary in as_type.*A QI=")
+    sink = _sink(tmp_path / "table", REFUSING)
+    with says, parse_json(_texts(spark, '{"v": "A QI="}'), "value", sink, as_type="v BINARY"):
         pass

@@ -284,6 +284,8 @@ def test_a_table_with_rows_and_no_key_is_refused(spark: SparkSession, tmp_path: 
         ({"key": ["id"]}, "the table has no column 'id', which key names"),
         ({"key": ["user_id"], "sequence_by": "name"}, "must be a column of type int, long, decimal"),
         ({"delete_where": "op"}, "delete_where must be a condition"),
+        ({"delete_where": "rand() > 2"}, "delete_where is no condition of one row, the same whenever"),
+        ({"delete_where": "max(id) > 2"}, "delete_where is no condition"),
         ({"delete_where": "nothing = 1"}, "delete_where is no condition over the batch's columns"),
         ({"except_columns": ["oops"]}, "the batch has no column 'oops'"),
     ],

@@ -122,7 +122,7 @@ class ChangeWriter:
                 )
                 raise RowsDoNotFitError(
                     f"{nulls} rows have a null in the key's column {name!r}, so nothing says which row they"
-                    f" change: filter them, {rest}"
+                    f" change: filter them, {rest}{self._place_of_null(rows, name)}"
                 )
         keys = [rows.column(name) for name in self._keys.columns]
         hashes = self._in_scope(rows, hash_keys(keys, self._seed))
@@ -136,6 +136,14 @@ class ChangeWriter:
                 " fill it, filter them, or quarantine them by an expectation"
             )
         return hashes, sequence_values(rows.column(by))
+
+    def _place_of_null(self, rows: pa.RecordBatch, name: str) -> str:
+        """Return the sequence of the first row without a key, which is its place in a log, say."""
+        by = self._keys.sequence_by
+        if by is None:
+            return ""
+        place = rows.column(name).is_null().to_pylist().index(True)
+        return f"; the first has {by} {rows.column(by)[place].as_py()}"
 
     def finish(self) -> list[TaskResult]:
         """Write the rows that count, and return the results."""

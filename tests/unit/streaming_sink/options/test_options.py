@@ -163,6 +163,11 @@ def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():
             ValueError,
             "history.expire.max-snapshot-age-ms must be a whole number, not '1 day'",
         ),
+        (
+            {"table_properties": {"streaming-sink.tombstone-ttl-ms": "-1"}},
+            ValueError,
+            "tombstone-ttl-ms says for how long deleted keys are remembered, and cannot be negative: -1",
+        ),
         ({"table_properties": {"write.parquet.compression-codec": "zipp"}}, ValueError, "zipp"),
         ({"table_properties": {"uuid": "a"}}, ValueError, "uuid is reserved by Iceberg.*leave it out"),
         ({"table_properties": {"format-version": "3"}}, ValueError, "can only be '2', and is '3'.*version 2"),

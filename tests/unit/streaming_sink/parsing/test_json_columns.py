@@ -194,4 +194,25 @@ def test_keys_that_cannot_be_columns_are_found(text: str, unfit: list[tuple[str,
     found = plan(text)
     assert list(found.unfit_keys) == unfit
     for path in unfit:
-        assert type_down_to(path, inferred_type(text), TABLE).simpleString().count("string") >= 1
+        kind = type_down_to(path, inferred_type(text), TABLE, spark.StringType())
+        assert kind.simpleString().count("string") >= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "mixed"),
+    [
+        ("OBJECT<user: VARIANT>", {("user",): TABLE.fields[6].field_type}),
+        ("OBJECT<by_key: VARIANT>", {("by_key",): TABLE.fields[7].field_type}),
+        ("OBJECT<by_key: OBJECT<x: OBJECT<a: BIGINT>, y: BIGINT>>", {("by_key", "value"): True}),
+        ("OBJECT<new: OBJECT<z: ARRAY<VARIANT>>>", {("new", "z", "element"): None}),
+        ("OBJECT<id: VARIANT, n: VARIANT, price: VARIANT, at: VARIANT, ratio: VARIANT, raw: VARIANT>", {}),
+        ("OBJECT<user: OBJECT<age: VARIANT, name: VARIANT, new: VARIANT>>", {("user", "new"): None}),
+        ("OBJECT<a: " * 31 + "VARIANT" + ">" * 31, {("a",) * 31: None}),
+        ("OBJECT<a: " * 32 + "VARIANT" + ">" * 32, {}),
+    ],
+)
+def test_keys_with_values_of_several_types_are_found(text: str, mixed: dict[tuple[str, ...], object]) -> None:
+    """Where the table has objects or lists, or nothing, and not below the deepest level that has types."""
+    found = plan(text).mixed
+    assert found.keys() == mixed.keys()
+    assert all(kind is True or found[path] == kind for path, kind in mixed.items())
