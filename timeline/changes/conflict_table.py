@@ -34,8 +34,10 @@ def conflict_table() -> str:
 
 
 def _kinds(base: type[Change]) -> Iterator[type[Change]]:
+    """Yield the kinds of change of this room; a test may have others."""
     for module in iter_modules(room.__path__, f"{room.__name__}."):
         import_module(module.name)
     for kind in base.__subclasses__():
-        yield kind
-        yield from kind.__subclasses__()
+        if kind.__module__.startswith(f"{room.__name__}."):
+            yield kind
+            yield from _kinds(kind)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from timeline.changes.changes import Change
 from timeline.changes.conflict_table import conflict_table
 
 ROOT = Path(__file__).parents[3]
@@ -134,4 +135,8 @@ def _slugs(text: str) -> Iterator[str]:
 
 
 def test_the_conflict_table_is_what_the_kinds_of_change_say_of_themselves() -> None:
+    class OfAnotherTest(Change):
+        """It is no kind of the protocol."""
+
     assert conflict_table() in (ROOT / "docs" / "protocol.md").read_text()
+    assert OfAnotherTest in Change.__subclasses__()
