@@ -24,7 +24,7 @@ from streaming_sink.writing.target import Destination
 from streaming_sink.zones.landed import Landed
 from timeline.stores.base import Store
 from timeline.table import Table
-from timeline.versions.work_items import WorkItem
+from timeline.versions.work_items import WorkItem, settled_items
 
 
 class ItemLanding:
@@ -45,7 +45,10 @@ class ItemLanding:
         self._destination = Destination(options)
         self._by_row = bool(options.keys is not None or options.checks.expectations)
         self._profiling = Profiling(options, self._destination, sources, registers=not self._by_row)
-        self._landing = Landing(options, self._destination)
+        # Small files join the rows of items, unless these are staged, or written row by row.
+        inline = not self._by_row and auditor is None
+        upkeep = replace(options, sizing=replace(options.sizing, fill="never")) if inline else options
+        self._landing = Landing(options, self._destination, upkeep)
 
     def finish(self) -> None:
         """Wait for what goes on beside the items."""
@@ -55,6 +58,12 @@ class ItemLanding:
         """Return the table on its newest head, None where no work item has created it yet."""
         self._destination.refresh()
         return self._destination.table
+
+    def has_settled(self, item: PlannedItem) -> bool:
+        """Return whether the known head has an item as settled. No request."""
+        table = self._destination.table
+        settled = settled_items({} if table is None else table.head.properties, self._publishing.app_id)
+        return item.number in settled
 
     def land(self, session: SparkSession, item: PlannedItem, is_wanted: Callable[[], bool]) -> Landed:
         """Land the files of a work item, once, and return what became of it. Files that cannot land are named

@@ -66,6 +66,7 @@ class ItemSource:
     described: Landed | None = None
     """What is known of the item before its commit."""
     is_recorded_empty: bool = True
+    shares_its_name: bool = True
     _known: dict[int, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,7 +118,10 @@ class ItemSource:
 
     def check(self, written: Written) -> None:
         """Raise CommitConflictError where other rows were written than the footers of the files state."""
-        stated, came = sum(each.rows for each in _profiled(written).profiles), written.result.all_rows
+        result = written.result
+        stated, came = sum(each.rows for each in _profiled(written).profiles), result.all_rows
+        if came == stated and result.changes is None and not result.sifted:
+            came = result.rows  # as the written files have them
         if came != stated:
             raise CommitConflictError(
                 f"the files of {self.name} hold {stated:,} rows by their footers, and {came:,} were read: a"

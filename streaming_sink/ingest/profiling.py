@@ -127,20 +127,22 @@ class Profiling:
                 each.schema: _typed(_spark_columns(each.schema), target) for each in found.columns.values()
             }
             kinds = {schema: self._written(columns) for schema, columns in came.items()}
-            grown = self._evolve(target, kinds, item)
-            if grown is None:
+            grown, unfit = self._evolve(target, kinds, item)
+            known, target = target, grown
+            if (known.schema.schema_id, known.spec.spec_id) == (target.schema.schema_id, target.spec.spec_id):
                 break
-            target = grown
-        fits = {schema: self._why_unfit(target, columns) for schema, columns in kinds.items()}
-        profiled, known = Profiled(target), set[bytes]()
+        fits = {
+            schema: unfit.get(schema) or self._why_unfit(target, columns) for schema, columns in kinds.items()
+        }
+        profiled, noted = Profiled(target), set[bytes]()
         for task, each in found.profiles:
             schema = found.columns[task, each.columns].schema
             if (reason := fits[schema]) is not None:
                 work.rejected[each.number] = reason
                 continue
             profiled.profiles.append(each)
-            if schema not in known:  # nearly all files have the columns of another
-                known.add(schema)
+            if schema not in noted:  # nearly all files have the columns of another
+                noted.add(schema)
                 profiled.know(came[schema])
         return profiled
 
@@ -203,18 +205,20 @@ class Profiling:
 
     def _evolve(
         self, target: Target, kinds: Mapping[bytes, spark.StructType | str], item: WorkItem
-    ) -> Target | None:
-        """Return the target after the table has grown as the contract allows; None where it fits already."""
-        fitted = target
-        for columns in kinds.values():
+    ) -> tuple[Target, dict[bytes, str]]:
+        """Return the target after the table has grown as the contract allows, and why the files of some
+        schemas cannot fit it.
+        """
+        fitted, unfit = target, dict[bytes, str]()
+        for schema, columns in kinds.items():
             if isinstance(columns, str):
                 continue
             try:
                 fitted = self._destination.fit(fitted, columns, item)
-            except SchemaMismatchError:
-                continue  # its files are rejected
+            except SchemaMismatchError as mismatch:
+                unfit[schema] = str(mismatch)
         assert fitted.table is not None
-        return Target.of(fitted.table) if fitted.evolved or fitted.version != target.version else None
+        return Target.of(fitted.table), unfit
 
     def _why_unfit(self, target: Target, columns: spark.StructType | str) -> str | None:
         if isinstance(columns, str):

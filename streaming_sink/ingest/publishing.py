@@ -91,7 +91,7 @@ class Publishing:
             version=0,
             files_in=len(item.files) - len(work.rejected),
             bytes_in=sum(file.bytes for _, file in work.files()),
-            rows=result.rows,
+            rows=result.rows if result.changes is not None or result.sifted else result.all_rows,
             files_out=len(result.new),
             bytes_out=sum(file.bytes for file in result.new),
             merged_files=sum(len(merge.inputs) for merge in result.merges),

@@ -178,7 +178,8 @@ class Worker:
             with heartbeat(claim, self._patience / 5) as is_ours:
                 landed = self._landing.land(session, item, is_ours)
         except (StoreUnavailableError, CommitStateUnknownError, NotWantedError, KeyboardInterrupt):
-            claim.release()
+            if not self._landing.has_settled(item):  # else the claim says whose note is missing
+                claim.release()
             raise
         except AuditFailedError as failure:
             self._set_apart(claim.plan_id, item, f"its audit has failed: {failure}")

@@ -32,6 +32,7 @@ class BatchRows:
     """Whether it may be in the table by an earlier try of the same caller."""
     writing: RowWriting
     is_recorded_empty: bool = False
+    shares_its_name: bool = False
 
     @property
     def name(self) -> str:

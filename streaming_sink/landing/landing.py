@@ -16,10 +16,12 @@ from streaming_sink.landing import outcomes
 from streaming_sink.landing.batch_rows import BatchRows
 from streaming_sink.landing.checking import RulesOfBatches, delete_written
 from streaming_sink.landing.judging import judge
+from streaming_sink.landing.requests import changes_beside, fills_of, request_of
 from streaming_sink.landing.row_writing import RowWriting
 from streaming_sink.landing.run_states import RunState, RunStates
 from streaming_sink.landing.source import FittedT, SinkParts, Source, rehearse_commit
-from streaming_sink.landing.stages import CommitRequest, Fitted, Judged, Settled, Written
+from streaming_sink.landing.stages import Judged, Settled, Written
+from streaming_sink.landing.tries import check_helps
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import EPOCH_ID, QUERY_ID, BatchReport
 from streaming_sink.reports.reporting import MaintenanceReport
@@ -31,20 +33,16 @@ from streaming_sink.spark.caller import OUTSIDE, QueryRun
 from streaming_sink.spark.settings import check_later_shuffles
 from streaming_sink.spark.worker_failures import InvalidTextFoundError, UnreadableFileError
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.data_files import data_file, fill_of
+from streaming_sink.table.data_files import data_file
 from streaming_sink.upkeep.maintenance import Maintained, Maintenance
 from streaming_sink.writing.target import Destination, Target
 from timeline.changes.changes import Append, Change
-from timeline.changes.plan_changes import CountCommit
-from timeline.errors import CommitConflictError, RowsChangedError
+from timeline.errors import CommitConflictError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.transactions import Transaction
 from timeline.versions.work_items import WorkItem
 
 _LOG = logging.getLogger("streaming_sink")
-_CONFLICT_TRIES = 3
-_ROWS_CHANGED_TRIES = 20
-"""Tries where others keep changing the same rows: each time one of the writers has landed."""
 
 
 class Landing:
@@ -52,14 +50,17 @@ class Landing:
     it, and what the batches of each run have shown.
     """
 
-    def __init__(self, options: SinkOptions, destination: Destination | None = None) -> None:
+    def __init__(
+        self, options: SinkOptions, destination: Destination | None = None, upkeep: SinkOptions | None = None
+    ) -> None:
+        """`upkeep`: the options of the passes beside, where they are others."""
         self.options = options
         self._destination = destination or Destination(options)
         quarantine = Quarantine(options)
         self._keys = ChangesByKey(options)
         self._parts = SinkParts(options, self._destination, RulesOfBatches(options), self._keys, quarantine)
         self._seconds: tuple[SecondTable, ...] = (quarantine, ChangeLog(options))
-        self._maintenance = Maintenance(options)
+        self._maintenance = Maintenance(upkeep or options)
         self._runs = RunStates()
 
     @property
@@ -109,18 +110,29 @@ class Landing:
         """Do all that landing the rows does, but for the commit; what was written is deleted. Return whether
         there was anything to commit. Raises as `land_item`.
         """
+        for tries in count(1):
+            try:
+                return self._rehearse(source)
+            except (CommitConflictError, InvalidTextFoundError) as conflict:
+                check_helps(conflict, tries, source, self._destination)
+                self._destination.refresh()
+        raise AssertionError("the last try returns or raises")
+
+    def _rehearse(self, source: Source[FittedT]) -> bool:
         steps = Steps()
         fitted = self._fitted(source, self._opened(source, steps, fresh=True), steps)
         if isinstance(fitted, Settled):
             return False
+        self._check_clustering(fitted.target)
         fitted = self._ready(fitted)
         written = source.write(self._parts, fitted, steps)
         try:
             source.check(written)
             if written.keyed is None and (table := fitted.target.table) is not None:
-                request = self._request(source, written, table, outcomes.written(written, steps, 1))
                 new = tuple(data_file(file, fitted.target.spec) for file in written.result.new)
-                rehearse_commit(table, replace(request, changes=(Append(new), *request.changes)))
+                changes = [Append(new), *fills_of(written)]
+                draft = outcomes.written(written, steps, 1)
+                rehearse_commit(table, request_of(source, written, draft, self.options, changes))
         finally:
             delete_written(written.result, self._destination.store, self._parts.quarantine)
         return written.result.all_rows > 0
@@ -140,19 +152,20 @@ class Landing:
         # Rows that others change, or fills move, are not where an older head says: it would look twice.
         keys = self.options.keys
         moved = keys is not None and bool(keys.keeps or self._maintenance.has_published())
-        opened = self._opened(source, steps, fresh=state.last_landed is None or moved)
-        fitted = self._fitted(source, opened, steps)
-        if isinstance(fitted, Fitted) and state.last_landed is None:
-            self._check_clustering(fitted.target)
+        fresh, planned_on = state.last_landed is None or moved, 0
         before: Written | None = None
         for tries in count(1):
-            if isinstance(fitted, Settled):
-                return self._skip(session, source, fitted, before, state, steps)
-            planned_on = fitted.target.version
             try:
+                opened = self._opened(source, steps, fresh=fresh and tries == 1)
+                fitted = self._fitted(source, opened, steps)
+                if isinstance(fitted, Settled):
+                    break
+                planned_on = fitted.target.version
+                if state.last_landed is None:
+                    self._check_clustering(fitted.target)
                 with steps("head"):
                     fitted = self._ready(fitted)
-                    self._prepare_seconds(session, source, fitted, steps)
+                    self._prepare_seconds(session, source, fitted.target.table, steps)
                 before = written = source.write(self._parts, fitted, steps)
                 judged = judge(source, written, self._parts)
                 if not written.result.has_effect and not source.is_recorded_empty:
@@ -161,17 +174,22 @@ class Landing:
                 with steps("commit"):
                     table = fitted.target.table or self._destination.create(fitted.target)
                     self._maintenance.catch_up(table)
-                    committed, left = self._commit(table, source, judged, draft)
+                    if written.result.quarantine_files and source.shares_its_name:
+                        table.refresh()
+                        self._prepare_seconds(session, source, table, steps)
+                    is_first = state.last_landed is None or not source.shares_its_name
+                    committed, left = self._commit(table, source, judged, draft, is_first)
                 break
             except (CommitConflictError, InvalidTextFoundError, UnreadableFileError) as conflict:
-                self._check_helps(conflict, tries)
+                check_helps(conflict, tries, source, self._destination)
                 _LOG.warning("%s is planned and written again: %s", source.name, conflict)
                 self._destination.refresh()
-                opened = self._opened(source, steps, fresh=False)
-                unmoved = isinstance(opened, Target) and opened.version == planned_on
+                known = self._destination.table
+                unmoved = known is not None and known.head.number == planned_on
                 if unmoved and isinstance(conflict, UnreadableFileError):
                     raise  # else this writer slept until files of the head that it knew were deleted
-                fitted = self._fitted(source, opened, steps)
+        if isinstance(fitted, Settled):
+            return self._skip(session, source, fitted, before, state, steps)
         if isinstance(committed, AlreadyCommitted):
             return self._skip(session, source, Settled(table), written, state, steps)
         state.epoch = committed.epoch
@@ -192,14 +210,6 @@ class Landing:
     ) -> FittedT | Settled:
         return opened if isinstance(opened, Settled) else source.fit(self._parts, opened, steps)
 
-    def _check_helps(self, conflict: Exception, tries: int) -> None:
-        """Raise a conflict that has come too often, or that another try does not help."""
-        if isinstance(conflict, InvalidTextFoundError) and not self._destination.begin_to_check_text():
-            raise conflict
-        most = _ROWS_CHANGED_TRIES if isinstance(conflict, RowsChangedError) else _CONFLICT_TRIES
-        if tries >= most:
-            raise conflict
-
     def _ready(self, fitted: FittedT) -> FittedT:
         """Return the target once it is there, where rows may be quarantined: the table's commit names the
         other's files (R24). The hashes of keys need the table's uuid.
@@ -212,43 +222,23 @@ class Landing:
         return replace(fitted, target=target)
 
     def _prepare_seconds(
-        self, session: SparkSession, source: Source[FittedT], fitted: Fitted, steps: Steps
+        self, session: SparkSession, source: Source[FittedT], table: Table | None, steps: Steps
     ) -> None:
-        if (table := fitted.target.table) is not None:
+        if table is not None:
             for each in self._seconds:
                 each.prepare(session, table, source.transaction.app_id, steps)
 
-    def _request(
-        self, source: Source[FittedT], written: Written, table: Table, draft: BatchReport
-    ) -> CommitRequest:
-        """Return what goes with the rows into their commit."""
-        transaction, target = source.transaction, written.fitted.target
-        beside: list[Change] = [fill_of(merge, target.spec) for merge in written.result.merges]
-        if self.options.clustering is not None:
-            beside.append(CountCommit())
-        for each in self._seconds:
-            beside += each.changes(table, transaction.app_id, written.result)
-        if self.options.retention is not None and transaction.epoch is None:  # a run's first commit
-            beside += self.options.retention.changes(table.head.properties)
-        return CommitRequest(
-            tuple(beside),
-            target.schema.schema_id,
-            transaction,
-            {**draft.to_summary(), **source.summary(written)},
-            self.options.sizing.small_file_bytes,
-        )
-
     def _commit(
-        self, table: Table, source: Source[FittedT], judged: Judged, draft: BatchReport
+        self, table: Table, source: Source[FittedT], judged: Judged, draft: BatchReport, is_first: bool
     ) -> tuple[Committed | AlreadyCommitted, Collection[TablePartition]]:
         """Commit what was judged. Also return the partitions that rows left."""
-        written = judged.written
-        request = self._request(source, written, table, draft)
+        written, target = judged.written, judged.written.fitted.target
+        beside = changes_beside(source, written, table, self.options, self._seconds, is_first)
+        request = request_of(source, written, draft, self.options, beside)
 
         def publish(changes: Sequence[Change]) -> Committed | AlreadyCommitted:
             return source.publish(table, replace(request, changes=(*changes, *request.changes)))
 
-        target = written.fitted.target
         new = tuple(data_file(file, target.spec) for file in written.result.new)
         return self._keys.commit(table, target, written.keyed, written.result, new, written.ids, publish)
 

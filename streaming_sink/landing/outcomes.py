@@ -37,9 +37,11 @@ def skipped(
     return BatchReport(
         app_id=transaction.app_id,
         batch_id=transaction.batch,
-        outcome="skipped",
-        why="the batch was committed before; this was a replay",
-        version=settled.table.head.number,
+        outcome="skipped" if settled.published is None else "committed",
+        why="the batch was committed before; this was a replay"
+        if settled.published is None
+        else "what an earlier try had staged was published",
+        version=settled.table.head.number if settled.published is None else settled.published.version,
         maintenance=maintained.reports,
         problem=maintained.problem,
         milliseconds=steps.milliseconds,

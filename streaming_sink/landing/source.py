@@ -48,6 +48,10 @@ class Source(Protocol[FittedT]):
         """Under what the table remembers that it has the rows."""
 
     @property
+    def shares_its_name(self) -> bool:
+        """Whether other processes commit as the same application at the same time."""
+
+    @property
     def is_recorded_empty(self) -> bool:
         """Whether the table remembers the transaction though it has no rows."""
 

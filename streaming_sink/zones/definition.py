@@ -185,6 +185,8 @@ def check_together(definition: Definition) -> None:
             f"a zone with {by_row[0]} looks at rows one by one and registers no file as it is: leave"
             " by_reference out"
         )
+    if definition.audit is not None and options.allow_duplicates:
+        raise ValueError("what is staged says nothing of keys: leave out audit=, or allow_duplicates")
     if definition.audit is not None and by_row:
         instead = ', or have it check the rows instead, by ingest.Audit(conditions=["price >= 0"])'
         raise ValueError(
