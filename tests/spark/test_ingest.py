@@ -224,6 +224,23 @@ def test_new_columns_are_added_where_the_contract_says_so(spark: SparkSession, t
     assert rows_in(str(tmp_path / "table")) == rows_from(0, 20)
 
 
+def test_a_file_that_brings_a_column_lands_though_the_one_after_it_does_not(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    zone = zone_at(tmp_path, schema=SchemaContract.evolving())
+    drop = tmp_path / "drop"
+    zone.push(
+        write_parquet(drop / "0.parquet", rows_from(0, 10)),
+        write_parquet(drop / "1.parquet", rows_from(10, 10), extra=7),
+        write_parquet(drop / "2.parquet", rows_from(20, 10)),
+    )
+    (landed,) = land(spark, zone)
+    assert (landed.rows, landed.rejected) == (30, {})
+    assert rows_in(str(tmp_path / "table")) == rows_from(0, 30)
+    assert [field.name for field in head_of(str(tmp_path / "table")).schema.fields][-1] == "extra"
+    assert "planned and written again" not in caplog.text
+
+
 def test_files_that_were_rejected_land_once_they_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
     drop = tmp_path / "drop"
     zone = zone_at(tmp_path)

@@ -35,6 +35,7 @@ from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.records import KIND
 from tests.unit.timeline.world import SCHEMA
 from timeline import names, staging
+from timeline.errors import CommitConflictError, StoreUnavailableError
 from timeline.plans.claims import all_instants
 from timeline.stores import LocalStore
 from timeline.table import Table, open_table
@@ -178,6 +179,54 @@ def test_a_worker_that_dies_at_a_step_leaves_an_item_that_lands_once(
     assert (world.writes, len(seen.seen), len(set(seen.seen))) == (writes, audits, 1)
     world.check_landed_once()
     assert world.land(seen) == []
+
+
+def test_what_an_earlier_worker_has_staged_is_told_as_landed_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, audits = World(tmp_path), Audits()
+    with monkeypatch.context() as dying:
+        dying.setattr("timeline.staging.publish", dies)
+        with pytest.raises(_Dies):
+            world.land(audits)
+    (landed,) = world.land(audits)
+    assert not landed.published_before
+    assert landed.landed_ms >= landed.oldest_ms > 0
+    assert (landed.rows, landed.version, world.writes) == (3, 3, 1)
+
+
+def test_rows_that_a_writer_has_lost_are_not_published(tmp_path: Path) -> None:
+    """The count of rows is that of the sources, and not what the written files say of themselves."""
+    world = World(tmp_path)
+    write = world.write
+
+    def loses_a_row() -> WriteResult:
+        whole = write()
+        return replace(whole, new=(replace(whole.new[0], rows=2),))
+
+    world.write = loses_a_row  # type: ignore[assignment, method-assign]
+    with pytest.raises(CommitConflictError, match="hold 3 rows by their footers, and 2 were read"):
+        world.worker(Audits()).land_next(None)  # type: ignore[arg-type]
+    assert not staged_items(world.table.refresh().metadata, world.zone.app_id)
+
+
+def test_a_claim_whose_item_has_landed_is_kept_until_its_note_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the store goes away while a pass after the commit runs."""
+    world = World(tmp_path)
+
+    def away(*_: object) -> None:
+        raise StoreUnavailableError("away")
+
+    with monkeypatch.context() as failing:
+        failing.setattr("streaming_sink.landing.landing.Landing._follow", away)
+        with pytest.raises(StoreUnavailableError):
+            world.worker(None).land_next(None)  # type: ignore[arg-type]
+    assert read_note(world.zone.store, 0) is None
+    assert world.worker(None).complete_notes() == 1
+    assert read_note(world.zone.store, 0) is not None
+    world.check_landed_once()
 
 
 def test_a_later_run_notes_what_a_dead_worker_did_not_though_newer_items_have_notes(
