@@ -33,8 +33,8 @@ def debezium(
     epoch: int = 0,
 ) -> DataFrame:
     """Return the changes of Debezium's envelopes: columns `op`, `before`, `after`, `source` and perhaps
-    `transaction`, or a column `payload` with these. Of `before` and `after` one
-    may be absent, as in a batch of inserts.
+    `transaction`, or a column `payload` with these. Of `before` and `after` one may be absent, as in a batch
+    of inserts.
 
     A change whose row has a key that cannot be a column (`_op`, `_sequence`, `_rescued`, `*`, with a dot or a
     backtick, in two cases, of the sink's own) cannot be read.

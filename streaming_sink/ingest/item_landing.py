@@ -24,7 +24,7 @@ from streaming_sink.writing.target import Destination
 from streaming_sink.zones.landed import Landed
 from timeline.stores.base import Store
 from timeline.table import Table
-from timeline.versions.work_items import WorkItem, settled_items
+from timeline.versions.work_items import WorkItem, published_items
 
 
 class ItemLanding:
@@ -59,11 +59,11 @@ class ItemLanding:
         self._destination.refresh()
         return self._destination.table
 
-    def has_settled(self, item: PlannedItem) -> bool:
-        """Return whether the known head has an item as settled. No request."""
+    def has_published(self, item: PlannedItem) -> bool:
+        """Return whether the known head has the rows of an item. No request."""
         table = self._destination.table
-        settled = settled_items({} if table is None else table.head.properties, self._publishing.app_id)
-        return item.number in settled
+        published = published_items({} if table is None else table.head.properties, self._publishing.app_id)
+        return item.number in published
 
     def land(self, session: SparkSession, item: PlannedItem, is_wanted: Callable[[], bool]) -> Landed:
         """Land the files of a work item, once, and return what became of it. Files that cannot land are named

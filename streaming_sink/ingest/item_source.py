@@ -119,13 +119,16 @@ class ItemSource:
     def check(self, written: Written) -> None:
         """Raise CommitConflictError where other rows were written than the footers of the files state."""
         result = written.result
-        stated, came = sum(each.rows for each in _profiled(written).profiles), result.all_rows
-        if came == stated and result.changes is None and not result.sifted:
-            came = result.rows  # as the written files have them
-        if came != stated:
+        stated = sum(each.rows for each in _profiled(written).profiles)
+        if result.all_rows != stated:
             raise CommitConflictError(
-                f"the files of {self.name} hold {stated:,} rows by their footers, and {came:,} were read: a"
-                " file has changed; nothing of the item is live"
+                f"the files of {self.name} hold {stated:,} rows by their footers, and {result.all_rows:,}"
+                " were read: a file has changed; nothing of the item is live"
+            )
+        if result.changes is None and not result.sifted and result.rows != stated:
+            raise CommitConflictError(
+                f"the files of {self.name} hold {stated:,} rows, and {result.rows:,} were written; nothing of"
+                " the item is live"
             )
 
     def check_is_a_replay(self, head: Head, written: Written | None) -> None:

@@ -178,7 +178,7 @@ class Worker:
             with heartbeat(claim, self._patience / 5) as is_ours:
                 landed = self._landing.land(session, item, is_ours)
         except (StoreUnavailableError, CommitStateUnknownError, NotWantedError, KeyboardInterrupt):
-            if not self._landing.has_settled(item):  # else the claim says whose note is missing
+            if not self._landing.has_published(item):  # else the claim says whose note is missing
                 claim.release()
             raise
         except AuditFailedError as failure:

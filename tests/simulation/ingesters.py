@@ -38,7 +38,7 @@ from timeline.changes.staging_changes import Publish
 from timeline.errors import CommitConflictError, StoreUnavailableError, TableNotFoundError, TimelineError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.staged import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, files_of, find_staged
-from timeline.versions.work_items import WorkItem, discarded_items, settled_items
+from timeline.versions.work_items import WorkItem, discarded_items, published_items
 
 APP = "ingest-simulated"
 _DEFINITION = Definition("simulated", LOCATION, {}, {}, {})
@@ -272,9 +272,9 @@ class _ItemLanding:
             self._table.refresh()
         return self._table
 
-    def has_settled(self, item: PlannedItem) -> bool:
+    def has_published(self, item: PlannedItem) -> bool:
         table = self._table
-        return table is not None and item.number in settled_items(table.head.properties, APP)
+        return table is not None and item.number in published_items(table.head.properties, APP)
 
     def land(self, session: object, item: PlannedItem, is_wanted: Callable[[], bool]) -> Landed:
         sim, process = self._world.sim, self._process

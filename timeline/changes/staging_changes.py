@@ -46,7 +46,7 @@ class Publish(Append):
     over: ClassVar[Over] = Over(
         schema="checked again",
         others="refused",
-        when="where they settled the item, or staged other files of it",
+        when="where they settled or unstaged the item, or staged other files of it",
     )
 
     item: WorkItem
@@ -79,7 +79,7 @@ class Discard(Change):
     transaction says whether the item may be staged again.
     """
 
-    over: ClassVar[Over] = Over(others="refused", when="where the item is staged elsewhere, or settled")
+    over: ClassVar[Over] = Over(others="dropped", when="where what it names is not staged any more")
 
     item: WorkItem
     snapshot_id: int | None = None

@@ -205,7 +205,7 @@ def test_rows_that_a_writer_has_lost_are_not_published(tmp_path: Path) -> None:
         return replace(whole, new=(replace(whole.new[0], rows=2),))
 
     world.write = loses_a_row  # type: ignore[assignment, method-assign]
-    with pytest.raises(CommitConflictError, match="hold 3 rows by their footers, and 2 were read"):
+    with pytest.raises(CommitConflictError, match="hold 3 rows, and 2 were written"):
         world.worker(Audits()).land_next(None)  # type: ignore[arg-type]
     assert not staged_items(world.table.refresh().metadata, world.zone.app_id)
 

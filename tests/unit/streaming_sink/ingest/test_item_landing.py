@@ -13,10 +13,12 @@ from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.table.data_files import data_file
 from streaming_sink.writing.writer import WriteResult
 from streaming_sink.zones.landed import read_note
+from streaming_sink.zones.records import KIND
 from tests.unit.streaming_sink.ingest.test_audit_steps import World
 from tests.unit.timeline.world import SCHEMA
 from timeline.changes.outbox_changes import PutOutbox
 from timeline.outbox import register_main
+from timeline.plans.claims import all_instants
 from timeline.staging import discard
 from timeline.stores import LocalStore
 from timeline.table import Table, open_table
@@ -63,3 +65,18 @@ def test_an_item_that_is_discarded_while_its_rows_are_written_is_not_noted_as_la
     with pytest.raises(NotWantedError, match="work item 0 was discarded"):
         world.worker(None).land_next(None)  # type: ignore[arg-type]
     assert read_note(world.zone.store, 0) is None
+
+
+def test_the_claim_of_an_item_that_is_discarded_meanwhile_is_given_back(tmp_path: Path) -> None:
+    """No note will ever be missing of it."""
+    world = World(tmp_path)
+    write, other = world.write, open_table(world.table.store.location)
+
+    def discarded_before() -> WriteResult:
+        discard(other, WorkItem(world.zone.app_id, 0))
+        return write()
+
+    world.write = discarded_before  # type: ignore[assignment, method-assign]
+    with pytest.raises(NotWantedError):
+        world.worker(None).land_next(None)  # type: ignore[arg-type]
+    assert all_instants(world.zone.store, KIND) == {}
