@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from timeline import names
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -22,6 +24,10 @@ class Environment:
     """Seconds on a clock that never steps back; for deadlines and reports only."""
     sleep: Callable[[float], None] = time.sleep
     random: random.Random = field(default_factory=random.SystemRandom)
+
+    def new_id(self, time_ms: int) -> str:
+        """Return a fresh ULID of a time: ids sort by their times, and no two are equal."""
+        return names.ulid(time_ms, self.random.getrandbits(80))
 
 
 SYSTEM = Environment()

@@ -22,7 +22,6 @@ from streaming_sink.zones.write_audit_publish import settle
 from timeline.changes.changes import Change
 from timeline.clock import SYSTEM
 from timeline.errors import CommitConflictError, ErrorKind, TimelineError
-from timeline.names import ulid
 from timeline.staging import stage
 from timeline.stores.base import Store
 from timeline.table import AlreadyCommitted, Committed, Table
@@ -105,14 +104,10 @@ class Publishing:
 
     def keep_rejections(self, described: Landed) -> Landed:
         """Store why files are rejected in the zone, and return where."""
-        return keep_rejections(self.zone, described, _new_id())
+        return keep_rejections(self.zone, described, SYSTEM.new_id(SYSTEM.now_ms()))
 
     def landed(self, table: Table, item: PlannedItem) -> Landed:
         """Return what the known head says of a settled item. NotWantedError where it was discarded."""
         if item.number in discarded_items(table.head.properties, self.app_id):
             raise NotWantedError(f"work item {item.number} was discarded")
         return landed_in(table.head, self.app_id, item.number)
-
-
-def _new_id() -> str:
-    return ulid(SYSTEM.now_ms(), SYSTEM.random.getrandbits(80))

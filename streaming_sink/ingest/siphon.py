@@ -23,7 +23,7 @@ from streaming_sink.zones.backlog import Backlog
 from streaming_sink.zones.records import Pushed
 from streaming_sink.zones.stored_zone import StoredZone
 from timeline.errors import CheckpointRegressionError, CorruptTableError, StoreUnavailableError
-from timeline.stores.base import Created
+from timeline.slots.settling import create_settled
 
 _LOG = logging.getLogger("streaming_sink")
 
@@ -68,15 +68,14 @@ class Siphon:
         check_later_shuffles(batch, self._zone.store.location)
         path, mine = f"staged/{run.app_id}/query.json", json.dumps({"query_id": run.query_id}).encode()
         store = self._zone.store
-        if not isinstance(store.create(path, mine), Created):
-            known = store.read(path).data
-            if known != mine:
-                raise CheckpointRegressionError(
-                    f"application {run.app_id!r} has staged batches here as another query: a fresh or another"
-                    " checkpoint would stage rows again. Nothing was staged. Restart on the old checkpoint,"
-                    f" or choose another app_id: {store.uri(path)}: {known.decode(errors='replace')}",
-                    app_id=run.app_id,
-                )
+        slot = create_settled(store, path, mine, self._zone.environment)
+        if not slot.is_own:
+            raise CheckpointRegressionError(
+                f"application {run.app_id!r} has staged batches here as another query: a fresh or another"
+                " checkpoint would stage rows again. Nothing was staged. Restart on the old checkpoint,"
+                f" or choose another app_id: {store.uri(path)}: {slot.stored.data.decode(errors='replace')}",
+                app_id=run.app_id,
+            )
         self._checked.add(run.app_id)
 
     def _stage(self, batch: DataFrame, run: QueryRun, batch_id: int) -> list[str]:
@@ -92,31 +91,32 @@ class Siphon:
                 f" staged/. Batch {batch_id} of {run.app_id!r} is not staged; try it again: {missing[0]}",
                 location=store.location,
             )
-        outcome = store.create(_commit_path(run, batch_id), json.dumps(mine).encode())
-        files = self._committed(run, batch_id)
-        if files is None:
-            raise StoreUnavailableError(
-                f"whether batch {batch_id} of {run.app_id!r} is staged is not known; its next try finds out:"
-                f" {outcome}",
-                location=store.location,
-            )
-        if files != mine:
-            store.delete(mine)  # a twin of this query was first: no commit names these
+        path, data = _commit_path(run, batch_id), json.dumps(mine).encode()
+        slot = create_settled(store, path, data, self._zone.environment)
+        if slot.is_own:
+            return mine
+        files = self._files_in(slot.stored.data, run, batch_id)
+        store.delete(mine)  # a twin of this query was first: no commit names these
         return files
 
     def _committed(self, run: QueryRun, batch_id: int) -> list[str] | None:
-        path = _commit_path(run, batch_id)
         try:
-            files = json.loads(self._zone.store.read(path).data)
+            data = self._zone.store.read(_commit_path(run, batch_id)).data
         except FileNotFoundError:
             return None
+        return self._files_in(data, run, batch_id)
+
+    def _files_in(self, data: bytes, run: QueryRun, batch_id: int) -> list[str]:
+        try:
+            return [str(file) for file in json.loads(data)]
         except ValueError as damaged:
+            where = self._zone.store.uri(_commit_path(run, batch_id))
             raise CorruptTableError(
                 f"which files batch {batch_id} of {run.app_id!r} has staged cannot be read; restore the file"
-                f" from a copy: {self._zone.store.uri(path)}",
+                f" from a copy: {where}",
                 app_id=run.app_id,
+                files=[where],
             ) from damaged
-        return [str(file) for file in files]
 
     def _announce(self, files: list[str]) -> Pushed:
         found, missing = self._zone.find(self._zone.store.uri(path) for path in files)

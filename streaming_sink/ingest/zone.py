@@ -114,7 +114,7 @@ class BufferZone(StoredZone):
         """
         entry = (self._elsewhere(folder).rstrip("/"), pattern)
         warn_if_empty(self.sources.store(entry[0]))
-        write_watched(self.store, entry)
+        write_watched(self.store, entry, self.environment)
 
     def _elsewhere(self, path: str) -> str:
         """Return how a source is spelled. ValueError for files of the table or of the zone."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from streaming_sink.tasks.key_index.upkeep import maintain
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
 from streaming_sink.tasks.keys.scopes import scope_salt
 from streaming_sink.upkeep.beside import PassesBeside
-from timeline import names
 from timeline.clock import SYSTEM
 from timeline.drafts.succession import commit_time
 from timeline.manifests.entries import LiveFile
@@ -86,7 +84,7 @@ class KeyUpkeep:
         newest = requests[-1]
         location = newest.index.store.location
         try:
-            new_id = partial(_new_id, newest.now_ms)
+            new_id = partial(SYSTEM.new_id, newest.now_ms)
             made = maintain(newest.index, newest.files, new_id, newest.now_ms)
         except Exception as failure:  # noqa: BLE001 - no batch depends on it
             _LOG.warning("the key index of %s is not complete: %s", location, failure)
@@ -112,7 +110,3 @@ def _rows_in(partitions: Iterable[TablePartition], files: Iterable[LiveFile]) ->
         rows[file.spec_id, file.partition] += file.rows
     found = (TablePartition(spec_id, comparable(values)) for spec_id, values in rows)
     return sum(count for partition, count in zip(found, rows.values(), strict=True) if partition in wanted)
-
-
-def _new_id(time_ms: int) -> str:
-    return names.ulid(time_ms, int.from_bytes(os.urandom(10), "big"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +17,7 @@ from streaming_sink.tasks.keys.tombstones import (
 from streaming_sink.writing.writer import WriteResult
 from timeline import names, properties
 from timeline.changes.key_changes import PutTombstones
+from timeline.clock import SYSTEM
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 from timeline.versions.tombstones import TombstoneFile, tombstones_of
@@ -47,7 +47,7 @@ def remember_deletes(
         oldest_ms = ids.time_ms - properties.number(head.properties, properties.TOMBSTONE_TTL_MS)
     older = [read_tombstones(store, file.location).landed(file.newest_ms) for file in merged]
     together = merge_tombstones([*older, own], oldest_ms)
-    file_id = names.ulid(ids.time_ms, int.from_bytes(os.urandom(10), "big"))
+    file_id = SYSTEM.new_id(ids.time_ms)
     path = names.tombstone_path(file_id, ids.app_id, ids.batch)
     write_tombstones(store, path, together)
     forgotten = frozenset(file.location for file in merged)

@@ -4,7 +4,6 @@ by the driver.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,6 +16,7 @@ from planners import TablePartition, comparable, share_delete_files
 from streaming_sink.tasks.files.delete_files import folder_of_deletes, write_shared_deletes
 from streaming_sink.tasks.job import FileIds, ParquetSettings
 from timeline import names
+from timeline.clock import SYSTEM
 from timeline.errors import StoreUnavailableError
 from timeline.manifests.entries import DeleteFile, LiveFile, shared_deletes
 from timeline.stores.base import Store
@@ -68,7 +68,7 @@ class RowDeletes:
 
     def _write(self, of: LiveFile, positions: Mapping[str, np.ndarray], number: int) -> DeleteFile:
         ids = self._ids
-        file_id = names.ulid(ids.time_ms, int.from_bytes(os.urandom(10), "big"))
+        file_id = SYSTEM.new_id(ids.time_ms)
         folder = folder_of_deletes(self._store, of.location)
         path = f"{folder}/{names.delete_file_name(file_id, ids.app_id, ids.batch, number, 0)}"
         arrays = {data_file: pa.array(these) for data_file, these in positions.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ from timeline.changes.changes import Change, Replace
 from timeline.changes.key_changes import PutTombstones
 from timeline.changes.purge_changes import RewriteManifests
 from timeline.changes.row_deltas import RowDelta
+from timeline.clock import SYSTEM
 from timeline.drafts.succession import commit_time
 from timeline.errors import CommitConflictError, StoreUnavailableError
 from timeline.manifests.entries import DeleteFile, LiveFile, position_deletes
@@ -190,7 +190,7 @@ def _delete(job: WorkerJob, number: int, file: LiveFile, positions: np.ndarray) 
     if not len(positions):
         return None
     folder = folder_of_deletes(job.store, file.location)
-    path = f"{folder}/{names.delete_file_name(_new_id(job.ids), _APP_ID, 0, number, 0)}"
+    path = f"{folder}/{names.delete_file_name(SYSTEM.new_id(job.ids.time_ms), _APP_ID, 0, number, 0)}"
     rows, size = write_position_deletes(job.store, path, file.location, pa.array(positions), job.parquet)
     return position_deletes(
         job.store.uri(path),
@@ -225,14 +225,10 @@ def _tombstones(
     count = sum(map(len, sequences))
     if not count:
         return []
-    path = names.tombstone_path(_new_id(job.ids), _APP_ID, 0)
+    path = names.tombstone_path(SYSTEM.new_id(job.ids.time_ms), _APP_ID, 0)
     stones = Tombstones(np.concatenate(hashes), np.concatenate(sequences), np.full(count, AT_COMMIT))
     write_tombstones(job.store, path, stones)
     return [PutTombstones(job.store.uri(path), count)]
-
-
-def _new_id(ids: FileIds) -> str:
-    return names.ulid(ids.time_ms, int.from_bytes(os.urandom(10), "big"))
 
 
 def _added(replaces: Sequence[Replace]) -> list[str]:

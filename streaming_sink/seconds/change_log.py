@@ -23,9 +23,9 @@ from streaming_sink.reading.changes import CHANGE_TYPE, changes_of
 from streaming_sink.reading.pieces import Piece, changed_pieces
 from streaming_sink.reports.maintenance_report import DeliveryReport
 from streaming_sink.reports.reporting import hand_over
+from streaming_sink.seconds.second_table import open_or_create
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.table.data_files import data_file
-from streaming_sink.table.foreign import check_no_foreign_table
 from streaming_sink.tasks.files.delete_files import read_deletes_in
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import delete_files
@@ -39,10 +39,8 @@ from timeline.errors import (
     CheckpointRegressionError,
     CommitConflictError,
     SchemaMismatchError,
-    TableNotFoundError,
 )
 from timeline.plans.reservations import Reservations
-from timeline.stores import open_store
 from timeline.table import Table
 from timeline.versions.head import Head
 
@@ -95,7 +93,9 @@ class ChangeLog:
         if self._location is None:
             return
         if self._table is None:
-            self._table = self._open_or_create(self._location, main)
+            self._table = open_or_create(
+                self._location, self._options.storage_options, log_schema(main.head.schema), _check_is_log
+            )
         uuid = str(main.head.metadata.table_uuid)
         if followed(self._table.head, uuid) is None:
             try:
@@ -192,22 +192,15 @@ class ChangeLog:
         for report in done.reports:
             _LOG.info("%s: %s", report.table, report.line())
 
-    def _open_or_create(self, location: str, main: Table) -> Table:
-        store = open_store(location, self._options.storage_options)
-        schema = log_schema(main.head.schema)
-        try:
-            table = Table.open(store)
-        except TableNotFoundError:
-            check_no_foreign_table(store)
-            table = Table.create(store, schema)
-        if CHANGE_TYPE not in {field.name for field in table.head.schema.fields}:
-            raise SchemaMismatchError(
-                f"the table at the change log's location has no column {CHANGE_TYPE}, so it is no change log;"
-                f" give the sink another location, changelog_table=...: {location}",
-                location=location,
-            )
-        table.ensure_store_is_safe()
-        return table
+
+def _check_is_log(head: Head) -> None:
+    if CHANGE_TYPE not in {field.name for field in head.schema.fields}:
+        location = head.metadata.location
+        raise SchemaMismatchError(
+            f"the table at the change log's location has no column {CHANGE_TYPE}, so it is no change log;"
+            f" give the sink another location, changelog_table=...: {location}",
+            location=location,
+        )
 
 
 def _pieces(head: Head, after: int, named_in: Callable[[str], Mapping[str, Sized]]) -> list[Piece]:

@@ -20,19 +20,17 @@ from streaming_sink.checks.quarantine_table import (
 from streaming_sink.options.table_options import options_of_second_table
 from streaming_sink.reports.maintenance_report import DeliveryReport
 from streaming_sink.reports.reporting import hand_over
+from streaming_sink.seconds.second_table import open_or_create
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.file_jobs import file_job
-from streaming_sink.table.foreign import check_no_foreign_table
 from streaming_sink.tasks.job import FileIds, WorkerJob
 from streaming_sink.tasks.results import delete_files
 from streaming_sink.upkeep.maintenance import Maintenance
 from streaming_sink.writing.writer import WriteResult
 from timeline.changes.changes import Change
 from timeline.changes.outbox_changes import PutOutbox
-from timeline.errors import TableNotFoundError
 from timeline.outbox import Delivered, deliver, register_main
 from timeline.plans.reservations import Reservations
-from timeline.stores import open_store
 from timeline.table import Table, open_table
 from timeline.versions.outbox import Delivery
 
@@ -65,22 +63,17 @@ class Quarantine:
         Raises SchemaMismatchError for another table at its location, and as a commit does.
         """
         if self._table is None:
-            self._table = self._open_or_create()
+            self._table = open_or_create(
+                self._options.quarantine_location,
+                self._options.storage_options,
+                QUARANTINE_SCHEMA,
+                check_is_quarantine,
+                QUARANTINE_PROPERTIES,
+            )
         main_uuid = str(main.head.metadata.table_uuid)
         if main_uuid not in self._mains:
             register_main(self._table, main)
             self._mains.add(main_uuid)
-
-    def _open_or_create(self) -> Table:
-        store = open_store(self._options.quarantine_location, self._options.storage_options)
-        try:
-            table = Table.open(store)
-        except TableNotFoundError:
-            check_no_foreign_table(store)
-            table = Table.create(store, QUARANTINE_SCHEMA, table_properties=QUARANTINE_PROPERTIES)
-        check_is_quarantine(table.head)
-        table.ensure_store_is_safe()
-        return table
 
     def job(self, ids: FileIds) -> WorkerJob:
         """Return how tasks write the quarantine's files of one batch; files are cut by their size alone.

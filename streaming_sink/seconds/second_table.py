@@ -1,14 +1,20 @@
-"""What a landing asks of a table that gets rows beside the main one."""
+"""What a landing asks of a table that gets rows beside the main one, and how one is opened or created."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from pyiceberg.schema import Schema
+
+from streaming_sink.table.foreign import check_no_foreign_table
 from streaming_sink.upkeep.maintenance import Maintenance
 from streaming_sink.writing.writer import WriteResult
 from timeline.changes.changes import Change
+from timeline.errors import TableNotFoundError
+from timeline.stores import StorageOptions, open_store
 from timeline.table import Table
+from timeline.versions.head import Head
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,3 +37,25 @@ class SecondTable(Protocol):
 
     def follow(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:
         """Bring the table what the known head of `main` has for it. No request where there is nothing."""
+
+
+def open_or_create(
+    location: str,
+    storage_options: StorageOptions | None,
+    schema: Schema,
+    check: Callable[[Head], None],
+    table_properties: Mapping[str, str] | None = None,
+) -> Table:
+    """Open a second table, or create it with these columns. `check` raises for a table that is none such.
+
+    Raises as a commit does, and where the files of another table format lie at the location.
+    """
+    store = open_store(location, storage_options)
+    try:
+        table = Table.open(store)
+    except TableNotFoundError:
+        check_no_foreign_table(store)
+        table = Table.create(store, schema, table_properties=table_properties)
+    check(table.head)
+    table.ensure_store_is_safe()
+    return table

@@ -12,9 +12,9 @@ from streaming_sink.options.table_options import SinkOptions, TableOptions, sink
 from streaming_sink.options.values.path_table import PathTable
 from streaming_sink.options.values.writes import BulkInsert
 from streaming_sink.zones.given import Given, checked_topic, remote
-from streaming_sink.zones.numbered import NumberedLog
 from streaming_sink.zones.zone_options import KEPT, Rules, SourceFolders
 from timeline.errors import CorruptTableError, StoreUnavailableError
+from timeline.slots.numbered import NumberedLog
 from timeline.stores import StorageOptions
 from timeline.stores.base import Store
 

@@ -27,7 +27,6 @@ from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.zones.audit import DEFAULT_TIMEOUT_MS, Audit
 from streaming_sink.zones.definition import Definition, default_sources, open_log, settle_definition
 from streaming_sink.zones.given import NOTHING_GIVEN, Given
-from streaming_sink.zones.numbered import NumberedLog
 from streaming_sink.zones.records import (
     ItemSummary,
     Plan,
@@ -41,7 +40,7 @@ from streaming_sink.zones.watched import read_watched
 from streaming_sink.zones.zone_options import KEPT, KafkaTopic
 from timeline.clock import SYSTEM
 from timeline.errors import CorruptTableError
-from timeline.names import ulid
+from timeline.slots.numbered import NumberedLog
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 
@@ -109,7 +108,7 @@ class StoredZone:
 
     def new_id(self) -> str:
         """Return a fresh ULID of this machine's clock."""
-        return ulid(self.environment.now_ms(), self.environment.random.getrandbits(80))
+        return self.environment.new_id(self.environment.now_ms())
 
     @property
     def rules(self) -> PlanningRules:

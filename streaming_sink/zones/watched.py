@@ -8,7 +8,9 @@ import os
 from hashlib import blake2b
 
 from streaming_sink.tasks.ingest.sources import is_local
-from timeline.errors import CorruptTableError, StoreUnavailableError
+from timeline.clock import Environment
+from timeline.errors import CorruptTableError
+from timeline.slots.settling import create_settled
 from timeline.stores.base import Store
 
 _LOG = logging.getLogger("streaming_sink")
@@ -33,18 +35,11 @@ def warn_if_empty(folder: Store) -> None:
         )
 
 
-def write_watched(store: Store, entry: tuple[str, str]) -> None:
+def write_watched(store: Store, entry: tuple[str, str], environment: Environment) -> None:
     """Store a folder and the pattern of its files' names. StoreUnavailableError where that is not known."""
     data = json.dumps(entry).encode()
     path = f"{_FOLDER}/{blake2b(data, digest_size=16).hexdigest()}.json"
-    outcome = store.create(path, data)
-    try:
-        store.read(path)
-    except FileNotFoundError:
-        raise StoreUnavailableError(
-            f"whether the folder is watched is not known; try again: {entry[0]}: {outcome}",
-            location=store.location,
-        ) from None
+    create_settled(store, path, data, environment)
 
 
 def read_watched(store: Store) -> list[tuple[str, str]]:

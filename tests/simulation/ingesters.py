@@ -22,7 +22,6 @@ from streaming_sink.zones.definition import Definition
 from streaming_sink.zones.errors import AuditFailedError, StagedFilesLostError
 from streaming_sink.zones.landed import Landed, landed_in, summary_of
 from streaming_sink.zones.ledger import retry
-from streaming_sink.zones.numbered import NumberedLog
 from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.write_audit_publish import settle
 from tests.simulation.acting import OPEN_BELOW, Body, think, told
@@ -36,6 +35,7 @@ from timeline.changes.changes import Append
 from timeline.changes.references import AllowReferences, allows_references
 from timeline.changes.staging_changes import Publish
 from timeline.errors import CommitConflictError, StoreUnavailableError, TableNotFoundError, TimelineError
+from timeline.slots.numbered import NumberedLog
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.staged import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, files_of, find_staged
 from timeline.versions.work_items import WorkItem, discarded_items, published_items

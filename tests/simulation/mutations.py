@@ -29,7 +29,6 @@ from streaming_sink.tasks.keys import sequences
 from streaming_sink.tasks.keys import tombstones as key_tombstones
 from streaming_sink.upkeep import fills
 from streaming_sink.zones import write_audit_publish
-from streaming_sink.zones.numbered import NumberedLog
 from streaming_sink.zones.planning.flux import Flux
 from timeline import outbox
 from timeline.changes import key_changes
@@ -44,7 +43,7 @@ from timeline.changes.plan_changes import Withdraw
 from timeline.changes.row_deltas import RowDelta
 from timeline.changes.schema_changes import MergeSchema
 from timeline.changes.staging_changes import Publish
-from timeline.commit import confirm, conflicts, descent, publish, slot, standing
+from timeline.commit import confirm, conflicts, descent, publish, standing, version_slot
 from timeline.commit.attempts import Attempts
 from timeline.commit.snapshots import AppendWriter
 from timeline.commit.version_log import VersionLog
@@ -56,6 +55,8 @@ from timeline.manifests import deletes
 from timeline.manifests.deletes import DeleteIndex
 from timeline.plans import claims, instants, reservations
 from timeline.retention import garbage, policy
+from timeline.slots import settling
+from timeline.slots.numbered import NumberedLog
 from timeline.table import Table
 from timeline.versions import evolution, partitioning, pending, transactions
 from timeline.versions.head import Head
@@ -167,33 +168,34 @@ SWITCHES = (
     Switch("R1", "a read that fails while an old commit is judged passes for a refusal", confirm, "confirm",
            "except (StoreUnavailableError, MissingMetadataError) as failure:  # judging reads manifests",
            "except ZeroDivisionError as failure:", stormy=True, rare=True),
-    Switch("R2", "'exists' passes for a loss, unread", slot, "settle",
-           "if isinstance(outcome, Created):\n            return True",
-           "if isinstance(outcome, Created):\n            return True\n"
-           "        if type(outcome).__name__ == 'Exists':\n"
-           "            return Lost(log.latest())"),
-    Switch("R2", "'exists' and others' bytes pass for a loss, unlisted", slot, "settle",
+    Switch("R2", "'exists' passes for a loss, unread", settling, "settle_slot",
+           "if isinstance(outcome, Created):",
+           "if type(outcome).__name__ == 'Exists':\n"
+           f"            raise {_ERRORS}.CommitConflictError('exists')\n"
+           "        if isinstance(outcome, Created):"),
+    Switch("R2", "'exists' and others' bytes pass for a loss, unlisted", version_slot, "create_version",
            "Lost(theirs, doubtful=True)", "Lost(theirs)", stormy=True, rare=True),
-    Switch("R2", "'exists' passes for our own create, unread", slot, "settle",
+    Switch("R2", "'exists' passes for our own create, unread", settling, "settle_slot",
            "if isinstance(outcome, Created):", "if type(outcome).__name__ != 'Unknown':"),
-    Switch("R3", "no answer passes for a failure", slot, "settle",
-           "if isinstance(outcome, Created):\n            return True",
-           "if isinstance(outcome, Created):\n            return True\n"
-           "        if type(outcome).__name__ == 'Unknown':\n"
-           f"            raise {_ERRORS}.CommitConflictError('no answer')"),
-    Switch("R3", "no answer passes for success", slot, "settle",
+    Switch("R3", "no answer passes for a failure", settling, "settle_slot",
+           "if isinstance(outcome, Created):",
+           "if type(outcome).__name__ == 'Unknown':\n"
+           f"            raise {_ERRORS}.CommitConflictError('no answer')\n"
+           "        if isinstance(outcome, Created):"),
+    Switch("R3", "no answer passes for success", settling, "settle_slot",
            "if isinstance(outcome, Created):", "if type(outcome).__name__ != 'Exists':"),
-    Switch("R3", "an empty slot passes for a loss", slot, "settle",
+    Switch("R3", "an empty slot passes for a loss", settling, "settle_slot",
            "except (FileNotFoundError, StoreUnavailableError) as failure:",
-           "except FileNotFoundError:\n            return Lost(log.latest())\n"
+           "except FileNotFoundError:\n"
+           f"            raise {_ERRORS}.CommitConflictError('an empty slot')\n"
            "        except StoreUnavailableError as failure:"),
-    Switch("R3", "at the deadline unknown passes for lost", slot, "settle",
+    Switch("R3", "at the deadline unknown passes for lost", version_slot, "create_version",
            "raise CommitStateUnknownError(", f"raise {_ERRORS}.CommitConflictError("),
     Switch("R3", "a fill beside the stream passes for lost though its commit is unknown", fills,
            "publish", "except CommitConflictError as conflict:",
            f"except (CommitConflictError, {_ERRORS}.CommitStateUnknownError) as conflict:"),
-    Switch("R3", "another's bytes after an unanswered create pass for a loss", slot, "settle",
-           "if creates > 1 or isinstance(outcome, Unknown):", "if False:",
+    Switch("R3", "another's bytes after an unanswered create pass for a loss", settling, "settle_slot",
+           "refused = creates == 1 and isinstance(outcome, Exists)", "refused = True",
            stormy=True, rare=True),
     Switch("R4", "another object is read than the one that was listed", VersionFiles, "latest",
            "stored.identity == listed", "True", stormy=True),
@@ -204,9 +206,8 @@ SWITCHES = (
            "    if candidate is None:\n        if self.attempts > 1:", stormy=True),
     Switch("R5", "the hint is set back", VersionFiles, "write_hint",
            "if hinted is None or hinted < number:", "if True:"),
-    Switch("R20", "a version file is put after a look, not created if absent", slot, "settle",
-           "outcome = log.store.create(path, candidate.data)",
-           f"outcome = {_HERE}.put_after_a_look(log.store, path, candidate.data)"),
+    Switch("R20", "a version file is put after a look, not created if absent", settling, "settle_slot",
+           "outcome = store.create(path, data)", f"outcome = {_HERE}.put_after_a_look(store, path, data)"),
     # ------------------------------------------------------------------------------- the garbage fence
     Switch("R6", "files from below the fence are committed", conflicts, "check_files_are_above_the_fence",
            "if cutoff is None:", "if True:"),
@@ -441,10 +442,9 @@ SWITCHES = (
            two_tables=True),
     # --------------------------------------------------------------------------------------------- keys
     Switch("R26", "an entry of another planner passes for its own", NumberedLog, "create",
-           "return held == data", "return True", buffered=True),
-    Switch("R26", "a create without an answer passes for a success", NumberedLog, "create",
-           "if isinstance(self._store.create(self.path(number), data), Created):",
-           "if type(self._store.create(self.path(number), data)).__name__ != 'Exists':", buffered=True),
+           ".is_own", ".stored is not None", buffered=True),
+    Switch("R26", "a create without an answer passes for a success", settling, "settle_slot",
+           "if isinstance(outcome, Created):", "if type(outcome).__name__ != 'Exists':", buffered=True),
     Switch("R26", "files of another planner's plan still wait", Flux, "_apply",
            "self._forget(file.key for item in plan.items for file in item.files)", "pass", buffered=True),
     Switch("R26", "a planner forgets what was planned", Flux, "_index_plan",

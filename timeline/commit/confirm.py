@@ -10,7 +10,6 @@ from timeline import properties
 from timeline.commit.attempts import Candidate
 from timeline.commit.descent import descends
 from timeline.commit.log import Judge, Lost, Won
-from timeline.commit.retrying import StillUnknownError, until_known
 from timeline.errors import (
     CommitStateUnknownError,
     CorruptTableError,
@@ -19,6 +18,7 @@ from timeline.errors import (
 )
 from timeline.names import version_path
 from timeline.retention import policy
+from timeline.slots.retrying import StillUnknownError, until_known
 from timeline.versions.head import Head
 from timeline.versions.listing import Listing, VersionFiles
 from timeline.versions.version_file import parse_version

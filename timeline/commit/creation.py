@@ -46,7 +46,7 @@ def first_version(
 ) -> Candidate:
     """Return version 1 of a new, empty table."""
     now_ms = succession.commit_time(environment, None)
-    commit_id = succession.new_id(environment, now_ms)
+    commit_id = environment.new_id(now_ms)
     stated = succession.lineage_properties(commit_id, None, probed)
     metadata = metadata.model_copy(
         update={"properties": {**metadata.properties, **stated}, "last_updated_ms": now_ms}

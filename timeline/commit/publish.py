@@ -19,8 +19,8 @@ from tenacity import RetryCallState
 from timeline.commit.attempts import Candidate
 from timeline.commit.descent import is_beside
 from timeline.commit.log import CommitLog, Judge, Lost, StateUnknown, Won
-from timeline.commit.retrying import retrying
 from timeline.errors import CommitConflictError, MissingMetadataError, StoreUnavailableError, TimelineError
+from timeline.slots.retrying import retrying
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version
 

@@ -75,7 +75,7 @@ class AppendWriter:
             by_kind[ManifestContent.DELETES, delete.spec_id].append(delete)
         manifests, written = [], {}
         for (content, spec_id), files in sorted(by_kind.items()):
-            file_id = succession.new_id(self.environment, succession.commit_time(self.environment, head))
+            file_id = self.environment.new_id(succession.commit_time(self.environment, head))
             path, spec = names.manifest_path(file_id), head.metadata.specs()[spec_id]
             entries = [added_entry(snapshot_id, file) for file in files]
             manifest = self.manifest_files.write_manifest(

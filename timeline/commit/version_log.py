@@ -2,8 +2,8 @@
 
 ::
 
-    create    create-if-absent v(N+1)                                                     slot.py
-    settle    a clean success is ours; after anything else the slot decides: GET v(N+1)   (R2, R3)
+    create    create-if-absent v(N+1); a clean success is ours, after anything else       version_slot.py
+              the slot decides: GET v(N+1) (R2, R3)
     confirm   LIST begun after the create: ours is the highest, or the highest descends   confirm.py
               from ours (R1)
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from timeline.commit.attempts import Candidate
 from timeline.commit.confirm import confirm, find_landed
 from timeline.commit.log import Judge, Lost, StateUnknown, Won
-from timeline.commit.slot import settle
+from timeline.commit.version_slot import create_version
 from timeline.errors import CommitStateUnknownError, CorruptTableError
 from timeline.names import version_number, version_path
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
@@ -71,7 +71,7 @@ class VersionLog(VersionFiles):
     def publish(self, candidate: Candidate, judge: Judge, give_up_at: float) -> Won | Lost | StateUnknown:
         """Create the candidate's version file and confirm it (R1, R2, R3)."""
         try:
-            holds_slot = settle(self, candidate, give_up_at)
+            holds_slot = create_version(self, candidate, give_up_at)
             if isinstance(holds_slot, Lost):
                 return holds_slot
             return confirm(self, candidate, holds_slot, judge, give_up_at)

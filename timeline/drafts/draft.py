@@ -84,7 +84,7 @@ class Draft:
         return next(made, None)
 
     def new_id(self) -> str:
-        return succession.new_id(self.environment, self.now_ms)
+        return self.environment.new_id(self.now_ms)
 
     def carried_manifests(self) -> list[ManifestFile]:
         """Return the manifests that still hold live files; the others only list what they removed."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 
-from timeline import names, properties
+from timeline import properties
 from timeline.clock import Environment
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version
@@ -48,11 +48,6 @@ def commit_time(environment: Environment, head: Head | None) -> int:
     if head is None:
         return environment.now_ms()
     return max(environment.now_ms(), head.metadata.last_updated_ms + 1)
-
-
-def new_id(environment: Environment, time_ms: int) -> str:
-    """Return a unique id that sorts by its time."""
-    return names.ulid(time_ms, environment.random.getrandbits(80))
 
 
 def new_snapshot_id(environment: Environment) -> int:

@@ -81,7 +81,7 @@ def schedule(table: Table, plan: Mapping[str, object], kind: PlanKind) -> str:
     """
     environment, head = table.log.environment, table.refresh()
     check_features_are_known(head.properties, table.store.location)
-    ulid = succession.new_id(environment, succession.commit_time(environment, head))
+    ulid = environment.new_id(succession.commit_time(environment, head))
     plan_id = names.plan_id(kind.name, ulid)
     data = kind.schema.encode(plan_id, head.number, plan)
     inputs = kind.inputs_of(dict(plan))
@@ -140,7 +140,7 @@ def claim(
         return None
     check(plan)
     environment = table.log.environment
-    executor = succession.new_id(environment, succession.commit_time(environment, head))
+    executor = environment.new_id(succession.commit_time(environment, head))
     if held:
         _LOG.warning("%s plan %s has no heartbeat and is taken over", kind.name, plan_id)
     taken = take_claim(table.store, plan_id, plan, held + 1, executor)

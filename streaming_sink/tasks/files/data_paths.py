@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
@@ -15,7 +14,8 @@ import pyarrow as pa
 from planners.model import PartitionKey
 from streaming_sink.tasks.job import PartitionSource, WorkerJob
 from streaming_sink.tasks.partitioning import source_type
-from timeline.names import DATA_FOLDER, ulid
+from timeline.clock import SYSTEM
+from timeline.names import DATA_FOLDER
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LONGEST_NAME = 200
@@ -28,7 +28,7 @@ def new_data_path(job: WorkerJob, partition: PartitionKey, name: Callable[[str],
     The id's time is the driver's (R6), its random bits are this process's own.
     """
     folder = partition_path(partition, job.partition_by, job.schema)
-    file_id = ulid(job.ids.time_ms, int.from_bytes(os.urandom(10), "big"))
+    file_id = SYSTEM.new_id(job.ids.time_ms)
     return "/".join(part for part in (DATA_FOLDER, folder, name(file_id)) if part)
 
 

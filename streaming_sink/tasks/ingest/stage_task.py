@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import pyarrow.parquet as pq
 
 from streaming_sink.tasks.results import encode_results
 from streaming_sink.tasks.spark_task import start_task
-from timeline.names import ulid
+from timeline.clock import SYSTEM
 from timeline.stores.base import Store
 
 FILE_BYTES = 64 * 1024 * 1024
@@ -64,7 +63,7 @@ def stage(job: StageJob, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
 
 
 def _write(job: StageJob, batches: list[pa.RecordBatch]) -> StagedFile:
-    file_id = ulid(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big"))
+    file_id = SYSTEM.new_id(time.time_ns() // 1_000_000)
     path = f"{job.folder}/{file_id}.parquet"
     table = pa.Table.from_batches(batches)
     with job.store.open_output(path) as output:

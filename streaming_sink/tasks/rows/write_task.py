@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -32,7 +31,8 @@ from streaming_sink.tasks.rows.fingerprints import fingerprint_of
 from streaming_sink.tasks.rows.partition_files import BUFFER_BYTES, MAX_OPEN_FILES, PartitionFiles
 from streaming_sink.tasks.rows.task_state import TaskState
 from streaming_sink.tasks.spark_task import start_task
-from timeline.names import data_file_name, ulid
+from timeline.clock import SYSTEM
+from timeline.names import data_file_name
 
 if TYPE_CHECKING:
     from streaming_sink.tasks.changes.change_writer import ChangeWriter
@@ -161,7 +161,7 @@ def _writer(job: WorkerJob, task: int, attempt: int) -> TaskWriter | ChangeWrite
     from streaming_sink.tasks.rows.sieve import SiftingWriter  # only a query with checks pays for it
 
     quarantine = None if job.sieve.quarantine is None else TaskWriter(job.sieve.quarantine, task, attempt)
-    row_ids = ulid(job.ids.time_ms, int.from_bytes(os.urandom(10), "big"))
+    row_ids = SYSTEM.new_id(job.ids.time_ms)
     return SiftingWriter(rows, quarantine, job.sieve, row_ids)
 
 

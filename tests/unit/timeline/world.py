@@ -503,7 +503,7 @@ def _next_version(
 ) -> Candidate:
     environment = table.log.environment
     now_ms = succession.commit_time(environment, head)
-    stated = succession.lineage_properties(succession.new_id(environment, now_ms), head.version, None)
+    stated = succession.lineage_properties(environment.new_id(now_ms), head.version, None)
     log = succession.metadata_log(
         head.metadata, table.store.uri(names.version_path(head.number)), head.properties
     )
@@ -528,7 +528,7 @@ def _with_deletes(table: Table, head: Head, delete: DataFile) -> Candidate:
     environment = table.log.environment
     now_ms = succession.commit_time(environment, head)
     snapshot_id = succession.new_snapshot_id(environment)
-    path = names.manifest_path(succession.new_id(environment, now_ms))
+    path = names.manifest_path(environment.new_id(now_ms))
     output = manifest_format.WrittenBytes(table.store.uri(path))
     spec = head.metadata.specs()[0]
     with _DeleteManifestWriter(spec, head.schema, output, snapshot_id, "deflate") as writer:
@@ -536,7 +536,7 @@ def _with_deletes(table: Table, head: Head, delete: DataFile) -> Candidate:
     assert isinstance(table.store.create(path, output.data), Created)
     sequence_number = head.metadata.last_sequence_number + 1
     location, listed = table.log.manifest_files.write_list(
-        names.manifest_list_path(succession.new_id(environment, now_ms)),
+        names.manifest_list_path(environment.new_id(now_ms)),
         snapshot_id,
         head.metadata.current_snapshot_id,
         sequence_number,

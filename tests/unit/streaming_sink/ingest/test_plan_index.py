@@ -15,7 +15,6 @@ from streaming_sink.zones import records
 from streaming_sink.zones.definition import Definition
 from streaming_sink.zones.landed import Landed, write_note
 from streaming_sink.zones.ledger import Ledger
-from streaming_sink.zones.numbered import NumberedLog
 from streaming_sink.zones.planning import flux as flux_module
 from streaming_sink.zones.planning.digests import FileDigests, PlannedFiles
 from streaming_sink.zones.planning.flux import Flux
@@ -23,6 +22,7 @@ from streaming_sink.zones.planning.plan_index import PlanIndex
 from streaming_sink.zones.status import status
 from timeline.clock import SYSTEM
 from timeline.errors import CorruptTableError
+from timeline.slots.numbered import NumberedLog
 from timeline.stores import MemoryStore
 from timeline.versions.work_items import NumberSet
 

@@ -19,13 +19,11 @@ from streaming_sink import Append, SchemaContract, Upsert, ingest
 from streaming_sink.commands.ingest import ingest as commands
 from streaming_sink.ingest import running
 from streaming_sink.zones.ledger import Ledger, retry
-from streaming_sink.zones.numbered import NumberedLog
 from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.status import status
 from tests.sinks import flat_zone
-from timeline.errors import CorruptTableError, StoreUnavailableError
-from timeline.stores import Created, CreateOutcome, MemoryStore, Unknown
-from timeline.stores.base import Exists
+from timeline.errors import CorruptTableError
+from timeline.slots.numbered import NumberedLog
 
 
 def zone_at(folder: Path, **given: object) -> ingest.BufferZone:
@@ -424,54 +422,3 @@ def test_a_run_ends_with_what_ended_its_planner(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the buffer zone takes files from"):
         ingest.run(None, narrower, stop=stop, poll_seconds=0.01)  # type: ignore[arg-type] # nothing is planned
     limit.cancel()
-
-
-# ----------------------------------------------------------------------------------------- the log
-
-
-class _Doubtful(MemoryStore):
-    """A store whose creates end as they are told to."""
-
-    def __init__(self, name: str, *outcomes: str) -> None:
-        super().__init__(name)
-        self.outcomes = list(outcomes)
-
-    def create(self, path: str, data: bytes) -> CreateOutcome:
-        outcome = self.outcomes.pop(0) if self.outcomes else "created"
-        if outcome in ("created", "applied"):
-            done = super().create(path, data)
-            return done if outcome == "created" else Unknown("the reply was lost")
-        if outcome == "exists":
-            return Exists()
-        return Unknown("the request was lost")
-
-
-def log_of(store: MemoryStore) -> NumberedLog:
-    made = NumberedLog(store, "log", "avro")
-    made._sleep = lambda seconds: None
-    return made
-
-
-@pytest.mark.parametrize("outcome", ["created", "applied", "lost", "exists"])
-def test_the_slot_decides_what_a_create_did(outcome: str) -> None:
-    store = _Doubtful(f"slot-{outcome}", outcome)
-    log = log_of(store)
-    assert log.create(1, b"mine") is True
-    assert log.read(1) == b"mine"
-    assert log.create(1, b"other") is False
-
-
-def test_a_slot_that_stays_silent_is_unknown() -> None:
-    log = log_of(_Doubtful("silent", *["lost"] * 20))
-    with pytest.raises(StoreUnavailableError, match="whether an entry was written is not known"):
-        log.create(1, b"mine")
-
-
-def test_entries_are_appended_after_those_of_others() -> None:
-    store = MemoryStore("appended")
-    mine, theirs = log_of(store), log_of(store)
-    assert [mine.append(b"1"), theirs.append(b"2"), mine.append(b"3")] == [1, 2, 3]
-    assert [data for _, data in theirs.read_after(1)] == [b"2", b"3"]
-    assert log_of(store).last() == 3
-    assert isinstance(store.create("log/other.txt", b""), Created)
-    assert log_of(store).last() == 3

@@ -25,11 +25,11 @@ from timeline.clock import Environment
 from timeline.commit.attempts import Candidate
 from timeline.commit.descent import descends
 from timeline.commit.log import Judge, Lost, StateUnknown, Won
-from timeline.commit.retrying import StillUnknownError, until_known
 from timeline.commit.updates import catalog_commit
 from timeline.errors import CommitStateUnknownError, CorruptTableError, StoreUnavailableError
 from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import Deletions
+from timeline.slots.retrying import StillUnknownError, until_known
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 from timeline.versions.listing import read_head

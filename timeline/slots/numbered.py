@@ -1,7 +1,7 @@
 """A log in a folder of a store: numbered entries, each created once and never changed.
 
-Numbers count from 1 without gaps. An entry that is read was acknowledged to its writer, or may be: so a
-writer that got no answer asks the slot, and not the exception (R2), and nothing here is ever deleted.
+Numbers count from 1 without gaps. An entry that is read was acknowledged to its writer, or may be, so nothing
+here is ever deleted.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator
 
 from timeline.clock import SYSTEM, Environment
-from timeline.errors import CorruptTableError, StoreUnavailableError
-from timeline.stores.base import Created, Store
+from timeline.errors import CorruptTableError
+from timeline.slots.settling import create_settled
+from timeline.stores.base import Store
 
 _DIGITS = 12
-_TRIES = 8
-_WAIT_SECONDS = 0.25
 
 
 class NumberedLog:
@@ -25,7 +24,7 @@ class NumberedLog:
 
     def __init__(self, store: Store, folder: str, suffix: str, environment: Environment = SYSTEM) -> None:
         self._store, self.folder, self._suffix = store, folder, suffix
-        self._sleep = environment.sleep
+        self._environment = environment
         self._name = re.compile(rf"^([0-9]{{{_DIGITS}}})\.{re.escape(suffix)}$")
         self._last: int | None = None
 
@@ -74,20 +73,10 @@ class NumberedLog:
     def create(self, number: int, data: bytes) -> bool:
         """Create an entry; return whether this call has created it, and not another writer's.
 
-        The same bytes are sent to the same name until the slot holds an entry. `data` must be of this writer
-        alone. StoreUnavailableError where the slot stays silent: the entry may appear later, and creating it
-        again is right.
+        `data` must be of this writer alone. StoreUnavailableError where that is not known: the entry may
+        appear later, and creating it again is right.
         """
-        for _ in range(_TRIES):
-            if isinstance(self._store.create(self.path(number), data), Created):
-                return True
-            if (held := self.read(number)) is not None:
-                return held == data
-            self._sleep(_WAIT_SECONDS)
-        raise StoreUnavailableError(
-            f"whether an entry was written is not known; try again: {self._store.uri(self.path(number))}",
-            location=self._store.location,
-        )
+        return create_settled(self._store, self.path(number), data, self._environment).is_own
 
     def append(self, data: bytes) -> int:
         """Append an entry after all others, and return its number. May leave it twice where the store gave no
