@@ -34,10 +34,13 @@ def map_in_arrow(rows: DataFrame, task: Task, schema: StructType) -> DataFrame:
     on Connect in the server's.
     """
     session = rows.sparkSession
-    if is_connect(session) or not _is_unset(session) or not sys.executable:
+    if is_connect(session) or not sys.executable:
         return rows.mapInArrow(task, schema)
-    with _python_of_functions(session, sys.executable):
-        return rows.mapInArrow(task, schema)
+    with _lock:  # while another thread is in the block below, the setting is not the user's
+        if not _is_unset(session):
+            return rows.mapInArrow(task, schema)
+        with _python_of_functions(session, sys.executable):
+            return rows.mapInArrow(task, schema)
 
 
 def _is_unset(session: SparkSession) -> bool:
@@ -59,22 +62,20 @@ def _python_of_functions(session: SparkSession, python: str) -> Iterator[None]:
 
     PySpark writes the interpreter into each function that it passes to the JVM, and takes it from the
     context, which all threads share. So a function that another thread passes in these milliseconds runs in
-    that Python too; no other function of the user does.
+    that Python too; no other function of the user does. The caller holds `_lock`.
     """
     context = session.sparkContext
-    with _lock:
-        if python not in _logged:
-            _logged.add(python)
-            _LOG.info(
-                "the sink's tasks run in the driver's Python: the master is %s, and neither %s nor %s is set:"
-                " %s",
-                context.master,
-                _VARIABLE,
-                _SETTING,
-                python,
-            )
-        before, context.pythonExec = context.pythonExec, python
-        try:
-            yield
-        finally:
-            context.pythonExec = before
+    if python not in _logged:
+        _logged.add(python)
+        _LOG.info(
+            "the sink's tasks run in the driver's Python: the master is %s, and neither %s nor %s is set: %s",
+            context.master,
+            _VARIABLE,
+            _SETTING,
+            python,
+        )
+    before, context.pythonExec = context.pythonExec, python
+    try:
+        yield
+    finally:
+        context.pythonExec = before

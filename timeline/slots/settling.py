@@ -34,9 +34,9 @@ class SlotContent:
 def settle_slot(store: Store, path: str, data: bytes, until: Retrying) -> SlotContent:
     """Create a file unless it is there, and return what the slot holds.
 
-    Raises StillUnknownError where the slot shows nothing by the deadline of `until`: the file may appear later,
-    and creating it again is right. Raises as `Store.create` where the first create has stored nothing for
-    certain.
+    Raises StillUnknownError where the slot shows nothing by the deadline of `until`: the file may appear
+    later, and creating it again is right. Raises as `Store.create` where the first create has stored nothing
+    for certain.
     """
     creates = 0
 
