@@ -27,7 +27,7 @@ class Halving:
     failed: tuple[int, ...] = ()
     """Files that failed when they were tried alone."""
     passed: bool = False
-    """Whether a part has passed."""
+    """Whether a part has passed, or the reason of a file that failed alone is known to be its own."""
 
     @property
     def next(self) -> tuple[int, ...] | None:
@@ -42,15 +42,17 @@ class Halving:
         """
         return self.failed if self.passed else ()
 
-    def after(self, *, fails: bool, shows: bool = True) -> Halving:
-        """Return what is known after the next part was tried. `shows`: that it passes says that others could,
-        as it does not where no file of the part was landed.
+    def after(self, *, fails: bool, shows: bool | None = None) -> Halving:
+        """Return what is known after the next part was tried. `shows`: where it passes, whether that says
+        that others could, as it does not where no file of the part was landed; where it fails, whether the
+        reason is known to lie in its files. By default a pass shows, and a failure does not.
         """
+        shows = not fails if shows is None else shows
         tried, *waiting = self.waiting
         if not fails:
             return Halving(tuple(waiting), self.failed, self.passed or shows)
         if len(tried) == 1:
-            return Halving(tuple(waiting), (*self.failed, *tried), self.passed)
+            return Halving(tuple(waiting), (*self.failed, *tried), self.passed or shows)
         return Halving((*_halves(tried), *waiting), self.failed, self.passed)
 
 

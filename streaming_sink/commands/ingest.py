@@ -135,7 +135,7 @@ def push(zone: str, files: tuple[str, ...], storage_options: Pairs, as_json: boo
             say(f"there is no such file: {name}")
         if pushed.left_out:
             count, first = len(pushed.left_out), pushed.left_out[0]
-            say(f"{count:,} files of no known format are left out, such as {first}")
+            say(f"{count:,} files are left out, hidden ones or of no known format, such as {first}")
     return FINDINGS if pushed.missing else DONE
 
 

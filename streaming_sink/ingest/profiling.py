@@ -89,11 +89,18 @@ class Profiled:
         if not isinstance(columns, str) and self.target is not None:
             known = absent_columns(self.target.schema, spark.StructType())
             for column in columns:
-                self.came.setdefault(column.name, known.get(column.name, column.dataType))
+                if isinstance(self.came.get(column.name, spark.NullType()), spark.NullType):
+                    self.came[column.name] = known.get(column.name, column.dataType)
 
     @property
     def columns(self) -> spark.StructType:
-        return spark.StructType([spark.StructField(name, kind) for name, kind in self.came.items()])
+        """What the files have together; a column that is null in all of them is of text."""
+        return spark.StructType(
+            [
+                spark.StructField(name, spark.StringType() if isinstance(kind, spark.NullType) else kind)
+                for name, kind in self.came.items()
+            ]
+        )
 
     def reject(self, work: Work, refused: Iterable[SourceRejected]) -> None:
         """Leave out files of the item that cannot land."""
@@ -124,7 +131,8 @@ class Profiling:
         for _ in range(_TRIES):
             found = self._run_profiles(session, work, target)
             came = {
-                each.schema: _typed(_spark_columns(each.schema), target) for each in found.columns.values()
+                each.schema: self._typed(_spark_columns(each.schema), target)
+                for each in found.columns.values()
             }
             kinds = {schema: self._written(columns) for schema, columns in came.items()}
             grown, unfit = self._evolve(target, kinds, item)
@@ -145,6 +153,22 @@ class Profiling:
                 noted.add(schema)
                 profiled.know(came[schema])
         return profiled
+
+    def _typed(self, columns: spark.StructType | str, target: Target) -> spark.StructType | str:
+        """Give columns of which a file has nulls alone, and so no type, that of the table's column; one that
+        the table does not have is left out, unless the options say that the table does not get it.
+        """
+        if isinstance(columns, str):
+            return columns
+        known = absent_columns(target.schema, spark.StructType())
+        excepted = () if self._options.keys is None else self._options.keys.except_columns
+        typed = []
+        for column in columns:
+            if not isinstance(column.dataType, spark.NullType) or column.name in excepted:
+                typed.append(column)
+            elif column.name in known:
+                typed.append(spark.StructField(column.name, known[column.name]))
+        return spark.StructType(typed)
 
     def _written(self, columns: spark.StructType | str) -> spark.StructType | str:
         """Return the columns of a file that the table gets; why none, where it lacks one of the options."""
@@ -247,22 +271,6 @@ def may_register(target: Target | None) -> bool:
 def _with_types(columns: spark.StructType) -> spark.StructType:
     """Return the columns that a new table can have: nulls alone have no type yet."""
     return spark.StructType([each for each in columns if not isinstance(each.dataType, spark.NullType)])
-
-
-def _typed(columns: spark.StructType | str, target: Target) -> spark.StructType | str:
-    """Give columns of which a file has nulls alone, and so no type, that of the table's column; one that the
-    table does not have is left out.
-    """
-    if isinstance(columns, str):
-        return columns
-    known = absent_columns(target.schema, spark.StructType())
-    typed = []
-    for column in columns:
-        if not isinstance(column.dataType, spark.NullType):
-            typed.append(column)
-        elif column.name in known:
-            typed.append(spark.StructField(column.name, known[column.name]))
-    return spark.StructType(typed)
 
 
 def _spark_columns(schema: bytes) -> spark.StructType | str:

@@ -166,6 +166,7 @@ class SinkOptions(TableOptions):
             )
         if self.keys is not None:
             check_is_apart("changelog_table", self.location, self.keys.changelog_table)
+            check_is_apart("changelog_table", self.quarantine_location, self.keys.changelog_table)
         check_is_apart("quarantine", self.location, self.checks.quarantine)
         if self.on_report is not None and not callable(self.on_report):
             raise TypeError(f"on_report must be a function of one report, not {self.on_report!r}")

@@ -27,7 +27,13 @@ class WorkerEnvironmentError(RuntimeError):
     again."""
 
 
-class InvalidTextFoundError(SchemaMismatchError):
+class UnfitRowsError(SchemaMismatchError):
+    """Rows contradict the table's schema in a way that only their values show. Nothing of the batch was
+    committed.
+    """
+
+
+class InvalidTextFoundError(UnfitRowsError):
     """The batch holds text that is not valid UTF-8. Nothing of it was committed."""
 
 
@@ -53,7 +59,7 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
     """Return the error to raise in place of `failure` of a Spark action (with `from failure`), or None to
     raise it as it is.
 
-    WorkerEnvironmentError for another Python version or a missing package; SchemaMismatchError,
+    WorkerEnvironmentError for another Python version or a missing package; UnfitRowsError,
     StoreUnavailableError, UnreadableFileError and SourceUnreadableError for errors of a task's rows, its
     store, or a file it reads.
     """
@@ -72,7 +78,7 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
     for pattern, kind in (
         (_SOURCE, SourceUnreadableError),
         (_TEXT, InvalidTextFoundError),
-        (_ROWS, SchemaMismatchError),
+        (_ROWS, UnfitRowsError),
         (_STORE, StoreUnavailableError),
         (_FILE, UnreadableFileError),
     ):

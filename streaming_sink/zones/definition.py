@@ -171,13 +171,21 @@ def _changed(stored: Definition, given: Given, store: Store) -> Definition:
 
 
 def check_together(definition: Definition) -> None:
-    """Raise ValueError for an audit of items whose rows are changes by key, or are checked one by one."""
+    """Raise ValueError for options that no zone has, and for an audit of items whose rows are changes by key,
+    or are checked one by one.
+    """
     options = TableOptions.from_dict(definition.options)
     by_row = [
         name for name, has in (("a key", options.keys), ("expectations", options.checks.expectations)) if has
     ]
     if options.write.operation == BulkInsert.operation:
         raise ValueError("a zone plans the sizes of the files that it writes: leave out BulkInsert()")
+    if options.contract.decides_by_value:
+        raise ValueError(
+            "a zone decides about whole files: one that does not fit is rejected with its reason, and lands"
+            ' once it is written anew. Leave mismatch= and "rescue" out of its contract; rows that fail checks'
+            f" are quarantined by checks=: {options.contract!r}"
+        )
     if options.keys is not None and options.keys.changelog_table is not None:
         raise ValueError("a zone keeps no change log; leave out changelog_table")
     if definition.source_folders.by_reference and by_row:

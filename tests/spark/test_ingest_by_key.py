@@ -207,3 +207,55 @@ def test_rows_that_meet_no_expectation_are_set_aside_with_their_item(
         assert (landed.rejected, landed.rows, landed.dropped) == ({}, 0, dropped)
     set_aside = judges.read("duckdb", f"{tmp_path}/table__quarantine", ["row"]).to_pylist()
     assert sorted(json.loads(each["row"])["id"] for each in set_aside) == [1, 5]
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv"])
+def test_text_files_in_which_a_column_that_is_left_out_is_null_land(
+    spark: SparkSession, tmp_path: Path, suffix: str
+) -> None:
+    """Nulls alone have no type: the file passed for one without the column."""
+
+    def write(name: str, *changes: tuple[int, int, str, str | None]) -> None:
+        rows = [dict(zip(("id", "at", "name", "op"), change, strict=True)) for change in changes]
+        lines = [",".join("" if value is None else str(value) for value in row.values()) for row in rows]
+        texts = {"json": map(json.dumps, rows), "csv": ["id,at,name,op", *lines]}
+        (tmp_path / f"{name}.{suffix}").write_text("\n".join(texts[suffix]) + "\n")
+
+    zone = zone_at(tmp_path)
+    write("a", (1, 1, "x", None))
+    zone.push(f"{tmp_path}/a.{suffix}")
+    assert plan_waiting(zone, flush=True) == 1
+    assert Worker(zone).land_next(spark).rejected == {}  # type: ignore[union-attr]
+    write("b", (2, 1, "y", None))
+    write("c", (1, 2, "x", "D"), (3, 1, "z", None))
+    zone.push(f"{tmp_path}/b.{suffix}", f"{tmp_path}/c.{suffix}")
+    assert plan_waiting(zone, flush=True) == 1
+    assert Worker(zone).land_next(spark).rejected == {}  # type: ignore[union-attr]
+    assert rows_in(str(tmp_path / "table")) == {2: (1, "y"), 3: (1, "z")}
+
+
+def test_json_lands_in_a_table_of_partial_updates(spark: SparkSession, tmp_path: Path) -> None:
+    """The table has a map of the sink's own, which the parser of JSON does not know."""
+    partial = Upsert(key=["id"], sequence_by="at", partial_update=True)
+    zone = flat_zone(str(tmp_path / "zone"), table=str(tmp_path / "table"), write=partial)
+    for number, row in enumerate(({"id": 1, "at": 1, "name": "x"}, {"id": 1, "at": 2, "name": None})):
+        (tmp_path / f"{number}.json").write_text(json.dumps(row))
+        zone.push(f"{tmp_path}/{number}.json")
+        assert plan_waiting(zone, flush=True) == 1
+        assert Worker(zone).land_next(spark).rejected == {}  # type: ignore[union-attr]
+    assert rows_in(str(tmp_path / "table")) == {1: (2, "x")}
+
+
+def test_a_null_in_a_key_rejects_its_file_also_where_that_is_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    zone = zone_at(tmp_path)
+    write_changes(tmp_path / "a.parquet", [Change(1, 1, "x")])
+    write_changes(tmp_path / "b.parquet", [Change(None, 1, "y")])  # type: ignore[arg-type]
+    for name in ("a", "b"):
+        zone.push(f"{tmp_path}/{name}.parquet")
+        assert plan_waiting(zone, flush=True) == 1
+        landed = Worker(zone).land_next(spark)
+        assert landed is not None
+        assert [Path(path).stem for path in landed.rejected] == (["b"] if name == "b" else [])
+    assert rows_in(str(tmp_path / "table")) == {1: (1, "x")}

@@ -105,8 +105,8 @@ def _folder(location: str) -> str:
 
 
 def check_is_apart(option: str, location: str, second: Any) -> None:
-    """Raise TypeError or ValueError for the location of a second table that is none, or not apart from the
-    sink's table.
+    """Raise TypeError or ValueError for the location of a second table that is none, or not apart from
+    another table of the sink.
     """
     if second is None:
         return
@@ -114,5 +114,5 @@ def check_is_apart(option: str, location: str, second: Any) -> None:
     if one.startswith(other) or other.startswith(one):
         raise ValueError(
             f"{option} must be the location of a table of its own, not the sink's table, and neither folder"
-            f" inside of the other: location={location!r}, {option}={second!r}"
+            f" inside of the other, nor of its quarantine's: {location!r}, {option}={second!r}"
         )

@@ -122,6 +122,18 @@ class SchemaContract(Value):
         return any(each.mismatch == "rescue" for each in (self, *self.columns.values()))
 
     @property
+    def decides_by_value(self) -> bool:
+        """Whether what becomes of a difference depends on single values or rows: they are rescued,
+        quarantined or dropped.
+        """
+        by_value = {"rescue", "quarantine", "drop"}
+        return any(
+            getattr(each, difference.value) in by_value
+            for each in (self, *self.columns.values())
+            for difference in Difference
+        )
+
+    @property
     def apart(self) -> frozenset[str]:
         """The columns in which a value that does not fit is treated otherwise than `mismatch` says, at any
         depth.

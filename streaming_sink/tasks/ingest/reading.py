@@ -32,7 +32,7 @@ from streaming_sink.tasks.ingest.sources import (
     is_local,
     local_identity,
 )
-from streaming_sink.tasks.ingest.texts import spelled, typed
+from streaming_sink.tasks.ingest.texts import holds_map, spelled, typed, without_times
 from timeline.errors import StoreUnavailableError
 
 _MOST_BLOCK = (1 << 31) - 1
@@ -139,6 +139,11 @@ def _read_json(data: pa.NativeFile, schema: pa.Schema | None, stated: Container[
     # A block must hold a whole object, however long it is.
     options = pj.ReadOptions(block_size=_block(data))
     rows = pj.read_json(data, options, pj.ParseOptions(explicit_schema=_spelled(schema, stated)))
+    # The parser takes some texts for times, without their offset, and others not: text is text in JSON.
+    texts = pa.schema([(field.name, without_times(field.type)) for field in rows.schema])
+    if texts.types != rows.schema.types:
+        data.seek(0)
+        rows = pj.read_json(data, options, pj.ParseOptions(explicit_schema=texts))
     for column in rows.columns:
         check_json_is_finite(column.combine_chunks())
     known = None if schema is None else pa.struct(schema)
@@ -253,10 +258,16 @@ def _read_avro(data: pa.NativeFile) -> pa.Table:
 
 
 def _spelled(schema: pa.Schema | None, without: Container[str]) -> pa.Schema | None:
-    """Return the columns as a parser of JSON reads them, without field ids and requirements."""
+    """Return the columns as a parser of JSON reads them, without field ids and requirements, and without
+    maps, which it does not know: an object in their place becomes a struct, which no map takes.
+    """
     if schema is None:
         return None
-    fields = [(field.name, spelled(field.type)) for field in schema if field.name not in without]
+    fields = [
+        (field.name, spelled(field.type))
+        for field in schema
+        if field.name not in without and not holds_map(field.type)
+    ]
     return pa.schema(fields)
 
 

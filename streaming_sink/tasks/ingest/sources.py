@@ -214,26 +214,34 @@ class Sources:
         self, folder: str, pattern: str, now_ms: int, unknown: list[str] | None = None
     ) -> Iterator[BufferedFile]:
         """Yield the files below a folder whose names fit a pattern such as "*.parquet" and whose format is
-        known. Names that begin with "_" or "." are left out, as Spark does; so are symbolic links. Names of
-        no known format are added to `unknown`.
+        known. As with Spark, hidden files and those in hidden folders are left out: names that begin with "."
+        or "_", but for "_column=value". So are symbolic links. What is left out of a known format, and names
+        of no known format that are not hidden, are added to `unknown`.
         """
         folder = folder.rstrip("/")
         local = is_local(folder)
         for each in self.store(folder).list_below(""):
             name, path = each.path.rpartition("/")[2], f"{folder}/{each.path}"
-            hidden = any(part.startswith(("_", ".")) for part in each.path.split("/"))
-            if hidden or not fnmatch.fnmatchcase(name, pattern):
+            hidden = any(map(_is_hidden, each.path.split("/")))
+            if not fnmatch.fnmatchcase(name, pattern):
                 continue
-            if format_of(name) is None:
-                if unknown is not None:
+            if hidden or format_of(name) is None:
+                # Hidden files of other formats are marks and checksums that Spark and Hadoop write.
+                if unknown is not None and hidden != (format_of(name) is None):
                     unknown.append(path)
                 continue
             if local and os.path.islink(path):
                 _LOG.warning("a symbolic link is left out; push the file that it leads to: %s", path)
+                if unknown is not None:
+                    unknown.append(path)
                 continue
             seen = self.look(path) if local else (each.size, each.identity)
             if seen is not None:
                 yield _file(path, *seen, now_ms)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _file(path: str, size: int, identity: str, now_ms: int) -> BufferedFile:

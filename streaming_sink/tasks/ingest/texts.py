@@ -26,6 +26,20 @@ def spelled(kind: pa.DataType) -> pa.DataType:
     return pa.string() if _is_text(kind) else kind
 
 
+def without_times(kind: pa.DataType) -> pa.DataType:
+    """Return an inferred type with text in the place of times, at any depth."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(without_times(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(without_times(kind.value_type)))
+    return pa.string() if pa.types.is_temporal(kind) else kind
+
+
+def holds_map(kind: pa.DataType) -> bool:
+    """Return whether a type is a map, or has one inside of it."""
+    return pa.types.is_map(kind) or any(holds_map(kind.field(place).type) for place in range(kind.num_fields))
+
+
 def _is_text(kind: pa.DataType) -> bool:
     return (
         pa.types.is_temporal(kind)

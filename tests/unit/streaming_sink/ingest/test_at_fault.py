@@ -10,6 +10,7 @@ from pyspark.errors import PythonException
 from planners.ingestion.buffering import BufferedFile, PlannedItem
 from streaming_sink.ingest.at_fault import find_at_fault
 from streaming_sink.ingest.profiling import Work
+from streaming_sink.spark.worker_failures import UnfitRowsError
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -18,8 +19,8 @@ from timeline.errors import (
 )
 
 
-def work() -> Work:
-    files = tuple(BufferedFile(f"/{number}.parquet", "1", 10, 0) for number in range(8))
+def work(count: int = 8) -> Work:
+    files = tuple(BufferedFile(f"/{number}.parquet", "1", 10, 0) for number in range(count))
     return Work(PlannedItem(0, files, "test"))
 
 
@@ -90,3 +91,19 @@ def test_parts_of_which_no_file_can_land_show_nothing_of_the_others() -> None:
         return False
 
     assert find_at_fault(work(), ValueError("of all that is read"), rehearse) == {}
+
+
+def test_a_failure_that_names_values_is_of_the_only_file_of_an_item() -> None:
+    """It failed three workers and was set apart, where among other files it is rejected."""
+    found = find_at_fault(work(1), UnfitRowsError("1 rows have a null in the key's column 'id'"), fails)
+    assert found == {0: "1 rows have a null in the key's column 'id'"}
+    assert find_at_fault(work(1), SchemaMismatchError("of the table, as far as is known"), fails) == {}
+
+
+def test_files_all_of_which_have_such_values_are_all_at_fault() -> None:
+    found = find_at_fault(work(40), UnfitRowsError("a null"), fails)
+    assert found == dict.fromkeys(range(40), "a null")
+
+
+def fails(part: Work) -> bool:
+    raise UnfitRowsError("a null")

@@ -353,3 +353,32 @@ def test_blank_lines_of_a_csv_of_several_columns_are_no_rows(header: bytes) -> N
 
 def test_a_csv_of_one_column_whose_name_has_a_comma_keeps_its_nulls() -> None:
     assert read("csv", b'"a,b"\nx\n\ny\n')["a,b"].to_pylist() == ["x", None, "y"]
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00+01:00", "2026-01-01T00:00:00.5Z", "2026-01-01"]
+)
+def test_text_of_json_without_a_type_is_text_whatever_it_spells(text: str) -> None:
+    """The parser took some of these for times without a zone, which no time with an offset fits then."""
+    rows = read("json", json.dumps({"a": text, "s": {"x": [text]}}).encode())
+    assert rows.to_pylist() == [{"a": text, "s": {"x": [text]}}]
+    known = pa.schema([("t", pa.timestamp("us", tz="UTC")), ("s", pa.struct([("x", pa.list_(pa.date32()))]))])
+    line = {"t": "2026-01-01T00:00:00Z", "a": text, "s": {"x": ["2026-01-02"], "y": text}}
+    rows = read("json", json.dumps(line).encode(), known)
+    assert rows.schema.field("t").type == pa.timestamp("us", tz="UTC")
+    assert rows["a"].to_pylist() == [text]
+    assert rows["s"].to_pylist() == [{"x": [date(2026, 1, 2)], "y": text}]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.map_(pa.int32(), pa.timestamp("us", tz="UTC")),
+        pa.struct([("m", pa.map_(pa.string(), pa.int64()))]),
+        pa.list_(pa.map_(pa.string(), pa.int64())),
+    ],
+)
+def test_json_without_the_map_that_the_table_has_is_read(kind: pa.DataType) -> None:
+    """A table of partial updates has a map of the sink's own, which no file brings."""
+    known = pa.schema([("a", pa.int32()), ("m", kind)])
+    assert read("json", b'{"a": 1}\n', known).to_pylist() == [{"a": 1}]

@@ -136,3 +136,24 @@ def test_a_few_files_of_a_full_folder_are_looked_up_without_listing_it() -> None
     with pytest.raises(SourceFileError, match="replaced by other bytes"):
         check_unchanged(sources, few[0])
     assert store.listings == 1
+
+
+def test_hidden_files_of_a_folder_are_named_and_columns_in_its_path_are_not_hidden(tmp_path: Path) -> None:
+    names = (
+        "a.parquet", "_b.parquet", ".c.parquet", "_date=2026-01-01/d.parquet", "_dir/e.parquet",
+        ".hid/f.parquet", "sub/_g.parquet", "x.txt", "_SUCCESS", ".a.parquet.crc",
+    )  # fmt: skip
+    for name in names:
+        path = tmp_path / "drop" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    (tmp_path / "drop" / "link.parquet").symlink_to(tmp_path / "drop" / "a.parquet")
+    zone = zone_at(tmp_path)
+    pushed = zone.push(f"{tmp_path}/drop/")
+    assert pushed.files == 2
+    left_out = {path.removeprefix(f"{tmp_path}/drop/") for path in pushed.left_out}
+    assert left_out == {
+        "_b.parquet", ".c.parquet", "_dir/e.parquet", ".hid/f.parquet", "sub/_g.parquet", "x.txt",
+        "link.parquet",
+    }  # fmt: skip
+    assert zone.push(f"{tmp_path}/drop/_b.parquet").files == 1

@@ -61,7 +61,7 @@ def test_a_zone_remembers_its_options_and_takes_new_ones(tmp_path: Path) -> None
 
 def test_what_is_left_out_is_kept_and_none_or_an_empty_value_removes(tmp_path: Path) -> None:
     full = Upsert(key=["id"], sequence_by="at", delete_where="op = 'D'", except_columns=["op"])
-    contract = SchemaContract(mismatch="drop")
+    contract = SchemaContract(new_columns="ignore")
     made = zone_at(
         tmp_path,
         write=full,
@@ -115,14 +115,17 @@ def test_of_two_that_set_options_at_once_the_later_sees_the_earlier(tmp_path: Pa
         ({"partition_by": ["day(t"]}, "a partition field is a column or a transform of one"),
         ({"table_properties": {"uuid": "x"}}, "table property uuid is reserved by Iceberg"),
         ({"max_quarantined": 3}, "at_most says how rows are quarantined"),
+        ({"schema": SchemaContract(mismatch="rescue")}, "a zone decides about whole files"),
+        ({"schema": SchemaContract(new_columns="rescue")}, "a zone decides about whole files"),
+        ({"schema": SchemaContract(columns={"a": SchemaContract(mismatch="drop")})}, "about whole files"),
     ],
-    ids=["partition_by", "table_properties", "max_quarantined"],
+    ids=["partition_by", "table_properties", "max_quarantined", "mismatch", "new_columns", "columns"],
 )
 def test_a_zone_stores_no_option_that_its_sink_would_refuse(
     tmp_path: Path, given: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        zone_at(tmp_path, **given)
+        zone_at(tmp_path, **given).refresh()
     made = zone_at(tmp_path).definition
     with pytest.raises(ValueError, match=message):
         flat_zone(str(tmp_path / "zone"), **given).refresh()  # type: ignore[arg-type]

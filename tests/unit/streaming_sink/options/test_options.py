@@ -186,6 +186,12 @@ def test_a_value_that_cannot_be_is_refused_with_what_to_write(options, error, sa
     [
         ({"changelog_table": "/lake/t/log"}, ValueError, "neither folder inside of the other"),
         ({"changelog_table": "/lake/t"}, ValueError, "a table of its own, not the sink's table"),
+        (
+            {"changelog_table": "/q", "expectations": {"a > 0": "quarantine"}, "quarantine": "/q"},
+            ValueError,
+            "nor of its quarantine",
+        ),
+        ({"changelog_table": "/lake/t__quarantine"}, ValueError, "nor of its quarantine"),
         ({"changelog_table": 5}, TypeError, "changelog_table must be the location of a table"),
     ],
 )
