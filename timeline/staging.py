@@ -36,7 +36,7 @@ def stage(
     return table.commit(
         [Stage(item, tuple(files))],
         schema_id=schema_id,
-        transaction=OpenItem(item.app_id, item.number),
+        transaction=OpenItem(item.app_id, item.number, item.plan),
         summary={**(summary or {}), WAP_ID: item.wap_id},
     )
 
@@ -86,7 +86,7 @@ def discard(table: Table, item: WorkItem) -> Committed | AlreadyCommitted:
     """Settle an item without its rows, staged or not: its number is refused for ever. AlreadyCommitted where
     it is settled, and maybe published.
     """
-    return table.commit([Discard(item)], transaction=DiscardedItem(item.app_id, item.number))
+    return table.commit([Discard(item)], transaction=DiscardedItem(item.app_id, item.number, item.plan))
 
 
 def unstage(table: Table, item: WorkItem, snapshot_id: int) -> Committed | AlreadyCommitted:
@@ -94,4 +94,6 @@ def unstage(table: Table, item: WorkItem, snapshot_id: int) -> Committed | Alrea
 
     CommitConflictError where it is not staged there.
     """
-    return table.commit([Discard(item, snapshot_id)], transaction=OpenItem(item.app_id, item.number))
+    return table.commit(
+        [Discard(item, snapshot_id)], transaction=OpenItem(item.app_id, item.number, item.plan)
+    )

@@ -45,7 +45,7 @@ class Halving:
     def after(self, *, fails: bool, shows: bool | None = None) -> Halving:
         """Return what is known after the next part was tried. `shows`: where it passes, whether that says
         that others could, as it does not where no file of the part was landed; where it fails, whether the
-        reason is known to lie in its files. By default a pass shows, and a failure does not.
+        reason is known to be its files'. By default a pass shows, and a failure does not.
         """
         shows = not fails if shows is None else shows
         tried, *waiting = self.waiting

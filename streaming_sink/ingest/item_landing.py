@@ -34,6 +34,7 @@ class ItemLanding:
         self,
         options: SinkOptions,
         app_id: str,
+        work_item: Callable[[int], WorkItem],
         sources: Sources,
         zone: Store,
         auditor: Auditor | None = None,
@@ -41,7 +42,7 @@ class ItemLanding:
     ) -> None:
         self._options, self._sources = options, sources
         self._registering = Registering(options.location, zone.location, by_reference)
-        self._publishing = Publishing(app_id, zone, auditor, options.sizing.small_file_bytes)
+        self._publishing = Publishing(app_id, work_item, zone, auditor, options.sizing.small_file_bytes)
         self._destination = Destination(options)
         self._by_row = bool(options.keys is not None or options.checks.expectations)
         self._profiling = Profiling(options, self._destination, sources, registers=not self._by_row)
@@ -124,7 +125,7 @@ class ItemLanding:
 
         writer: ItemWriter
         if self._by_row:
-            item = WorkItem(self._publishing.app_id, work.item.number)
+            item = self._publishing.work_item(work.item.number)
             writer = RowReading(session, self._sources, self._landing.writing_of_item(session, item))
         else:
             fills = self._publishing.auditor is None

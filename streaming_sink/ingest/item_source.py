@@ -78,7 +78,7 @@ class ItemSource:
 
     @property
     def transaction(self) -> WorkItem:
-        return WorkItem(self.publishing.app_id, self.work.item.number)
+        return self.publishing.work_item(self.work.item.number)
 
     def open(self, parts: SinkParts, *, fresh: bool) -> Target | Settled | None:  # noqa: ARG002
         """Return the table on its newest head, once what is staged of the item is published, if anything."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
@@ -39,6 +39,8 @@ class Publishing:
     """Publishes the work items of a zone."""
 
     app_id: str
+    work_item: Callable[[int], WorkItem]
+    """Makes the transaction of an item, by its number."""
     zone: Store
     auditor: Auditor | None
     """None where items are published as they are written."""
@@ -59,7 +61,7 @@ class Publishing:
             if auditor is not None:
                 auditor.audit(session, table, item, staged)
 
-        done = settle(table, WorkItem(self.app_id, item.number), check, self.open_below_bytes, beside)
+        done = settle(table, self.work_item(item.number), check, self.open_below_bytes, beside)
         if done is None:
             return None
         return Settled(table, None if isinstance(done, AlreadyCommitted) else done)
@@ -73,7 +75,7 @@ class Publishing:
     ) -> Committed | AlreadyCommitted:
         """Stage the files of a commit, and publish them, with its other changes, as `settle`."""
         new = tuple(file for change in request.changes for file in change.appended_files)
-        transaction = WorkItem(self.app_id, item.number)
+        transaction = self.work_item(item.number)
         stage(table, transaction, new, schema_id=request.schema_id, summary=request.summary)
         beside = [change for change in request.changes if not change.appended_files]
         settled = self.settle(session, table, item, beside)

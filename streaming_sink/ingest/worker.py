@@ -53,6 +53,7 @@ class Worker:
         self._landing = ItemLanding(
             zone.sink_options,
             zone.app_id,
+            zone.work_item,
             zone.sources,
             zone.store,
             auditor_of(zone),
@@ -66,7 +67,9 @@ class Worker:
     def open_items(self) -> dict[int, tuple[Plan, PlannedItem]]:
         """Return the work items that were planned and are not settled, by their number."""
         table = self._landing.table()
-        settled = settled_items({} if table is None else table.head.properties, self._zone.app_id)
+        properties = {} if table is None else table.head.properties
+        self._zone.check_lineage(properties)
+        settled = settled_items(properties, self._zone.app_id)
         if self._plans_read is None:
             self._plans_read = self._first_open(settled.ranges)
         for number, plan in self._zone.plans_after(self._plans_read):

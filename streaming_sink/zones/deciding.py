@@ -13,7 +13,7 @@ from timeline import names, staging
 from timeline.plans.claims import instants_of
 from timeline.table import AlreadyCommitted, Table
 from timeline.versions.staged import find_staged
-from timeline.versions.work_items import WorkItem, discarded_items
+from timeline.versions.work_items import discarded_items
 
 
 def publish(zone: StoredZone, number: int) -> Landed:
@@ -22,7 +22,7 @@ def publish(zone: StoredZone, number: int) -> Landed:
     ValueError for an item that is not staged: nothing is changed then. Raises as `Table.commit`.
     """
     plan, item, table = _find(zone, number)
-    numbered = WorkItem(zone.app_id, number)
+    numbered = zone.work_item(number)
     if numbered.check(table.head.properties) is not None and find_staged(table.head, numbered) is None:
         raise ValueError(f"work item {number} is not staged, so that a worker has to land it first")
     done = staging.publish(table, numbered, open_below_bytes=zone.sink_options.sizing.small_file_bytes)
@@ -44,7 +44,7 @@ def discard(zone: StoredZone, number: int) -> None:
     ValueError for an item that has landed. Raises as `Table.commit`.
     """
     plan, item, table = _find(zone, number)
-    staging.discard(table, WorkItem(zone.app_id, number))
+    staging.discard(table, zone.work_item(number))
     if number not in discarded_items(table.head.properties, zone.app_id):
         raise ValueError(f"work item {number} has landed already; delete its rows where they are wrong")
     _forget_claims(zone, plan, item)
@@ -65,6 +65,7 @@ def _find(zone: StoredZone, number: int) -> tuple[Plan, PlannedItem, Table]:
         raise ValueError(f"the zone has no work item {number}: {zone.store.location}")
     if table is None:
         raise ValueError(
-            f"there is no table yet that could remember work item {number}: {zone.definition.table}"
+            f"there is no table yet that could remember work item {number}: {zone.definition.table}. Create"
+            " it, or have a file land that can be read (max_waiting may be in its way); then decide again"
         )
     return *found[0], table

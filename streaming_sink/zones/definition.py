@@ -183,8 +183,8 @@ def check_together(definition: Definition) -> None:
     if options.contract.decides_by_value:
         raise ValueError(
             "a zone decides about whole files: one that does not fit is rejected with its reason, and lands"
-            ' once it is written anew. Leave mismatch= and "rescue" out of its contract; rows that fail checks'
-            f" are quarantined by checks=: {options.contract!r}"
+            ' once it is written anew. Leave mismatch= and "rescue" out of its contract, and quarantine rows'
+            f" by checks=: {options.contract!r}"
         )
     if options.keys is not None and options.keys.changelog_table is not None:
         raise ValueError("a zone keeps no change log; leave out changelog_table")

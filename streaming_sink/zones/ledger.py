@@ -62,6 +62,8 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self._table = open_of(self.zone)
+        if self._table is not None:
+            self.zone.check_lineage(self._table.head.properties)
         self._instants = all_instants(self.zone.store, KIND)
 
     @cached_property

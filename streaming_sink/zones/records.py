@@ -69,6 +69,10 @@ _PLAN = fastavro.parse_schema(
 )
 
 
+MARK_BYTES = 16
+"""Of a plan's id, at its end; the bytes of the plan end with them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pushed:
     """What became of files that a producer announced."""
@@ -164,7 +168,7 @@ def summarize_plan(data: bytes, where: str) -> list[ItemSummary]:
 
 def mark_of(plan: Plan) -> str:
     """Return what the bytes of a plan end with, and those of no other plan: the random half of its id."""
-    return plan.id[-16:]
+    return plan.id[-MARK_BYTES:]
 
 
 def ends_with_mark(data: bytes, mark: str) -> bool:
@@ -187,7 +191,7 @@ def _encode(schema: Any, value: dict[str, Any]) -> bytes:
     written = io.BytesIO()
     # The marker after each block is random by default. The id's random half makes it the same in a replay,
     # and names the plan (`mark_of`).
-    marker = value["id"][-16:].encode("ascii")
+    marker = value["id"][-MARK_BYTES:].encode("ascii")
     fastavro.writer(written, schema, [value], codec="deflate", sync_marker=marker)
     return written.getvalue()
 

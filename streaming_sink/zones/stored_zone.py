@@ -18,7 +18,8 @@ _timeline/consolidation/…   claims of workers on work items, and how these end
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from planners.ingestion.buffering import BufferedFile, PlanningRules
@@ -27,6 +28,7 @@ from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.zones.audit import DEFAULT_TIMEOUT_MS, Audit
 from streaming_sink.zones.definition import Definition, default_sources, open_log, settle_definition
 from streaming_sink.zones.given import NOTHING_GIVEN, Given
+from streaming_sink.zones.plan_marks import PlanMarks
 from streaming_sink.zones.records import (
     ItemSummary,
     Plan,
@@ -43,6 +45,7 @@ from timeline.errors import CorruptTableError
 from timeline.slots.numbered import NumberedLog
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
+from timeline.versions.work_items import WorkItem, check_lineage
 
 if TYPE_CHECKING:
     from streaming_sink.zones.kafka_log import KafkaLog
@@ -81,6 +84,11 @@ class StoredZone:
         return StoredZone(
             open_store(self.store.location, self.storage_options), self.storage_options, topic=self._topic
         )
+
+    @cached_property
+    def marks(self) -> PlanMarks:
+        """By which a table knows the zone's plans."""
+        return PlanMarks(self.plans)
 
     @property
     def definition(self) -> Definition:
@@ -171,11 +179,26 @@ class StoredZone:
     def plan(self, number: int) -> Plan | None:
         """Return an entry of the plan log, None where there is none yet."""
         data = self.plans.read(number)
-        return None if data is None else decode_plan(data, self._plan_uri(number))
+        return None if data is None else self._decoded(number, data)
 
     def existing_plan(self, number: int) -> Plan:
         """Return an entry of the plan log that is known to be there. CorruptTableError where it is not."""
-        return decode_plan(self.plans.existing(number), self._plan_uri(number))
+        return self._decoded(number, self.plans.existing(number))
+
+    def _decoded(self, number: int, data: bytes) -> Plan:
+        plan = decode_plan(data, self._plan_uri(number))
+        self.marks.know(number, plan)
+        return plan
+
+    def work_item(self, number: int) -> WorkItem:
+        """Return a work item, of a plan that was read, as a transaction of the table."""
+        return WorkItem(self.app_id, number, self.marks.plan_of(number))
+
+    def check_lineage(self, properties: Mapping[str, str]) -> None:
+        """Raise CorruptTableError where the table has items of other plans than the zone's: it was restored
+        from an older copy, or is a copy itself.
+        """
+        check_lineage(properties, self.app_id, self.marks.of)
 
     def items_of_plan(self, number: int) -> list[ItemSummary]:
         """Return the work items of an entry that is known to be there. Raises as `existing_plan`."""

@@ -184,7 +184,7 @@ class Ingestion:
 
     def worker(self, process: Process, deadline: float) -> Worker:
         made = Worker(self.zone(process), self.patience)
-        made._landing = _ItemLanding(self, process, deadline)  # type: ignore[assignment]
+        made._landing = _ItemLanding(self, process, deadline, made._zone.work_item)  # type: ignore[assignment]
         return made
 
     # ------------------------------------------------------------------------------------ the end
@@ -257,8 +257,11 @@ class _Zone(BufferZone):
 class _ItemLanding:
     """In the place of Spark: the rows of an item are known, and become one file."""
 
-    def __init__(self, world: Ingestion, process: Process, deadline: float) -> None:
+    def __init__(
+        self, world: Ingestion, process: Process, deadline: float, work_item: Callable[[int], WorkItem]
+    ) -> None:
         self._world, self._process, self._deadline = world, process, deadline
+        self._work_item = work_item
         self._table: Table | None = None
 
     def table(self) -> Table | None:
@@ -280,7 +283,7 @@ class _ItemLanding:
         sim, process = self._world.sim, self._process
         table = self.table()
         assert table is not None
-        transaction = WorkItem(APP, item.number)
+        transaction = self._work_item(item.number)
         self._world.items[item.number] = item
         done = settle(table, transaction, lambda staged, files: self._audit(item, staged, files), OPEN_BELOW)
         if done is not None:

@@ -40,6 +40,7 @@ from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows,
 from streaming_sink.writing.writer import WriteResult
 from tests.simulation.raw import ViolationError
 from tests.simulation.simulation import Process, Simulation, content
+from timeline.clock import Environment
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 
@@ -250,7 +251,7 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
         return known[key]
 
     most = Random(f"share {sim.seed}").choice([1, 1, 2, 99])
-    drawn = SimpleNamespace(urandom=lambda count: sim.random.getrandbits(8 * count).to_bytes(count, "big"))
+    drawn = Environment(random=sim.random)
     with ExitStack() as stack:
         for module, name, value in (
             (scanning, "open_data_file", open_data_file),
@@ -269,8 +270,8 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
             (tombstones, "read_tombstones", read_tombstones),
             (tombstone_files, "read_tombstones", read_tombstones),
             (row_deletes, "ThreadPoolExecutor", OneAfterTheOther),
-            (row_deletes, "os", drawn),
-            (tombstones, "os", drawn),
+            (row_deletes, "SYSTEM", drawn),
+            (tombstones, "SYSTEM", drawn),
             (tombstones, "FILES_A_TIER", FILES_A_TIER),
             (by_key, "_LOOKS", LOOKS),
         ):

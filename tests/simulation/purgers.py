@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -33,6 +32,7 @@ from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import PARTITIONS, Process, Simulation, content
 from timeline import names
+from timeline.clock import Environment
 from timeline.errors import CommitConflictError, CommitStateUnknownError, StoreUnavailableError
 from timeline.stores.base import Store
 from timeline.table import Table
@@ -187,9 +187,7 @@ class Purgers:
     def read_and_written(self) -> Iterator[None]:
         """Have purges read and write this simulation's files, for as long as its schedule runs."""
         sim = self.sim
-        drawn = SimpleNamespace(
-            urandom=lambda count: sim.random.getrandbits(8 * count).to_bytes(count, "big")
-        )
+        drawn = Environment(random=sim.random)
         discard = rewriting._discard
 
         def discarded(table: Table, locations: Sequence[str]) -> None:
@@ -206,7 +204,7 @@ class Purgers:
                 (rewriting, "write_tombstones", batch_tombstones.write_tombstones),
                 (rewriting, "carry_out", self._carry_out),
                 (rewriting, "_discard", discarded),
-                (rewriting, "os", drawn),
+                (rewriting, "SYSTEM", drawn),
                 (table_purge, "LEAST_AGE", _ORPHAN_AGE),
             ):
                 stack.enter_context(mock.patch.object(module, name, value))

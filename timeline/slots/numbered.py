@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from timeline.clock import SYSTEM, Environment
 from timeline.errors import CorruptTableError
@@ -51,6 +52,10 @@ class NumberedLog:
             return self._store.read(self.path(number)).data
         except FileNotFoundError:
             return None
+
+    def open(self, number: int) -> BinaryIO:
+        """Open an entry for seeking reads. FileNotFoundError where there is none yet."""
+        return self._store.open_input(self.path(number))
 
     def existing(self, number: int) -> bytes:
         """Return an entry that is known to be there. CorruptTableError where it is not."""

@@ -6,18 +6,22 @@ numbers. A number is never forgotten, so that no item lands again after its snap
 
 An item is *settled* once it is published or discarded: `streaming-sink.items.<app>` has the numbers of both,
 and `streaming-sink.discarded.<app>` those that were discarded. Before, it may be staged (`staged.py`).
+
+A number means an item in the log of plans that gave it. Where that log was set back to an older state, or
+copied, it gives numbers again that the table has. So `streaming-sink.plan.<app>` names the newest plan of
+which an item is settled, by its number and its mark, and a log that has another plan there is refused.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from timeline.errors import CorruptTableError
-from timeline.properties import DISCARDED_ITEMS_PREFIX, WORK_ITEMS_PREFIX
+from timeline.properties import DISCARDED_ITEMS_PREFIX, PLAN_OF_ITEMS_PREFIX, WORK_ITEMS_PREFIX
 
 STAGED_TAG_PREFIX = "wap-"
 """How the tags of staged snapshots begin; the wap id follows."""
@@ -90,6 +94,41 @@ class NumberSet:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanOfItem:
+    """The plan that has a work item, in its log of plans."""
+
+    number: int
+    mark: str
+    """No other plan of any log has it."""
+    mark_of: Callable[[int], str | None] = field(compare=False, repr=False)
+    """Returns the mark of a plan of the same log by its number; None where the log has none such."""
+
+
+def check_lineage(
+    properties: Mapping[str, str], app_id: str, mark_of: Callable[[int], str | None]
+) -> tuple[int, str] | None:
+    """Return the newest plan of which the table has an item, its number and mark; None where it names none.
+
+    CorruptTableError where the log of plans has another one there, or none: numbers of its items may be those
+    of other files, that are in the table.
+    """
+    text = properties.get(PLAN_OF_ITEMS_PREFIX + app_id, "")
+    if not text:
+        return None
+    number, _, mark = text.partition(" ")
+    if not number.isdecimal() or mark_of(int(number)) != mark:
+        raise CorruptTableError(
+            f"the table has work items of plan {text!r} of {app_id!r}, and this log of plans has another one"
+            " there, or none: it was set back to an older state, or it is a copy of a log that is in use, so"
+            " that its items have numbers of others. Nothing was changed. Restore the newest state of the"
+            " buffer zone; where there is none, make a new zone for the same table, and push the files to it"
+            " that are not in the table",
+            app_id=app_id,
+        )
+    return int(number), mark
+
+
+@dataclass(frozen=True, slots=True)
 class WorkItem:
     """The work item that a commit publishes, in the place of a `Transaction`; of the kinds below, one that it
     does not publish.
@@ -97,6 +136,8 @@ class WorkItem:
 
     app_id: str
     number: int
+    plan: PlanOfItem | None = None
+    """None where nothing is known of a log of plans, and so nothing of it is checked."""
 
     @property
     def key(self) -> str:
@@ -126,12 +167,21 @@ class WorkItem:
         return None
 
     def check(self, properties: Mapping[str, str]) -> int | None:
-        """Return the epoch to commit the item under, always 1; None where it is settled."""
+        """Return the epoch to commit the item under, always 1; None where it is settled. Raises as
+        `check_lineage` for an item of another log than the table knows.
+        """
+        if self.plan is not None:
+            check_lineage(properties, self.app_id, self.plan.mark_of)
         return None if self.number in settled_items(properties, self.app_id) else 1
 
     def record(self, properties: dict[str, str], epoch: int, commit_id: str) -> None:  # noqa: ARG002
-        """Remember that the item is settled."""
+        """Remember that the item is settled, and the newest plan of such."""
         properties[self.key] = settled_items(properties, self.app_id).with_number(self.number).to_text()
+        if self.plan is not None:
+            known = check_lineage(properties, self.app_id, self.plan.mark_of)
+            if known is None or known[0] < self.plan.number:
+                name = PLAN_OF_ITEMS_PREFIX + self.app_id
+                properties[name] = f"{self.plan.number} {self.plan.mark}"
 
     def epoch_after_skip(self, properties: Mapping[str, str]) -> int | None:  # noqa: ARG002
         """Return None: workers need no epochs, since the first to publish an item has published it."""
