@@ -76,7 +76,7 @@ class Dataset:
     """Whether the store has not answered since, in time."""
     error: str = ""
     """Why it is stale, and what to do."""
-    rules: Mapping[str, int] = field(default_factory=dict)
+    rules: Mapping[str, int | bool] = field(default_factory=dict)
     waiting: Sequence[Waiting] = ()
     open_items: Sequence[OpenItemStatus] = ()
     """The first 20 that are not in the table, and the first 20 that are set apart."""

@@ -146,6 +146,13 @@ def test_the_description_is_of_the_paths_that_are_there(server: Server) -> None:
     assert dataset.keys() == server.ask("/api/datasets/flights").json.keys()
 
 
+def test_the_rules_are_described_as_they_are(server: Server) -> None:
+    rules = server.ask("/api/datasets/flights").json["rules"]
+    assert {type(value) for value in rules.values()} == {int, bool}
+    described = server.ask("/openapi.json").json["components"]["schemas"]["Dataset"]["properties"]["rules"]
+    assert described["additionalProperties"] == {"anyOf": [{"type": "integer"}, {"type": "boolean"}]}
+
+
 def test_pages_load_nothing_from_elsewhere(server: Server) -> None:
     for path in ("/", "/docs"):
         page = server.ask(path)
