@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
 
 from streaming_sink.zones.landed import Landed
 from streaming_sink.zones.ledger import LedgerEntry
@@ -11,6 +14,13 @@ from streaming_sink.zones.status import OpenItemStatus, Waiting, ZoneStatus
 
 _LAST_MS = 60 * 60 * 1000
 _MOST_REJECTED = 50
+
+
+@dataclass(frozen=True)
+class Error:
+    """Why a request is not answered."""
+
+    error: Annotated[str, Field(description="What is wrong, and what to do.")]
 
 
 @dataclass(frozen=True)
