@@ -52,11 +52,12 @@ def check_access(host: str, token: str | None) -> None:
 
 
 class Access:
-    """Refuses requests that may not read, and sets the headers of every answer. `host` is what the server
-    listens on.
+    """Refuses requests that may not read, and sets the headers of every answer, also of one that fails. HEAD
+    is asked as GET. `host` is what the server listens on; ValueError as by `check_access`.
     """
 
     def __init__(self, app: ASGIApp, *, host: str, token: str | None) -> None:
+        check_access(host, token)
         self._app, self._own_names = app, is_loopback(host)
         self._digest = None if token is None else _digest(token)
 
@@ -73,6 +74,8 @@ class Access:
             await send(message)
 
         answer = await self._refusal(Request(scope, receive))
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # the server leaves the body out
         await (self._app if answer is None else answer)(scope, receive, send_with_headers)
 
     async def _refusal(self, request: Request) -> Response | None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
 
 from streaming_sink.zones.landed import Landed
 from streaming_sink.zones.ledger import LedgerEntry
@@ -11,6 +14,13 @@ from streaming_sink.zones.status import OpenItemStatus, Waiting, ZoneStatus
 
 _LAST_MS = 60 * 60 * 1000
 _MOST_REJECTED = 50
+
+
+@dataclass(frozen=True)
+class Error:
+    """Why a request is not answered."""
+
+    error: Annotated[str, Field(description="What is wrong, and what to do.")]
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ class Dataset:
     """Whether the store has not answered since, in time."""
     error: str = ""
     """Why it is stale, and what to do."""
-    rules: Mapping[str, int] = field(default_factory=dict)
+    rules: Mapping[str, int | bool] = field(default_factory=dict)
     waiting: Sequence[Waiting] = ()
     open_items: Sequence[OpenItemStatus] = ()
     """The first 20 that are not in the table, and the first 20 that are set apart."""

@@ -27,6 +27,12 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
 print(*sorted({"obstore", "pandas", "py4j", "pyiceberg", "pyspark"} & sys.modules.keys()))
 """
 
+WITHOUT_EXTRAS = """
+import sys
+import streaming_sink, streaming_sink.ingest, streaming_sink.commands.cli, streaming_sink.serving.server
+print(*sorted({"confluent_kafka", "fastapi", "opentelemetry", "starlette", "uvicorn"} & sys.modules.keys()))
+"""
+
 
 def test_planners_import_nothing_but_the_standard_library_and_numpy_for_curves() -> None:
     allowed = sys.stdlib_module_names | {"planners"}
@@ -46,6 +52,10 @@ def test_every_module_imports_where_pyspark_is_not_installed(package: str) -> No
 
 def test_what_a_task_loads_is_free_of_spark_pandas_pyiceberg_and_object_store_clients() -> None:
     assert _output(TASKS_ALONE) == "\n"
+
+
+def test_what_an_extra_installs_is_loaded_where_it_is_used() -> None:
+    assert _output(WITHOUT_EXTRAS) == "\n"
 
 
 def _output(code: str) -> str:

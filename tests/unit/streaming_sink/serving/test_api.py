@@ -19,6 +19,7 @@ import pytest
 from streaming_sink import ingest
 from streaming_sink.commands.cli import main
 from streaming_sink.serving import catalog as catalog_module
+from streaming_sink.serving import server as server_module
 from streaming_sink.serving.access import is_loopback
 from streaming_sink.serving.app import create_app
 from streaming_sink.serving.catalog import BusyError, DatasetReader, open_catalog
@@ -146,6 +147,13 @@ def test_the_description_is_of_the_paths_that_are_there(server: Server) -> None:
     assert dataset.keys() == server.ask("/api/datasets/flights").json.keys()
 
 
+def test_the_rules_are_described_as_they_are(server: Server) -> None:
+    rules = server.ask("/api/datasets/flights").json["rules"]
+    assert {type(value) for value in rules.values()} == {int, bool}
+    described = server.ask("/openapi.json").json["components"]["schemas"]["Dataset"]["properties"]["rules"]
+    assert described["additionalProperties"] == {"anyOf": [{"type": "integer"}, {"type": "boolean"}]}
+
+
 def test_pages_load_nothing_from_elsewhere(server: Server) -> None:
     for path in ("/", "/docs"):
         page = server.ask(path)
@@ -195,10 +203,14 @@ def test_the_command_refuses_another_host_without_a_token(
     assert "there is no buffer zone here" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("package", ["fastapi", "uvicorn"])
 def test_the_command_says_in_a_line_which_extra_is_missing(
-    zone: ingest.BufferZone, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    zone: ingest.BufferZone, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    for module in ("access", "app"):
+        monkeypatch.delitem(sys.modules, f"streaming_sink.serving.{module}")
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr(server_module, "_listening_at", lambda *_: pytest.fail("it listens"))
     assert main(["ingest", "serve", zone.store.location]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
