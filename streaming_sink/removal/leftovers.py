@@ -15,7 +15,7 @@ from streaming_sink.removal.bounds import bounds_of_missing_files
 from streaming_sink.removal.holders import HeldFiles, How, read_holders
 from streaming_sink.removal.matching import RowMatcher
 from streaming_sink.removal.places import location_of, path_of
-from streaming_sink.tasks.errors import DataFileError, KeyIndexError
+from streaming_sink.tasks.errors import DataFileError, UnusableRunError
 from streaming_sink.tasks.files.delete_files import read_position_deletes
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.keys.probing import KeyProbe
@@ -244,7 +244,7 @@ def _in_index(
         for path in paths:
             try:
                 if not path.startswith(f"{folder}/"):
-                    raise KeyIndexError("it is of another key")
+                    raise UnusableRunError("it is of another key")
                 if path not in seen:
                     run = runs.open(table.store, path, columns.digest)
                     _, rows = run.find(_probe(matcher, {file.salt for file in run.footer.files}))
@@ -252,7 +252,7 @@ def _in_index(
                     runs.discard(table.store, path)
             except FileNotFoundError:
                 continue  # deleted since
-            except KeyIndexError as unreadable:
+            except UnusableRunError as unreadable:
                 yield Leftover(kind=LeftoverKind.NOT_CHECKED, path=path, holders=(str(unreadable),))
                 continue
             if seen[path]:

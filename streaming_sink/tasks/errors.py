@@ -36,7 +36,7 @@ class GroupUnfitError(Exception):
     """A clustering group cannot be rewritten; its files stay as they are."""
 
 
-class KeyIndexError(Exception):
-    """A run of the key index is missing, damaged, or of another key. Scan the data files that it covers: they
-    have all that it held.
+class UnusableRunError(Exception):
+    """A run of an index is damaged, not written to its end, of another index, or cannot be copied. Read what
+    it was derived from, data files or plans: they have all that it held.
     """

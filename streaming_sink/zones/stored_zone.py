@@ -7,7 +7,7 @@ definition/<n>.json         which table the zone is for, and how its files land;
 watched/<digest>.json       a folder whose files planners announce
 log/<n>.avro                announcements of source files
 plans/<n>.avro              work items, planned from the announcements; the record of what lands together
-plans/index/<n>-<n>.parquet which of these plans has which source file, derived from them
+plans/index/<n>-<n>.run     which of these plans has which source file, derived from them
 staged/<app>/<batch>/…      files that a stream has staged, until a while after they have landed
 cleaned.json                up to which plan staged files were deleted
 rejected/<item>-<id>.json   which files of an item cannot land, and why

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streaming_sink.tasks.errors import KeyIndexError
+from streaming_sink.tasks.errors import UnusableRunError
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.runs import RunFooter
 from streaming_sink.tasks.key_index.scanned_keys import SCANNED_KEYS, ScannedKeys
@@ -96,7 +96,7 @@ class KeyIndex:
                 numbers, rows = runs.open(self.store, path, self.columns.digest).find(probe)
             except FileNotFoundError:
                 continue  # upkeep has deleted it since
-            except KeyIndexError as damage:
+            except UnusableRunError as damage:
                 _LOG.warning("a run of the key index is not used: %s: %s", path, damage)
                 runs.discard(self.store, path)
                 damaged.append(path)
@@ -126,6 +126,6 @@ class KeyIndex:
                 found.append((path, runs.footer(self.store, path, self.columns.digest)))
             except FileNotFoundError:
                 continue  # upkeep has deleted it since
-            except KeyIndexError as unreadable:  # damaged, or not written to its end yet
+            except UnusableRunError as unreadable:  # damaged, or not written to its end yet
                 _LOG.info("a run of the key index is not used: %s: %s", path, unreadable)
         return sorted(found, key=lambda run: (-run[1].entries, run[0]))

@@ -22,11 +22,12 @@ from streaming_sink.tasks.key_index.runs import (
     POSITION_BITS,
     MappedRun,
     RunEntries,
-    RunWriter,
     addresses_of,
+    start_run,
 )
 from streaming_sink.tasks.keys.probing import KeyEntries
 from streaming_sink.tasks.keys.scanning import KeyedFile
+from streaming_sink.tasks.run_files import RunWriter
 
 SEGMENT_ENTRIES = 2 * 1024 * 1024
 _WORDS = 1 << 64
@@ -42,7 +43,7 @@ def build_run(
     """Write a run that covers `files`, and return how many entries it has. `entries` are those of all rows
     that have a key, in any order, with the number of their data file in `files`.
     """
-    writer = RunWriter(output, key_digest, files, kind)
+    writer = start_run(output, key_digest, files, kind)
     segments = _segments(entries, kind)
     first, second = next(segments), next(segments, None)
     if second is None:
@@ -64,7 +65,7 @@ def merge_runs(
     """Write a run with the entries of `runs`, one or more, of those data files of `keep` that they cover.
     Return how many entries it has.
 
-    Where several runs cover a file, the entries are those of the first one. KeyIndexError where a run is
+    Where several runs cover a file, the entries are those of the first one. UnusableRunError where a run is
     damaged: what was written until then is no run.
     """
     wanted = set(keep)
@@ -79,7 +80,7 @@ def merge_runs(
                 files.append(file)
         sources.append((run, numbers))
     kind = runs[0].footer.kind
-    return _merge(RunWriter(output, key_digest, files, kind), sources, kind)
+    return _merge(start_run(output, key_digest, files, kind), sources, kind)
 
 
 def _merge(writer: RunWriter, sources: Sequence[tuple[MappedRun, np.ndarray]], kind: np.dtype | None) -> int:
@@ -141,7 +142,7 @@ def _spilled(segment: RunEntries, path: str, key_digest: str, files: Sequence[Ke
     """Return a segment as a run in a file of the worker's."""
     with open(path, "w+b") as file:
         kind = None if segment.sequences is None else segment.sequences.dtype
-        writer = RunWriter(file, key_digest, files, kind)
+        writer = start_run(file, key_digest, files, kind)
         writer.write(segment)
         writer.finish()
         file.flush()

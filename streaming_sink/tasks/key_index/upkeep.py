@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from planners.key_runs import KeyRun, KeyRunPlan, plan_key_runs
-from streaming_sink.tasks.errors import KeyIndexError
+from streaming_sink.tasks.errors import UnusableRunError
 from streaming_sink.tasks.key_index.index import OPEN_RUNS, KeyIndex
 from streaming_sink.tasks.key_index.merging import build_run, merge_runs
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
-from streaming_sink.tasks.key_index.runs import check_run
+from streaming_sink.tasks.key_index.runs import read_footer
 from streaming_sink.tasks.keys.probing import KeyEntries
 from streaming_sink.tasks.keys.scanning import KeyedFile, scan_keys
 from timeline.names import key_run_id, key_run_path, ulid_time_ms
@@ -62,7 +62,7 @@ def maintain(
             merged.append(merge(index, planned.runs, keep, new_id(), runs))
         except FileNotFoundError:
             continue  # another process has deleted one, and so has merged it
-        except KeyIndexError as damage:
+        except UnusableRunError as damage:
             _LOG.warning("runs of the key index are not merged: %s: %s", planned.runs, damage)
             deleted += delete_damaged(index, planned.runs, now_ms, runs)
     index.store.delete(plan.deletes)
@@ -111,7 +111,7 @@ def merge(
     runs: OpenRuns = OPEN_RUNS,
 ) -> str:
     """Write a run of those data files of `keep` that the runs at `paths` cover, and return its path.
-    FileNotFoundError, and KeyIndexError where one is damaged.
+    FileNotFoundError, and UnusableRunError where one is damaged.
     """
     opened = [runs.open(index.store, each, index.columns.digest) for each in paths]
     path = key_run_path(index.columns.digest, run_id)
@@ -134,10 +134,10 @@ def delete_damaged(
         runs.discard(index.store, path)
         try:
             with index.store.open_input(path) as file:
-                check_run(file, index.columns.digest)
+                read_footer(file, index.columns.digest).layout.check(file)
         except FileNotFoundError:
             continue
-        except KeyIndexError:
+        except UnusableRunError:
             deleted.append(path)
     index.store.delete(deleted)
     return deleted

@@ -11,16 +11,16 @@ from __future__ import annotations
 import logging
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from planners.ingestion.plan_runs import PlanRun, due_merge, is_run, uncovered, widest
+from streaming_sink.tasks.errors import UnusableRunError
 from streaming_sink.zones.planning.digests import FileDigests, path_word
 from streaming_sink.zones.planning.index_run import (
-    DamagedRunError,
     OpenRun,
     RunFacts,
     WholeRun,
@@ -31,13 +31,15 @@ from streaming_sink.zones.planning.index_run import (
 )
 from streaming_sink.zones.records import Plan, ends_with_mark
 from timeline.errors import StoreUnavailableError
-from timeline.stores.base import Created
+from timeline.stores.base import Created, Listed
 
 if TYPE_CHECKING:
     from streaming_sink.zones.stored_zone import StoredZone
 
 _LOG = logging.getLogger("streaming_sink")
-_NAME = re.compile(r"^([0-9]{12})-([0-9]{12})\.parquet$")
+_NAME = re.compile(r"^([0-9]{12})-([0-9]{12})\.run$")
+_OLD_SUFFIX = ".parquet"
+"""Of runs in the format before this one."""
 _TRIES = 5
 _AT_ONCE = 16
 """Runs that a look-up reads at a time: an object store answers each in some 30 ms."""
@@ -54,15 +56,15 @@ class PlanIndex:
         self._known: tuple[PlanRun, ...] = ()
 
     def path(self, run: PlanRun) -> str:
-        return f"{self._folder}/{run.first:012}-{run.last:012}.parquet"
+        return f"{self._folder}/{run.first:012}-{run.last:012}.run"
 
     # ------------------------------------------------------------------------------------- planners
 
     def load(self, *, repair: bool) -> list[tuple[RunFacts, FileDigests]]:
         """Return what the widest runs hold, in order. One LIST, a GET for each, and one of the newest plan.
 
-        `repair` deletes what is damaged, or of other plans, or not needed: `add` writes it anew.
-        StoreUnavailableError.
+        `repair` deletes what is damaged, of an older format, of other plans, or not needed: `add` writes it
+        anew. StoreUnavailableError.
         """
         for _ in range(_TRIES):
             with suppress(FileNotFoundError):  # a planner has merged it since
@@ -70,20 +72,22 @@ class PlanIndex:
         return []
 
     def _load(self, repair: bool) -> list[tuple[RunFacts, FileDigests]]:
-        listed = self._list()
+        stored = self._list()
+        listed = _runs_in(stored)
         doomed = set(listed).difference(widest(listed))
         loaded: list[tuple[RunFacts, FileDigests]] = []
         for run in widest(listed):
             try:
                 whole = decode_run(self._store.read(self.path(run)).data, run, self._zone_id)
                 loaded.append((whole.facts, whole.rows.files))
-            except DamagedRunError as damage:
+            except UnusableRunError as damage:
                 _LOG.warning("a run of the plan index is damaged: %s: %s", self.path(run), damage)
                 doomed.add(run)
         if loaded and not self._is_of_this_log(loaded[-1][0]):
             loaded, doomed = [], set(listed)
         if repair:
-            self._store.delete(self.path(run) for run in sorted(doomed))
+            old = (each.path for each in stored if each.path.endswith(_OLD_SUFFIX))
+            self._store.delete([*old, *(self.path(run) for run in sorted(doomed))])
         self._known = tuple(run for run in widest(listed) if run not in doomed)
         return loaded
 
@@ -114,7 +118,7 @@ class PlanIndex:
             parts = [
                 decode_run(self._store.read(self.path(run)).data, run, self._zone_id) for run in children
             ]
-        except (FileNotFoundError, DamagedRunError) as lost:
+        except (FileNotFoundError, UnusableRunError) as lost:
             _LOG.info("the runs of the plan index are looked at again: %s", lost)
             self._look_again()
             return
@@ -126,19 +130,14 @@ class PlanIndex:
 
     def _look_again(self) -> None:
         """See what other planners have written, and delete what lies inside of a merged run."""
-        listed = self._list()
+        listed = _runs_in(self._list())
         self._known = widest(listed)
         self._store.delete(self.path(run) for run in sorted(set(listed).difference(self._known)))
 
     # ------------------------------------------------------------------------------------- readers
 
-    def _list(self) -> list[PlanRun]:
-        found = []
-        for each in self._store.list_folder(self._folder):
-            named = _NAME.match(each.path.rpartition("/")[2])
-            if named and is_run(int(named[1]), int(named[2])):
-                found.append(PlanRun(int(named[1]), int(named[2]), each.size))
-        return found
+    def _list(self) -> list[Listed]:
+        return self._store.list_folder(self._folder)
 
     def _is_of_this_log(self, newest: RunFacts) -> bool:
         data = self._zone.plans.read(newest.last)
@@ -160,11 +159,13 @@ class PlanIndex:
         def open_run(run: PlanRun) -> OpenRun | None:
             try:
                 return OpenRun(partial(self._store.open_input, self.path(run)), run, self._zone_id)
-            except DamagedRunError as damage:
+            except FileNotFoundError:
+                raise
+            except (UnusableRunError, OSError) as damage:
                 _LOG.warning("a run of the plan index is damaged: %s: %s", self.path(run), damage)
                 return None
 
-        runs = widest(self._list())
+        runs = widest(_runs_in(self._list()))
         opened = {run: it for run, it in zip(runs, _at_once(open_run, runs), strict=True) if it is not None}
         if opened and not self._is_of_this_log(opened[max(opened)].facts):
             opened = {}
@@ -199,7 +200,7 @@ class PlanView:
         def look(run: PlanRun) -> set[int]:
             try:
                 return self._runs[run].plans_of(word)
-            except (DamagedRunError, FileNotFoundError) as lost:  # or a planner has merged it since
+            except (UnusableRunError, OSError) as lost:  # or a planner has merged it since
                 _LOG.warning("the plans of a run of the plan index are read: %s: %s", run, lost)
                 return set(range(run.first, run.last + 1))
 
@@ -212,6 +213,15 @@ class PlanView:
             if facts.first_items[0] <= number < facts.next_item:
                 return run.first + bisect_right(facts.first_items, number) - 1
         return next((plan for plan, items in self._items.items() if number in items), None)
+
+
+def _runs_in(stored: Iterable[Listed]) -> list[PlanRun]:
+    found = []
+    for each in stored:
+        named = _NAME.match(each.path.rpartition("/")[2])
+        if named and is_run(int(named[1]), int(named[2])):
+            found.append(PlanRun(int(named[1]), int(named[2]), each.size))
+    return found
 
 
 def _at_once(do: Callable[[PlanRun], _T], runs: Sequence[PlanRun]) -> list[_T]:

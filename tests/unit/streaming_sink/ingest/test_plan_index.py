@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from zlib import crc32
 
+import numpy as np
 import pytest
 
 from planners.ingestion.buffering import BufferedFile, FileKey, PlanningRules
+from planners.ingestion.plan_runs import PlanRun
 from streaming_sink import ingest
+from streaming_sink.tasks.errors import UnusableRunError
 from streaming_sink.zones import records
 from streaming_sink.zones.definition import Definition
 from streaming_sink.zones.landed import Landed, write_note
 from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.planning import flux as flux_module
-from streaming_sink.zones.planning.digests import FileDigests, PlannedFiles
+from streaming_sink.zones.planning import index_run
+from streaming_sink.zones.planning.digests import FileDigests, PlannedFiles, path_word
 from streaming_sink.zones.planning.flux import Flux
+from streaming_sink.zones.planning.index_run import OpenRun, decode_run
 from streaming_sink.zones.planning.plan_index import PlanIndex
 from streaming_sink.zones.status import status
 from timeline.clock import SYSTEM
-from timeline.errors import CorruptTableError
+from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.slots.numbered import NumberedLog
 from timeline.stores import MemoryStore
 from timeline.versions.work_items import NumberSet
@@ -85,7 +93,7 @@ def lands_again(store: MemoryStore, number: int, identity: str = "v1") -> bool:
 def test_many_plans_have_few_runs() -> None:
     names = [path.rpartition("/")[2] for path in runs_of(filled(75))]
     assert names == [
-        f"{first:012}-{last:012}.parquet" for first, last in [(1, 64), (65, 72), (73, 73), (74, 74), (75, 75)]
+        f"{first:012}-{last:012}.run" for first, last in [(1, 64), (65, 72), (73, 73), (74, 74), (75, 75)]
     ]
 
 
@@ -93,8 +101,9 @@ def test_a_look_up_reads_the_footers_a_range_and_one_plan() -> None:
     zone = Zone(filled(75))
     [entry] = Ledger(zone).find("/drop/000017.parquet")
     assert (entry.item, entry.state) == (8, "planned")
-    # Five footers, five ranges; the newest plan in the index, one that is not there, and the file's own.
-    assert (zone.requests["open parquet"], zone.requests["read avro"]) == (10, 3)
+    # Five footers, and a block of each of the three runs whose words reach to that of the path; the newest
+    # plan in the index, one that is not there, and the file's own.
+    assert (zone.requests["open run"], zone.requests["read avro"]) == (8, 3)
     assert sum(zone.requests.values()) <= 20
 
 
@@ -105,7 +114,7 @@ def test_a_planner_starts_from_the_index_and_reads_the_plans_after_it() -> None:
     zone = Zone(store)
     flux = Flux(zone)
     # The newest plan in the index, the two after it, and one that is not there.
-    assert (zone.requests["read parquet"], zone.requests["read avro"]) == (3, 4)
+    assert (zone.requests["read run"], zone.requests["read avro"]) == (3, 4)
     assert flux.known([file(number).key for number in range(151)]) == {file(at).key for at in range(150)}
     assert len(runs_of(store)) == 5
 
@@ -118,7 +127,7 @@ def test_the_state_of_a_zone_reads_the_plans_of_open_items_alone(monkeypatch: py
     # Planner and ledger: the newest plan in the index, and none after it, which the planner asks twice; no
     # announcement after its position; and the two plans.
     assert zone.requests["read avro"] == 8
-    assert not zone.requests["create parquet"]
+    assert not zone.requests["create run"]
 
 
 # -------------------------------------------------------------------------------- the plans decide
@@ -163,8 +172,117 @@ def test_a_run_that_is_lost_or_damaged_costs_no_answer(
         [(16, "v1")],
     ]
     assert not any(lands_again(store, number) for number in (0, 16, 33))
-    if not isinstance(harm, partial):  # a bit may be one that means nothing
-        assert {path: store.read(path).data for path in runs_of(store)} == sound
+    assert {path: store.read(path).data for path in runs_of(store)} == sound
+
+
+def test_a_change_of_any_byte_of_a_run_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whom reads it whole; a look-up of a path reads the footer and one block."""
+    monkeypatch.setattr(index_run, "_BLOCK_ENTRIES", 7)
+    store = filled(8)
+    place, data = PlanRun(1, 8, 0), store.read(runs_of(store)[0]).data
+    wanted = {path_word(file(number).path): {number // 2 + 1} for number in range(16)}
+    for at in range(len(data)):
+        damaged = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        with pytest.raises(UnusableRunError):
+            decode_run(damaged, place, "one")
+        refused = 0
+        for word, plans in wanted.items():
+            try:
+                assert OpenRun(partial(io.BytesIO, damaged), place, "one").plans_of(word) == plans
+            except UnusableRunError:
+                refused += 1
+        assert refused in ((0,) if at < 8 else (7, 2) if at < 8 + 16 * 32 else (16,))
+
+
+def test_versions_of_a_path_in_several_blocks_are_all_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_run, "_BLOCK_ENTRIES", 3)
+    store = filled(1)
+    for number in range(7):
+        assert lands_again(store, 0, f"w{number}")
+    assert found(store, 0) == [(0, "v1"), *((number + 1, f"w{number}") for number in range(7))]
+    assert [path.rpartition("/")[2] for path in runs_of(store)] == ["000000000001-000000000008.run"]
+
+
+def test_a_run_of_another_zone_or_of_other_plans_is_refused() -> None:
+    store = filled(8)
+    data = store.read(runs_of(store)[0]).data
+    assert decode_run(data, PlanRun(1, 8, 0), "one").facts.next_item == 8
+    for place, zone_id in ((PlanRun(1, 8, 0), "two"), (PlanRun(8, 8, 0), "one"), (PlanRun(1, 1, 0), "one")):
+        for read in (decode_run, lambda data, *of: OpenRun(partial(io.BytesIO, data), *of)):
+            with pytest.raises(UnusableRunError, match="a run of the zone one, of its plans 1 to 8"):
+                read(data, place, zone_id)
+
+
+def test_a_merged_run_states_the_furthest_position_of_its_plans() -> None:
+    """A plan of a planner that has read less may come after."""
+    store = filled(2)
+    runs = [index_run.run_of_plan("one", number, Zone(store).existing_plan(number)) for number in (1, 2)]
+    moved = replace(runs[0], facts=replace(runs[0].facts, position=9))
+    assert index_run.merge_runs([moved, runs[1]]).facts == replace(
+        runs[1].facts, first=1, first_items=(0, 1), position=9
+    )
+
+
+def test_runs_of_the_format_before_are_not_used_and_a_planner_deletes_them() -> None:
+    store = filled(9)
+    sound = {path: store.read(path).data for path in runs_of(store)}
+    old = [f"{path.removesuffix('.run')}.parquet" for path in sound]
+    store.delete(sound)
+    for path in old:
+        store.create(path, b"PAR1")
+    assert found(store, 3) == [(1, "v1")]
+    Flux(Zone(store), plans=False)
+    assert runs_of(store) == sorted(old)
+    Flux(Zone(store))
+    assert {path: store.read(path).data for path in runs_of(store)} == sound
+
+
+def test_a_disk_that_fails_while_a_run_is_looked_up_costs_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if not reads:
+                raise OSError(5, "Input/output error")
+            reads.pop()
+            return super().read(size)
+
+    store = filled(8)
+    for left in range(2):  # the footer, or a block, is not read
+        zone, reads = Zone(store), [None] * left
+        zone.store.open_input = lambda path: Broken(store.read(path).data)  # type: ignore[method-assign]
+        assert [entry.item for entry in Ledger(zone).find(file(9).path)] == [4]
+        assert caplog.text.count("Input/output error") == left + 1
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+def test_a_store_that_does_not_answer_while_a_run_is_looked_up_is_told(answered: int) -> None:
+    """The footer, or a block, is not read: no plan is read in its place."""
+    zone = Zone(filled(8))
+    opened: list[str] = []
+
+    def fail(verb: str, path: str) -> None:
+        if verb == "open":
+            opened.append(path)
+            if len(opened) > answered:
+                raise ConnectionError("no answer")
+
+    zone.store.before = fail
+    with pytest.raises(StoreUnavailableError):
+        Ledger(zone).find(file(9).path)
+
+
+def test_the_format_of_a_run_stays_as_it_is() -> None:
+    facts = index_run.RunFacts("z", 9, 10, "mark", 7, (3, 5), 6)
+    words = [np.array(column, np.uint64) for column in ((1, 2), (3, 4), (5, 2**64 - 1))]
+    run = index_run.WholeRun(facts, index_run.PlanRows(FileDigests(*words), np.array([9, 10])))
+    footer = (
+        b'{"zone_id":"z","first":9,"last":10,"mark":"mark","position":7,"first_items":[3,5],"next_item":6,'
+        b'"blocks":[[2,1,2,CRC]]}'
+    )
+    entries = np.array([1, 2, 3, 4, 5, 2**64 - 1, 9, 10], "<u8").tobytes()
+    footer = footer.replace(b"CRC", str(crc32(entries)).encode())
+    ended = len(footer).to_bytes(8, "little") + bytes([2, 0, 0, 0])
+    trailer = ended + crc32(footer + ended).to_bytes(4, "little") + b"SSPLNRUN"
+    assert index_run.encode_run(run) == b"SSPLNRUN" + entries + footer + trailer
 
 
 def test_the_index_is_built_anew_where_there_is_none() -> None:
@@ -257,7 +375,9 @@ def test_a_store_that_fails_while_the_index_is_written_costs_no_plan(
     assert not lands_again(store, 3)
 
 
-def test_a_run_that_is_merged_while_it_is_read_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_merged_while_it_is_read_is_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     store = filled(7)
     late = Zone(store)
     listing, before = PlanIndex._list, PlanIndex(late)._list()
@@ -269,6 +389,7 @@ def test_a_run_that_is_merged_while_it_is_read_is_looked_for_again(monkeypatch: 
     Flux(zone).plan()
     stale[:] = [before]
     assert [entry.item for entry in Ledger(late).find("/drop/000003.parquet")] == [1]
+    assert caplog.text == ""
 
 
 # ------------------------------------------------------------------------------------- the answers

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_sink.tasks.errors import KeyIndexError
+from streaming_sink.tasks.errors import UnusableRunError
 from streaming_sink.tasks.key_index import open_runs
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.keys.scanning import KeyedFile
@@ -116,7 +116,7 @@ def test_a_missing_run_is_missing_and_a_damaged_one_is_not_remembered(
         use(runs, store, "r", KEY)
     with store.open_output("r") as output:
         output.write(BYTES[:-1])  # it is being written
-    with pytest.raises(KeyIndexError):
+    with pytest.raises(UnusableRunError):
         use(runs, store, "r", KEY)
     runs.discard(store, "r")
     _put(store, "r")
@@ -135,7 +135,7 @@ def test_a_disk_without_room_is_an_error_of_the_index(tmp_path: Path) -> None:
     store = MemoryStore()
     _put(store, "r")
     (tmp_path / "taken").write_text("")
-    with pytest.raises(KeyIndexError, match="cannot be copied"):
+    with pytest.raises(UnusableRunError, match="cannot be copied"):
         OpenRuns(str(tmp_path / "taken" / "copies")).open(store, "r", KEY)
 
 
@@ -146,7 +146,7 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     store = MemoryStore()
     _put(store, "r")
     monkeypatch.setattr(open_runs.shutil, "copyfileobj", fill_the_disk)
-    with pytest.raises(KeyIndexError, match="No space left"):
+    with pytest.raises(UnusableRunError, match="No space left"):
         OpenRuns(str(tmp_path)).open(store, "r", KEY)
     assert list(tmp_path.iterdir()) == []
 

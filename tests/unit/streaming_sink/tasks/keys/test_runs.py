@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streaming_sink.tasks.errors import KeyIndexError
+from streaming_sink.tasks.errors import UnusableRunError
 from streaming_sink.tasks.key_index import merging, runs
 from streaming_sink.tasks.key_index.merging import merge_runs
 from streaming_sink.tasks.key_index.runs import MappedRun, addresses_of
@@ -71,7 +71,7 @@ def test_a_merge_has_the_rows_of_the_files_that_are_kept_once(
     assert found_in(run, batch) == expected(kept, batch)
     assert set(run.footer.files) == set(kept)
     assert entries == run.footer.entries == sum(map(len, kept.values()))
-    assert max((block.entries for block in run.footer.blocks), default=0) <= 3
+    assert max((block.entries for block in run.footer.layout.blocks), default=0) <= 3
 
 
 def _read_all(run: MappedRun, batch: list[Hash]) -> None:
@@ -89,7 +89,7 @@ def test_a_run_that_is_damaged_in_any_byte_is_found_out(
     at = data.draw(st.integers(0, len(whole) - 1))
     damaged = bytearray(whole)
     damaged[at] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(KeyIndexError):
+    with pytest.raises(UnusableRunError):
         _read_all(open_bytes(tmp_path, bytes(damaged)), batch)
 
 
@@ -102,7 +102,7 @@ def test_a_run_that_is_cut_or_longer_is_found_out(
     end = data.draw(st.integers(0, len(whole) - 1))
     begin = data.draw(st.integers(1, len(whole)))
     for damaged in (whole[:end], whole[begin:], whole + b"\0", whole[:begin] + b"\0" * 24 + whole[begin:]):
-        with pytest.raises(KeyIndexError):
+        with pytest.raises(UnusableRunError):
             open_bytes(tmp_path, damaged)
 
 
@@ -112,14 +112,17 @@ def test_a_damaged_block_that_no_key_needs_is_not_read(tmp_path: Path) -> None:
     whole[8] ^= 1
     run = open_bytes(tmp_path, bytes(whole))
     assert found_in(run, [(4, 0), (9, 0)]) == [(0, "s3://t/a", 4, 40)]
-    with pytest.raises(KeyIndexError, match="block 0 of a run is damaged"):
+    with pytest.raises(UnusableRunError, match="block 0 of a run is damaged"):
         found_in(run, [(4, 0), (1, 0)])
 
 
 def test_a_run_of_another_key_is_none(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.write_bytes(run_bytes({}))
-    with open(path, "rb") as file, pytest.raises(KeyIndexError, match="of the key 00000000000000aa, not b"):
+    with (
+        open(path, "rb") as file,
+        pytest.raises(UnusableRunError, match="of the key 00000000000000aa, not b"),
+    ):
         MappedRun(file, "b")
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streaming_sink.tasks.key_index import runs, upkeep
+from streaming_sink.tasks import run_files
+from streaming_sink.tasks.key_index import upkeep
 from streaming_sink.tasks.key_index.upkeep import GRACE_MS, Upkeep
 from streaming_sink.tasks.keys.probing import KeyEntries
 from tests.unit.streaming_sink.tasks.keys.data_files import COLUMNS
@@ -110,7 +111,7 @@ def test_a_run_of_an_earlier_format_is_passed_over_and_replaced(
 ) -> None:
     file = lake.write([(1, "a", 5)])
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "_VERSION", 1)
+        patch.setattr(run_files, "_VERSION", 1)
         (old,) = lake.maintain().built
     lake.restart()
     assert lake.lookup().scanned == (file,)
