@@ -11,7 +11,14 @@ from streaming_sink.table.sql_names import folded, quoted
 from timeline.errors import SchemaMismatchError
 
 _OP = "Op"
-_EPOCH = "1970-01-01"
+_OLDEST_DAY = "0001-01-02"
+"""The first that is in the year 1 in each time zone."""
+_WHOLE: dict[type[spark.DataType], int] = {
+    spark.ByteType: 8,
+    spark.ShortType: 16,
+    spark.IntegerType: 32,
+    spark.LongType: 64,
+}
 
 
 def dms(batch: DataFrame, sequence: str) -> DataFrame:
@@ -59,6 +66,13 @@ def _order(batch: DataFrame, sequence: str, op: Column) -> Column:
     if isinstance(kind, spark.StringType):
         number = value.rlike("^[0-9]{1,38}$")
         kind, value = spark.DecimalType(38, 0), sf.when(number, value).try_cast("decimal(38,0)")
-    oldest = sf.lit(0) if isinstance(kind, spark.NumericType) else sf.lit(_EPOCH)
     absent = op.isNull() & sf.col(quoted(sequence)).isNull()
-    return sf.when(absent, oldest.cast(kind)).otherwise(value)
+    return sf.when(absent, sf.lit(_oldest(kind)).cast(kind)).otherwise(value)
+
+
+def _oldest(kind: spark.DataType) -> str:
+    """Return a value of a type that is below all that number or date a change."""
+    if isinstance(kind, spark.DecimalType):
+        return "-" + "9" * (kind.precision - kind.scale)
+    bits = _WHOLE.get(type(kind))
+    return _OLDEST_DAY if bits is None else str(-(1 << min(bits - 1, 62)))

@@ -406,6 +406,27 @@ def test_a_quarantined_change_that_is_repaired_lands(spark: SparkSession, tmp_pa
     assert _rows(tmp_path) == [(8, "x")]
 
 
+@pytest.mark.parametrize(
+    ("kind", "old"),
+    [
+        ("bigint", "-5"),
+        ("int", "-5"),
+        ("smallint", "-32767"),
+        ("decimal(38,0)", "-5"),
+        ("string", "0"),
+        ("timestamp", "1960-01-01 00:00:00"),
+        ("date", "1000-01-01"),
+    ],
+)
+def test_a_row_of_a_full_load_is_older_than_every_change(spark: SparkSession, kind: str, old: str) -> None:
+    """It had the sequence 0, or the beginning of 1970, and beat changes that were older."""
+    rows = spark.createDataFrame([(None, 1, None), ("U", 1, old)], "Op string, id bigint, at string")
+    changes = cdc.dms(rows.withColumn("at", sf.col("at").cast(kind)), "at")
+    oldest, change = changes.select("_sequence").collect()
+    assert oldest[0] < change[0]
+    assert oldest[0] is not None
+
+
 def test_changes_of_dms(spark: SparkSession, tmp_path: Path) -> None:
     sink = _sink(tmp_path)
     full = spark.createDataFrame([(1, "a", 0), (2, "b", 0)], "id bigint, name string, at bigint")
