@@ -54,12 +54,12 @@ from planners.small_files import (
     SMALL_FILES_AT_MOST,
     FillPolicy,
     aim_bytes,
-    best_repaid,
     by_size,
     largest_that_fit,
     refusal,
     why_untouchable,
 )
+from planners.tiers import best_repaid
 
 FILES_A_PASS = 4 * SMALL_FILES_AT_MOST
 """The files of a partition that one plan considers, the smallest ones, so that a pass over a partition that

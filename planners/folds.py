@@ -38,7 +38,7 @@ from dataclasses import dataclass
 
 from planners.model import FileContent, PositionDeletes, TableFile, TablePartition
 from planners.shared_deletes import SHARED_RUNS_AT_MOST
-from planners.small_files import best_repaid
+from planners.tiers import best_repaid
 
 DELETE_FILES_AT_MOST = 8
 """The bound on the delete files of a data file, once a pass has ended."""

@@ -48,11 +48,11 @@ from planners.small_files import (
     SMALL_FILES_AT_MOST,
     FillPolicy,
     aim_bytes,
-    best_repaid,
     by_size,
     largest_that_fit,
     refusal,
 )
+from planners.tiers import best_repaid
 
 SLACK = 32
 """The last bucket that a task has of a partition may outgrow its planned rows by one part in this many, even

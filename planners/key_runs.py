@@ -14,9 +14,10 @@ at a time: that costs space, and the next plan deletes it.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from planners.tiers import merges_of_tiers
 
 File = tuple[str, int, bytes]
 """A data file of the table: its location, its rows by its manifest, and the scope of its keys."""
@@ -103,24 +104,18 @@ def _builds(files: Iterable[File]) -> Iterable[tuple[File, ...]]:
 
 
 def _merges(runs: Iterable[KeyRun], used: dict[str, list[File]]) -> Iterable[KeyRunMerge]:
-    tiers: defaultdict[int, list[list[KeyRun]]] = defaultdict(list)
-    """By tier, the groups of runs that become one run: what is merged in a tier may be merged on at once."""
-
-    def add(group: list[KeyRun]) -> None:
-        tiers[_tier(sum(_rows(used[run.path]) for run in group))].append(group)
-
-    for run in sorted(runs, key=lambda run: run.path):
-        add([run])
-    for tier in range(MERGED_TIERS):
-        while len(tiers[tier]) >= RUNS_A_TIER:
-            together, tiers[tier] = tiers[tier][:RUNS_A_TIER], tiers[tier][RUNS_A_TIER:]
-            add([run for group in together for run in group])
-    for group in (group for tier in tiers.values() for group in tier):
-        live, rows = sum(_rows(used[run.path]) for run in group), sum(run.rows for run in group)
-        if len(group) > 1:
-            yield _merge(group, used, f"{len(group)} runs of {live:,} rows: {RUNS_A_TIER} of a tier")
-        elif 2 * live < rows:
-            yield _merge(group, used, f"{live:,} of {rows:,} rows are looked up in it")
+    ordered = sorted(runs, key=lambda run: run.path)
+    live = [_rows(used[run.path]) for run in ordered]
+    left = set(range(len(ordered)))
+    for group in merges_of_tiers(live, RUNS_A_TIER, FIRST_TIER_ROWS, MERGED_TIERS):
+        left.difference_update(group)
+        rows = sum(live[place] for place in group)
+        merged = [ordered[place] for place in group]
+        yield _merge(merged, used, f"{len(group)} runs of {rows:,} rows: {RUNS_A_TIER} of a tier")
+    for place in sorted(left):
+        run = ordered[place]
+        if 2 * live[place] < run.rows:
+            yield _merge([run], used, f"{live[place]:,} of {run.rows:,} rows are looked up in it")
 
 
 def _merge(runs: Sequence[KeyRun], used: dict[str, list[File]], reason: str) -> KeyRunMerge:
@@ -133,14 +128,6 @@ def _is_old(run: KeyRun, runs: Iterable[KeyRun], used: dict[str, list[File]], be
     mine = set(run.files)
     instead = [other for other in runs if mine.intersection(used.get(other.path, ()))]
     return all(each.created_ms <= before_ms for each in (run, *instead))
-
-
-def _tier(rows: int) -> int:
-    tier = 0
-    while rows >= FIRST_TIER_ROWS:
-        rows //= RUNS_A_TIER
-        tier += 1
-    return tier
 
 
 def _rows(files: Iterable[File]) -> int:

@@ -35,7 +35,7 @@ from typing import TypeVar
 
 from planners.model import FileContent, PositionDeletes, TableFile, TablePartition
 from planners.partitions import partition_of, sort_key
-from planners.small_files import best_repaid
+from planners.tiers import best_repaid
 
 DELETE_FILES_A_BATCH = 128
 """16 are written at once: at 30 ms a request they take a quarter of a second."""

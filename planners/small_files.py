@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from fractions import Fraction
 
 from planners.model import TableFile, describe_deletes
 from planners.sizing import FileSizing
@@ -64,19 +63,3 @@ def largest_that_fit(small: Sequence[TableFile], most_bytes: int) -> tuple[list[
             together.append(file)
             have += file.bytes
     return together, have
-
-
-def best_repaid(sizes: Sequence[int], most: int, left_at_most: int) -> int | None:
-    """Return how many of the smallest files to merge, by their sizes in ascending order: up to the one whose
-    rewriting the others repay best. Two or more, of no more than `most` together, so that no more than
-    `left_at_most` are left. None if there are none such.
-    """
-    choices = []
-    below = sizes[0]
-    for count, largest in enumerate(sizes[1:], start=2):
-        if below + largest > most:
-            break
-        if len(sizes) - count <= left_at_most:
-            choices.append((Fraction(largest, max(1, below)), -count))
-        below += largest
-    return -min(choices)[1] if choices else None

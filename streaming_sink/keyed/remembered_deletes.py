@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from planners.tiers import merges_of_tiers
 from streaming_sink.tasks.job import FileIds, KeyJob
 from streaming_sink.tasks.keys.tombstones import (
     AT_COMMIT,
@@ -23,9 +24,8 @@ from timeline.versions.head import Head
 from timeline.versions.tombstones import TombstoneFile, tombstones_of
 
 FILES_A_TIER = 8
-"""Files of which the largest has less than this many times the keys of the smallest are a tier. A batch that
-would be one file too many merges its tier, so that a key is written again once for every eightfold growth.
-"""
+"""So many of a tier become one, so that a key is written again once for every eightfold growth."""
+_TIERS = 64
 
 
 def remember_deletes(
@@ -58,14 +58,7 @@ def files_to_merge(known: Sequence[TombstoneFile], rows: int) -> list[TombstoneF
     """Return the files that a new one of so many rows is merged with: those of its tier where that would be
     full, and of the next one where theirs would be, and so on.
     """
-    merged: list[TombstoneFile] = []
-    while True:
-        tier = _tier(rows + sum(file.rows for file in merged))
-        same = [file for file in known if file not in merged and _tier(file.rows) <= tier]
-        if len(same) + 1 < FILES_A_TIER:
-            return merged
-        merged += same
-
-
-def _tier(rows: int) -> int:
-    return (max(rows, 1).bit_length() - 1) // (FILES_A_TIER.bit_length() - 1)
+    # The new one is first, so that it is among those that are merged where others are too many by themselves.
+    sizes = [rows, *(file.rows for file in known)]
+    merges = merges_of_tiers(sizes, FILES_A_TIER, FILES_A_TIER, _TIERS)
+    return [known[place - 1] for group in merges if group[0] == 0 for place in group[1:]]

@@ -100,6 +100,7 @@ def test_a_file_that_is_missing_or_damaged_is_an_error() -> None:
         ([8] * 7 + [1] * 7, 1, [1] * 7 + [8] * 7),
         ([8] * 6 + [1] * 7, 1, [1] * 7),
         ([64] * 7, 8, []),
+        ([1] * 10, 1, [1] * 7),  # two writers have each added one at a time
         ([], 1, []),
     ],
 )
