@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from planners.clustering.sort_fields import SortField
 from planners.suggestions import unknown_name
-from streaming_sink.tasks.clustering.number_sort import sort_number_indices
-from streaming_sink.tasks.clustering.text_sort import sort_text_indices
 from streaming_sink.tasks.leaves import Leaf, leaf_values, leaves
 
 
@@ -27,9 +24,6 @@ class Key:
     values: pa.ChunkedArray
     descending: bool = False
 
-
-_NUMBERS = (pa.int64(), pa.uint64())
-"""The types that `sort_number_indices` sorts; positions on a curve are among them."""
 
 Order = Callable[[pa.Table], list[Key]]
 """Returns the keys of rows, most significant first. A row has the same keys in whichever table it is."""
@@ -102,23 +96,7 @@ def sort_indices(keys: Sequence[Key]) -> pa.Array:
     """Return the row numbers in the order of the keys; the sort is stable."""
     if not keys:
         raise ValueError("an order needs at least one key")
-    rows = _sort_array(keys[-1].values.combine_chunks(), keys[-1].descending)
-    for key in reversed(keys[:-1]):  # rows with equal values stay in the order of the later keys
-        values = key.values.take(rows).combine_chunks()
-        rows = rows.take(_sort_array(values, key.descending))
-    return rows
-
-
-def _sort_array(values: pa.Array, descending: bool) -> pa.Array:
-    """Return the row numbers in the order of the values, nulls last."""
-    if values.null_count:
-        rows, nulls = pa.array(np.arange(len(values), dtype=np.uint64)), values.is_null()
-        present = _sort_array(values.drop_null(), descending)
-        return pa.concat_arrays([rows.filter(pc.invert(nulls)).take(present), rows.filter(nulls)])
-    direction = "descending" if descending else "ascending"
-    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
-        indices = sort_text_indices(values, direction)
-        return pc.array_sort_indices(values, order=direction) if indices is None else indices
-    if values.type in _NUMBERS:
-        return pa.array(sort_number_indices(values.to_numpy(), descending))
-    return pc.array_sort_indices(values, order=direction)
+    columns = {str(place): key.values.combine_chunks() for place, key in enumerate(keys)}
+    directions = ["descending" if key.descending else "ascending" for key in keys]
+    # Arrow places nulls last, of a descending key too.
+    return pc.sort_indices(pa.table(columns), sort_keys=list(zip(columns, directions, strict=True)))

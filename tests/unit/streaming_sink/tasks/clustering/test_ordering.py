@@ -1,27 +1,21 @@
-"""Sorting whole numbers, and by several keys one after the other: rows that are alike stay as they came."""
+"""Sorting by several keys one after the other: rows that are alike stay as they came."""
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_sink.tasks.clustering.number_sort import sort_number_indices
 from streaming_sink.tasks.clustering.ordering import Key, sort_indices
 
 _FEW = st.integers(-3, 3)
 _ANY = st.integers(-(2**63), 2**63 - 1)
-
-
-@pytest.mark.parametrize("kind", [np.int64, np.uint64])
-@given(numbers=st.lists(_FEW | _ANY, max_size=60), descending=st.booleans())
-def test_numbers_are_sorted_and_alike_ones_stay_as_they_came(kind, numbers, descending):
-    given_numbers = np.array(numbers, np.int64).view(kind)
-    found = sort_number_indices(given_numbers, descending).tolist()
-    sign = -1 if descending else 1
-    assert found == sorted(range(len(numbers)), key=lambda row: sign * int(given_numbers[row]))
+_TEXTS = st.one_of(
+    st.sampled_from(["", "a", "ab", "b" * 12]),
+    st.text(max_size=12),
+    st.text(alphabet="a\0b\x7f", max_size=12),
+    st.builds("common prefix {}".format, st.text(alphabet="\0aé", max_size=10)),
+)
 
 
 def _column(values, kind):
@@ -34,8 +28,10 @@ _KEYS = st.builds(
     Key,
     st.one_of(
         _column(_FEW | _ANY, pa.int64()),
+        _column(st.integers(0, 3) | st.integers(0, 2**64 - 1), pa.uint64()),
         _column(_FEW, pa.int8()),
-        _column(st.sampled_from(["", "a", "ab", "b" * 12]) | st.text(max_size=12), pa.string()),
+        _column(_TEXTS, pa.string()),
+        _column(_TEXTS.map(str.encode), pa.binary()),
     ),
     st.booleans(),
 )
