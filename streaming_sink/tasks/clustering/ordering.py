@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from planners.clustering.sort_fields import SortField
 from planners.suggestions import unknown_name
+from streaming_sink.tasks.clustering.text_sort import sort_text_indices
 from streaming_sink.tasks.leaves import Leaf, leaf_values, leaves
 
 
@@ -96,7 +97,19 @@ def sort_indices(keys: Sequence[Key]) -> pa.Array:
     """Return the row numbers in the order of the keys; the sort is stable."""
     if not keys:
         raise ValueError("an order needs at least one key")
+    if len(keys) == 1 and _is_text(keys[0].values.type):
+        texts, direction = keys[0].values.combine_chunks(), _direction(keys[0])
+        if (found := sort_text_indices(texts, direction)) is not None:
+            return found
     columns = {str(place): key.values.combine_chunks() for place, key in enumerate(keys)}
-    directions = ["descending" if key.descending else "ascending" for key in keys]
+    directions = map(_direction, keys)
     # Arrow places nulls last, of a descending key too.
     return pc.sort_indices(pa.table(columns), sort_keys=list(zip(columns, directions, strict=True)))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _direction(key: Key) -> str:
+    return "descending" if key.descending else "ascending"
