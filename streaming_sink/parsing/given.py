@@ -4,7 +4,7 @@ text of a batch has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import count
 
 from pyiceberg import types as iceberg
@@ -16,7 +16,7 @@ from streaming_sink.checks.rules import JsonText, fit_value
 from streaming_sink.parsing.columns import conversions_of
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.schema import iceberg_schema, iceberg_type
-from streaming_sink.table.sql_names import quoted
+from streaming_sink.table.sql_names import folded, quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 
 _NOT_OF_TYPE = RESERVED_PREFIX + "not_of_type"
@@ -44,11 +44,32 @@ def as_struct(as_type: spark.StructType | str) -> spark.StructType:
 
 
 def known_columns(table: iceberg.StructType | None, given: spark.StructType) -> iceberg.StructType:
-    """Return the columns of the table, and those that are given, which go before ones of their names."""
+    """Return the columns of the table, and those that are given, which go before ones of their names, in any
+    case.
+    """
     own = iceberg_schema(given).fields
-    names = {field.name for field in own}
-    others = () if table is None else (field for field in table.fields if field.name not in names)
+    names = {folded(field.name) for field in own}
+    others = () if table is None else (field for field in table.fields if folded(field.name) not in names)
     return iceberg.StructType(*own, *others)
+
+
+def without_other_cases(
+    known: iceberg.StructType | None,
+    table: iceberg.StructType | None,
+    given: spark.StructType,
+    keys: Collection[str],
+) -> iceberg.StructType | None:
+    """Return the known columns, without those of the table that are keys of the texts in another case, where
+    a column is given that the table lacks: the texts are envelopes then, whose own keys are no columns, such
+    as `ts_ms` beside a column `TS_MS` of the source.
+    """
+    own = set() if table is None else {field.name for field in table.fields}
+    if known is None or own.issuperset(given.fieldNames()):
+        return known
+    spelled = {folded(key) for key in keys}
+    return iceberg.StructType(
+        *(each for each in known.fields if each.name in keys or folded(each.name) not in spelled)
+    )
 
 
 def with_keys(inferred: spark.StructType, given: spark.StructType) -> spark.StructType:

@@ -16,7 +16,7 @@ from pyspark.sql import types as spark
 
 from streaming_sink.options.values.contract import Difference, SchemaContract
 from streaming_sink.parsing.columns import ParsePlan, plan_columns
-from streaming_sink.parsing.given import given_conversions
+from streaming_sink.parsing.given import given_conversions, without_other_cases
 from streaming_sink.parsing.inference import SeenTypes, any_of, look_again, look_at, reads
 from streaming_sink.parsing.inferred import MIXED
 from streaming_sink.table.fitting import Path
@@ -40,8 +40,9 @@ def look_and_plan(
     """
     seen, certain = look_at(batch, column, table, given, contract), given_conversions(given)
     while True:
+        known_here = without_other_cases(table, stored, given, seen.inferred.fieldNames())
         plan = plan_columns(
-            seen.inferred, table, contract, seen.possible, seen.fractions, batch.columns, certain
+            seen.inferred, known_here, contract, seen.possible, seen.fractions, batch.columns, certain
         )
         mixed = {
             path: _kinds(kind or _may_become(stored, path))

@@ -406,6 +406,37 @@ def test_a_quarantined_change_that_is_repaired_lands(spark: SparkSession, tmp_pa
     assert _rows(tmp_path) == [(8, "x")]
 
 
+@pytest.mark.parametrize("name", ["Op", "SOURCE", "Before", "After", "TS_MS", "Transaction"])
+def test_a_column_of_the_source_that_is_named_as_one_of_the_envelope_in_another_case_lands(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """Once the table had it, the envelope's own key passed for that column in another case: all batches
+    failed, or their messages were set apart.
+    """
+    sink = _sink(tmp_path, schema=SchemaContract(new_columns="add", mismatch="quarantine"))
+    row = f"STRUCT<id: BIGINT, `{name}`: STRING>"
+    given = f"op STRING, before {row}, after {row}, source STRUCT<file: STRING, pos: BIGINT, row: INT>"
+
+    def message(op: str, before: int | None, after: int | None, pos: int) -> tuple[str]:
+        halves = {
+            half: None if number is None else {"id": number, name: f"x{pos}"}
+            for half, number in (("before", before), ("after", after))
+        }
+        beside = {"ts_ms": 1_700_000_000_000 + pos, "transaction": {"id": "t", "total_order": pos}}
+        return (json.dumps({"op": op, **halves, "source": _at(pos), **beside}),)
+
+    batches = (
+        [message("c", None, 1, 1), message("c", None, 2, 2)],
+        [message("u", 1, 1, 3), message("c", None, 3, 4)],
+        [message("d", 2, None, 5)],
+    )
+    for number, messages in enumerate(batches):
+        text = spark.createDataFrame(messages, "value string")
+        with parse_json(text, "value", sink, as_type=given) as found:
+            assert sink(cdc.debezium(found.rows), number).quarantined == 0
+    assert [set(found) for found in _rows(tmp_path)] == [{1, "x3"}, {3, "x4"}]
+
+
 @pytest.mark.parametrize(
     ("kind", "old"),
     [
