@@ -5,7 +5,14 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from streaming_sink.cdc.readable import check_batch, check_columns, handed_on, own_columns, unreadable
+from streaming_sink.cdc.readable import (
+    check_batch,
+    check_columns,
+    check_names_are_free,
+    handed_on,
+    own_columns,
+    unreadable,
+)
 from streaming_sink.table.sql_names import quoted
 
 _OF_DELTA = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -23,6 +30,7 @@ def delta_cdf(batch: DataFrame) -> DataFrame:
     """
     check_batch("delta_cdf", batch)
     check_columns(batch, ("_change_type", "_commit_version"), "rows of Delta's change data feed")
+    check_names_are_free(batch)
     kind = sf.col("_change_type")
     op = sf.coalesce(*(sf.when(kind == name, each) for name, each in _KINDS.items()))
     version = sf.col("_commit_version")

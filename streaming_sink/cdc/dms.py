@@ -6,7 +6,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
-from streaming_sink.cdc.readable import check_batch, check_columns, handed_on, own_columns, unreadable
+from streaming_sink.cdc.readable import (
+    check_batch,
+    check_columns,
+    check_names_are_free,
+    handed_on,
+    own_columns,
+    unreadable,
+)
 from streaming_sink.table.sql_names import folded, quoted
 from timeline.errors import SchemaMismatchError
 
@@ -46,7 +53,8 @@ def dms(batch: DataFrame, sequence: str) -> DataFrame:
             f" {spelled[0]}"
         )
     check_columns(batch, (sequence,), "changes of DMS")
-    op = sf.col(_OP) if _OP in batch.columns else sf.lit(None).cast("string")
+    check_names_are_free(batch)
+    op = sf.col(_OP).cast("string") if _OP in batch.columns else sf.lit(None).cast("string")
     columns = [sf.col(quoted(name)) for name in own_columns(batch) if name != _OP]
     order = _order(batch, sequence, op)
     known = op.isNull() | op.isin("I", "U", "D")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from streaming_sink.table.sql_names import quoted
+from streaming_sink.table.sql_names import folded, quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 from streaming_sink.tasks.rows.failures import UNPARSED, UNREADABLE
 from timeline.errors import SchemaMismatchError
@@ -28,6 +28,15 @@ def check_columns(batch: DataFrame, wanted: Sequence[str], what: str) -> None:
         raise SchemaMismatchError(
             f"{what} have columns {', '.join(wanted)}, and the batch has no {missing[0]!r}; parse its"
             f" messages first (parse_json, from_json): {', '.join(batch.columns)}"
+        )
+
+
+def check_names_are_free(batch: DataFrame) -> None:
+    """Raise SchemaMismatchError where a column of the source is named as one that changes get."""
+    if taken := [name for name in batch.columns if folded(name) in ("_op", "_sequence")]:
+        raise SchemaMismatchError(
+            "changes get the columns _op and _sequence, so the source's own column of such a name needs"
+            f' another one: batch.withColumnRenamed("{taken[0]}", "source{taken[0]}")'
         )
 
 

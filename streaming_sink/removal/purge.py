@@ -41,9 +41,9 @@ def purge(
     Live rows are deleted, and every live file that holds rows of the keys is rewritten without them, as a
     version. Older snapshots that have the old files expire as soon as the protocol allows, which ends time
     travel to them; the old files are deleted after the grace period (R7), orphans behind the fence (R6). So
-    one call mostly leaves something until later: `left` of the report says what, and until when. Call it
-    again then, or let it `wait` so long at most: it makes a version every ten seconds where no other writer
-    does. `check_gone` judges the result.
+    one call mostly leaves something until later: `left` of each of the report's `tables` says what, and until
+    when. Call it again then, or let it `wait` so long at most: it makes a version every ten seconds where no
+    other writer does. `check_gone` judges the result.
 
     Writers may go on, and a call that was killed is continued by the next one. A key maps each of its columns
     to a value; of a table with a key they are its columns.

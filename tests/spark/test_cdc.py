@@ -458,6 +458,24 @@ def test_a_row_of_a_full_load_is_older_than_every_change(spark: SparkSession, ki
     assert oldest[0] is not None
 
 
+@pytest.mark.parametrize("name", ["_op", "_sequence", "_OP"])
+def test_a_column_of_dms_or_delta_that_is_named_as_one_of_cdc_is_refused_with_what_to_do(
+    spark: SparkSession, name: str
+) -> None:
+    """Spark said that a reference is ambiguous, or the sink that a column is there more than once."""
+    for function, columns in ((cdc.dms, "Op string"), (cdc.delta_cdf, "_change_type string")):
+        batch = spark.createDataFrame([], f"{columns}, _commit_version long, `{name}` string")
+        given = ("_commit_version",) if function is cdc.dms else ()
+        with pytest.raises(SchemaMismatchError, match=f'withColumnRenamed."{name}"'):
+            function(batch, *given)  # type: ignore[operator]
+
+
+def test_an_op_of_dms_that_is_a_number_cannot_be_read(spark: SparkSession) -> None:
+    """It ended in Spark's own error of a cast."""
+    changes = cdc.dms(spark.createDataFrame([(1, 7, 1)], "Op int, id bigint, at bigint"), "at")
+    assert "Op is none of I, U and D: 1" in changes.select(UNREADABLE).collect()[0][0]
+
+
 def test_changes_of_dms(spark: SparkSession, tmp_path: Path) -> None:
     sink = _sink(tmp_path)
     full = spark.createDataFrame([(1, "a", 0), (2, "b", 0)], "id bigint, name string, at bigint")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from planners.values import Value, one_of
 from streaming_sink.options.values.checks import location_text
+from streaming_sink.tasks.batches import RESERVED_PREFIX
 from timeline.versions.keys import KEY_SCOPES, TABLE_SCOPE
 
 INDEXES = ("auto", "scan", "index")
@@ -56,6 +57,10 @@ class WriteByKey(Value):
         columns = _names("key", self.key, 'key=["user_id"]')
         if not columns:
             raise ValueError('key must name the columns of the key, such as key=["user_id"]')
+        if odd := [name for name in columns if name.startswith(RESERVED_PREFIX) or "\0" in name]:
+            raise ValueError(f"a column of the key cannot have this name in a table: {odd[0]!r}")
+        if len({name.casefold() for name in columns}) < len(columns):
+            raise ValueError(f"two columns of the key differ in case alone, so no batch has both: {columns}")
         object.__setattr__(self, "key", columns)
         _check_text("sequence_by", self.sequence_by)
         if self.sequence_by in columns:

@@ -12,9 +12,9 @@ from timeline.stores.base import Store
 
 def value_texts(rows: pa.RecordBatch) -> list[str]:
     """Return the values of each row as a text. Of two rows the one with the larger text counts as newer, so
-    that the order in which they come decides nothing.
+    that the order in which they come decides nothing, nor the order in which the table got its columns.
     """
-    return rows_as_json(rows)[0]  # Python lacks some dates and times that a table may hold
+    return rows_as_json(rows, by_name=True)[0]  # Python lacks some dates and times that a table may hold
 
 
 def stored_texts(store: Store, location: str, schema: pa.Schema, positions: np.ndarray) -> list[str]:

@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from itertools import pairwise
 from json.encoder import encode_basestring
 from math import isfinite, isnan
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -21,31 +22,32 @@ _CYCLE_DAYS, _CYCLE_YEARS = 146_097, 400
 _BASE, _BASE_DAYS = date(2000, 1, 1), 10_957
 
 
-def rows_as_json(rows: pa.RecordBatch) -> tuple[list[str], list[str]]:
+def rows_as_json(rows: pa.RecordBatch, *, by_name: bool = False) -> tuple[list[str], list[str]]:
     """Return each row as a JSON object, and the DDL of its schema: what `from_json(row, schema)` takes.
 
     Every value comes back as it was, with two detours that the schema shows: a map whose keys are no strings
     is an array of entries (`map_from_entries` makes the map), and where a string is not valid UTF-8, all
     strings of its row are binary (`CAST(… AS STRING)` makes the string). A value of a type that JSON and
-    Iceberg lack (an interval, for example) is text.
+    Iceberg lack (an interval, for example) is text. `by_name`: columns and fields are in the order of
+    their names, in whichever order they were added to a table.
     """
     if not rows.num_rows:
         return [], []
     try:
-        return _encoded(rows, text_is_valid=True)
+        return _encoded(rows, True, by_name)
     except UnicodeDecodeError:
         if rows.num_rows == 1:
-            return _encoded(rows, text_is_valid=False)
+            return _encoded(rows, False, by_name)
     texts, schemas = [], []
     for place in range(rows.num_rows):
-        text, schema = rows_as_json(rows.slice(place, 1))
+        text, schema = rows_as_json(rows.slice(place, 1), by_name=by_name)
         texts += text
         schemas += schema
     return texts, schemas
 
 
-def _encoded(rows: pa.RecordBatch, text_is_valid: bool) -> tuple[list[str], list[str]]:
-    coder = _Coder(text_is_valid)
+def _encoded(rows: pa.RecordBatch, text_is_valid: bool, by_name: bool) -> tuple[list[str], list[str]]:
+    coder = _Coder(text_is_valid, by_name)
     texts = coder.objects(rows.schema, rows.columns)
     return texts, [coder.fields_ddl(rows.schema, " ")] * len(texts)
 
@@ -53,13 +55,16 @@ def _encoded(rows: pa.RecordBatch, text_is_valid: bool) -> tuple[list[str], list
 class _Coder:
     """Encodes arrays, and spells their types. Strings are bytes where one of them is not valid UTF-8."""
 
-    def __init__(self, text_is_valid: bool) -> None:
-        self._text_is_valid = text_is_valid
+    def __init__(self, text_is_valid: bool, by_name: bool) -> None:
+        self._text_is_valid, self._by_name = text_is_valid, by_name
 
     def objects(self, fields: Sequence[pa.Field], columns: Sequence[pa.Array]) -> list[str]:
         """Return one JSON object for each row of some columns."""
-        names = [encode_basestring(field.name) + ":" for field in fields]
-        rows = zip(*(self.texts(column) for column in columns), strict=True)
+        named = list(zip((field.name for field in fields), columns, strict=True))
+        if self._by_name:
+            named.sort(key=itemgetter(0))
+        names = [encode_basestring(name) + ":" for name, _ in named]
+        rows = zip(*(self.texts(column) for _, column in named), strict=True)
         return ["{" + ",".join(map(str.__add__, names, row)) + "}" for row in rows]
 
     def texts(self, array: pa.Array) -> list[str]:

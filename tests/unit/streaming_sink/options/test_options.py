@@ -10,7 +10,7 @@ import pytest
 
 import streaming_sink
 from planners import FileSizing, FillPolicy
-from streaming_sink import Checks, IcebergSink, PathTable, SchemaContract, TableOptions
+from streaming_sink import Checks, IcebergSink, PathTable, SchemaContract, TableOptions, Upsert
 from tests.sinks import flat_options, flat_sink
 
 
@@ -279,3 +279,9 @@ def test_a_contract_that_quarantines_takes_the_options_of_a_quarantine(contract:
         "/lake/events", contract=contract, checks=Checks(at_most=0.5, quarantine="/lake/bad")
     ).options
     assert (options.quarantine_location, options.checks.at_most) == ("/lake/bad", 0.5)
+
+
+@pytest.mark.parametrize("key", [["id", "ID"], ["__streaming_sink_x"], ["a\0"]])
+def test_a_key_that_no_table_has_is_refused_when_it_is_named(key: list[str]) -> None:
+    with pytest.raises(ValueError, match="of the key"):
+        Upsert(key=key)
