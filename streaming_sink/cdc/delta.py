@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from streaming_sink.cdc.readable import check_batch, check_columns, handed_on, own_columns, unreadable
+from streaming_sink.cdc.readable import check_batch, check_has_columns, handed_on, own_columns, unreadable
 from streaming_sink.table.sql_names import quoted
 
 _OF_DELTA = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -22,7 +22,7 @@ def delta_cdf(batch: DataFrame) -> DataFrame:
     What is wrong with a single change is for the contract of the sink.
     """
     check_batch("delta_cdf", batch)
-    check_columns(batch, ("_change_type", "_commit_version"), "rows of Delta's change data feed")
+    check_has_columns(batch, ("_change_type", "_commit_version"), "rows of Delta's change data feed")
     kind = sf.col("_change_type")
     op = sf.coalesce(*(sf.when(kind == name, each) for name, each in _KINDS.items()))
     version = sf.col("_commit_version")

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
-from streaming_sink.cdc.readable import check_batch, check_columns, handed_on, own_columns, unreadable
+from streaming_sink.cdc.readable import check_batch, check_has_columns, handed_on, own_columns, unreadable
 from streaming_sink.table.sql_names import folded, quoted
 from timeline.errors import SchemaMismatchError
 
@@ -45,7 +45,7 @@ def dms(batch: DataFrame, sequence: str) -> DataFrame:
             f" {_OP} if it says what became of the row, and to another name if it is the source's own:"
             f" {spelled[0]}"
         )
-    check_columns(batch, (sequence,), "changes of DMS")
+    check_has_columns(batch, (sequence,), "changes of DMS")
     op = sf.col(_OP) if _OP in batch.columns else sf.lit(None).cast("string")
     columns = [sf.col(quoted(name)) for name in own_columns(batch) if name != _OP]
     order = _order(batch, sequence, op)

@@ -46,7 +46,7 @@ def discard(zone: str, item: int, storage_options: Pairs) -> int:
 def replay(zone: str, paths: tuple[str, ...], storage_options: Pairs) -> int:
     """Announce files that were rejected again, once what refused them has changed."""
     from streaming_sink.ingest.zone import BufferZone
-    from streaming_sink.zones.reannouncing import replay as announce_again
+    from streaming_sink.zones.reannouncing import reannounce as announce_again
 
     replayed = announce_again(BufferZone(zone, storage_options=storage_options), paths)
     say(f"{len(replayed.files):,} files are announced again")

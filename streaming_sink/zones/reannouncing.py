@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planners.ingestion.buffering import BufferedFile
-from streaming_sink.tasks.ingest.sources import format_of, partition_of, replayed_identity, spelled
+from streaming_sink.tasks.ingest.sources import format_of, partition_of, replayed_identity, spell_path
 from streaming_sink.zones.ledger import Ledger, LedgerEntry
 from streaming_sink.zones.stored_zone import StoredZone
 
@@ -23,7 +23,7 @@ class Replayed:
     """
 
 
-def replay(zone: StoredZone, paths: Sequence[str] = ()) -> Replayed:
+def reannounce(zone: StoredZone, paths: Sequence[str] = ()) -> Replayed:
     """Announce files that were rejected again, all of them or those of these names, as they were: each lands
     once, or is rejected anew. A file that has landed since under other bytes is another one, and stays.
 
@@ -50,7 +50,7 @@ def _rejected(ledger: Ledger, paths: Sequence[str]) -> Iterator[LedgerEntry]:
     if not paths:
         yield from (entry for entry in ledger.entries() if entry.state == "rejected")
     for path in paths:
-        found = ledger.find(spelled(path))
+        found = ledger.find(spell_path(path))
         if not found:
             raise ValueError(f"no work item has this file; push it: {path}")
         yield from (entry for entry in found if entry.state == "rejected")

@@ -58,7 +58,7 @@ def is_local(path: str) -> bool:
     return "://" not in path or path.startswith("file:")
 
 
-def spelled(path: str) -> str:
+def spell_path(path: str) -> str:
     """Return the one spelling of a name, so that a file lands once however it is called: on a disk absolute,
     without symbolic links, and no URL. A "/" at the end stays.
     """
@@ -73,7 +73,7 @@ def spelled(path: str) -> str:
 
 def overlap(one: str, other: str) -> bool:
     """Return whether one of two places holds the other, or is it."""
-    first, second = (f"{spelled(each).rstrip('/')}/" for each in (one, other))
+    first, second = (f"{spell_path(each).rstrip('/')}/" for each in (one, other))
     return first.startswith(second) or second.startswith(first)
 
 
