@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from benchmarks.aims import Aim, benchmark_parser, conclude
 from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
-from streaming_sink.tasks.key_index.upkeep import build, merge, plan_upkeep
+from streaming_sink.tasks.key_index.upkeep import build, merge_key_runs, plan_upkeep
 from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
@@ -78,7 +78,7 @@ def measure(folder: Path, key: str, rows: int) -> Figures:
         return [build(index, [KeyedFile(*file) for file in group], ulid(0, next(ids))) for group in groups]
 
     paths, build_seconds = _timed(build_all)
-    merged, merge_seconds = _timed(lambda: merge(index, paths, files, ulid(0, next(ids))))
+    merged, merge_seconds = _timed(lambda: merge_key_runs(index, paths, files, ulid(0, next(ids))))
     store.delete(paths)
     process = OpenRuns()
     found, first_seconds = _timed(lambda: index.lookup(files, probe, process))

@@ -96,7 +96,7 @@ def check_properties(given: Mapping[str, str]) -> None:
     """Raise ValueError or TypeError for properties that a user may not set, or whose values no writer could
     read.
     """
-    check_keys(given)
+    check_property_names(given)
     for key, value in given.items():
         if not isinstance(value, str):
             raise TypeError(f"table property {key} must be text, not {value!r}: no reader could open it")
@@ -109,7 +109,7 @@ def check_properties(given: Mapping[str, str]) -> None:
         )
 
 
-def check_keys(keys: Iterable[str]) -> None:
+def check_property_names(keys: Iterable[str]) -> None:
     """Raise ValueError for a property of the protocol, and TypeError for a key that is no text."""
     for key in keys:
         if not isinstance(key, str):

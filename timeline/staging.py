@@ -15,14 +15,14 @@ from timeline.versions.staged import (
     PUBLISHED_WAP_ID,
     SOURCE_SNAPSHOT_ID,
     WAP_ID,
-    files_of,
     find_staged,
+    staged_files,
     stated_of,
 )
 from timeline.versions.work_items import DiscardedItem, OpenItem, WorkItem
 
 
-def stage(
+def stage_item(
     table: Table,
     item: WorkItem,
     files: Sequence[DataFile],
@@ -41,7 +41,7 @@ def stage(
     )
 
 
-def publish(
+def publish_item(
     table: Table,
     item: WorkItem,
     *,
@@ -66,7 +66,7 @@ def publish(
                 location=head.metadata.location,
                 version=head.number,
             )
-        published = Publish(files_of(head, staged), item, staged.snapshot_id)
+        published = Publish(staged_files(head, staged), item, staged.snapshot_id)
         wap = {PUBLISHED_WAP_ID: item.wap_id, SOURCE_SNAPSHOT_ID: str(staged.snapshot_id)}
         return published, staged.schema_id, {**stated_of(staged), **wap}
 
@@ -82,14 +82,14 @@ def publish(
     )
 
 
-def discard(table: Table, item: WorkItem) -> Committed | AlreadyCommitted:
+def discard_item(table: Table, item: WorkItem) -> Committed | AlreadyCommitted:
     """Settle an item without its rows, staged or not: its number is refused for ever. AlreadyCommitted where
     it is settled, and maybe published.
     """
     return table.commit([Discard(item)], transaction=DiscardedItem(item.app_id, item.number, item.plan))
 
 
-def unstage(table: Table, item: WorkItem, snapshot_id: int) -> Committed | AlreadyCommitted:
+def unstage_item(table: Table, item: WorkItem, snapshot_id: int) -> Committed | AlreadyCommitted:
     """Forget what is staged of an item in a snapshot, so that the item is written and staged again.
 
     CommitConflictError where it is not staged there.

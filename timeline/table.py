@@ -21,7 +21,7 @@ from timeline.commit.attempts import Attempts, Candidate
 from timeline.commit.creation import publish_first_version
 from timeline.commit.log import CommitLog
 from timeline.commit.outcomes import AlreadyCommitted, Committed
-from timeline.commit.publish import DEADLINE_SECONDS, Unneeded, publish
+from timeline.commit.publish import DEADLINE_SECONDS, Unneeded, publish_version
 from timeline.commit.standing import judge_standing
 from timeline.commit.turns import take_turn
 from timeline.commit.version_log import VersionLog
@@ -209,7 +209,7 @@ class Table:
         if transaction is None or transaction.check(self._head.properties) is not None:
             attempts.prepare(self._head)
         with take_turn(self.store, self.log.environment) as others_committed:
-            published = publish(
+            published = publish_version(
                 self.log,
                 self.refresh() if others_committed else self._head,
                 lambda head: self._build(attempts, head),

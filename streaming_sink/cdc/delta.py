@@ -7,7 +7,7 @@ from pyspark.sql import functions as sf
 
 from streaming_sink.cdc.readable import (
     check_batch,
-    check_columns,
+    check_has_columns,
     check_names_are_free,
     handed_on,
     own_columns,
@@ -29,7 +29,7 @@ def delta_cdf(batch: DataFrame) -> DataFrame:
     What is wrong with a single change is for the contract of the sink.
     """
     check_batch("delta_cdf", batch)
-    check_columns(batch, ("_change_type", "_commit_version"), "rows of Delta's change data feed")
+    check_has_columns(batch, ("_change_type", "_commit_version"), "rows of Delta's change data feed")
     check_names_are_free(batch)
     kind = sf.col("_change_type")
     op = sf.coalesce(*(sf.when(kind == name, each) for name, each in _KINDS.items()))

@@ -8,7 +8,7 @@ from pyspark.sql import types as spark
 
 from streaming_sink.cdc.readable import (
     check_batch,
-    check_columns,
+    check_has_columns,
     check_names_are_free,
     handed_on,
     own_columns,
@@ -52,7 +52,7 @@ def dms(batch: DataFrame, sequence: str) -> DataFrame:
             f" {_OP} if it says what became of the row, and to another name if it is the source's own:"
             f" {spelled[0]}"
         )
-    check_columns(batch, (sequence,), "changes of DMS")
+    check_has_columns(batch, (sequence,), "changes of DMS")
     check_names_are_free(batch)
     op = sf.col(_OP).cast("string") if _OP in batch.columns else sf.lit(None).cast("string")
     columns = [sf.col(quoted(name)) for name in own_columns(batch) if name != _OP]

@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from streaming_sink.cdc.positions import DIGITS, check_sequence, log_position, own_position
-from streaming_sink.cdc.readable import check_batch, check_columns, handed_on, unreadable
+from streaming_sink.cdc.readable import check_batch, check_has_columns, handed_on, unreadable
 from streaming_sink.table.rescue import RESCUED
 from streaming_sink.table.schema import cannot_be_column
 from streaming_sink.table.sql_names import folded, quoted
@@ -61,7 +61,7 @@ def debezium(
     _check_keys(key, source_key)
     given, wanted = handed_on(batch), ("op", "source") if sequence is None else ("op",)
     envelope = _envelope(batch, wanted)
-    check_columns(envelope, wanted, "Debezium's envelopes")
+    check_has_columns(envelope, wanted, "Debezium's envelopes")
     if sequence is not None:
         check_sequence(envelope, sequence)
     before, after = _Image(envelope, "before"), _Image(envelope, "after")

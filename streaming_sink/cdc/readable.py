@@ -21,7 +21,7 @@ def check_batch(function: str, batch: object) -> None:
         )
 
 
-def check_columns(batch: DataFrame, wanted: Sequence[str], what: str) -> None:
+def check_has_columns(batch: DataFrame, wanted: Sequence[str], what: str) -> None:
     """Raise SchemaMismatchError where a batch lacks a column."""
     missing = [name for name in wanted if name not in batch.columns]
     if missing:

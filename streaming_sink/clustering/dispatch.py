@@ -14,7 +14,7 @@ from planners.clustering.plan import ClusteringPlan
 from planners.clustering.sort_fields import SortField
 from planners.clustering.strategies import traits
 from streaming_sink.clustering.groups import LiveGroup
-from streaming_sink.clustering.options import Execution, check_keys
+from streaming_sink.clustering.options import Execution, check_encryption_keys
 from streaming_sink.clustering.sort_orders import planned_sort_order, recorded_sort_order
 from streaming_sink.spark.jobs import described, parallelism
 from streaming_sink.spark.task_results import collect_results
@@ -75,7 +75,7 @@ def prepare_jobs(
             sort_column(schema, SortField.parse(text).column)
         if group.strategy not in strategies:
             strategies[group.strategy] = make_strategy(group.strategy, how.strategies)
-        check_keys(group.strategy, how.keys)
+        check_encryption_keys(group.strategy, how.keys)
     own_keys = {
         strategy: cast(KeySettingStrategy, it).key_names(leaf_names(head.schema))
         for strategy, it in strategies.items()

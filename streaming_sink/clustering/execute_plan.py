@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from planners.clustering.plan import ClusteringPlan
 from streaming_sink.clustering.dispatch import prepare_jobs
-from streaming_sink.clustering.execution import execute
+from streaming_sink.clustering.execution import execute_groups
 from streaming_sink.clustering.options import Execution
 from streaming_sink.reports.cluster_report import ClusterReport
 from timeline import names
@@ -42,13 +42,13 @@ def execute_plan(
     def check(plan: Plan) -> None:
         prepare_jobs(table.head, table, ClusteringPlan.from_dict(plan), how)
 
-    claim = instants.claim(table, plan_id, watch, check)
+    claim = instants.claim_plan(table, plan_id, watch, check)
     if claim is None:
         return None
     plan, also = ClusteringPlan.from_dict(claim.plan), [Withdraw(plan_id)]
     try:
         with heartbeat(claim, BEAT_SECONDS) as is_ours:
-            report = execute(session, table, plan, how, plan_id=plan_id, also=also, is_wanted=is_ours)
+            report = execute_groups(session, table, plan, how, plan_id=plan_id, also=also, is_wanted=is_ours)
     except BaseException:
         claim.release()
         raise

@@ -27,7 +27,7 @@ _LOG = logging.getLogger("streaming_sink")
 _UNWANTED = "the plan was cancelled, or taken over by another executor"
 
 
-def execute(
+def execute_groups(
     session: SparkSession,
     table: Table,
     plan: ClusteringPlan,

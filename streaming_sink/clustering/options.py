@@ -92,7 +92,7 @@ class Pass:
 
     def check_keys(self) -> None:
         """Raise ValueError for a strategy that this process could plan but, without keys, not execute."""
-        check_keys(self.policy.strategy, self.execution.keys)
+        check_encryption_keys(self.policy.strategy, self.execution.keys)
 
 
 def pass_of(**options: Unpack[PassOptions]) -> Pass:
@@ -150,7 +150,7 @@ def execution_of(
     return Execution(memory_bound(memory_bytes), checksum, dict(strategies or {}), max_commits, keys)
 
 
-def check_keys(strategy: Strategy, keys: Keys | None) -> None:
+def check_encryption_keys(strategy: Strategy, keys: Keys | None) -> None:
     """Raise ValueError for a strategy that sets keys where there are none, and for uncallable keys."""
     if keys is not None and not callable(keys):
         raise ValueError("keys must be a callable without arguments that makes a KmsClient of pyarrow")

@@ -173,6 +173,6 @@ def failed_pass(location: str, failure: Exception) -> ClusterReport:
 
 def _cancel(table: Table, plan_id: str) -> None:
     try:
-        instants.cancel(table, plan_id, reason="its executor failed")
+        instants.cancel_plan(table, plan_id, reason="its executor failed")
     except Exception as failure:  # noqa: BLE001 - as above; a plan that stays pending times out
         _LOG.warning("clustering plan %s stays pending: %s", plan_id, failure)

@@ -60,7 +60,7 @@ def schedule_pass(table: Table, reservations: Reservations, asked: Pass) -> Sche
         # bytes.
         saved = replace(plan, left_out=()).to_dict()
         try:
-            return Scheduled(instants.schedule(table, saved, CLUSTERING), plan)
+            return Scheduled(instants.schedule_plan(table, saved, CLUSTERING), plan)
         except CommitConflictError:
             if tries == _TRIES:
                 raise

@@ -109,11 +109,11 @@ def _scheduled(table: Table, asked: Pass) -> Scheduled | ClusterReport:
 
 def show(table: AnyTable) -> tuple[Instant, ...]:
     """Return the plans that are pending, and those that ended in the last week, oldest first."""
-    return instants.show(as_table(table).open(), CLUSTERING)
+    return instants.show_plan(as_table(table).open(), CLUSTERING)
 
 
 def cancel(table: AnyTable, plan_id: str) -> bool:
     """Withdraw a pending plan and free its files; False where it is not pending. Its executor, if there is
     one, stops at its next heartbeat.
     """
-    return instants.cancel(as_table(table).open(), plan_id)
+    return instants.cancel_plan(as_table(table).open(), plan_id)

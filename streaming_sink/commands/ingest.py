@@ -193,7 +193,7 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
         for entry in found.rejected:
             say(f"rejected {entry.path}: {entry.why}")
         if found.rejected:
-            say("         once what refused them has changed, `streaming-sink ingest replay` announces them")
+            say("         once what refused them has changed: `streaming-sink ingest reannounce`")
         say(f"landed   {found.landed_items:,} work items")
         if found.lag_ms:
             lag = ", ".join(f"{name} {span_text(value)}" for name, value in found.lag_ms.items())
@@ -221,12 +221,12 @@ def ledger(
 ) -> int:
     """Show which file landed in which snapshot, and why others did not."""
     from streaming_sink.ingest.zone import BufferZone
-    from streaming_sink.tasks.ingest.sources import spelled
+    from streaming_sink.tasks.ingest.sources import spell_path
     from streaming_sink.zones.ledger import Ledger
 
     book = Ledger(BufferZone(zone, storage_options=storage_options))
     if path is not None:
-        entries: Iterable[LedgerEntry] = book.find(spelled(path))
+        entries: Iterable[LedgerEntry] = book.find(spell_path(path))
     elif snapshot is not None:
         entries = book.files_of(snapshot)
     else:

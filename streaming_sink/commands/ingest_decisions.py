@@ -1,4 +1,4 @@
-"""`streaming-sink ingest publish|discard|replay ZONE`: what an operator decides of items and files."""
+"""`streaming-sink ingest publish|discard|reannounce ZONE`: what an operator decides of items and files."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def discard(zone: str, item: int, storage_options: Pairs) -> int:
 @zone_argument
 @options
 @click.option("--file", "paths", multiple=True, metavar="PATH", help="Only this file; may be repeated.")
-def replay(zone: str, paths: tuple[str, ...], storage_options: Pairs) -> int:
+def reannounce(zone: str, paths: tuple[str, ...], storage_options: Pairs) -> int:
     """Announce files that were rejected again, once what refused them has changed."""
     from streaming_sink.ingest.zone import BufferZone
-    from streaming_sink.zones.reannouncing import replay as announce_again
+    from streaming_sink.zones.reannouncing import reannounce as announce_again
 
-    replayed = announce_again(BufferZone(zone, storage_options=storage_options), paths)
-    say(f"{len(replayed.files):,} files are announced again")
-    for path in replayed.unknown:
+    announced = announce_again(BufferZone(zone, storage_options=storage_options), paths)
+    say(f"{len(announced.files):,} files are announced again")
+    for path in announced.unknown:
         say(f"whether this one is in the table is not known, so it is not: {path}")
-    return FINDINGS if replayed.unknown else DONE
+    return FINDINGS if announced.unknown else DONE
 
 
 COMMANDS = (ingest,)

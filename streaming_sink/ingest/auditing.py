@@ -22,7 +22,7 @@ from streaming_sink.zones.zone_options import KEPT
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
 from timeline.retention.policy import snapshot_version
 from timeline.table import Table
-from timeline.versions.staged import files_of
+from timeline.versions.staged import staged_files
 
 
 def auditor_of(zone: StoredZone) -> Auditor | None:
@@ -85,7 +85,7 @@ def rows_of(session: SparkSession, table: Table, staged: Snapshot) -> DataFrame:
             (),
             file.record_count,
         )
-        for file in files_of(table.head, staged)
+        for file in staged_files(table.head, staged)
     ]
     return changes_of(session, table, added).select(*_columns(table))
 

@@ -22,7 +22,7 @@ from streaming_sink.zones.write_audit_publish import settle
 from timeline.changes.changes import Change
 from timeline.clock import SYSTEM
 from timeline.errors import CommitConflictError, ErrorKind, TimelineError
-from timeline.staging import stage
+from timeline.staging import stage_item
 from timeline.stores.base import Store
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.work_items import WorkItem, discarded_items
@@ -76,7 +76,7 @@ class Publishing:
         """Stage the files of a commit, and publish them, with its other changes, as `settle`."""
         new = tuple(file for change in request.changes for file in change.appended_files)
         transaction = self.work_item(item.number)
-        stage(table, transaction, new, schema_id=request.schema_id, summary=request.summary)
+        stage_item(table, transaction, new, schema_id=request.schema_id, summary=request.summary)
         beside = [change for change in request.changes if not change.appended_files]
         settled = self.settle(session, table, item, beside)
         if settled is None:

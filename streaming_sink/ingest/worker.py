@@ -21,10 +21,10 @@ from streaming_sink.zones.errors import AuditFailedError
 from streaming_sink.zones.landed import (
     Landed,
     landed_in,
-    read_note,
+    read_landed,
     with_arrivals,
     with_rejections,
-    write_note,
+    write_landed,
 )
 from streaming_sink.zones.records import KIND, Plan, item_of_claim
 from streaming_sink.zones.stored_zone import StoredZone
@@ -194,7 +194,7 @@ class Worker:
         landed = with_arrivals(with_rejections(store, landed), item)
         landed = replace(landed, planned_ms=names.ulid_time_ms(plan.id))
         try:
-            write_note(store, landed)
+            write_landed(store, landed)
             _delete_claims(store, claim.plan_id, claim.number)
         except StoreUnavailableError as failure:
             _LOG.warning("work item %d has landed; its note is left to later runs: %s", item.number, failure)
@@ -236,8 +236,8 @@ class Worker:
         for claim_id, states in all_instants(store, KIND).items():
             if "inflight" not in states or (number := item_of_claim(claim_id)) not in published:
                 continue
-            if read_note(store, number) is None:
-                write_note(store, with_rejections(store, landed_in(table.head, self._zone.app_id, number)))
+            if read_landed(store, number) is None:
+                write_landed(store, with_rejections(store, landed_in(table.head, self._zone.app_id, number)))
                 count += 1
             _delete_claims(store, claim_id, states["inflight"])
         return count

@@ -13,7 +13,7 @@ from streaming_sink.options.values.checks import Checks
 from streaming_sink.options.values.contract import SchemaContract
 from streaming_sink.options.values.path_table import AnyTable, as_table
 from streaming_sink.options.values.writes import Write
-from streaming_sink.tasks.ingest.sources import overlap, spelled
+from streaming_sink.tasks.ingest.sources import overlap, spell_path
 from streaming_sink.zones.audit import Audit, StagedItem
 from streaming_sink.zones.backlog import Backlog
 from streaming_sink.zones.given import given_to_zone
@@ -122,7 +122,7 @@ class BufferZone(StoredZone):
             if overlap(path, own):
                 why = "source files lie outside of the table and the zone, whose rows would land again"
                 raise ValueError(f"{why}; give them a folder of their own: {path} and {own}")
-        return spelled(path)
+        return spell_path(path)
 
     def siphon(self, app_id: str | None = None) -> Callable[[DataFrame, int], None]:
         """Return a function for `foreachBatch` that stages the batches of a stream here, each once, as

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from timeline import names
 from timeline.plans.clustering import CLUSTERING
-from timeline.plans.instants import Instant, show
+from timeline.plans.instants import Instant, show_plan
 from timeline.plans.plan_file import Plan, UnreadablePlanError
 from timeline.stores.base import Store
 from timeline.table import Table
@@ -42,7 +42,7 @@ def list_plans(table: Table, now_ms: int) -> list[PlanDetails]:
     """Return the plans that are pending, and those of the last week, oldest first. Two LISTs, and one GET a
     plan.
     """
-    return [_details(table.store, instant, now_ms) for instant in show(table, CLUSTERING)]
+    return [_details(table.store, instant, now_ms) for instant in show_plan(table, CLUSTERING)]
 
 
 def _details(store: Store, instant: Instant, now_ms: int) -> PlanDetails:

@@ -12,7 +12,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from timeline.manifests.entries import LiveFile
-from timeline.retention.expired import pending_notes, read_note
+from timeline.retention.expired import pending_notes, read_expiry_note
 from timeline.retention.policy import lineage, snapshot_version
 from timeline.table import Table
 from timeline.versions.head import Head
@@ -68,7 +68,7 @@ def read_holders(table: Table) -> HeldFiles:
         lists[snapshot.manifest_list] |= holders
         numbers[snapshot.manifest_list] = snapshot.sequence_number or 0
     for pending in pending_notes(table.store):
-        note = read_note(table.store, pending)
+        note = read_expiry_note(table.store, pending)
         for record in () if note is None else (*note.expired, *note.unpinned):
             lists[record.manifest_list].add(
                 Holder(How.EXPIRED, f"snapshot {record.snapshot_id}, which version {pending.version} expired")

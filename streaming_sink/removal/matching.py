@@ -145,7 +145,7 @@ def matcher_of(wanted: WantedKeys, head: Head) -> RowMatcher:
     """
     schema = arrow_schema(head.schema)
     arrays = dict(zip(wanted.names, wanted.arrays(head.schema), strict=True))
-    columns = key_columns(wanted, head)
+    columns = find_key_columns(wanted, head)
     hashes = hash_keys([arrays[field.name] for field in columns.keys], columns.seed)
     rescued = schema.field(RESCUED) if RESCUED in schema.names else None
     kinds = [field for name in wanted.names for field in head.schema.fields if field.name == name]
@@ -169,7 +169,7 @@ def quarantine_matcher(wanted: WantedKeys, main: Head, quarantine: Schema) -> Ro
     return RowMatcher(pa.schema([]), nothing, b"", (), text, rows_as_text=rows, of_table=of_table)
 
 
-def key_columns(wanted: WantedKeys, head: Head) -> KeyColumns:
+def find_key_columns(wanted: WantedKeys, head: Head) -> KeyColumns:
     """Return the columns of the keys, in the order of the table's own key where they are that."""
     schema = arrow_schema(head.schema)
     key = key_of(head.properties)

@@ -9,7 +9,7 @@ from streaming_sink.durations import Duration, duration
 from streaming_sink.options.values.path_table import AnyTable, as_table
 from streaming_sink.removal.following import await_followed, skip_purges
 from streaming_sink.removal.leftovers import LeftoverKind
-from streaming_sink.removal.matching import is_own_key, key_columns, matcher_of, quarantine_matcher
+from streaming_sink.removal.matching import find_key_columns, is_own_key, matcher_of, quarantine_matcher
 from streaming_sink.removal.report import PurgeReport
 from streaming_sink.removal.table_purge import WAITS, TablePurge
 from streaming_sink.removal.tables import CHANGE_LOG, MAIN, QUARANTINE, open_seconds, role_of, undelivered
@@ -101,7 +101,7 @@ class Purge:
                 f" {', '.join(wanted.names)}, so that no older change brings a row back"
             )
         matcher = matcher_of(wanted, main.head)
-        columns = None if key is None else key_columns(wanted, main.head)
+        columns = None if key is None else find_key_columns(wanted, main.head)
         tables = [TablePurge(main, MAIN, matcher, columns, open_at, tuple)]
         for second in open_seconds(main, location, also, open_at):
             role = role_of(second)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from streaming_sink.checks.quarantine_table import QUARANTINE_SCHEMA
 from streaming_sink.options.values.checks import default_quarantine
 from streaming_sink.removal.leftovers import Leftovers, find_leftovers
-from streaming_sink.removal.matching import is_own_key, key_columns, matcher_of, quarantine_matcher
+from streaming_sink.removal.matching import find_key_columns, is_own_key, matcher_of, quarantine_matcher
 from streaming_sink.removal.wanted import WantedKeys
 from timeline.errors import TableNotFoundError
 from timeline.outbox import OpenTable, delivery_app
@@ -33,7 +33,7 @@ def find_everywhere(
         return open_table(place, storage_options)
 
     main = open_at(location)
-    columns = key_columns(wanted, main.head) if is_own_key(wanted, main.head) else None
+    columns = find_key_columns(wanted, main.head) if is_own_key(wanted, main.head) else None
     found = [find_leftovers(main, MAIN, matcher_of(wanted, main.head), columns)]
     for second in open_seconds(main, location, also, open_at):
         if role_of(second) == QUARANTINE:

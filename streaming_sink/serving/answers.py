@@ -148,7 +148,7 @@ def dataset_of(name: str, found: ZoneStatus, as_of_ms: int) -> Dataset:
     )
 
 
-def files_of(entries: Sequence[LedgerEntry], limit: int) -> Files:
+def list_files_of(entries: Sequence[LedgerEntry], limit: int) -> Files:
     """Return the first of some entries of the ledger."""
     return Files(
         len(entries),

@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from streaming_sink import __version__
 from streaming_sink.ingest.zone import BufferZone
 from streaming_sink.serving.access import Access
-from streaming_sink.serving.answers import Commit, Dataset, Error, Failure, Files, files_of
+from streaming_sink.serving.answers import Commit, Dataset, Error, Failure, Files, list_files_of
 from streaming_sink.serving.catalog import BusyError, DatasetReader, in_thread, open_catalog
 from timeline.errors import TimelineError
 
@@ -135,21 +135,21 @@ def files(
     ],
     limit: _Limit = 1_000,
 ) -> Files:
-    return files_of(reader.look_up(lambda ledger: ledger.find(path)), limit)
+    return list_files_of(reader.look_up(lambda ledger: ledger.find(path)), limit)
 
 
 @_API.get("/{name}/items/{number}", summary="The files of a work item.")
 def item(
     reader: _Reader, number: Annotated[_Whole, Path(description="Its number.")], limit: _Limit = 1_000
 ) -> Files:
-    return files_of(reader.look_up(lambda ledger: ledger.files_of_item(number)), limit)
+    return list_files_of(reader.look_up(lambda ledger: ledger.files_of_item(number)), limit)
 
 
 @_API.get("/{name}/snapshots/{snapshot_id}/files", summary="The files whose rows a snapshot has added.")
 def snapshot(
     reader: _Reader, snapshot_id: Annotated[_Whole, Path(description="Its id.")], limit: _Limit = 1_000
 ) -> Files:
-    return files_of(reader.look_up(lambda ledger: ledger.files_of(snapshot_id)), limit)
+    return list_files_of(reader.look_up(lambda ledger: ledger.files_of(snapshot_id)), limit)
 
 
 def create_app(

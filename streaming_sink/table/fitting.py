@@ -16,7 +16,7 @@ from streaming_sink.table.column_sequences import is_own_field
 from streaming_sink.table.conversions import fits, wider_type
 from streaming_sink.table.longs import find_longs
 from streaming_sink.table.rescue import check_rescued_name, is_rescued_field, rescued_field
-from streaming_sink.table.schema import check_names, iceberg_schema, iceberg_type
+from streaming_sink.table.schema import check_column_names, iceberg_schema, iceberg_type
 from streaming_sink.table.sql_names import folded
 from streaming_sink.tasks.rows.failures import UNPARSED, UNREADABLE
 from timeline.errors import SchemaMismatchError
@@ -59,7 +59,7 @@ def fit_batch(
     """
     fitting = _Fitting(contract, find_longs(batch), checks_text)
     columns = _columns(batch)
-    check_names(columns)
+    check_column_names(columns)
     wanted = fitting.fit_struct(schema.as_struct(), columns, ())
     if UNPARSED in batch.names:
         fitting.add_misfit(batch[UNPARSED].dataType, None, (UNPARSED,), required=False)

@@ -51,7 +51,7 @@ def iceberg_schema(batch: spark.StructType) -> Schema:
     Raises SchemaMismatchError for duplicate names, names that differ only in case, and types that Iceberg v2
     lacks; each names the column.
     """
-    check_names(batch)
+    check_column_names(batch)
     if not batch.fields:
         raise SchemaMismatchError("the batch has no columns, so there is no table to make of it")
     ids = count(1)
@@ -114,7 +114,7 @@ def cannot_be_column(name: str) -> bool:
     return not name or reserved or "\0" in name or cannot_be_passed(name)
 
 
-def check_names(batch: spark.StructType, prefix: str = "") -> None:
+def check_column_names(batch: spark.StructType, prefix: str = "") -> None:
     """Raise SchemaMismatchError if two (nested) columns share a name, or differ only in case, or a column has
     a name that the sink's own columns have while rows travel.
     """
@@ -145,7 +145,7 @@ def check_names(batch: spark.StructType, prefix: str = "") -> None:
                 f" {prefix + field.name!r}"
             )
         for path, struct in _structs(field.dataType, prefix + field.name):
-            check_names(struct, path + ".")
+            check_column_names(struct, path + ".")
 
 
 def _structs(kind: spark.DataType, path: str) -> Iterable[tuple[str, spark.StructType]]:

@@ -72,7 +72,7 @@ class FillPass:
     """Files that cannot be merged, by their locations."""
 
 
-def plan_pass(
+def plan_merges(
     head: Head,
     touched: Collection[TablePartition],
     options: SinkOptions,
@@ -92,7 +92,7 @@ def plan_pass(
     return replace(plan, run_merges=tuple(fit))
 
 
-def carry_out(
+def run_merges(
     session: SparkSession,
     table: Table,
     plan: FillPlan,
@@ -131,7 +131,7 @@ def carry_out(
     ]
     changes += [_merge_of_deletes(plan, each) for each in results if isinstance(each, DeletesMerged)]
     below = options.sizing.small_file_bytes
-    published = publish(table, changes, head.schema.schema_id, below, reservations, reserved)
+    published = commit_merges(table, changes, head.schema.schema_id, below, reservations, reserved)
     delete_lost(table, published)
     replaces = [change for change in published.live if isinstance(change, Replace)]
     merges = [change for change in published.live if isinstance(change, MergeDeletes)]
@@ -152,7 +152,7 @@ def carry_out(
     return FillPass(report, frozenset(each.culprit for each in skipped))
 
 
-def publish(
+def commit_merges(
     table: Table,
     changes: Sequence[Replace | MergeDeletes],
     schema_id: int,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from planners.ingestion.buffering import PlannedItem
 from streaming_sink.durations import Duration, duration
-from streaming_sink.zones.landed import Landed, read_note
+from streaming_sink.zones.landed import Landed, read_landed
 from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.stored_zone import StoredZone
 
@@ -46,7 +46,7 @@ def clean(zone: StoredZone, grace: Duration = "1 hour") -> Cleaned:
         for item in plan.items:
             if item.number in ledger.discarded:
                 continue  # its staged files may be its rows' only copy
-            note = read_note(zone.store, item.number)
+            note = read_landed(zone.store, item.number)
             if item.number not in ledger.published or note is None or now_ms - note.landed_ms < grace_ms:
                 _LOG.info("cleaning ends before plan %d, which is not %s old", number, grace)
                 return Cleaned(items, files)
@@ -64,7 +64,7 @@ def delete_landed(zone: StoredZone, paths: Collection[str]) -> list[str]:
     ledger, doomed = Ledger(zone), list[str]()
     for _, plan in zone.plans_after(0) if paths else ():
         for item in plan.items:
-            note = read_note(zone.store, item.number) if item.number in ledger.published else None
+            note = read_landed(zone.store, item.number) if item.number in ledger.published else None
             if note is not None:
                 doomed += [path for path in _done_with(zone, item, note) if path in paths]
     zone.store.delete(doomed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planners.ingestion.buffering import PlannedItem
-from streaming_sink.zones.landed import Landed, landed_in, with_rejections, write_note
+from streaming_sink.zones.landed import Landed, landed_in, with_rejections, write_landed
 from streaming_sink.zones.ledger import open_of
 from streaming_sink.zones.records import Plan
 from streaming_sink.zones.stored_zone import StoredZone
@@ -25,14 +25,14 @@ def publish(zone: StoredZone, number: int) -> Landed:
     numbered = zone.work_item(number)
     if numbered.check(table.head.properties) is not None and find_staged(table.head, numbered) is None:
         raise ValueError(f"work item {number} is not staged, so that a worker has to land it first")
-    done = staging.publish(table, numbered, open_below_bytes=zone.sink_options.sizing.small_file_bytes)
+    done = staging.publish_item(table, numbered, open_below_bytes=zone.sink_options.sizing.small_file_bytes)
     if number in discarded_items(table.head.properties, zone.app_id):
         raise ValueError(f"work item {number} was discarded, and never lands")
     landed = with_rejections(zone.store, landed_in(table.head, zone.app_id, number))
     if not isinstance(done, AlreadyCommitted):
         oldest_ms = min(file.arrived_ms for file in item.files)
         landed = replace(landed, published_before=False, oldest_ms=oldest_ms)
-    write_note(zone.store, replace(landed, planned_ms=names.ulid_time_ms(plan.id)))
+    write_landed(zone.store, replace(landed, planned_ms=names.ulid_time_ms(plan.id)))
     _forget_claims(zone, plan, item)
     return landed
 
@@ -44,7 +44,7 @@ def discard(zone: StoredZone, number: int) -> None:
     ValueError for an item that has landed. Raises as `Table.commit`.
     """
     plan, item, table = _find(zone, number)
-    staging.discard(table, zone.work_item(number))
+    staging.discard_item(table, zone.work_item(number))
     if number not in discarded_items(table.head.properties, zone.app_id):
         raise ValueError(f"work item {number} has landed already; delete its rows where they are wrong")
     _forget_claims(zone, plan, item)

@@ -111,7 +111,7 @@ def note_path(number: int) -> str:
     return f"landed/{number:012}.json"
 
 
-def write_note(store: Store, landed: Landed) -> None:
+def write_landed(store: Store, landed: Landed) -> None:
     """Write the note of an item that has landed. One that is there stays: it says the same, or more."""
     if landed.snapshot_id is not None:
         store.create(_pointer(landed.snapshot_id), str(landed.number).encode())
@@ -139,7 +139,7 @@ def with_arrivals(landed: Landed, item: PlannedItem) -> Landed:
     return replace(landed, oldest_ms=min(arrived), lags_ms=lags)
 
 
-def read_note(store: Store, number: int) -> Landed | None:
+def read_landed(store: Store, number: int) -> Landed | None:
     """Return what became of an item; None where it has no note, or one that cannot be read."""
     try:
         return Landed(**json.loads(store.read(note_path(number)).data))

@@ -18,7 +18,7 @@ from streaming_sink.zones.landed import (
     item_of_snapshot,
     landed_in,
     noted_item,
-    read_note,
+    read_landed,
     with_rejections,
 )
 from streaming_sink.zones.planning.plan_index import PlanIndex, PlanView
@@ -158,7 +158,7 @@ class Ledger:
         if number not in self.published or self._table is None:
             return None
         if number not in self._notes:
-            self._notes[number] = read_note(self.zone.store, number)
+            self._notes[number] = read_landed(self.zone.store, number)
             if self._notes[number] is None:
                 known = landed_in(self._table.head, self.zone.app_id, number)
                 self._notes[number] = with_rejections(self.zone.store, known)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planners.ingestion.buffering import BufferedFile
-from streaming_sink.tasks.ingest.sources import format_of, partition_of, replayed_identity, spelled
+from streaming_sink.tasks.ingest.sources import folder_partition, format_of, replayed_identity, spell_path
 from streaming_sink.zones.ledger import Ledger, LedgerEntry
 from streaming_sink.zones.stored_zone import StoredZone
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class Reannounced:
     """What became of files that were rejected."""
 
     files: tuple[str, ...]
@@ -23,7 +23,7 @@ class Replayed:
     """
 
 
-def replay(zone: StoredZone, paths: Sequence[str] = ()) -> Replayed:
+def reannounce(zone: StoredZone, paths: Sequence[str] = ()) -> Reannounced:
     """Announce files that were rejected again, all of them or those of these names, as they were: each lands
     once, or is rejected anew. A file that has landed since under other bytes is another one, and stays.
 
@@ -40,17 +40,19 @@ def replay(zone: StoredZone, paths: Sequence[str] = ()) -> Replayed:
             continue
         identity = replayed_identity(entry.identity, entry.item)
         kind = format_of(entry.path) or "parquet"
-        files.append(BufferedFile(entry.path, identity, entry.bytes, now_ms, kind, partition_of(entry.path)))
+        files.append(
+            BufferedFile(entry.path, identity, entry.bytes, now_ms, kind, folder_partition(entry.path))
+        )
     if files:
         zone.announce(files)
-    return Replayed(tuple(file.path for file in files), tuple(unknown))
+    return Reannounced(tuple(file.path for file in files), tuple(unknown))
 
 
 def _rejected(ledger: Ledger, paths: Sequence[str]) -> Iterator[LedgerEntry]:
     if not paths:
         yield from (entry for entry in ledger.entries() if entry.state == "rejected")
     for path in paths:
-        found = ledger.find(spelled(path))
+        found = ledger.find(spell_path(path))
         if not found:
             raise ValueError(f"no work item has this file; push it: {path}")
         yield from (entry for entry in found if entry.state == "rejected")

@@ -13,7 +13,7 @@ from timeline.changes.changes import Change
 from timeline.changes.references import is_reference
 from timeline.errors import CommitConflictError, CorruptTableError
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.staged import files_of, find_staged, staged_items
+from timeline.versions.staged import find_staged, staged_files, staged_items
 from timeline.versions.work_items import WorkItem
 
 Check = Callable[[Snapshot, Sequence[DataFile]], None]
@@ -37,15 +37,15 @@ def settle(
         staged = find_staged(table.head, item)
         if staged is None:
             return None
-        files = files_of(table.head, staged)
+        files = staged_files(table.head, staged)
         _check_references_are_new(table, files)
         check(staged, files)
     except (CorruptTableError, StagedFilesLostError) as damage:
-        staging.unstage(table, item, table.head.metadata.refs[item.tag].snapshot_id)
+        staging.unstage_item(table, item, table.head.metadata.refs[item.tag].snapshot_id)
         raise CommitConflictError(
             f"what was staged of work item {item.number} cannot be published; it is written again: {damage}"
         ) from damage
-    return staging.publish(
+    return staging.publish_item(
         table,
         item,
         snapshot_id=staged.snapshot_id,
@@ -70,7 +70,7 @@ def unstage_old(table: Table, app_id: str, timeout_ms: int) -> list[int]:
     for number, staged in staged_items(metadata, app_id).items():
         if metadata.last_updated_ms - staged.timestamp_ms > timeout_ms:
             try:
-                staging.unstage(table, WorkItem(app_id, number), staged.snapshot_id)
+                staging.unstage_item(table, WorkItem(app_id, number), staged.snapshot_id)
             except CommitConflictError:
                 continue
             unstaged.append(number)

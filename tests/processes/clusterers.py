@@ -44,7 +44,7 @@ def cluster(plan: Plan, number: int) -> None:
         try:
             groups = _groups(table.head, reservations)
             if groups:
-                _carry_out(table, instants.schedule(table, _plan(groups), CLUSTERING), watch)
+                _carry_out(table, instants.schedule_plan(table, _plan(groups), CLUSTERING), watch)
         except CommitConflictError:
             continue  # another process has reserved a file of it: plan again
         time.sleep(0.01)
@@ -76,11 +76,11 @@ def _plan(groups: list[list[LiveFile]]) -> dict[str, Any]:
 
 
 def _carry_out(table: Table, plan_id: str, watch: Watch) -> None:
-    claim = instants.claim(table, plan_id, watch)
+    claim = instants.claim_plan(table, plan_id, watch)
     if claim is None or (replaces := _rewritten(table, claim)) is None:
         return
     try:
-        instants.complete(table, plan_id, replaces, summary={_PLAN_ID: plan_id})
+        instants.complete_plan(table, plan_id, replaces, summary={_PLAN_ID: plan_id})
     except CommitConflictError:
         return  # another executor was first
 

@@ -182,7 +182,7 @@ def _change_the_rules(plan: Plan) -> None:
     if plan.broken == "link":
         from timeline.stores import local
 
-        assert callable(local.publish)
+        assert callable(local.link_into_place)
         vars(local)["publish"] = _check_then_rename
 
 

@@ -47,7 +47,7 @@ def staged_at(folder: Path) -> tuple[Table, int]:
     schema = Schema(NestedField(1, "id", LongType(), required=False))
     table = Table.create(LocalStore(str(folder)), schema)
     table.commit([Append((data_file(folder, 0, 3),))])
-    staging.stage(table, ITEM, [data_file(folder, 1, 2)])
+    staging.stage_item(table, ITEM, [data_file(folder, 1, 2)])
     found = find_staged(table.head, ITEM)
     assert found is not None
     return table, found.snapshot_id
@@ -60,7 +60,7 @@ def test_readers_see_what_is_staged_by_its_id_alone_until_it_is_published(tmp_pa
     assert_all_readers_agree(folder, main)
     assert_all_readers_agree(folder, beside, snapshot_id=staged)
     table.commit([Append((data_file(folder, 2, 1),))])
-    staging.publish(table, ITEM)
+    staging.publish_item(table, ITEM)
     assert_all_readers_agree(folder, pa.table({"id": [0, 1, 2, 100, 101, 200]}))
     assert_all_readers_agree(folder, beside, snapshot_id=staged)
 
@@ -83,5 +83,5 @@ def test_spark_sees_it_by_its_tag_and_cannot_publish_it(tmp_path: Path) -> None:
     assert all("relocate" in refusal for refusal in refusals), refusals
     number = table.head.number
     assert table.refresh().number == number
-    staging.publish(table, ITEM)
+    staging.publish_item(table, ITEM)
     assert judges.rows("pyiceberg", folder).total() == 5

@@ -60,14 +60,14 @@ class _Clusterer:
         random = self._sim.random
         for pending in pending_plans(self._table.refresh().properties):
             if random.random() < 0.1:
-                instants.cancel(self._table, pending.plan_id)
+                instants.cancel_plan(self._table, pending.plan_id)
                 self._sim.meet("plan cancelled")
             elif random.random() < 0.8:
                 self._carry_out(pending.plan_id)
         plan = self._table.on_head(self._plan)
         if plan["groups"]:
             self._tell("SCHEDULE")
-            plan_id = instants.schedule(self._table, plan, CLUSTERING)
+            plan_id = instants.schedule_plan(self._table, plan, CLUSTERING)
             self._tell(f"=> plan {plan_id}")
             if random.random() < 0.7:
                 self._carry_out(plan_id)
@@ -83,7 +83,7 @@ class _Clusterer:
 
     def _carry_out(self, plan_id: str) -> None:
         """Claim a plan, rewrite its groups with signs of life, commit, and note it; perhaps ever so late."""
-        claim = instants.claim(self._table, plan_id, self._watch)
+        claim = instants.claim_plan(self._table, plan_id, self._watch)
         if claim is None:
             return
         self._tell(f"CARRY OUT {plan_id}, claim {claim.number}")
@@ -150,12 +150,12 @@ def end_what_is_pending(sim: Simulation) -> None:
     if not files:
         return
     plan = {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": [joined_live(0, files[:1])]}
-    plan_id = instants.schedule(table, plan, CLUSTERING)
+    plan_id = instants.schedule_plan(table, plan, CLUSTERING)
     if (pending := list(sim.oracle.head.pending)) != [plan_id]:
         raise ViolationError(f"plans stay pending for ever: {pending}")
-    claim = instants.claim(table, plan_id)
+    claim = instants.claim_plan(table, plan_id)
     if claim is None or not claim.beat():
         raise ViolationError("a plan that nobody else has cannot be claimed")
-    instants.complete(table, plan_id, [])
+    instants.complete_plan(table, plan_id, [])
     if sim.oracle.head.pending:
         raise ViolationError("a plan was completed, and stays pending")

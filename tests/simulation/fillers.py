@@ -57,7 +57,7 @@ def _run_pass(sim: Simulation, process: Process, table: Table) -> None:
     name = process.actor.name
     sim.tell(name, f"FILL {len(changes)} times")
     known = reservations.files(table.head)
-    done = fills.publish(table, changes, table.head.schema.schema_id, OPEN_BELOW, reservations, known)
+    done = fills.commit_merges(table, changes, table.head.schema.schema_id, OPEN_BELOW, reservations, known)
     sim.tell(name, f"=> version {done.version}, {len(done.live)} are live {done.problems}")
     if done.lost:
         sim.oracle.failed(

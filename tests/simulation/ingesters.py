@@ -37,7 +37,7 @@ from timeline.changes.staging_changes import Publish
 from timeline.errors import CommitConflictError, StoreUnavailableError, TableNotFoundError, TimelineError
 from timeline.slots.numbered import NumberedLog
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.staged import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, files_of, find_staged
+from timeline.versions.staged import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, find_staged, staged_files
 from timeline.versions.work_items import WorkItem, discarded_items, published_items
 
 APP = "ingest-simulated"
@@ -156,12 +156,12 @@ class Ingestion:
                 try:
                     what = self.sim.random.random()
                     if what < 0.1:
-                        staging.discard(table, numbered)
+                        staging.discard_item(table, numbered)
                     elif staged is not None and what < 0.5:
                         self.sim.oracle.staged.approved.add(staged.snapshot_id)
                         self._publish_late(process, table, numbered, staged)
                     elif staged is not None:
-                        staging.unstage(table, numbered, staged.snapshot_id)
+                        staging.unstage_item(table, numbered, staged.snapshot_id)
                 except TimelineError as failure:
                     self.sim.meet(f"a decision failed: {type(failure).__name__}")
                 if number in discarded_items(table.head.properties, APP):
@@ -171,7 +171,7 @@ class Ingestion:
 
     def _publish_late(self, process: Process, table: Table, item: WorkItem, staged: Snapshot) -> None:
         """As `staging.publish`, by a process that sleeps between its look and its commit."""
-        change = Publish(files_of(table.head, staged), item, staged.snapshot_id)
+        change = Publish(staged_files(table.head, staged), item, staged.snapshot_id)
         process.environment.sleep(self.sim.random.choice([0.0, 3.0, 30.0]))
         told = {PUBLISHED_WAP_ID: item.wap_id, SOURCE_SNAPSHOT_ID: str(staged.snapshot_id)}
         table.commit([change], schema_id=staged.schema_id, transaction=item, summary=told)
@@ -298,7 +298,7 @@ class _ItemLanding:
                 sim,
                 process,
                 own,
-                lambda: staging.stage(table, transaction, [file], summary=summary_of(APP, landed)),
+                lambda: staging.stage_item(table, transaction, [file], summary=summary_of(APP, landed)),
             )
             if isinstance(staged, TimelineError):
                 raise staged

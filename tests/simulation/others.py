@@ -32,7 +32,7 @@ from timeline import names
 from timeline.commit import conflicts
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import Standing
-from timeline.commit.publish import publish
+from timeline.commit.publish import publish_version
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -82,7 +82,7 @@ def _change_metadata(sim: Simulation, process: Process, update: Callable[[Head],
         return world._next_version(table, head, head.manifests, update(head))
 
     with suppress(CommitStateUnknownError):
-        publish(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
+        publish_version(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
 
 
 def delete_rows(sim: Simulation, times: int) -> Body:
@@ -113,7 +113,7 @@ def delete_rows(sim: Simulation, times: int) -> Body:
                 return world._with_deletes(table, head, delete)
 
             try:
-                publish(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
+                publish_version(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
                 sim.meet("deletes added")
             except (CommitConflictError, CommitStateUnknownError) as failure:
                 sim.meet(f"deletes: {type(failure).__name__}")

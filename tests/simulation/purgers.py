@@ -15,7 +15,7 @@ import pyarrow as pa
 from streaming_sink.keyed import remembered_deletes as batch_tombstones
 from streaming_sink.removal import leftovers, rewriting, table_purge
 from streaming_sink.removal.leftovers import LeftoverKind
-from streaming_sink.removal.matching import RowMatcher, key_columns, matcher_of
+from streaming_sink.removal.matching import RowMatcher, find_key_columns, matcher_of
 from streaming_sink.removal.purge import Purge
 from streaming_sink.removal.table_purge import TablePurge
 from streaming_sink.removal.tables import CHANGE_LOG, MAIN
@@ -143,7 +143,7 @@ class Purgers:
         since = table.head.number
         sim.tell(name, f"PURGE {wanted} from version {since} on")
         keys = WantedKeys.of([wanted])
-        own = key_columns(keys, table.head)
+        own = find_key_columns(keys, table.head)
         tables = [self._of(table, MAIN, keys, own, self.judge, wanted)]
         if self.log is not None:
             log = self.log.open(process)

@@ -19,7 +19,7 @@ from pyiceberg.table import StaticTable
 from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import All, ClusteringPolicy, InsertPlan, Strategy, TableFile, plan_clustering
-from streaming_sink.clustering.execution import execute as execute_as
+from streaming_sink.clustering.execution import execute_groups as execute_as
 from streaming_sink.clustering.options import execution_of
 from streaming_sink.reports.cluster_report import PLAN_ID
 from streaming_sink.table.data_files import data_file

@@ -275,7 +275,7 @@ def test_a_second_sink_of_one_name_is_told_by_the_table_where_the_first_one_s_an
     with calling_as(spark, "query", "run"):
         (refunds if second_knows_the_table else orders)(_batch(spark, 0), 0)
         with monkeypatch.context() as broken:
-            broken.setattr("timeline.table.publish", _fails_after_publishing())
+            broken.setattr("timeline.table.publish_version", _fails_after_publishing())
             with pytest.raises(ConnectionResetError):
                 orders(_batch(spark, 1), 1)
         with pytest.raises(ValueError, match="of distinct names"):
@@ -322,7 +322,7 @@ def test_a_call_after_a_failed_one_commits_the_batch_once(spark, location, monke
     with calling_as(spark, "query", "run"):
         sink(_batch(spark, 0), 0)
         with monkeypatch.context() as broken:
-            broken.setattr("timeline.table.publish", _fails_after_publishing())
+            broken.setattr("timeline.table.publish_version", _fails_after_publishing())
             with pytest.raises(ConnectionResetError):
                 sink(_batch(spark, 1), 1)
         sink(_batch(spark, 1), 1)
@@ -332,10 +332,10 @@ def test_a_call_after_a_failed_one_commits_the_batch_once(spark, location, monke
 
 
 def _fails_after_publishing():
-    from timeline.commit.publish import publish
+    from timeline.commit.publish import publish_version
 
     def fails(*arguments):
-        publish(*arguments)
+        publish_version(*arguments)
         raise ConnectionResetError("the process lost its answer")
 
     return fails

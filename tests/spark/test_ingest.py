@@ -19,7 +19,7 @@ from streaming_sink import IcebergSink, SchemaContract, Upsert, ingest
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.planning.flux import Flux
-from streaming_sink.zones.reannouncing import replay
+from streaming_sink.zones.reannouncing import reannounce
 from tests.sinks import flat_zone
 from tests.spark.source_files import files_in, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of, metadata_file
@@ -250,15 +250,15 @@ def test_files_that_were_rejected_land_once_they_are_replayed(spark: SparkSessio
     zone.push(wider, write_parquet(drop / "2.parquet", rows_from(20, 10)))
     (landed,) = land(spark, zone)
     assert list(landed.rejected) == [wider]
-    assert replay(zone).files == (wider,)
+    assert reannounce(zone).files == (wider,)
     (again,) = land(spark, zone)
     assert list(again.rejected) == [wider]
     evolving = ingest.BufferZone(zone.store.location, contract=SchemaContract.evolving())
-    assert replay(evolving, [wider]).files == (wider, wider)  # of either time, and the first is known
+    assert reannounce(evolving, [wider]).files == (wider, wider)  # of either time, and the first is known
     (last,) = land(spark, evolving)
     assert (last.rejected, last.rows) == ({}, 10)
     assert rows_in(str(tmp_path / "table")) == rows_from(0, 30)
-    replay(evolving)
+    reannounce(evolving)
     assert land(spark, evolving) == []
     assert [entry.state for entry in Ledger(evolving).find(wider)] == ["rejected", "rejected", "landed"]
 
@@ -323,7 +323,7 @@ def test_a_worker_that_dies_after_its_commit_leaves_the_reasons(
     (drop / "1.parquet").touch()
     zone.push(f"{drop}/1.parquet")
     with monkeypatch.context() as dying:
-        dying.setattr("streaming_sink.ingest.worker.write_note", _dies)
+        dying.setattr("streaming_sink.ingest.worker.write_landed", _dies)
         with pytest.raises(KeyboardInterrupt):
             land(spark, zone)
     for _ in range(2):

@@ -49,7 +49,7 @@ from timeline import names
 from timeline.changes.changes import Append
 from timeline.clock import Environment
 from timeline.plans.claims import Watch
-from timeline.plans.instants import State, claim
+from timeline.plans.instants import State, claim_plan
 from timeline.stores import open_store
 from timeline.table import Table, open_table
 from timeline.versions.pending import pending_plans
@@ -270,7 +270,7 @@ def test_a_pass_that_raises_is_told_and_its_files_are_free_again(
     def no_cluster(*_arguments, **_options):
         raise RuntimeError("no executors left")
 
-    monkeypatch.setattr("streaming_sink.clustering.execute_plan.execute", no_cluster)
+    monkeypatch.setattr("streaming_sink.clustering.execute_plan.execute_groups", no_cluster)
     add_files(tmp_path / "source", range(2))
     sink = IcebergSink(
         location, clustering=Clustering(every_commits=1, **BY_TEXT), sizing=FileSizing(fill="never")
@@ -406,7 +406,7 @@ def test_a_plan_whose_executor_died_is_taken_over_once_it_has_been_silent_for_lo
     watch = Watch(Environment(monotonic=lambda: now[0]))
     table = open_table(unclustered)
     plan_id = clustering.schedule(unclustered, **BY_TEXT).plan_id
-    assert claim(open_table(unclustered), plan_id), "and then its executor dies"
+    assert claim_plan(open_table(unclustered), plan_id), "and then its executor dies"
     for seconds, taken in ((0, 0), (299, 0), (301, 1)):
         now[0] = seconds
         table.refresh()
@@ -426,7 +426,7 @@ def test_the_command_line_takes_over_a_claimed_plan_once_its_executor_was_silent
     clock = Environment(monotonic=lambda: now[0], sleep=sleep)
     monkeypatch.setattr("streaming_sink.commands.clustering_pass.SYSTEM", clock)
     plan_id = clustering.schedule(unclustered, **BY_TEXT).plan_id
-    assert claim(open_table(unclustered), plan_id), "and then its executor dies"
+    assert claim_plan(open_table(unclustered), plan_id), "and then its executor dies"
     assert main(["cluster", unclustered, "--pending", "--wait", "10 minutes"]) == DONE
     assert "1 of 1 groups, 4 files -> 1, 400 rows" in capsys.readouterr().out
     assert 300 <= now[0] < 600, "and it does not wait for longer than it must"

@@ -232,7 +232,7 @@ class SetProperties(Change):
     removals: frozenset[str] = frozenset()
 
     def check(self) -> None:
-        properties.check_keys(self.removals)
+        properties.check_property_names(self.removals)
         properties.check_properties(self.updates)
 
     def apply(self, draft: Draft) -> None:

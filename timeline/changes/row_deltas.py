@@ -11,7 +11,7 @@ from pyiceberg.manifest import DataFile, DataFileContent
 
 from timeline.changes.changes import Beside, Change, Over
 from timeline.errors import RowsChangedError
-from timeline.manifests.entries import DeleteFile, LiveFile, added_file, partition_of
+from timeline.manifests.entries import DeleteFile, LiveFile, added_file, entry_partition
 from timeline.versions.head import Head
 
 
@@ -124,7 +124,7 @@ def check_deletes_fit(file: LiveFile, deletes: Sequence[DeleteFile]) -> None:
     if rows > file.rows:
         raise ValueError(f"{rows} rows are deleted of a file of {file.rows}: {file.location}")
     for delete in deletes:
-        if (delete.spec_id, partition_of(delete)) != (file.spec_id, file.partition):
+        if (delete.spec_id, entry_partition(delete)) != (file.spec_id, file.partition):
             raise ValueError(
                 f"a delete file must be of the partition of its data file, {file.partition} of spec"
                 f" {file.spec_id}: {delete.file_path}"

@@ -14,7 +14,7 @@ from timeline import properties
 from timeline.clock import Environment
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import CommitLog, Standing
-from timeline.commit.publish import Published, Unneeded, publish
+from timeline.commit.publish import Published, Unneeded, publish_version
 from timeline.drafts import succession
 from timeline.manifests.manifest_format import check_partition_names
 from timeline.manifests.manifests import ManifestFiles
@@ -71,4 +71,4 @@ def publish_first_version(
         ours = head.metadata.table_uuid == metadata.table_uuid
         return Standing.COMMITTED if ours else Standing.LOST
 
-    return publish(log, None, build, judge)
+    return publish_version(log, None, build, judge)

@@ -60,7 +60,7 @@ class _LostError(Exception):
         """The seconds that the attempt took."""
 
 
-def publish(
+def publish_version(
     log: CommitLog,
     head: Head | None,
     build: Build,

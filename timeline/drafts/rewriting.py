@@ -21,8 +21,8 @@ from timeline.manifests.deletes import find_idle
 from timeline.manifests.entries import (
     added_entry,
     deleted_entry,
+    entry_partition,
     existing_entry,
-    partition_of,
 )
 from timeline.manifests.manifest_policy import ManifestSize, manifests_to_merge, pack
 from timeline.manifests.manifests import is_data
@@ -158,7 +158,7 @@ class Rewrite:
         entries.
         """
         draft, spec = self.draft, self.draft.head.metadata.specs()[spec_id]
-        packed = pack(live, self._is_open, lambda entry: repr(partition_of(entry.data_file))) or [[]]
+        packed = pack(live, self._is_open, lambda entry: repr(entry_partition(entry.data_file))) or [[]]
         if self.apart and live and gone:
             packed = [*packed, gone]
         else:

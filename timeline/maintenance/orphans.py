@@ -16,7 +16,7 @@ from timeline.features import check_features_are_known
 from timeline.maintenance.outboxes import locations_in_outboxes, open_mains
 from timeline.outbox import OpenTable
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
-from timeline.retention.expired import pending_notes, read_note
+from timeline.retention.expired import pending_notes, read_expiry_note
 from timeline.table import Table, open_table
 from timeline.versions.head import Head
 from timeline.versions.tombstones import tombstones_of
@@ -124,7 +124,7 @@ class _Referred:
                     files=[snapshot.manifest_list],
                 )
         for pending in pending_notes(self.table.store):
-            if note := read_note(self.table.store, pending):
+            if note := read_expiry_note(self.table.store, pending):
                 for record in (*note.expired, *note.unpinned):
                     self._add_snapshot(record.manifest_list)
 

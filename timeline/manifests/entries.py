@@ -111,7 +111,7 @@ def live_file(entry: ManifestEntry) -> LiveFile:
     return LiveFile(
         location=file.file_path,
         spec_id=file.spec_id,
-        partition=partition_of(file),
+        partition=entry_partition(file),
         bytes=file.file_size_in_bytes,
         rows=file.record_count,
         sort_order_id=file.sort_order_id or 0,
@@ -166,7 +166,7 @@ def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id:
     )
 
 
-def partition_of(data_file: DataFile) -> tuple[object, ...]:
+def entry_partition(data_file: DataFile) -> tuple[object, ...]:
     """Return a data file's partition as a tuple of its values. Two that hold NaN are equal too."""
     values = (data_file.partition[position] for position in range(len(data_file.partition)))
     return tuple(math.nan if value != value else value for value in values)

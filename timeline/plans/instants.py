@@ -71,7 +71,7 @@ class Instant:
     """How often it was claimed: more than once where it was taken over."""
 
 
-def schedule(table: Table, plan: Mapping[str, object], kind: PlanKind) -> str:
+def schedule_plan(table: Table, plan: Mapping[str, object], kind: PlanKind) -> str:
     """Save a plan, announce it, and return its id. Once this returns, its files are reserved.
 
     `plan` is plain data of the kind's schema. The same version cancels the plans, of any kind, that have
@@ -105,13 +105,13 @@ def schedule(table: Table, plan: Mapping[str, object], kind: PlanKind) -> str:
         # Another scheduler may have announced the same files since the check above: the first has them.
         _check_not_reserved(table, reservations.files(table.head), inputs, but=plan_id)
     except CommitConflictError:
-        cancel(table, plan_id, reason="another plan was first")
+        cancel_plan(table, plan_id, reason="another plan was first")
         raise
     _delete_old_instants(table, kind)
     return plan_id
 
 
-def claim(
+def claim_plan(
     table: Table,
     plan_id: str,
     watch: Watch | None = None,
@@ -136,7 +136,7 @@ def claim(
         return None
     plan = read_plan(table.store, plan_id)
     if plan is None:
-        cancel(table, plan_id, reason="its file is lost")
+        cancel_plan(table, plan_id, reason="its file is lost")
         return None
     check(plan)
     environment = table.log.environment
@@ -156,7 +156,7 @@ def claim(
     return taken if is_pending else None
 
 
-def complete(
+def complete_plan(
     table: Table,
     plan_id: str,
     changes: Sequence[Change],
@@ -186,7 +186,7 @@ def note_completed(table: Table, plan_id: str, *, version: int, done: int, dropp
     _note(table.store, names.completed_path(plan_id), note)
 
 
-def cancel(table: Table, plan_id: str, *, reason: str = "a user cancelled it") -> bool:
+def cancel_plan(table: Table, plan_id: str, *, reason: str = "a user cancelled it") -> bool:
     """Withdraw a plan and free its files; False where it is not pending.
 
     Its executor stops at its next heartbeat. One that does not see the cancellation may still complete the
@@ -204,7 +204,7 @@ def pending_of(head: Head, kind: PlanKind) -> list[PendingPlan]:
     return [each for each in pending_plans(head.properties) if names.plan_kind(each.plan_id) == kind.name]
 
 
-def show(table: Table, kind: PlanKind) -> tuple[Instant, ...]:
+def show_plan(table: Table, kind: PlanKind) -> tuple[Instant, ...]:
     """Return the plans of a kind that are pending or have left files, oldest first. Two LISTs."""
     head = table.refresh()
     files = all_instants(table.store, kind.name)
@@ -280,11 +280,11 @@ __all__ = [
     "Plan",
     "State",
     "Watch",
-    "cancel",
-    "claim",
-    "complete",
+    "cancel_plan",
+    "claim_plan",
+    "complete_plan",
     "note_completed",
     "pending_of",
-    "schedule",
-    "show",
+    "schedule_plan",
+    "show_plan",
 ]

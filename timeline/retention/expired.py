@@ -97,7 +97,7 @@ def pending_notes(store: Store) -> list[Pending]:
     return sorted(Pending(*named, path) for path in listed if (named := expired_version(path)) is not None)
 
 
-def read_note(store: Store, pending: Pending) -> Note | None:
+def read_expiry_note(store: Store, pending: Pending) -> Note | None:
     """Return a note, or None where it was deleted, or belongs to another table."""
     try:
         note = Note.decode(store.read(pending.path).data)

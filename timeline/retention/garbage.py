@@ -23,7 +23,7 @@ from timeline import names, properties
 from timeline.errors import ErrorKind, TimelineError
 from timeline.manifests.manifests import ManifestContents, ManifestFiles
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions, by_kind
-from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_note
+from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_expiry_note
 from timeline.retention.policy import SAFE_DISTANCE, lineage
 from timeline.stores.base import Store
 from timeline.versions.head import Head
@@ -66,7 +66,11 @@ def sweep(
             due.append(pending)
     deleted: list[Deletion] = []
     if due:
-        read = {each: note for each in (*due, *waiting) if (note := read_note(files.store, each)) is not None}
+        read = {
+            each: note
+            for each in (*due, *waiting)
+            if (note := read_expiry_note(files.store, each)) is not None
+        }
         notes_of_main = _notes_of_main(read.values(), head)
         # A commit that lost may have noted long ago, or late under an old number, what another one has
         # expired only now, or a tag has kept until now: the grace period is that of the one that expired it,

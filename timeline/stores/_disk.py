@@ -66,10 +66,10 @@ class DurableFile(io.BufferedWriter):
 
     def _abandon(self) -> None:
         self.raw.close()  # not super().close(), which would first write what is buffered
-        discard(self._path)
+        discard_unfinished(self._path)
 
 
-def publish(temporary: str, final: str) -> CreateOutcome:
+def link_into_place(temporary: str, final: str) -> CreateOutcome:
     try:
         os.link(temporary, final)
     except OSError as error:
@@ -143,7 +143,7 @@ def delete(name: str) -> None:
         raise unavailable("delete", name, error) from error
 
 
-def discard(name: str) -> None:
+def discard_unfinished(name: str) -> None:
     """Remove a file that nothing refers to. One that stays is harmless, so an error here hides no other."""
     with contextlib.suppress(OSError):
         os.unlink(name)

@@ -116,7 +116,7 @@ def resolve(options: StorageOptions | None) -> dict[str, Any]:
     return dict(given or {})
 
 
-def check_names(options: Mapping[str, Any], known: frozenset[str], scheme: str) -> None:
+def check_storage_options(options: Mapping[str, Any], known: frozenset[str], scheme: str) -> None:
     """Refuse a name that `scheme` does not know, with the nearest that it does. No value is shown."""
     for name in options:
         if name in known or name in CLIENT_KEYS:

@@ -14,7 +14,15 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from timeline.stores import _paths
-from timeline.stores._disk import DurableFile, delete, discard, publish, sync_folder, unavailable, write_all
+from timeline.stores._disk import (
+    DurableFile,
+    delete,
+    discard_unfinished,
+    link_into_place,
+    sync_folder,
+    unavailable,
+    write_all,
+)
 from timeline.stores.base import CreateOutcome, Listed, ListedObject, Stored
 
 _TEMPORARY = ".tmp-"
@@ -67,9 +75,9 @@ class LocalStore:
         except OSError as error:
             raise unavailable("create", final, error) from error
         try:
-            return publish(temporary, final)
+            return link_into_place(temporary, final)
         finally:
-            discard(temporary)
+            discard_unfinished(temporary)
 
     def overwrite(self, path: str, data: bytes) -> None:
         final = self.uri(path)
@@ -78,7 +86,7 @@ class LocalStore:
             try:
                 os.replace(temporary, final)  # the name is not synced: losing a hint costs nothing
             except OSError:
-                discard(temporary)
+                discard_unfinished(temporary)
                 raise
         except OSError as error:
             raise unavailable("overwrite", final, error) from error
@@ -188,7 +196,7 @@ class LocalStore:
                 write_all(file, data)
                 os.fsync(descriptor)
         except OSError:
-            discard(temporary)
+            discard_unfinished(temporary)
             raise
         return temporary
 

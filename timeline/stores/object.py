@@ -22,7 +22,7 @@ from timeline.errors import StoreUnavailableError, UnsafeStoreError
 from timeline.stores import _object_client, _paths
 from timeline.stores._object_client import Client, Connect
 from timeline.stores._object_files import ObjectInput, ObjectOutput
-from timeline.stores._options import StorageOptions, check_names, resolve, secrets
+from timeline.stores._options import StorageOptions, check_storage_options, resolve, secrets
 from timeline.stores.base import Created, CreateOutcome, Exists, Listed, ListedObject, Stored, Unknown
 
 _T = TypeVar("_T")
@@ -61,7 +61,7 @@ class ObjectStore:
         self._options: dict[str, Any] | None = None
         self._clients: dict[bool, Client] = {}
         if not callable(storage_options):
-            check_names(resolve(storage_options), self._place.known_keys, self._place.scheme)
+            check_storage_options(resolve(storage_options), self._place.known_keys, self._place.scheme)
 
     def __repr__(self) -> str:
         return f"ObjectStore({self._location!r})"
@@ -232,7 +232,7 @@ class ObjectStore:
                     "the function that is the storage options failed, and nothing was sent:"
                     f" {self._location}: {type(failure).__name__}: {failure}"
                 ) from failure
-            check_names(options, self._place.known_keys, self._place.scheme)
+            check_storage_options(options, self._place.known_keys, self._place.scheme)
             self._options = options
         return self._options
 

@@ -25,7 +25,7 @@ _TYPES: Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = 
 """Partition values that JSON has no type for, or rounds: spelled, and read back."""
 
 
-def describe(file: DataFile) -> dict[str, Any]:
+def describe_file(file: DataFile) -> dict[str, Any]:
     """Return a data file as values that JSON holds; what is not stated of it is left out."""
     described: dict[str, Any] = {
         "path": file.file_path,

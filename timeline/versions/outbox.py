@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile
 
 from timeline.errors import CorruptTableError
 from timeline.properties import OUTBOX_PREFIX, OUTBOXES, SECOND_TABLES
-from timeline.versions.descriptors import describe, read_descriptor, to_json
+from timeline.versions.descriptors import describe_file, read_descriptor, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class OutboxEntry:
                 "location": each.location,
                 "table_uuid": each.table_uuid,
                 "schema_id": each.schema_id,
-                "files": [describe(file) for file in each.files],
+                "files": [describe_file(file) for file in each.files],
             }
             for each in self.deliveries
         ]

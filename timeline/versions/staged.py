@@ -55,7 +55,7 @@ def staged_items(metadata: TableMetadataV2, app_id: str) -> dict[int, Snapshot]:
     }
 
 
-def files_of(head: Head, snapshot: Snapshot) -> tuple[DataFile, ...]:
+def staged_files(head: Head, snapshot: Snapshot) -> tuple[DataFile, ...]:
     """Return the files that a staged snapshot has added. MissingMetadataError where a manifest is missing."""
     found: list[DataFile] = []
     for manifest in head.manifest_files.read_list(snapshot.manifest_list):

@@ -101,7 +101,9 @@ def merge_deletes(job: WorkerJob, merge: DeleteMerge, attempt: int) -> DeletesMe
     return DeletesMerged(merge.number, (new,), {}, of_runs=False)
 
 
-def merge_runs(job: WorkerJob, merge: RunMerge, attempt: int) -> DeletesMerged | MergeOfDeletesSkipped:
+def merge_shared_deletes(
+    job: WorkerJob, merge: RunMerge, attempt: int
+) -> DeletesMerged | MergeOfDeletesSkipped:
     """Write the positions of runs of shared delete files: those of a data file that has many into a delete
     file of its own, the others into shared ones. Skipped as `merge_deletes`.
     """

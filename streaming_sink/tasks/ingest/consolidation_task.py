@@ -20,7 +20,7 @@ from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
     check_whole,
     read_rows,
-    unreadable,
+    reading_errors,
 )
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import WorkerJob
@@ -126,7 +126,7 @@ def _joined(
     for _, files in groupby(held, key=lambda each: each[1].schema):
         same = list(files)
         try:
-            with unreadable():
+            with reading_errors():
                 rows = pa.concat_tables(table for _, table in same).combine_chunks()
                 batches = [conform_valid(each, job.schema) for each in rows.to_batches() if each.num_rows]
         except SourceFileError as failure:

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from streaming_sink.tasks.ingest.reading import SourceFileError
-from streaming_sink.tasks.ingest.texts import typed
+from streaming_sink.tasks.ingest.texts import cast_parsed
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
@@ -90,7 +90,7 @@ def _typed(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
     if text == _NULL:
         return pa.scalar(None, kind)
     try:
-        value = typed(pa.array([text]), kind)[0]
+        value = cast_parsed(pa.array([text]), kind)[0]
         if pa.types.is_floating(kind) and _DIGITS.fullmatch(text) and value.as_py() != int(text):
             raise pa.ArrowInvalid(f"{text} would be rounded")
         return value

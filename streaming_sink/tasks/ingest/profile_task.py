@@ -22,7 +22,7 @@ from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
     open_parquet,
     read_rows,
-    unreadable,
+    reading_errors,
 )
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import PartitionSource
@@ -125,7 +125,7 @@ def _profile_one(
                 "it is no Parquet",
             )
         footer = open_parquet(data)
-        with unreadable():
+        with reading_errors():
             layout = layouts.of(footer, stated)
             size = max(1, file.bytes - footer.metadata.serialized_size)
             parts = _parts_of(job, footer, layout)
@@ -165,7 +165,7 @@ def _parts_of(job: ProfileJob, footer: pq.ParquetFile, layout: Layout) -> _Parts
 def _parts(job: ProfileJob, rows: pa.Table) -> _Parts:
     if not job.partition_by or job.schema is None:
         return (((), rows.num_rows),) if rows.num_rows else ()
-    with unreadable():
+    with reading_errors():
         counts: dict[PartitionKey, int] = {}
         for key, part in split_rows(rows, job.schema, job.partition_by):
             counts[key] = counts.get(key, 0) + part.num_rows

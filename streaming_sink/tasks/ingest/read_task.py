@@ -16,7 +16,7 @@ from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
     check_whole,
     read_rows,
-    unreadable,
+    reading_errors,
 )
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.spark_task import start_task
@@ -63,7 +63,7 @@ def read_share(job: ReadJob, share: int) -> Iterator[pa.RecordBatch]:
                 table = read_rows(file, data, job.typed, stated)
                 table = with_columns(table, path_columns(stated, table.column_names, known))
                 check_whole(job.sources, file, table, rows[number])
-                with unreadable():
+                with reading_errors():
                     batches = [
                         conform_valid(each, job.schema) for each in table.to_batches() if each.num_rows
                     ]

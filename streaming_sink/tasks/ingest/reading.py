@@ -32,7 +32,7 @@ from streaming_sink.tasks.ingest.sources import (
     is_local,
     local_identity,
 )
-from streaming_sink.tasks.ingest.texts import holds_map, spelled, typed, without_times
+from streaming_sink.tasks.ingest.texts import cast_parsed, holds_map, parsed_type, without_times
 from timeline.errors import StoreUnavailableError
 
 _MOST_BLOCK = (1 << 31) - 1
@@ -49,7 +49,7 @@ class SourceFileError(Exception):
 
 
 @contextmanager
-def unreadable() -> Iterator[None]:
+def reading_errors() -> Iterator[None]:
     """Turn what a reader raises on damaged or odd bytes into SourceFileError."""
     try:
         yield
@@ -109,7 +109,7 @@ def _check_identity(file: BufferedFile, identity: str | None) -> None:
 
 
 def open_parquet(data: pa.NativeFile) -> pq.ParquetFile:
-    with unreadable():
+    with reading_errors():
         return open_footer(data)
 
 
@@ -119,7 +119,7 @@ def read_rows(
     """Return the rows of a source file of any format. `schema`: the types that columns of a text format get;
     None infers them. `stated`: columns that it may lack, since its path has them.
     """
-    with unreadable():
+    with reading_errors():
         if file.format == "parquet":
             return read_all(data)
         if file.format == "json":
@@ -179,7 +179,7 @@ def _block(data: pa.NativeFile) -> int:
 def _read_csv(data: pa.NativeFile, schema: pa.Schema | None) -> pa.Table:
     import pyarrow.csv as pc
 
-    kinds = {} if schema is None else {field.name: spelled(field.type) for field in schema}
+    kinds = {} if schema is None else {field.name: parsed_type(field.type) for field in schema}
     # Null is what is empty and not quoted. By default "NA" and "null" would be nulls too, in text.
     options = pc.ConvertOptions(
         column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
@@ -264,7 +264,7 @@ def _spelled(schema: pa.Schema | None, without: Container[str]) -> pa.Schema | N
     if schema is None:
         return None
     fields = [
-        (field.name, spelled(field.type))
+        (field.name, parsed_type(field.type))
         for field in schema
         if field.name not in without and not holds_map(field.type)
     ]
@@ -275,10 +275,10 @@ def _typed(rows: pa.Table, schema: pa.Schema | None) -> pa.Table:
     """Return the rows with the table's types, of the columns that the table has."""
     known = {} if schema is None else {field.name: field.type for field in schema}
     for place, name in enumerate(rows.column_names):
-        if name not in known or spelled(known[name]) == known[name]:
+        if name not in known or parsed_type(known[name]) == known[name]:
             continue
         try:
-            chunks = [typed(chunk, known[name]) for chunk in rows.column(place).chunks]
+            chunks = [cast_parsed(chunk, known[name]) for chunk in rows.column(place).chunks]
         except pa.ArrowInvalid as error:
             raise SourceFileError(
                 f"a value does not fit the column {name} of {known[name]}: {error}"

@@ -25,7 +25,7 @@ from streaming_sink.tasks.ingest.reading import (
     check_unchanged,
     open_bytes,
     open_parquet,
-    unreadable,
+    reading_errors,
 )
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import WorkerJob
@@ -100,7 +100,7 @@ def _register(
         floats = tuple(leaf for leaf in found if pa.types.is_floating(leaf.type))
         nans = _check_rows(job, file, source, floats)
         if source.stays:
-            with unreadable():
+            with reading_errors():
                 sources.sync(source.file.path)
             check_unchanged(sources, source.file)
             location = source.file.path
@@ -130,7 +130,7 @@ def _check_rows(
     states.
     """
     rows, nans = 0, dict.fromkeys((leaf.field_id for leaf in floats), 0)
-    with unreadable():
+    with reading_errors():
         for batch in file.iter_batches(READ_ROWS, use_threads=False):
             given = conform_valid(batch, job.schema)
             rows += given.num_rows

@@ -36,7 +36,7 @@ def format_of(path: str) -> str | None:
     return next((kind for ending, kind in _ENDINGS.items() if path.lower().endswith(ending)), None)
 
 
-def partition_of(path: str) -> str:
+def folder_partition(path: str) -> str:
     """Return the Hive-style folders of a path, such as "day=2026-11-23/region=eu"; "" where it has none."""
     return "/".join(part for part in path.split("/")[:-1] if "=" in part)
 
@@ -58,7 +58,7 @@ def is_local(path: str) -> bool:
     return "://" not in path or path.startswith("file:")
 
 
-def spelled(path: str) -> str:
+def spell_path(path: str) -> str:
     """Return the one spelling of a name, so that a file lands once however it is called: on a disk absolute,
     without symbolic links, and no URL. A "/" at the end stays.
     """
@@ -73,7 +73,7 @@ def spelled(path: str) -> str:
 
 def overlap(one: str, other: str) -> bool:
     """Return whether one of two places holds the other, or is it."""
-    first, second = (f"{spelled(each).rstrip('/')}/" for each in (one, other))
+    first, second = (f"{spell_path(each).rstrip('/')}/" for each in (one, other))
     return first.startswith(second) or second.startswith(first)
 
 
@@ -248,4 +248,4 @@ def _file(path: str, size: int, identity: str, now_ms: int) -> BufferedFile:
     kind = format_of(path)
     if kind is None:
         raise ValueError(f"the name of a source file ends in {', '.join(_ENDINGS)}, not: {path}")
-    return BufferedFile(path, identity, size, now_ms, kind, partition_of(path))
+    return BufferedFile(path, identity, size, now_ms, kind, folder_partition(path))

@@ -13,14 +13,14 @@ from streaming_sink.tasks.ingest.large_numbers import narrowed
 _OFFSET = r"(Z|[+-]\d\d:?\d\d)$"
 
 
-def spelled(kind: pa.DataType) -> pa.DataType:
+def parsed_type(kind: pa.DataType) -> pa.DataType:
     """Return the type in which a parser of text reads a column, for `typed` to make the column's of it: text
     in the place of what parsers do not know, or read each in its own way.
     """
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(spelled(field.type)) for field in kind])
+        return pa.struct([field.with_type(parsed_type(field.type)) for field in kind])
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(spelled(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(parsed_type(kind.value_type)))
     if pa.types.is_float32(kind):
         return pa.float64()  # so that a number that no float holds is not infinite yet
     return pa.string() if _is_text(kind) else kind
@@ -49,7 +49,7 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def cast_parsed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return values that were read as `spelled` says in the type of the column; fields that a struct has
     beside the column's stay as they are. Text of a uuid stays text, which the column takes.
 
@@ -58,13 +58,15 @@ def typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
         columns = [
-            typed(column, kind.field(field.name).type) if kind.get_field_index(field.name) >= 0 else column
+            cast_parsed(column, kind.field(field.name).type)
+            if kind.get_field_index(field.name) >= 0
+            else column
             for field, column in zip(values.type, values.flatten(), strict=True)
         ]
         fields = [field.with_type(column.type) for field, column in zip(values.type, columns, strict=True)]
         return pa.StructArray.from_arrays(columns, fields=fields, mask=values.is_null())
     if pa.types.is_list(kind) and pa.types.is_list(values.type):
-        inner = typed(values.values, kind.value_type)
+        inner = cast_parsed(values.values, kind.value_type)
         made = pa.list_(values.type.value_field.with_type(inner.type))
         return pa.ListArray.from_arrays(values.offsets, inner, type=made, mask=values.is_null())
     if pa.types.is_floating(kind) and (pa.types.is_floating(values.type) or pa.types.is_string(values.type)):

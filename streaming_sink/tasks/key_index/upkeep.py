@@ -59,7 +59,7 @@ def maintain(
     for planned in plan.merges:
         keep = [KeyedFile(*file) for file in planned.files]
         try:
-            merged.append(merge(index, planned.runs, keep, new_id(), runs))
+            merged.append(merge_key_runs(index, planned.runs, keep, new_id(), runs))
         except FileNotFoundError:
             continue  # another process has deleted one, and so has merged it
         except UnusableRunError as damage:
@@ -103,7 +103,7 @@ def write_run(
     return path
 
 
-def merge(
+def merge_key_runs(
     index: KeyIndex,
     paths: Sequence[str],
     keep: Sequence[KeyedFile],

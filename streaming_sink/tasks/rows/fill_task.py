@@ -20,7 +20,7 @@ from streaming_sink.tasks.files.delete_merging import (
     MergeOfDeletesSkipped,
     RunMerge,
     merge_deletes,
-    merge_runs,
+    merge_shared_deletes,
 )
 from streaming_sink.tasks.files.dictionaries import DictionaryChoice
 from streaming_sink.tasks.files.live_rows import deleted_positions
@@ -91,11 +91,11 @@ class FillTask:
         if isinstance(each, DeleteMerge):
             return merge_deletes(self._job, each, attempt)
         if isinstance(each, RunMerge):
-            return merge_runs(self._job, each, attempt)
-        return carry_out(self._job, each, attempt)
+            return merge_shared_deletes(self._job, each, attempt)
+        return run_portion(self._job, each, attempt)
 
 
-def carry_out(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:
+def run_portion(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:
     """Merge the inputs of one fill. It is skipped if one, or a delete file of one, is missing, damaged, or
     not what the table says; any other failure is raised. Neither leaves a file, as far as the store can be
     reached.

@@ -21,7 +21,7 @@ MERGE_GROUP_BYTES = 64 * 1024 * 1024
 """Arrow bytes of a row group of a merged file. With the batches that feed it, this is what a merge holds."""
 
 
-def merge(
+def merge_files(
     task: TaskState,
     bucket: Bucket,
     index: int,

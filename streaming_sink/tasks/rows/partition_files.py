@@ -11,7 +11,7 @@ from planners.model import Bucket, PartitionKey
 from streaming_sink.tasks.files.data_file_writer import DataFileWriter
 from streaming_sink.tasks.files.held_rows import HeldRows
 from streaming_sink.tasks.results import MergeSkipped
-from streaming_sink.tasks.rows.merging import merge
+from streaming_sink.tasks.rows.merging import merge_files
 from streaming_sink.tasks.rows.task_state import TaskState
 
 BUFFER_BYTES = 128 * 1024 * 1024
@@ -184,4 +184,4 @@ class PartitionFiles:
                 task.results.append(MergeSkipped(inputs, new.path, reason))
             return
         path = task.new_path(self._partition, self._bucket_index)
-        task.results.append(merge(task, bucket, self._bucket_index, new, all_rows, path))
+        task.results.append(merge_files(task, bucket, self._bucket_index, new, all_rows, path))

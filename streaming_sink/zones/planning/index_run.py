@@ -69,7 +69,7 @@ def run_of_plan(zone_id: str, number: int, plan: Plan) -> WholeRun:
     return WholeRun(facts, PlanRows(files, np.full(len(files), number, np.int64)))
 
 
-def merge_runs(runs: Sequence[WholeRun]) -> WholeRun:
+def merge_plan_runs(runs: Sequence[WholeRun]) -> WholeRun:
     """Return the run of the plans of several that follow one another, in their order."""
     files = FileDigests.concatenate([run.rows.files for run in runs])
     plans = np.concatenate([run.rows.plans for run in runs])

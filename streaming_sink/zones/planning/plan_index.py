@@ -26,7 +26,7 @@ from streaming_sink.zones.planning.index_run import (
     WholeRun,
     decode_run,
     encode_run,
-    merge_runs,
+    merge_plan_runs,
     run_of_plan,
 )
 from streaming_sink.zones.records import Plan, ends_with_mark
@@ -123,7 +123,7 @@ class PlanIndex:
             self._look_again()
             return
         merged = PlanRun(children[0].first, children[-1].last, 0)
-        if self._write(merged, merge_runs(parts)):
+        if self._write(merged, merge_plan_runs(parts)):
             self._store.delete(self.path(run) for run in children)
         else:
             self._look_again()

@@ -111,12 +111,48 @@ def test_a_room_can_be_taken_in() -> None:
 
 def test_a_class_has_its_name_alone() -> None:
     """But `Append`, which is the write of a sink and, below, the change that it becomes."""
+    assert _defined_twice(ast.ClassDef) == {
+        "Append": ["streaming_sink/options/values/writes.py", "timeline/changes/changes.py"]
+    }
+
+
+def test_a_function_has_its_name_alone() -> None:
+    """But commands and endpoints, which are named as what they call, and two that the timeline does for a
+    table and a user for a location.
+    """
+    named_alike = ("streaming_sink/commands/", "streaming_sink/serving/")
+    found = {
+        name: [path for path in paths if not path.startswith(named_alike)]
+        for name, paths in _defined_twice(ast.FunctionDef).items()
+    }
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {
+        "expire_snapshots": ["streaming_sink/removal/cleaning.py", "timeline/maintenance/expiry.py"],
+        "remove_orphan_files": ["streaming_sink/removal/cleaning.py", "timeline/maintenance/orphans.py"],
+    }
+
+
+def test_each_verb_of_the_table_is_one_of_the_code() -> None:
+    """A verb that no function has any more, or has got another name, leaves `CONTRIBUTING.md`."""
+    page = (ROOT / "CONTRIBUTING.md").read_text().partition("## Verbs")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| ")][2:]
+    verbs = {verb.strip() for cell in cells for verb in cell.split(",")}
+    words = {
+        word
+        for package in ("planners", "streaming_sink", "timeline")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        for word in [node.name.strip("_").partition("_")[0]]
+    }
+    assert len(verbs) > 25
+    assert verbs - words == set()
+
+
+def _defined_twice(kind: type[ast.ClassDef] | type[ast.FunctionDef]) -> dict[str, list[str]]:
     where: dict[str, list[str]] = {}
     for package in ("planners", "streaming_sink", "timeline"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.parse(path.read_text()).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                if isinstance(node, kind) and not node.name.startswith("_"):
                     where.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
-    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {
-        "Append": ["streaming_sink/options/values/writes.py", "timeline/changes/changes.py"]
-    }
+    return {name: paths for name, paths in where.items() if len(paths) > 1}

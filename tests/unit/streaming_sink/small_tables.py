@@ -151,7 +151,7 @@ def carry_out(table, plan, **how):
 
     with mock.patch.object(execution, "rewrite_groups", inline):
         asked = execution_of(**{"checksum": True, **how})
-        return execution.execute(None, table, plan, asked, plan_id="plan")
+        return execution.execute_groups(None, table, plan, asked, plan_id="plan")
 
 
 def entries(table):

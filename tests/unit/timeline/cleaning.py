@@ -10,7 +10,7 @@ from tests.unit.timeline.world import Clock, Lake
 from timeline import properties
 from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.errors import StoreUnavailableError
-from timeline.retention.expired import pending_notes, read_note
+from timeline.retention.expired import pending_notes, read_expiry_note
 from timeline.stores import MemoryStore
 from timeline.table import Committed, Table
 from timeline.versions.head import Head
@@ -82,7 +82,7 @@ class Shore(Lake):
         head = self.open().head
         found = set[str]()
         for pending in pending_notes(self.objects):
-            if note := read_note(self.objects, pending):
+            if note := read_expiry_note(self.objects, pending):
                 for record in (*note.expired, *note.unpinned):
                     found |= reached(self.objects, head, record.manifest_list)
         return found

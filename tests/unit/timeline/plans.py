@@ -108,7 +108,7 @@ def reserved(lake: Lake) -> dict[str, str]:
 
 
 def state_of(lake: Lake, plan_id: str) -> State:
-    shown = instants.show(lake.open(), kind_of(plan_id))
+    shown = instants.show_plan(lake.open(), kind_of(plan_id))
     (state,) = (instant.state for instant in shown if instant.plan_id == plan_id)
     return state
 

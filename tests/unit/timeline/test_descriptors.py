@@ -15,8 +15,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.typedef import Record
 
 from tests.unit.timeline.world import data_file
-from timeline.manifests.entries import partition_of
-from timeline.versions.descriptors import describe, read_descriptor, to_json
+from timeline.manifests.entries import entry_partition
+from timeline.versions.descriptors import describe_file, read_descriptor, to_json
 
 _VALUES = st.one_of(
     st.none(),
@@ -36,14 +36,14 @@ _FIELDS = (
 
 
 def there_and_back(file: DataFile) -> DataFile:
-    return read_descriptor(json.loads(to_json(describe(file))))
+    return read_descriptor(json.loads(to_json(describe_file(file))))
 
 
 @given(st.lists(_VALUES, max_size=4))
 def test_partition_values_come_back_with_their_types(values: list[Any]) -> None:
     file = there_and_back(data_file("memory://t/data/a.parquet", 3, partition=Record(*values)))
-    wanted = partition_of(data_file("x", 3, partition=Record(*values)))
-    got = partition_of(file)
+    wanted = entry_partition(data_file("x", 3, partition=Record(*values)))
+    got = entry_partition(file)
     assert [type(value) for value in got] == [type(value) for value in wanted]
     for one, other in zip(got, wanted, strict=True):
         both_nan = isinstance(one, float) and math.isnan(one) and math.isnan(other)
@@ -65,4 +65,4 @@ def test_everything_that_an_entry_states_comes_back() -> None:
 
 def test_a_value_that_no_partition_has_is_refused() -> None:
     with pytest.raises(TypeError, match="not a partition value"):
-        describe(data_file("a", 1, partition=Record(object())))
+        describe_file(data_file("a", 1, partition=Record(object())))

@@ -21,7 +21,7 @@ from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.names import EXPIRED_FOLDER, HINT_PATH
 from timeline.retention.deletions import DeletedKind, Deletions
-from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_note
+from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_expiry_note
 from timeline.stores import MemoryStore
 
 COMMITS = int(os.environ.get("RETENTION_COMMITS", "400"))
@@ -228,7 +228,7 @@ def test_a_lost_commits_note_of_a_clock_ahead_costs_time_and_no_orphans() -> Non
     shore.pass_versions(110)
     expire_snapshots(shore.table)
     (pending,) = pending_notes(shore.objects)
-    note = read_note(shore.objects, pending)
+    note = read_expiry_note(shore.objects, pending)
     assert note is not None
     ahead = replace(note, version=6, commit_id=names.ulid(shore.clock.now_ms + 2 * DAY_MS, 7))
     shore.objects.overwrite(ahead.path, ahead.encode())

@@ -15,7 +15,7 @@ from timeline.changes.changes import Append, Replace
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.retention import garbage, policy
-from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_note
+from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_expiry_note
 from timeline.stores import Created, CreateOutcome, Exists, Stored
 from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
@@ -210,7 +210,7 @@ def test_the_hint_never_names_a_version_that_a_sleeper_deletes(monkeypatch: pyte
 
 
 def notes(lake: Lake) -> list[Note]:
-    found = [read_note(lake.store, pending) for pending in pending_notes(lake.store)]
+    found = [read_expiry_note(lake.store, pending) for pending in pending_notes(lake.store)]
     return [note for note in found if note is not None]
 
 

@@ -52,7 +52,7 @@ def test_a_plan_that_is_damaged_while_it_is_saved_is_to_be_made_again(kind: Plan
     table = lake.open(store)
     store.folder = kind.folder
     with pytest.raises(CommitConflictError, match="plan again"):
-        instants.schedule(table, plan_of(kind, files), kind)
+        instants.schedule_plan(table, plan_of(kind, files), kind)
     assert pending_plans(lake.open().head.properties) == ()
 
 
@@ -75,20 +75,20 @@ def test_a_lost_plan_is_told_frees_its_files_and_is_cancelled(
 ) -> None:
     lake = Lake()
     files = two_files(lake)
-    plan_id = instants.schedule(lake.table, plan_of(kind, files), kind)
+    plan_id = instants.schedule_plan(lake.table, plan_of(kind, files), kind)
     damage(lake.store, data)
     reservations = Reservations(lake.store)
     with caplog.at_level(logging.WARNING):
         assert reservations.files(lake.table.head) == {}
         assert reservations.files(lake.table.head) == {}
     assert caplog.text.count(f"{kind.name} plan {plan_id} is lost, and no row with it") == 1
-    assert instants.claim(lake.open(), plan_id) is None
+    assert instants.claim_plan(lake.open(), plan_id) is None
     assert pending_plans(lake.open().head.properties) == ()
     assert set(reserved_after_planning_again(lake, files, kind).values()) != {plan_id}
 
 
 def reserved_after_planning_again(lake: Lake, files: tuple[DataFile, ...], kind: PlanKind) -> dict[str, str]:
-    instants.schedule(lake.open(), plan_of(kind, files), kind)
+    instants.schedule_plan(lake.open(), plan_of(kind, files), kind)
     return reserved(lake)
 
 
@@ -96,7 +96,7 @@ def test_a_store_that_refuses_the_timeline_stops_no_fill(
     kind: PlanKind, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake = Lake()
-    instants.schedule(lake.table, plan_of(kind, two_files(lake)), kind)
+    instants.schedule_plan(lake.table, plan_of(kind, two_files(lake)), kind)
     failing = [True]
 
     def before(verb: str, path: str) -> None:
@@ -112,15 +112,15 @@ def test_a_store_that_refuses_the_timeline_stops_no_fill(
 
 def a_whole_life(table: Table, lake: Lake, files: tuple[DataFile, ...], kind: PlanKind) -> None:
     """Schedule, claim, beat, ingest beside it, complete."""
-    plan_id = instants.schedule(table, plan_of(kind, files), kind)
-    claimed = instants.claim(table, plan_id)
+    plan_id = instants.schedule_plan(table, plan_of(kind, files), kind)
+    claimed = instants.claim_plan(table, plan_id)
     Reservations(table.store).files(table.head)
     if claimed is not None:
         claimed.beat()
         claimed.beat()
         lake.table.commit([Append((lake.file(),))])
-        instants.complete(table, plan_id, [replace(lake, *files)])
-    instants.show(table, kind)
+        instants.complete_plan(table, plan_id, [replace(lake, *files)])
+    instants.show_plan(table, kind)
 
 
 def is_step(verb: str, path: str) -> bool:
@@ -169,16 +169,16 @@ def test_deleting_the_folder_of_a_running_plan_on_local_disk_stops_nobody(
     table = Table.create(LocalStore(str(tmp_path)), SCHEMA, BY_P, environment=lake.clock.environment())
     files = tuple(on_disk(lake.file(), table) for _ in range(2))
     table.commit([Append(files)])
-    plan_id = instants.schedule(table, plan_of(kind, files), kind)
-    claimed = instants.claim(table, plan_id)
+    plan_id = instants.schedule_plan(table, plan_of(kind, files), kind)
+    claimed = instants.claim_plan(table, plan_id)
     shutil.rmtree(tmp_path / "_timeline")
     assert claimed is not None
     assert claimed.beat()
     shutil.rmtree(tmp_path / "_timeline")
     merged = on_disk(lake.file(20), table)
-    instants.complete(table, plan_id, [Replace(frozenset(f.file_path for f in files), (merged,))])
+    instants.complete_plan(table, plan_id, [Replace(frozenset(f.file_path for f in files), (merged,))])
     shutil.rmtree(tmp_path / "_timeline")
-    assert instants.show(table, kind) == ()
+    assert instants.show_plan(table, kind) == ()
     assert [file.location for file in table.refresh().live_files()] == [merged.file_path]
 
 
@@ -200,8 +200,8 @@ def test_a_process_that_dies_at_any_step_leaves_a_plan_that_another_one_ends(kin
         watch = Watch(table.log.environment)
         for _ in range(2):
             for plan in pending_plans(table.refresh().properties):
-                if instants.claim(table, plan.plan_id, watch) is not None:
-                    instants.complete(table, plan.plan_id, [replace(lake, *files)])
+                if instants.claim_plan(table, plan.plan_id, watch) is not None:
+                    instants.complete_plan(table, plan.plan_id, [replace(lake, *files)])
             lake.clock.seconds += PATIENCE_SECONDS
         assert pending_plans(table.refresh().properties) == ()
 
@@ -228,8 +228,8 @@ def test_names_of_instants_are_read_back_and_are_no_files_of_the_table(kind: Pla
 def test_the_cleaners_leave_plans_alone_and_plans_do_not_stop_the_cleaners(kind: PlanKind) -> None:
     lake = Lake()
     files = two_files(lake)
-    plan_id = instants.schedule(lake.table, plan_of(kind, files), kind)
-    assert instants.claim(lake.table, plan_id) is not None
+    plan_id = instants.schedule_plan(lake.table, plan_of(kind, files), kind)
+    assert instants.claim_plan(lake.table, plan_id) is not None
     lake.clock.now_ms += 30 * DAY_MS
     orphan = f"data/p=0/{names.ulid(1, 1)}-app-1-0-0.parquet"
     lake.store.overwrite(orphan, b"x")
@@ -246,13 +246,13 @@ def test_files_of_plans_that_ended_a_week_ago_go_and_pending_ones_stay(kind: Pla
     lake = Lake()
     a, b, c = lake.file(), lake.file(), lake.file()
     lake.table.commit([Append((a, b, c))])
-    ended = instants.schedule(lake.table, plan_of(kind, (a,)), kind)
-    instants.complete(lake.table, ended, [replace(lake, a)])
-    waiting = instants.schedule(lake.table, plan_of(kind, (b,)), kind)
-    states = {instant.plan_id: instant.state for instant in instants.show(lake.table, kind)}
+    ended = instants.schedule_plan(lake.table, plan_of(kind, (a,)), kind)
+    instants.complete_plan(lake.table, ended, [replace(lake, a)])
+    waiting = instants.schedule_plan(lake.table, plan_of(kind, (b,)), kind)
+    states = {instant.plan_id: instant.state for instant in instants.show_plan(lake.table, kind)}
     assert states == {ended: State.COMPLETED, waiting: State.REQUESTED}
     lake.clock.now_ms += 8 * DAY_MS
     lake.table.commit([SetProperties({"a": "b"})])
-    new = instants.schedule(lake.table, plan_of(kind, (c,)), kind)
-    states = {instant.plan_id: instant.state for instant in instants.show(lake.table, kind)}
+    new = instants.schedule_plan(lake.table, plan_of(kind, (c,)), kind)
+    states = {instant.plan_id: instant.state for instant in instants.show_plan(lake.table, kind)}
     assert states == {waiting: State.REQUESTED, new: State.REQUESTED}

@@ -62,12 +62,12 @@ def test_a_location_is_live_once_whoever_brings_it(drop: MemoryStore) -> None:
     lake.table.commit([AllowReferences()])
     file = elsewhere(lake, drop)
     other = lake.open()
-    staging.stage(other, WorkItem("zone", 1), [file])
+    staging.stage_item(other, WorkItem("zone", 1), [file])
     lake.table.commit([Append((file,))])
     with pytest.raises(CommitConflictError, match="in the table already, by reference"):
         lake.open().commit([Append((file,))])
     with pytest.raises(CommitConflictError, match="in the table already, by reference"):
-        staging.publish(other, WorkItem("zone", 1))
+        staging.publish_item(other, WorkItem("zone", 1))
 
 
 def test_a_name_that_looks_like_one_of_the_tables_own_is_not_behind_its_fence(drop: MemoryStore) -> None:
@@ -134,7 +134,7 @@ def test_a_commit_is_not_known_by_files_that_others_may_have_added(drop: MemoryS
     lake, item = Lake(), WorkItem("zone", 1)
     lake.table.commit([AllowReferences()])
     own, referenced, staged = lake.file(), elsewhere(lake, drop), lake.file()
-    staging.stage(lake.table, item, [staged])
+    staging.stage_item(lake.table, item, [staged])
     changes = {
         "own": Append((own,)),
         "by reference": Append((referenced,)),

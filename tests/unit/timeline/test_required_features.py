@@ -105,7 +105,7 @@ def _replace(lake: Lake, table: Table) -> Any:
         lambda lake, table: table.commit([CountCommit()]),
         lambda lake, table: table.commit([RaiseFence("0" * 26)]),
         lambda lake, table: expire_snapshots(table, max_snapshots=1),
-        lambda lake, table: instants.schedule(table, plan_of(CLUSTERING, (lake.file(),)), CLUSTERING),
+        lambda lake, table: instants.schedule_plan(table, plan_of(CLUSTERING, (lake.file(),)), CLUSTERING),
     ],
     ids=["append", "replace", "properties", "count", "fence", "expiry", "plan"],
 )
@@ -171,12 +171,12 @@ def test_a_writer_that_opened_the_table_before_the_upgrade_deletes_nothing(lake:
 
 
 def test_a_plan_leaves_no_file_where_a_feature_is_unknown(lake: Lake) -> None:
-    plan_id = instants.schedule(lake.open(), plan_of(CLUSTERING, (lake.file(),)), CLUSTERING)
+    plan_id = instants.schedule_plan(lake.open(), plan_of(CLUSTERING, (lake.file(),)), CLUSTERING)
     table = lake.open()
     upgrade(lake.open())
     paths = sorted(it.path for it in lake.store.list_below(""))
     with pytest.raises(UnknownFeatureError):
-        instants.claim(table, plan_id)
+        instants.claim_plan(table, plan_id)
     with pytest.raises(UnknownFeatureError):
-        instants.schedule(table, plan_of(CLUSTERING, (lake.file(),)), CLUSTERING)
+        instants.schedule_plan(table, plan_of(CLUSTERING, (lake.file(),)), CLUSTERING)
     assert sorted(it.path for it in lake.store.list_below("")) == paths

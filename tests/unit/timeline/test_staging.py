@@ -31,14 +31,16 @@ from timeline.maintenance.orphans import remove_orphan_files
 from timeline.retention import garbage, policy
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.head import Head
-from timeline.versions.staged import files_of, find_staged, staged_items
+from timeline.versions.staged import find_staged, staged_files, staged_items
 from timeline.versions.work_items import WorkItem, discarded_items, published_items, settled_items
 
 ITEM = WorkItem("zone", 7)
 
 
 def staged(lake: Lake, table: Table | None = None, item: WorkItem = ITEM, rows: int = 10) -> Committed:
-    done = staging.stage(table or lake.table, item, [lake.file(rows)], summary={"streaming-sink.of": "me"})
+    done = staging.stage_item(
+        table or lake.table, item, [lake.file(rows)], summary={"streaming-sink.of": "me"}
+    )
     assert isinstance(done, Committed)
     return done
 
@@ -85,7 +87,7 @@ def test_the_first_rows_of_a_table_can_be_staged() -> None:
     lake = Lake()
     staged(lake)
     assert lake.open().head.snapshot is None
-    assert isinstance(staging.publish(lake.table, ITEM), Committed)
+    assert isinstance(staging.publish_item(lake.table, ITEM), Committed)
     assert lake.live_rows().total() == 10
 
 
@@ -94,7 +96,7 @@ def test_nothing_else_is_in_the_commit_that_stages() -> None:
     with pytest.raises(ValueError, match="by a commit of its own"):
         lake.table.commit([Stage(ITEM, (lake.file(),)), Append((lake.file(),))])
     with pytest.raises(ValueError, match="nothing to stage"):
-        staging.stage(lake.table, ITEM, [])
+        staging.stage_item(lake.table, ITEM, [])
 
 
 def test_what_was_staged_is_not_staged_again_by_a_writer_that_does_not_know_it() -> None:
@@ -102,7 +104,7 @@ def test_what_was_staged_is_not_staged_again_by_a_writer_that_does_not_know_it()
     late = lake.open(lake.store)
     staged(lake)
     with pytest.raises(CommitConflictError, match="another worker has staged work item 7"):
-        staging.stage(late, ITEM, [lake.file()])
+        staging.stage_item(late, ITEM, [lake.file()])
     with pytest.raises(CommitConflictError, match="another worker has staged work item 7"):
         late.commit([Append((lake.file(),))], transaction=ITEM)
     assert len(staged_items(lake.open().head.metadata, "zone")) == 1
@@ -126,7 +128,7 @@ def test_publishing_appends_the_same_files_to_what_main_is_by_then() -> None:
     staged(lake)
     source = snapshot_of(lake.table.head)
     lake.open().commit([Append((lake.file(),))])
-    done = staging.publish(lake.table, ITEM)
+    done = staging.publish_item(lake.table, ITEM)
     assert isinstance(done, Committed)
     head = lake.open().head
     assert lake.live_rows() == Counter(range(1, 31))
@@ -146,7 +148,7 @@ def test_publishing_appends_the_same_files_to_what_main_is_by_then() -> None:
         (1, 0, 0)
     ]
     live = {file.location: file for file in head.live_files()}
-    (published,) = files_of(head, source)
+    (published,) = staged_files(head, source)
     assert live[published.file_path].sequence_number == head.snapshot.sequence_number
 
 
@@ -155,13 +157,15 @@ def test_an_item_is_published_once_whoever_does_it() -> None:
     late = lake.open(lake.store)
     staged(lake)
     other = lake.open(lake.store)
-    change = Publish(files_of(other.head, snapshot_of(other.head)), ITEM, snapshot_of(other.head).snapshot_id)
-    assert isinstance(staging.publish(lake.table, ITEM), Committed)
+    change = Publish(
+        staged_files(other.head, snapshot_of(other.head)), ITEM, snapshot_of(other.head).snapshot_id
+    )
+    assert isinstance(staging.publish_item(lake.table, ITEM), Committed)
     before = lake.live_rows()
-    assert isinstance(staging.publish(lake.table, ITEM), AlreadyCommitted)
+    assert isinstance(staging.publish_item(lake.table, ITEM), AlreadyCommitted)
     assert isinstance(other.commit([change], transaction=ITEM), AlreadyCommitted)
-    assert isinstance(staging.stage(late, ITEM, [lake.file()]), AlreadyCommitted)
-    assert isinstance(staging.discard(late, ITEM), AlreadyCommitted)
+    assert isinstance(staging.stage_item(late, ITEM, [lake.file()]), AlreadyCommitted)
+    assert isinstance(staging.discard_item(late, ITEM), AlreadyCommitted)
     assert lake.live_rows() == before
     assert not discarded_items(late.head.properties, "zone").ranges
 
@@ -172,7 +176,7 @@ def test_a_publish_whose_reply_is_lost_lands_once() -> None:
         lake.store.creates.append(reply)
         staged(lake)
         lake.store.creates.append(reply)
-        assert isinstance(staging.publish(lake.table, ITEM), Committed)
+        assert isinstance(staging.publish_item(lake.table, ITEM), Committed)
         assert lake.live_rows() == Counter(range(1, 21))
         assert lake.open().head.number == 4
 
@@ -180,7 +184,7 @@ def test_a_publish_whose_reply_is_lost_lands_once() -> None:
 def test_what_is_not_staged_cannot_be_published() -> None:
     lake = begun()
     with pytest.raises(CommitConflictError, match="work item 7 of 'zone' is not staged"):
-        staging.publish(lake.table, ITEM)
+        staging.publish_item(lake.table, ITEM)
 
 
 def test_a_publish_that_comes_after_the_item_was_unstaged_is_refused() -> None:
@@ -189,8 +193,8 @@ def test_a_publish_that_comes_after_the_item_was_unstaged_is_refused() -> None:
     staged(lake)
     late = lake.open(lake.store)
     found = snapshot_of(late.head)
-    change = Publish(files_of(late.head, found), ITEM, found.snapshot_id)
-    assert isinstance(staging.unstage(lake.table, ITEM, found.snapshot_id), Committed)
+    change = Publish(staged_files(late.head, found), ITEM, found.snapshot_id)
+    assert isinstance(staging.unstage_item(lake.table, ITEM, found.snapshot_id), Committed)
     with pytest.raises(CommitConflictError, match="no longer staged in snapshot"):
         late.commit([change], transaction=ITEM)
     staged(lake)
@@ -206,33 +210,33 @@ def test_a_discarded_item_is_refused_for_ever() -> None:
     lake = begun()
     late = lake.open(lake.store)
     staged(lake)
-    assert isinstance(staging.discard(lake.table, ITEM), Committed)
+    assert isinstance(staging.discard_item(lake.table, ITEM), Committed)
     head = lake.open().head
     assert "wap-zone-7" not in head.metadata.refs
     assert discarded_items(head.properties, "zone").to_text() == "7"
     assert settled_items(head.properties, "zone").to_text() == "7"
     assert not published_items(head.properties, "zone").ranges
-    assert isinstance(staging.stage(late, ITEM, [lake.file()]), AlreadyCommitted)
+    assert isinstance(staging.stage_item(late, ITEM, [lake.file()]), AlreadyCommitted)
     assert isinstance(late.commit([Append((lake.file(),))], transaction=ITEM), AlreadyCommitted)
-    assert isinstance(staging.publish(late, ITEM), AlreadyCommitted)
-    assert isinstance(staging.discard(late, ITEM), AlreadyCommitted)
+    assert isinstance(staging.publish_item(late, ITEM), AlreadyCommitted)
+    assert isinstance(staging.discard_item(late, ITEM), AlreadyCommitted)
     assert lake.live_rows().total() == 10
 
 
 def test_an_item_that_was_never_staged_can_be_discarded() -> None:
     lake = begun()
-    assert isinstance(staging.discard(lake.table, ITEM), Committed)
-    assert isinstance(staging.stage(lake.table, ITEM, [lake.file()]), AlreadyCommitted)
+    assert isinstance(staging.discard_item(lake.table, ITEM), Committed)
+    assert isinstance(staging.stage_item(lake.table, ITEM, [lake.file()]), AlreadyCommitted)
 
 
 def test_an_item_that_is_unstaged_is_staged_again_and_not_by_mistake() -> None:
     lake = begun()
     first = staged(lake).staged_snapshot_id
     assert first is not None
-    staging.unstage(lake.table, ITEM, first)
+    staging.unstage_item(lake.table, ITEM, first)
     second = staged(lake)
     with pytest.raises(CommitConflictError, match=f"no longer staged in snapshot {first}"):
-        staging.unstage(lake.table, ITEM, first)
+        staging.unstage_item(lake.table, ITEM, first)
     assert snapshot_of(lake.open().head).snapshot_id == second.staged_snapshot_id
 
 
@@ -243,14 +247,14 @@ def test_files_that_are_staged_for_longer_than_the_fence_are_published() -> None
     shore = Shore()
     shore.fill()
     files = [shore.file() for _ in range(2)]
-    staging.stage(shore.table, ITEM, files)
+    staging.stage_item(shore.table, ITEM, files)
     shore.clock.now_ms += 9 * DAY_MS
     shore.append()
     orphan = shore.file(id_ms=shore.clock.now_ms - 8 * DAY_MS)
     report = remove_orphan_files(shore.table, older_than=timedelta(days=1))
     assert [it.path for it in report.files] == [shore.store.relative(orphan.file_path)]
     assert properties.GC_CUTOFF in shore.table.head.properties
-    assert isinstance(staging.publish(shore.table, ITEM), Committed)
+    assert isinstance(staging.publish_item(shore.table, ITEM), Committed)
     shore.check_nothing_is_missing()
     live = {file.location for file in shore.open().head.live_files()}
     assert {file.file_path for file in files} <= live
@@ -265,27 +269,27 @@ def test_files_below_the_fence_cannot_be_staged() -> None:
     shore.file(id_ms=shore.clock.now_ms - 8 * DAY_MS)
     remove_orphan_files(shore.table)
     with pytest.raises(CommitConflictError, match="before the table's garbage cutoff"):
-        staging.stage(shore.table, ITEM, [old])
+        staging.stage_item(shore.table, ITEM, [old])
 
 
 def test_a_staged_item_outlives_the_history_and_leaves_it_once_it_is_published() -> None:
     shore = Shore({properties.MAX_SNAPSHOTS: "10"})
     for _ in range(3):
         shore.fill()
-    done = staging.stage(shore.table, ITEM, [shore.file()])
+    done = staging.stage_item(shore.table, ITEM, [shore.file()])
     assert isinstance(done, Committed)
     for _ in range(130):
         shore.append()
     head = shore.table.refresh()
     assert done.staged_snapshot_id in {it.snapshot_id for it in head.metadata.snapshots}
     shore.check_nothing_is_missing()
-    assert isinstance(staging.publish(shore.table, ITEM), Committed)
+    assert isinstance(staging.publish_item(shore.table, ITEM), Committed)
     for _ in range(260):
         shore.append()
     left = {it.snapshot_id for it in shore.table.refresh().metadata.snapshots}
     assert done.staged_snapshot_id not in left
     shore.check_nothing_is_missing()
-    assert isinstance(staging.publish(shore.table, ITEM), AlreadyCommitted)
+    assert isinstance(staging.publish_item(shore.table, ITEM), AlreadyCommitted)
 
 
 def test_a_staged_snapshot_keeps_its_file_once_the_published_one_was_replaced(
@@ -297,9 +301,9 @@ def test_a_staged_snapshot_keeps_its_file_once_the_published_one_was_replaced(
     shore = Shore({properties.DELETION_GRACE_MS: "0"})
     shore.append()
     file = shore.file()
-    done = staging.stage(shore.table, ITEM, [file])
+    done = staging.stage_item(shore.table, ITEM, [file])
     assert isinstance(done, Committed)
-    staging.publish(shore.table, ITEM)
+    staging.publish_item(shore.table, ITEM)
     shore.table.commit([Replace(frozenset([file.file_path]), (shore.file(shore.rows[file.file_path]),))])
     for _ in range(4):
         shore.append()
@@ -332,7 +336,7 @@ def test_a_fill_over_main_leaves_what_is_staged() -> None:
     lake.table.commit([Append((small,))])
     staged(lake)
     lake.open().commit([Replace(frozenset([small.file_path]), (lake.merged(small),))])
-    assert isinstance(staging.publish(lake.table, ITEM), Committed)
+    assert isinstance(staging.publish_item(lake.table, ITEM), Committed)
     assert lake.live_rows() == Counter(range(1, 21))
 
 
@@ -341,7 +345,7 @@ def test_a_column_that_was_added_since_is_null_in_what_was_staged() -> None:
     staged(lake)
     wider = Schema(*SCHEMA.fields, NestedField(3, "note", StringType(), required=False))
     lake.open().commit([MergeSchema(wider)])
-    assert isinstance(staging.publish(lake.table, ITEM), Committed)
+    assert isinstance(staging.publish_item(lake.table, ITEM), Committed)
     assert lake.live_rows() == Counter(range(1, 21))
 
 
@@ -355,8 +359,8 @@ def test_a_tag_of_another_snapshot_is_told_and_can_be_discarded() -> None:
     tag = SnapshotRef(snapshot_id=main or 0, snapshot_ref_type=SnapshotRefType.TAG)
     shore.change_metadata(lambda metadata: {"refs": {**metadata.refs, "wap-zone-7": tag}})
     with pytest.raises(CorruptTableError, match="does not name a staged snapshot of its work item"):
-        staging.publish(shore.table, ITEM)
-    assert isinstance(staging.discard(shore.table, ITEM), Committed)
+        staging.publish_item(shore.table, ITEM)
+    assert isinstance(staging.discard_item(shore.table, ITEM), Committed)
 
 
 def staged_findings(shore: Shore) -> list[Finding]:
@@ -368,7 +372,7 @@ def staged_findings(shore: Shore) -> list[Finding]:
 def test_the_doctor_tells_what_is_staged_and_finds_no_fault_with_it() -> None:
     shore = Shore()
     shore.fill()
-    staging.stage(shore.table, ITEM, [shore.file()])
+    staging.stage_item(shore.table, ITEM, [shore.file()])
     assert not staged_findings(shore)
     assert ("staged", "zone-7") in doctor(shore.objects, probe=False).facts
 
@@ -377,7 +381,7 @@ def test_the_doctor_finds_staged_files_that_are_missing() -> None:
     shore = Shore()
     shore.fill()
     file = shore.file()
-    staging.stage(shore.table, ITEM, [file])
+    staging.stage_item(shore.table, ITEM, [file])
     shore.objects.delete([shore.store.relative(file.file_path)])
     (found,) = staged_findings(shore)
     assert (found.kind, found.severity) == ("staged-file-missing", Severity.WARNING)
@@ -401,6 +405,6 @@ def test_what_reports_on_main_leaves_out_what_is_staged() -> None:
     before = commit_sizes(lake.table.head), list_snapshots(lake.table.head)
     staged(lake, rows=3)
     assert (commit_sizes(lake.table.head), list_snapshots(lake.table.head)) == before
-    staging.publish(lake.table, ITEM)
+    staging.publish_item(lake.table, ITEM)
     assert [size.rows for size in commit_sizes(lake.table.head)] == [10, 3]
     assert [it.version for it in list_snapshots(lake.table.head)] == [4, 2]

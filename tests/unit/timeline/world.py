@@ -32,7 +32,7 @@ from timeline.changes.changes import Replace
 from timeline.clock import Environment
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import Standing
-from timeline.commit.publish import publish
+from timeline.commit.publish import publish_version
 from timeline.commit.version_log import VersionLog
 from timeline.drafts import succession, summaries
 from timeline.errors import StoreUnavailableError
@@ -281,7 +281,7 @@ class Lake:
             assert head is not None
             return _with_deletes(table, head, delete)
 
-        publish(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
+        publish_version(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
         return location
 
 
@@ -292,7 +292,7 @@ def change_metadata(table: Table, update: Callable[[TableMetadataV2], dict[str, 
         assert head is not None
         return _next_version(table, head, head.manifests, update(head.metadata))
 
-    publish(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
+    publish_version(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
 
 
 def data_file(

@@ -381,7 +381,7 @@ def test_as_json_cluster_prints_one_object_with_the_same_keys_in_all_its_modes(l
     nothing = said("--sort-by", "id", *sizes)
     assert nothing["plan_id"] is None
     assert nothing["why"].startswith("nothing to do: 2 files: ")
-    assert instants.claim(Table.open(LocalStore(location)), scheduled["plan_id"])
+    assert instants.claim_plan(Table.open(LocalStore(location)), scheduled["plan_id"])
     assert said("--pending")["held"] == [scheduled["plan_id"]]
     assert main(["cancel", location, scheduled["plan_id"], "--json"]) == DONE
     assert json.loads(capsys.readouterr().out) == {"plan_id": scheduled["plan_id"], "cancelled": True}
@@ -398,7 +398,7 @@ def test_a_claimed_plan_is_told_and_with_patience_its_executor_is_watched(
     location, two_files, capsys, monkeypatch
 ):
     plan_id = clustering.schedule(location, **OPTIONS).plan_id
-    claim = instants.claim(Table.open(LocalStore(location)), plan_id)
+    claim = instants.claim_plan(Table.open(LocalStore(location)), plan_id)
     now = [0.0]
 
     def sleep(seconds):

@@ -99,13 +99,13 @@ def clustered() -> Lake:
     land(lake, "events", 0, *files)
     lake.add_delete_file(0, paths=(files[2].file_path, files[2].file_path), rows=7)
     _, inflight, cancelled, lost = (
-        instants.schedule(lake.table, plan_of(CLUSTERING, group), CLUSTERING)
+        instants.schedule_plan(lake.table, plan_of(CLUSTERING, group), CLUSTERING)
         for group in ((files[0], files[4]), (files[1],), (files[3],), (files[5],))
     )
     lake.table.refresh()
     lake.clock.now_ms += MINUTE_MS
-    instants.claim(lake.table, inflight)
-    instants.cancel(lake.table, cancelled)
+    instants.claim_plan(lake.table, inflight)
+    instants.cancel_plan(lake.table, cancelled)
     lake.store.delete([f"_timeline/clustering/{lost}-requested.avro"])
     return lake
 

@@ -34,7 +34,7 @@ from timeline.changes.references import AllowReferences
 from timeline.errors import CommitConflictError
 from timeline.stores import LocalStore
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.staged import files_of, find_staged, staged_items
+from timeline.versions.staged import find_staged, staged_files, staged_items
 from timeline.versions.work_items import WorkItem
 
 ITEM = WorkItem("zone", 3)
@@ -119,7 +119,7 @@ def test_what_is_staged_of_a_file_that_the_table_has_got_since_is_written_again(
     lake = Lake()
     lake.table.commit([AllowReferences()])
     file = data_file("memory://drop-of-a-producer/a.parquet", 10, partition=Record(0), size=10)
-    staging.stage(lake.table, ITEM, [file])
+    staging.stage_item(lake.table, ITEM, [file])
     lake.table.commit([Append((file,))])
     with pytest.raises(CommitConflictError, match=r"it is written again: .* by reference already"):
         settle(lake.table, ITEM, passes, 0)
@@ -129,7 +129,7 @@ def test_what_is_staged_of_a_file_that_the_table_has_got_since_is_written_again(
 def test_the_order_is_settled_then_staged_then_neither() -> None:
     lake = Lake()
     assert settle(lake.table, ITEM, passes, 0) is None
-    staging.stage(lake.table, ITEM, [lake.file()])
+    staging.stage_item(lake.table, ITEM, [lake.file()])
     assert isinstance(settle(lake.table, ITEM, passes, 0), Committed)
     assert isinstance(settle(lake.table, ITEM, passes, 0), AlreadyCommitted)
     assert lake.live_rows().total() == 10
@@ -137,7 +137,7 @@ def test_the_order_is_settled_then_staged_then_neither() -> None:
 
 def test_an_item_that_fails_stays_staged() -> None:
     lake = Lake()
-    staging.stage(lake.table, ITEM, [lake.file()])
+    staging.stage_item(lake.table, ITEM, [lake.file()])
 
     def fails(staged: Snapshot, files: Sequence[DataFile]) -> None:
         raise AuditFailedError("no")
@@ -151,12 +151,12 @@ def test_an_item_that_fails_stays_staged() -> None:
 def test_nothing_but_what_was_audited_is_published() -> None:
     """Another worker has unstaged it and staged it again, with other files, during the audit."""
     lake = Lake()
-    staging.stage(lake.table, ITEM, [lake.file()])
+    staging.stage_item(lake.table, ITEM, [lake.file()])
 
     def replaced(staged: Snapshot, files: Sequence[DataFile]) -> None:
         other = lake.open()
-        staging.unstage(other, ITEM, staged.snapshot_id)
-        staging.stage(other, ITEM, [lake.file()])
+        staging.unstage_item(other, ITEM, staged.snapshot_id)
+        staging.stage_item(other, ITEM, [lake.file()])
 
     with pytest.raises(CommitConflictError, match="is not staged in snapshot"):
         settle(lake.table, ITEM, replaced, 0)
@@ -166,7 +166,7 @@ def test_nothing_but_what_was_audited_is_published() -> None:
 def test_what_is_lost_is_unstaged_and_written_again() -> None:
     for damage in ("its files", "its manifest", "its list"):
         lake = Lake()
-        staging.stage(lake.table, ITEM, [lake.file()])
+        staging.stage_item(lake.table, ITEM, [lake.file()])
         table = lake.open(lake.store)
         staged = find_staged(table.head, ITEM)
         assert staged is not None
@@ -188,9 +188,9 @@ def test_what_is_lost_is_unstaged_and_written_again() -> None:
 
 def test_items_are_unstaged_after_their_time_by_the_tables_own_time() -> None:
     lake = Lake()
-    staging.stage(lake.table, WorkItem("zone", 0), [lake.file()])
+    staging.stage_item(lake.table, WorkItem("zone", 0), [lake.file()])
     lake.clock.now_ms += DAY_MS
-    staging.stage(lake.table, WorkItem("zone", 1), [lake.file()])
+    staging.stage_item(lake.table, WorkItem("zone", 1), [lake.file()])
     late = lake.open(lake.store)
     lake.clock.now_ms += 365 * DAY_MS  # of this machine's clock, and of no commit
     assert unstage_old(lake.table, "zone", DAY_MS) == []
@@ -224,7 +224,7 @@ def staged_file(folder: Path, rows: int) -> tuple[Table, Path, Snapshot]:
         file_size_in_bytes=path.stat().st_size,
     )
     file.spec_id = 0
-    staging.stage(table, ITEM, [file], summary={"streaming-sink.ingest.rows-expected": "3"})
+    staging.stage_item(table, ITEM, [file], summary={"streaming-sink.ingest.rows-expected": "3"})
     found = find_staged(table.head, ITEM)
     assert found is not None
     return table, path, found
@@ -232,20 +232,20 @@ def staged_file(folder: Path, rows: int) -> tuple[Table, Path, Snapshot]:
 
 def test_rows_are_counted_in_the_staged_files_themselves(tmp_path: Path) -> None:
     table, _, staged = staged_file(tmp_path / "whole", 3)
-    check_row_counts(table.store, staged, files_of(table.head, staged))
+    check_row_counts(table.store, staged, staged_files(table.head, staged))
     table, _, staged = staged_file(tmp_path / "short", 2)
     with pytest.raises(AuditFailedError, match="2 rows were staged, and the source files have 3"):
-        check_row_counts(table.store, staged, files_of(table.head, staged))
+        check_row_counts(table.store, staged, staged_files(table.head, staged))
 
 
 def test_staged_files_that_are_missing_or_cut_off_are_lost(tmp_path: Path) -> None:
     table, path, staged = staged_file(tmp_path, 3)
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(StagedFilesLostError):
-        check_row_counts(table.store, staged, files_of(table.head, staged))
+        check_row_counts(table.store, staged, staged_files(table.head, staged))
     path.unlink()
     with pytest.raises(StagedFilesLostError):
-        check_row_counts(table.store, staged, files_of(table.head, staged))
+        check_row_counts(table.store, staged, staged_files(table.head, staged))
 
 
 # an operator --------------------------------------------------------------------------------------

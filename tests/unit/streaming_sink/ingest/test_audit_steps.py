@@ -29,7 +29,7 @@ from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
 from streaming_sink.zones import deciding
 from streaming_sink.zones.errors import AuditFailedError
-from streaming_sink.zones.landed import read_note
+from streaming_sink.zones.landed import read_landed
 from streaming_sink.zones.ledger import Ledger, retry
 from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.records import KIND
@@ -162,15 +162,15 @@ def test_a_worker_that_dies_at_a_step_leaves_an_item_that_lands_once(
     world, seen = World(tmp_path), Audits()
     with monkeypatch.context() as dying:
         if step == "written":
-            dying.setattr("streaming_sink.ingest.publishing.stage", dies)
+            dying.setattr("streaming_sink.ingest.publishing.stage_item", dies)
         elif step == "staged":
             dying.setattr("streaming_sink.ingest.publishing.check_row_counts", dies)
         elif step == "being audited":
             seen.does = dies
         elif step == "audited":
-            dying.setattr("timeline.staging.publish", dies)
+            dying.setattr("timeline.staging.publish_item", dies)
         else:
-            dying.setattr("streaming_sink.ingest.worker.write_note", dies)
+            dying.setattr("streaming_sink.ingest.worker.write_landed", dies)
         with pytest.raises(_Dies):
             world.land(seen)
     seen.does = lambda: None
@@ -186,7 +186,7 @@ def test_what_an_earlier_worker_has_staged_is_told_as_landed_now(
 ) -> None:
     world, audits = World(tmp_path), Audits()
     with monkeypatch.context() as dying:
-        dying.setattr("timeline.staging.publish", dies)
+        dying.setattr("timeline.staging.publish_item", dies)
         with pytest.raises(_Dies):
             world.land(audits)
     (landed,) = world.land(audits)
@@ -223,9 +223,9 @@ def test_a_claim_whose_item_has_landed_is_kept_until_its_note_is_there(
         failing.setattr("streaming_sink.landing.landing.Landing._follow", away)
         with pytest.raises(StoreUnavailableError):
             world.worker(None).land_next(None)  # type: ignore[arg-type]
-    assert read_note(world.zone.store, 0) is None
+    assert read_landed(world.zone.store, 0) is None
     assert world.worker(None).complete_notes() == 1
-    assert read_note(world.zone.store, 0) is not None
+    assert read_landed(world.zone.store, 0) is not None
     world.check_landed_once()
 
 
@@ -234,7 +234,7 @@ def test_a_later_run_notes_what_a_dead_worker_did_not_though_newer_items_have_no
 ) -> None:
     world = World(tmp_path)
     with monkeypatch.context() as dying:
-        dying.setattr("streaming_sink.ingest.worker.write_note", dies)
+        dying.setattr("streaming_sink.ingest.worker.write_landed", dies)
         with pytest.raises(_Dies):
             world.worker(None).land_next(None)  # type: ignore[arg-type]
     source = tmp_path / "1.parquet"
@@ -245,9 +245,9 @@ def test_a_later_run_notes_what_a_dead_worker_did_not_though_newer_items_have_no
     landed = worker.land_next(None)  # type: ignore[arg-type]
     assert landed is not None
     assert landed.number == 1
-    assert [read_note(world.zone.store, number) is None for number in (0, 1)] == [True, False]
+    assert [read_landed(world.zone.store, number) is None for number in (0, 1)] == [True, False]
     assert (worker.complete_notes(), worker.complete_notes()) == (1, 0)
-    noted = read_note(world.zone.store, 0)
+    noted = read_landed(world.zone.store, 0)
     assert noted is not None
     assert (noted.rows, noted.version) == (3, landed.version - 1)
     assert all_instants(world.zone.store, KIND) == {}, "a claim that nobody needs was left"
@@ -301,7 +301,7 @@ def test_two_workers_that_write_one_item_land_it_once(tmp_path: Path) -> None:
 
             file = data_file(theirs.new[0], other.head.spec)
             summary = {"streaming-sink.ingest.rows-expected": "3"}
-            staging.stage(other, WorkItem(world.zone.app_id, 0), [file], summary=summary)
+            staging.stage_item(other, WorkItem(world.zone.app_id, 0), [file], summary=summary)
         return write()
 
     world.write = staged_before  # type: ignore[assignment, method-assign]

@@ -11,7 +11,7 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.zones.cleaning import Cleaned, clean
-from streaming_sink.zones.landed import Landed, write_note
+from streaming_sink.zones.landed import Landed, write_landed
 from streaming_sink.zones.planning.flux import Flux
 from tests.unit.timeline.world import SCHEMA
 from timeline.stores import LocalStore
@@ -41,6 +41,6 @@ def test_a_staged_file_stays_where_it_may_have_been_rejected(
     Flux(zone).plan(flush=True)
     table = Table.create(LocalStore(str(tmp_path / "table")), SCHEMA, store_is_checked=True)
     table.commit([], transaction=WorkItem(zone.app_id, 0))
-    write_note(zone.store, note)
+    write_landed(zone.store, note)
     assert clean(zone, "0 seconds") == Cleaned(1, int(deletes))
     assert staged.exists() is not deletes

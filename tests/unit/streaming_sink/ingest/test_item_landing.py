@@ -12,14 +12,14 @@ from streaming_sink.ingest import running
 from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.table.data_files import data_file
 from streaming_sink.writing.writer import WriteResult
-from streaming_sink.zones.landed import read_note
+from streaming_sink.zones.landed import read_landed
 from streaming_sink.zones.records import KIND
 from tests.unit.streaming_sink.ingest.test_audit_steps import World
 from tests.unit.timeline.world import SCHEMA
 from timeline.changes.outbox_changes import PutOutbox
 from timeline.outbox import register_main
 from timeline.plans.claims import all_instants
-from timeline.staging import discard
+from timeline.staging import discard_item
 from timeline.stores import LocalStore
 from timeline.table import Table, open_table
 from timeline.versions.outbox import Delivery
@@ -58,13 +58,13 @@ def test_an_item_that_is_discarded_while_its_rows_are_written_is_not_noted_as_la
     write, other = world.write, open_table(world.table.store.location)
 
     def discarded_before() -> WriteResult:
-        discard(other, WorkItem(world.zone.app_id, 0))
+        discard_item(other, WorkItem(world.zone.app_id, 0))
         return write()
 
     world.write = discarded_before  # type: ignore[assignment, method-assign]
     with pytest.raises(NotWantedError, match="work item 0 was discarded"):
         world.worker(None).land_next(None)  # type: ignore[arg-type]
-    assert read_note(world.zone.store, 0) is None
+    assert read_landed(world.zone.store, 0) is None
 
 
 def test_the_claim_of_an_item_that_is_discarded_meanwhile_is_given_back(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_claim_of_an_item_that_is_discarded_meanwhile_is_given_back(tmp_path
     write, other = world.write, open_table(world.table.store.location)
 
     def discarded_before() -> WriteResult:
-        discard(other, WorkItem(world.zone.app_id, 0))
+        discard_item(other, WorkItem(world.zone.app_id, 0))
         return write()
 
     world.write = discarded_before  # type: ignore[assignment, method-assign]

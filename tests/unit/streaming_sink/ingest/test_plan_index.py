@@ -19,7 +19,7 @@ from streaming_sink import ingest
 from streaming_sink.tasks.errors import UnusableRunError
 from streaming_sink.zones import records
 from streaming_sink.zones.definition import Definition
-from streaming_sink.zones.landed import Landed, write_note
+from streaming_sink.zones.landed import Landed, write_landed
 from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.planning import flux as flux_module
 from streaming_sink.zones.planning import index_run
@@ -218,7 +218,7 @@ def test_a_merged_run_states_the_furthest_position_of_its_plans() -> None:
     store = filled(2)
     runs = [index_run.run_of_plan("one", number, Zone(store).existing_plan(number)) for number in (1, 2)]
     moved = replace(runs[0], facts=replace(runs[0].facts, position=9))
-    assert index_run.merge_runs([moved, runs[1]]).facts == replace(
+    assert index_run.merge_plan_runs([moved, runs[1]]).facts == replace(
         runs[1].facts, first=1, first_items=(0, 1), position=9
     )
 
@@ -418,7 +418,7 @@ def test_planned_files_are_found_in_parts_of_any_size() -> None:
 def test_the_files_of_a_snapshot_that_has_expired_are_found() -> None:
     store = filled(20)
     zone = Zone(store)
-    write_note(store, Landed(5, published_before=False, version=7, snapshot_id=77))
+    write_landed(store, Landed(5, published_before=False, version=7, snapshot_id=77))
     ledger = Ledger(zone)
     assert ledger.files_of(78) == []
     zone.requests.clear()

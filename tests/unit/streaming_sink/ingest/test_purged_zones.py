@@ -11,7 +11,7 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.commands.cli import main
-from streaming_sink.zones.landed import Landed, write_note
+from streaming_sink.zones.landed import Landed, write_landed
 from streaming_sink.zones.planning.flux import Flux
 from tests.unit.streaming_sink.removal.people import ALICE, People
 from timeline.versions.work_items import WorkItem
@@ -37,7 +37,7 @@ class Zone:
         Flux(self.zone).plan(flush=True)
         self.people.table.commit([], transaction=WorkItem(self.zone.app_id, number))
         note = Landed(number, published_before=False, version=2, snapshot_id=7, rejected=rejected or {})
-        write_note(self.zone.store, note)
+        write_landed(self.zone.store, note)
 
     def run(self, *command: str) -> int:
         name, *more = command

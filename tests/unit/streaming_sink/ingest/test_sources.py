@@ -11,7 +11,7 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.tasks.ingest.reading import SourceFileError, check_unchanged, open_bytes
-from streaming_sink.tasks.ingest.sources import Sources, spelled
+from streaming_sink.tasks.ingest.sources import Sources, spell_path
 from streaming_sink.zones.planning.flux import Flux
 from tests.sinks import flat_zone
 from timeline.stores import Listed, MemoryStore
@@ -51,8 +51,8 @@ def test_a_file_is_one_entry_however_it_is_called(
 
 
 def test_a_name_in_an_object_store_has_one_spelling() -> None:
-    assert spelled("s3://b//drop///a%20b.parquet") == "s3://b/drop/a%20b.parquet"
-    assert spelled("s3://b/drop//") == "s3://b/drop/"
+    assert spell_path("s3://b//drop///a%20b.parquet") == "s3://b/drop/a%20b.parquet"
+    assert spell_path("s3://b/drop//") == "s3://b/drop/"
 
 
 def test_a_symbolic_link_leads_to_no_file_outside_of_the_sources(tmp_path: Path, file: Path) -> None:

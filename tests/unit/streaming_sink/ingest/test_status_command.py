@@ -11,9 +11,9 @@ import pytest
 from planners.spans import span_text
 from streaming_sink import ingest
 from streaming_sink.commands.cli import DONE, FINDINGS, main
-from streaming_sink.zones.landed import Landed, write_note
+from streaming_sink.zones.landed import Landed, write_landed
 from streaming_sink.zones.planning.flux import Flux
-from streaming_sink.zones.reannouncing import replay
+from streaming_sink.zones.reannouncing import reannounce
 from streaming_sink.zones.status import status
 from tests.unit.streaming_sink.serving.served import ODD, filled_zone
 from timeline.stores import LocalStore
@@ -31,7 +31,7 @@ def test_a_rejected_file_exits_1_until_an_item_has_it_again(tmp_path: Path, caps
     assert f"rejected {odd}: not a whole Parquet file: <b>no footer</b>\n" in capsys.readouterr().out
     assert main([*command, "--json"]) == FINDINGS
     assert [it["path"] for it in json.loads(capsys.readouterr().out)["rejected"]] == [odd]
-    assert replay(zone).files == (odd,)
+    assert reannounce(zone).files == (odd,)
     assert main(command) == FINDINGS  # announced, and in no item yet
     Flux(zone).plan(flush=True)
     assert main(command) == DONE == 0
@@ -46,7 +46,7 @@ def test_a_rejected_file_leaves_the_list_once_enough_items_have_landed_since(
     command = ["ingest", "status", zone.store.location]
     table = Table.open(LocalStore(zone.definition.table))
     table.commit([], transaction=WorkItem(zone.app_id, 1))
-    write_note(zone.store, Landed(1, published_before=False, version=3))
+    write_landed(zone.store, Landed(1, published_before=False, version=3))
     assert main(command) == FINDINGS
     monkeypatch.setattr("streaming_sink.zones.status._LAST", 1)
     assert main(command) == DONE

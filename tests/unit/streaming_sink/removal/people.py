@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, NestedField, PrimitiveType, StringType
 
 from planners import InsertPlan
 from streaming_sink.checks.quarantine_table import QUARANTINE_SCHEMA
-from streaming_sink.removal.matching import key_columns, matcher_of
+from streaming_sink.removal.matching import find_key_columns, matcher_of
 from streaming_sink.removal.wanted import WantedKeys
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
@@ -172,7 +172,7 @@ class People:
             KeyedFile(file.location, file.rows, scope_salt(scoped, file.partition))
             for file in self.table.head.live_files()
         ]
-        columns = key_columns(WANTED, self.table.head)
+        columns = find_key_columns(WANTED, self.table.head)
         return build(KeyIndex(self.store, columns), files, self.new_id())
 
     def remember(self, *ids: int) -> str:

@@ -17,7 +17,7 @@ import uvicorn
 
 from streaming_sink import ingest
 from streaming_sink.serving.app import create_app
-from streaming_sink.zones.landed import Landed, write_note
+from streaming_sink.zones.landed import Landed, write_landed
 from streaming_sink.zones.planning.flux import Flux
 from tests.unit.timeline.world import SCHEMA
 from timeline.stores import LocalStore
@@ -111,7 +111,7 @@ def filled_zone(folder: Path, name: str = "flights", *, rejected: bool = True) -
         rejected_places=[0] if rejected else [],
     )
     table.commit([], transaction=WorkItem(zone.app_id, 0))
-    write_note(zone.store, landed)
+    write_landed(zone.store, landed)
     zone.push(str(files[2]))
     Flux(zone).plan(flush=True)
     zone.push(str(files[3]))

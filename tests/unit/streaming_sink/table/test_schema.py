@@ -11,7 +11,7 @@ from pyspark.sql import types as spark
 
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.fitting import fit_batch
-from streaming_sink.table.schema import check_names, iceberg_schema
+from streaming_sink.table.schema import check_column_names, iceberg_schema
 from timeline.errors import SchemaMismatchError
 
 
@@ -216,11 +216,11 @@ def test_a_type_of_a_later_format_version_is_not_written():
 @pytest.mark.parametrize("name", ["http.status", "a`b"])
 def test_a_name_that_pyspark_cannot_hand_to_python_is_refused_with_the_way_out(name):
     with pytest.raises(SchemaMismatchError, match="withColumnRenamed"):
-        check_names(spark.StructType([spark.StructField(name, spark.LongType())]))
+        check_column_names(spark.StructType([spark.StructField(name, spark.LongType())]))
 
 
 def test_a_column_named_as_the_sinks_own_is_refused():
     with pytest.raises(SchemaMismatchError, match="rename the column: __streaming_sink_fingerprint"):
-        check_names(_struct(__streaming_sink_fingerprint=spark.LongType()))
+        check_column_names(_struct(__streaming_sink_fingerprint=spark.LongType()))
     with pytest.raises(SchemaMismatchError, match="rename the column: __Streaming_Sink_failed"):
-        check_names(_struct(__Streaming_Sink_failed=spark.LongType()))
+        check_column_names(_struct(__Streaming_Sink_failed=spark.LongType()))

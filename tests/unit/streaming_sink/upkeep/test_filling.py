@@ -22,7 +22,7 @@ from streaming_sink.tasks.files.delete_merging import DeleteMerge, DeletesMerged
 from streaming_sink.upkeep import filler, fills
 from streaming_sink.upkeep.fill_portions import divide, sharing_files
 from streaming_sink.upkeep.filler import DELETE_FILES_WHILE_FILLING, SMALL_FILES_WHILE_FILLING, Filler
-from streaming_sink.upkeep.fills import FillPass, PublishedFills, delete_lost, plan_pass, publish
+from streaming_sink.upkeep.fills import FillPass, PublishedFills, commit_merges, delete_lost, plan_merges
 from streaming_sink.writing.planning import commit_sizes
 from tests.reports import lines, said
 from tests.sinks import flat_options
@@ -88,7 +88,7 @@ def _replace(table, inputs):
 
 
 def _publish(table, *replaces):
-    done = publish(table, replaces, 0, SIZING.small_file_bytes, Reservations(table.store))
+    done = commit_merges(table, replaces, 0, SIZING.small_file_bytes, Reservations(table.store))
     delete_lost(table, done)
     return done
 
@@ -146,7 +146,7 @@ def test_a_merge_whose_file_a_plan_has_reserved_meanwhile_is_dropped(table):
     lost, kept = _replace(table, here), _replace(table, there)
     planned = joined_live("eu", [table.head.find_live(file.file_path) for file in here])
     plan = {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": [planned], "left_out": []}
-    plan_id = instants.schedule(Table.open(table.store), plan, CLUSTERING)
+    plan_id = instants.schedule_plan(Table.open(table.store), plan, CLUSTERING)
     done = _publish(table, lost, kept)
     assert (done.version, done.live) == (table.head.number, (kept,))
     assert done.problems == (f"plan {plan_id} has reserved an input since: {min(lost.removed)}",)
@@ -172,7 +172,7 @@ def test_where_the_state_of_the_commit_is_unknown_no_file_is_deleted(table, monk
 def test_a_pass_takes_touched_partitions_and_no_file_that_is_reserved_or_unfit(table):
     here = [file.file_path for file in _append(table, EU, 12)]
     _append(table, US, 12)
-    plan = plan_pass(table.head, [(0, EU)], _options(table), {here[0]: "a plan"}, unfit={here[1]})
+    plan = plan_merges(table.head, [(0, EU)], _options(table), {here[0]: "a plan"}, unfit={here[1]})
     [fill] = plan.fills
     assert fill.partition == (0, EU)
     assert not {here[0], here[1]} & {file.path for file in fill.inputs}
@@ -197,14 +197,14 @@ def test_a_pass_folds_worn_files_of_touched_partitions_and_merges_delete_files_o
     _delete(table, worn, 3)
     _delete(table, elsewhere, 3)
     _delete(table, crowded, 1)
-    plan = plan_pass(table.head, [(0, EU)], _options(table), {})
+    plan = plan_merges(table.head, [(0, EU)], _options(table), {})
     assert [[file.path for file in fill.inputs] for fill in plan.fills] == [[worn.file_path]]
     assert plan.delete_merges == ()
-    assert plan_pass(table.head, [(0, EU)], _options(table, fold_above=0.3), {}).is_empty
-    assert plan_pass(table.head, [(0, EU)], _options(table, fill_policy="never", fill=None), {}).is_empty
-    assert plan_pass(table.head, [(0, EU)], _options(table), {worn.file_path: "a plan"}).is_empty
-    assert plan_pass(table.head, [(0, EU)], _options(table), {}, unfit={worn.file_path}).is_empty
-    assert not plan_pass(table.head, [(0, US)], _options(table), {}).is_empty
+    assert plan_merges(table.head, [(0, EU)], _options(table, fold_above=0.3), {}).is_empty
+    assert plan_merges(table.head, [(0, EU)], _options(table, fill_policy="never", fill=None), {}).is_empty
+    assert plan_merges(table.head, [(0, EU)], _options(table), {worn.file_path: "a plan"}).is_empty
+    assert plan_merges(table.head, [(0, EU)], _options(table), {}, unfit={worn.file_path}).is_empty
+    assert not plan_merges(table.head, [(0, US)], _options(table), {}).is_empty
 
 
 def _crowded(table, deletes=9):
@@ -216,7 +216,7 @@ def _crowded(table, deletes=9):
 
 def test_merges_of_delete_files_are_divided_among_the_tasks_too(table):
     file, locations = _crowded(table)
-    plan = plan_pass(table.head, [(0, EU)], _options(table), {})
+    plan = plan_merges(table.head, [(0, EU)], _options(table), {})
     [[merge]] = divide(plan, 4, SOURCES)
     assert isinstance(merge, DeleteMerge)
     assert (merge.number, merge.partition, merge.file.path) == (0, EU, file.file_path)
@@ -243,11 +243,11 @@ def _share(table, files, runs=5):
 def test_a_pass_merges_runs_of_shared_delete_files_but_none_that_cannot_be_read(table):
     files = [_crowded(table, 0)[0] for _ in range(3)]
     locations = _share(table, files)
-    assert plan_pass(table.head, [(0, US)], _options(table), {}).is_empty
-    [merge] = plan_pass(table.head, [(0, EU)], _options(table), {}).run_merges
+    assert plan_merges(table.head, [(0, US)], _options(table), {}).is_empty
+    [merge] = plan_merges(table.head, [(0, EU)], _options(table), {}).run_merges
     assert {it.path for it in merge.deletes} == set(locations)
-    assert plan_pass(table.head, [(0, EU)], _options(table), {}, unfit={locations[2]}).is_empty
-    assert plan_pass(table.head, [(0, EU)], _options(table), {files[0].file_path: "a plan"}).is_empty
+    assert plan_merges(table.head, [(0, EU)], _options(table), {}, unfit={locations[2]}).is_empty
+    assert plan_merges(table.head, [(0, EU)], _options(table), {files[0].file_path: "a plan"}).is_empty
 
 
 def test_a_file_that_the_pass_rewrites_gets_no_delete_file_of_its_own(table):
@@ -255,7 +255,7 @@ def test_a_file_that_the_pass_rewrites_gets_no_delete_file_of_its_own(table):
     _delete(table, worn, 50)
     _share(table, [worn, *others])
     elsewhere = _append(table, US, 1)
-    plan = plan_pass(table.head, [(0, EU)], _options(table), {})
+    plan = plan_merges(table.head, [(0, EU)], _options(table), {})
     assert [file.path for fill in plan.fills for file in fill.inputs] == [worn.file_path]
     sharing = sharing_files(table.head, plan, 0.2)
     [portion] = divide(plan, 1, SOURCES, sharing=sharing)
@@ -280,11 +280,11 @@ def test_what_a_plan_has_reserved_since_keeps_its_delete_files(table):
         partition=file.partition,
     )
     merge = MergeDeletes(frozenset(locations), (added,))
-    plan_id = instants.schedule(Table.open(table.store), plan, CLUSTERING)
+    plan_id = instants.schedule_plan(Table.open(table.store), plan, CLUSTERING)
     done = _publish(table, merge)
     assert (done.version, done.lost) == (None, (merge,))
     assert done.problems == (f"plan {plan_id} has reserved an input since: {file.file_path}",)
-    assert instants.cancel(Table.open(table.store), plan_id)
+    assert instants.cancel_plan(Table.open(table.store), plan_id)
     assert _publish(table, merge).live == (merge,)
     assert [it.location for it in table.head.delete_files()] == [added.file_path]
 
@@ -301,9 +301,9 @@ def test_too_many_delete_files_are_merged_beside_the_plan_that_has_read_them(tab
         _share(table, files, 17)
     planned = joined_live("eu", [table.head.find_live(files[0].file_path)])
     plan = {"planned_at": 0, "target_file_bytes": 1, "selected_by": [], "groups": [planned], "left_out": []}
-    plan_id = instants.schedule(Table.open(table.store), plan, CLUSTERING)
+    plan_id = instants.schedule_plan(Table.open(table.store), plan, CLUSTERING)
     reservations = Reservations(table.store)
-    passed = plan_pass(table.refresh(), [(0, EU)], _options(table), reservations.files(table.head))
+    passed = plan_merges(table.refresh(), [(0, EU)], _options(table), reservations.files(table.head))
     [merge] = passed.delete_merges or passed.run_merges
     rows_of = {file.file_path: len(merge.deletes) for file in files}
     new = NewDeletes(table.store.uri("data/merged-deletes.parquet"), rows_of, 900)
@@ -312,7 +312,7 @@ def test_too_many_delete_files_are_merged_beside_the_plan_that_has_read_them(tab
     )
     session = SimpleNamespace(range=lambda *_: None)
     monkeypatch.setattr(fills, "described", lambda *_: nullcontext())
-    report = fills.carry_out(session, table, passed, _options(table), reservations, 2).report
+    report = fills.run_merges(session, table, passed, _options(table), reservations, 2).report
     assert (report.problems, report.merged_deletes, report.written_deletes) == ((), len(merge.deletes), 1)
     assert plan_id in {each.plan_id for each in pending_plans(table.refresh().properties)}
 
@@ -332,7 +332,7 @@ def test_merges_are_divided_among_the_tasks_by_their_bytes(table):
     for region, size in (("a", 700), ("b", 300), ("c", 250), ("d", 100)):
         _append(table, (region,), 2, size * KIB // 2)
     options = _options(table, fill_policy="always")
-    plan = plan_pass(table.head, [(0, (region,)) for region in "abcd"], options, {})
+    plan = plan_merges(table.head, [(0, (region,)) for region in "abcd"], options, {})
     portions = [[fill.partition for fill in portion] for portion in divide(plan, 2, SOURCES)]
     assert portions == [[("a",)], [("b",), ("c",), ("d",)]]
     assert [len(portion) for portion in divide(plan, 9, SOURCES)] == [1] * 4
@@ -382,12 +382,12 @@ def merging(monkeypatch):
             size = sum(files[file.path].bytes for file in fill.inputs)
             added = _file(table, fill.partition.values, fill.rows, size)
             replaces.append(Replace(frozenset(file.path for file in fill.inputs), (added,)))
-        done = publish(table, replaces, 0, SIZING.small_file_bytes, reservations)
+        done = commit_merges(table, replaces, 0, SIZING.small_file_bytes, reservations)
         taken = sum(len(replace.removed) for replace in done.live)
         made = {"table": "/t", "outcome": "committed", "version": done.version, "problems": done.problems}
         return FillPass(FillReport(**made, input_files=taken, output_files=len(done.live), output_bytes=1))
 
-    monkeypatch.setattr(filler, "carry_out", carry_out)
+    monkeypatch.setattr(filler, "run_merges", carry_out)
     return passes
 
 
@@ -532,7 +532,7 @@ def test_a_pass_that_spark_stopped_under_is_one_line_of_the_log_without_a_traceb
 def test_a_file_that_cannot_be_merged_is_not_planned_again(table, merging, monkeypatch):
     [bad, *_] = [file.file_path for file in _append(table, EU, 9)]
     report = FillReport(table="/t", outcome="nothing", problems=("it is missing",))
-    monkeypatch.setattr(filler, "carry_out", lambda *_: FillPass(report, frozenset([bad])))
+    monkeypatch.setattr(filler, "run_merges", lambda *_: FillPass(report, frozenset([bad])))
     made = Filler(_options(table))
     _after_commit(made, table)
     assert lines(made.finish(60)) == ["a fill beside the stream was left out: it is missing"]
@@ -565,4 +565,4 @@ def test_a_sink_that_fills_inline_has_no_pass(table, merging):
     assert _after_commit(made, table) == ""
     assert lines(made.finish(None)) == []
     assert merging.ran == []
-    assert fills.plan_pass(table.head, [(0, EU)], _options(table), {}).fills
+    assert fills.plan_merges(table.head, [(0, EU)], _options(table), {}).fills

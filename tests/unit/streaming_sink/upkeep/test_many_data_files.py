@@ -17,11 +17,11 @@ from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.files.delete_files import read_deletes_of
-from streaming_sink.tasks.files.delete_merging import DeletesMerged, RunMerge, merge_runs
+from streaming_sink.tasks.files.delete_merging import DeletesMerged, RunMerge, merge_shared_deletes
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
 from streaming_sink.upkeep import fills
 from streaming_sink.upkeep.fill_portions import divide, sharing_files
-from streaming_sink.upkeep.fills import plan_pass, publish
+from streaming_sink.upkeep.fills import commit_merges, plan_merges
 from tests.sinks import flat_options
 from tests.unit.streaming_sink.keyed.test_by_key import changes_by_key, no_keys, target_of
 from tests.unit.timeline.world import Lake, data_file
@@ -61,7 +61,7 @@ class Ocean(Lake):
         return flat_options("/lake/ocean", {"fill": "beside"})
 
     def plan(self) -> FillPlan:
-        return plan_pass(self.table.head, [(0, (0,))], self.options(), {})
+        return plan_merges(self.table.head, [(0, (0,))], self.options(), {})
 
     def run_pass(self, plan: FillPlan) -> int:
         """Carry out the merges of runs of a pass as its tasks do; return how many delete files they made."""
@@ -83,10 +83,10 @@ class Ocean(Lake):
         changes: list[Change] = []
         for each in portion:
             assert isinstance(each, RunMerge)
-            done = merge_runs(job, each, 0)
+            done = merge_shared_deletes(job, each, 0)
             assert isinstance(done, DeletesMerged)
             changes.append(fills._merge_of_deletes(plan, done))
-        published = publish(self.table, changes, 0, 10**7, Reservations(self.store))  # type: ignore[arg-type]
+        published = commit_merges(self.table, changes, 0, 10**7, Reservations(self.store))  # type: ignore[arg-type]
         assert published.problems == ()
         return sum(len(change.rewritten_files) for change in changes)
 

@@ -11,7 +11,7 @@ from pyiceberg.manifest import DataFile
 
 from planners import DELETE_FILES_AT_MOST, SMALL_FILES_AT_MOST, FileSizing, PlannedDeleteMerge, PlannedFill
 from streaming_sink.upkeep.filler import DELETE_FILES_WHILE_FILLING
-from streaming_sink.upkeep.fills import plan_pass, publish
+from streaming_sink.upkeep.fills import commit_merges, plan_merges
 from tests.sinks import flat_options
 from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Shore
 from timeline import properties
@@ -83,11 +83,11 @@ class Updated(Shore):
 
     def run_pass(self) -> None:
         """Fill, fold and merge what the planner says, as a pass beside the stream does."""
-        plan = plan_pass(self.table.head, [(0, (0,))], self.options, {})
+        plan = plan_merges(self.table.head, [(0, (0,))], self.options, {})
         changes = [*map(self._replace, plan.fills), *map(self._merge, plan.delete_merges)]
         if changes:
             below = SIZING.small_file_bytes
-            done = publish(self.table, changes, 0, below, Reservations(self.table.store))
+            done = commit_merges(self.table, changes, 0, below, Reservations(self.table.store))
             assert done.problems == ()
 
     def most_delete_files(self) -> int:

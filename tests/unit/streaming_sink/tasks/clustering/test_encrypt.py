@@ -244,7 +244,7 @@ def test_parameters_that_name_no_keys_are_refused_where_they_are_said(parameters
 def test_columns_that_the_table_cannot_encrypt_are_refused_before_a_plan_is_saved(table, column_keys, said):
     with pytest.raises(ValueError, match=said):
         clustering.schedule(table.store.location, **_encrypt(column_keys=column_keys))
-    assert not instants.show(table, CLUSTERING)
+    assert not instants.show_plan(table, CLUSTERING)
 
 
 def test_keys_that_make_no_client_are_refused():
@@ -306,7 +306,7 @@ def test_no_secret_is_in_plans_reports_metadata_or_files(table, vault, caplog):
     told = [report.line(), repr(report), json.dumps(report.to_dict()), caplog.text, job_options]
     table.refresh()
     told.append(scheduled.plan.explain())
-    told.append(json.dumps(instants.show(table, CLUSTERING), default=str))
+    told.append(json.dumps(instants.show_plan(table, CLUSTERING), default=str))
     told.append(json.dumps(scheduled.plan.to_dict()))
     files = [path for path in path_of(table.store.location).rglob("*") if path.is_file()]
     told += [path.read_bytes().decode("latin-1") for path in files]

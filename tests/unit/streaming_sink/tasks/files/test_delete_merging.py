@@ -21,7 +21,7 @@ from streaming_sink.tasks.files.delete_merging import (
     RunMerge,
     SharingFile,
     merge_deletes,
-    merge_runs,
+    merge_shared_deletes,
 )
 from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
 from timeline import names
@@ -122,7 +122,7 @@ def _found(job: WorkerJob, done: DeletesMerged) -> list[dict[str, list[int]]]:
 def test_runs_become_one_and_files_of_their_own_for_data_files_with_many_positions(job: WorkerJob) -> None:
     """C is rewritten by the same pass, and D has left the table."""
     merge = _runs(job, {A: [1, 2], B: [4], C: [1, 2, 3]}, {A: [9, 3, 50], C: [4, 5], D: [1, 2]})
-    done = merge_runs(job, merge, attempt=5)
+    done = merge_shared_deletes(job, merge, attempt=5)
     assert isinstance(done, DeletesMerged)
     assert _found(job, done) == [{A: [1, 2, 3, 9, 50]}, {B: [4], C: [1, 2, 3, 4, 5]}]
     assert [new.rows_of for new in done.files] == [{A: 5}, {B: 1, C: 5}]
@@ -135,7 +135,7 @@ def test_runs_become_one_and_files_of_their_own_for_data_files_with_many_positio
 
 
 def test_runs_of_data_files_that_have_all_left_become_nothing(job: WorkerJob) -> None:
-    done = merge_runs(job, _runs(job, {D: [1, 2]}, {D: [3]}), attempt=5)
+    done = merge_shared_deletes(job, _runs(job, {D: [1, 2]}, {D: [3]}), attempt=5)
     assert isinstance(done, DeletesMerged)
     assert (done.files, done.forgotten) == ((), {D: 3})
 
@@ -144,10 +144,10 @@ def test_a_merge_of_runs_makes_no_more_shared_files_than_it_may(job: WorkerJob) 
     data = {f"memory://lake/data/p=7/{number:03}.parquet": [number] for number in range(50)}
     files = {path: SharingFile(100, 5) for path in data}
     merge = _runs(job, data, dict(list(data.items())[:9]), files=files)
-    done = merge_runs(job, merge, attempt=5)
+    done = merge_shared_deletes(job, merge, attempt=5)
     assert isinstance(done, DeletesMerged)
     assert _found(job, done) == [data]
-    again = merge_runs(job, replace(merge, into=7), attempt=6)
+    again = merge_shared_deletes(job, replace(merge, into=7), attempt=6)
     assert isinstance(again, DeletesMerged)
     assert [len(each) for each in _found(job, again)] == [7] * 6 + [8]
 
@@ -174,7 +174,7 @@ def test_a_shared_delete_file_that_is_not_what_the_table_says_leaves_all_as_they
     elif spoil == "replaced":
         job.store.overwrite(path, job.store.read("data/p=7/0-deletes.parquet").data)
     before = {listed.path for listed in job.store.list_below("data")}
-    done = merge_runs(job, merge, attempt=5)
+    done = merge_shared_deletes(job, merge, attempt=5)
     assert isinstance(done, MergeOfDeletesSkipped)
     assert (done.culprit, done.reason.startswith(reason)) == (merge.deletes[1].path, True)
     assert {listed.path for listed in job.store.list_below("data")} == before
