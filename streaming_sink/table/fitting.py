@@ -25,6 +25,10 @@ Path = tuple[str, ...]
 """Names from a column down to a nested field: `element` is inside a list, `key` and `value` inside a map."""
 
 
+_TIMES = {"timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
+"""Spark's names of times as Iceberg has them: its timestamp has a zone, and Iceberg's has none."""
+
+
 @dataclass(frozen=True)
 class Misfit:
     """A column of a batch, or a nested field, some of whose values the table does not hold."""
@@ -294,7 +298,8 @@ def _refusal_of_type(
     advice = (
         f"cast {what}" if what else 'cast the column, or widen the table\'s: SchemaContract(widening="widen")'
     )
+    came = _TIMES.get(kind.simpleString(), kind.simpleString())
     return SchemaMismatchError(
         f"the batch's type does not fit the table's without loss; {advice}: {'.'.join(path)} is"
-        f" {kind.simpleString()} in the batch and {table} in the table"
+        f" {came} in the batch and {table} in the table"
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+from collections import Counter
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
@@ -150,24 +152,28 @@ def _read_json(data: pa.NativeFile, schema: pa.Schema | None, stated: Container[
     if doubles := inferred_doubles(pa.struct(rows.schema), known):
         data.seek(0)
         check_json(data.read(), doubles)
-    return _typed(_without_absent(rows, schema), schema)
+    data.seek(0)
+    return _typed(_without_absent(rows, schema, data.read()), schema)
 
 
-def _without_absent(rows: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    """Leave out columns of the table in whose place a file has one of another case. The parser makes columns
-    of nulls of all that it is given, so the file would seem to have both.
+def _without_absent(rows: pa.Table, schema: pa.Schema | None, text: bytes) -> pa.Table:
+    """Leave out columns of the table that a file does not have. The parser makes columns of nulls of all that
+    it is given, so the file would seem to have them, also beside one of another case.
     """
-    spellings: dict[str, list[str]] = {}
-    for name in rows.column_names:
-        spellings.setdefault(name.lower(), []).append(name)
-    known = () if schema is None else schema.names
+    spelled = Counter(name.lower() for name in rows.column_names)
     absent = [
         name
-        for same in spellings.values()
-        for name in same
-        if len(same) > 1 and name in known and rows.column(name).null_count == rows.num_rows
+        for name in (() if schema is None else schema.names)
+        if name in rows.column_names
+        and rows.column(name).null_count == rows.num_rows
+        and (spelled[name.lower()] > 1 or not any(key in text for key in _keys_of(name)))
     ]
     return rows.drop_columns(absent) if absent else rows
+
+
+def _keys_of(name: str) -> set[bytes]:
+    """Return how JSON spells the key of a column, with characters beyond ASCII and escaped."""
+    return {json.dumps(name, ensure_ascii=ascii_alone).encode() for ascii_alone in (True, False)}
 
 
 def _block(data: pa.NativeFile) -> int:

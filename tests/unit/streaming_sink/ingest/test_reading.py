@@ -382,3 +382,11 @@ def test_json_without_the_map_that_the_table_has_is_read(kind: pa.DataType) -> N
     """A table of partial updates has a map of the sink's own, which no file brings."""
     known = pa.schema([("a", pa.int32()), ("m", kind)])
     assert read("json", b'{"a": 1}\n', known).to_pylist() == [{"a": 1}]
+
+
+def test_json_without_a_column_of_the_table_does_not_have_it() -> None:
+    """The contract may refuse a file that lacks a column: it landed, with nulls."""
+    known = pa.schema([("a", pa.int32()), ("größe", pa.string())])
+    assert read("json", b'{"a": 1}\n', known).column_names == ["a"]
+    for text in ('{"a": 1, "größe": null}', json.dumps({"a": 1, "größe": None})):
+        assert read("json", text.encode(), known).to_pylist() == [{"a": 1, "größe": None}]
