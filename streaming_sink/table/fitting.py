@@ -13,7 +13,7 @@ from pyspark.sql import types as spark
 from planners.suggestions import nearest_name
 from streaming_sink.options.values.contract import STRICT, Difference, SchemaContract
 from streaming_sink.table.column_sequences import is_own_field
-from streaming_sink.table.conversions import fits, wider_type
+from streaming_sink.table.conversions import fits, told_type, wider_type
 from streaming_sink.table.longs import find_longs
 from streaming_sink.table.rescue import check_rescued_name, is_rescued_field, rescued_field
 from streaming_sink.table.schema import check_column_names, iceberg_schema, iceberg_type
@@ -23,10 +23,6 @@ from timeline.errors import SchemaMismatchError
 
 Path = tuple[str, ...]
 """Names from a column down to a nested field: `element` is inside a list, `key` and `value` inside a map."""
-
-
-_TIMES = {"timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
-"""Spark's names of times as Iceberg has them: its timestamp has a zone, and Iceberg's has none."""
 
 
 @dataclass(frozen=True)
@@ -298,8 +294,7 @@ def _refusal_of_type(
     advice = (
         f"cast {what}" if what else 'cast the column, or widen the table\'s: SchemaContract(widening="widen")'
     )
-    came = _TIMES.get(kind.simpleString(), kind.simpleString())
     return SchemaMismatchError(
         f"the batch's type does not fit the table's without loss; {advice}: {'.'.join(path)} is"
-        f" {came} in the batch and {table} in the table"
+        f" {told_type(kind)} in the batch and {table} in the table"
     )
