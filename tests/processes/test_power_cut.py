@@ -104,7 +104,7 @@ def _deafen(monkeypatch, recorder, owner, name, kind):
     [
         pytest.param(LocalStore, "_write_temporary", "file", id="the bytes of a version, before its name"),
         pytest.param(ManifestFiles, "write_fresh", "file", id="the bytes of a manifest"),
-        pytest.param(local, "publish", "folder", id="a name, after its link"),
+        pytest.param(local, "link_into_place", "folder", id="a name, after its link"),
         pytest.param(local.DurableFile, "close", "file", id="the bytes of a data file"),
         pytest.param(local.DurableFile, "close", "folder", id="the name of a data file"),
         pytest.param(LocalStore, "_make_folder", "folder", id="the name of a new folder"),

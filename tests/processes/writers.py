@@ -183,7 +183,7 @@ def _change_the_rules(plan: Plan) -> None:
         from timeline.stores import local
 
         assert callable(local.link_into_place)
-        vars(local)["publish"] = _check_then_rename
+        vars(local)["link_into_place"] = _check_then_rename
 
 
 def _set_everywhere(name: str, value: int) -> None:

@@ -23,6 +23,7 @@ from streaming_sink.zones.errors import AuditFailedError, StagedFilesLostError
 from streaming_sink.zones.landed import Landed, landed_in, summary_of
 from streaming_sink.zones.ledger import retry
 from streaming_sink.zones.planning.flux import Flux
+from streaming_sink.zones.records import Plan, mark_of
 from streaming_sink.zones.write_audit_publish import settle
 from tests.simulation.acting import OPEN_BELOW, Body, think, told
 from tests.simulation.oracle import Work
@@ -34,11 +35,17 @@ from timeline import staging
 from timeline.changes.changes import Append
 from timeline.changes.references import AllowReferences, allows_references
 from timeline.changes.staging_changes import Publish
-from timeline.errors import CommitConflictError, StoreUnavailableError, TableNotFoundError, TimelineError
+from timeline.errors import (
+    CommitConflictError,
+    CorruptTableError,
+    StoreUnavailableError,
+    TableNotFoundError,
+    TimelineError,
+)
 from timeline.slots.numbered import NumberedLog
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.staged import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, find_staged, staged_files
-from timeline.versions.work_items import WorkItem, discarded_items, published_items
+from timeline.versions.work_items import PlanOfItem, WorkItem, discarded_items, published_items, settled_items
 
 APP = "ingest-simulated"
 _DEFINITION = Definition("simulated", LOCATION, {}, {}, {})
@@ -168,6 +175,39 @@ class Ingestion:
                     self.note_discarded(number)
 
         return body
+
+    def copy(self, actor: Actor) -> None:
+        """A process of a copy of the zone, as of some moment: it plans on by itself, and lands an item once
+        the table has one of a later plan of the zone. The item has the number of another one.
+        """
+        process = self.sim.calm_process(actor)
+        zone, plans = self.zone(process), dict[int, Plan]()
+        for _ in range(30):
+            plans = dict(zone.plans_after(0))
+            if plans:
+                break
+            think(self.sim, process, 1.0)
+        else:
+            self.sim.meet("nothing to copy of a zone")
+            return
+        marks = {number: mark_of(plan) for number, plan in plans.items()}
+        last, item = max(plans), plans[max(plans)].items[-1].number + 1
+        marks[last + 1] = "OF-THE-COPY-----"
+        table = process.open()
+        for _ in range(30):
+            think(self.sim, process, 3.0)
+            if any(highest >= item for _, highest in settled_items(table.refresh().properties, APP).ranges):
+                break
+        else:
+            self.sim.meet("copy of a zone that went no further")
+            return
+        copied = WorkItem(APP, item, PlanOfItem(last + 1, marks[last + 1], marks.get))
+        try:
+            table.commit([], transaction=copied)
+        except CorruptTableError:
+            self.sim.meet("copy of a zone refused")
+        else:
+            raise ViolationError(f"work item {item} of a copy passes for the zone's (R26)")
 
     def _publish_late(self, process: Process, table: Table, item: WorkItem, staged: Snapshot) -> None:
         """As `staging.publish`, by a process that sleeps between its look and its commit."""

@@ -58,7 +58,7 @@ from timeline.retention import garbage, policy
 from timeline.slots import settling
 from timeline.slots.numbered import NumberedLog
 from timeline.table import Table
-from timeline.versions import evolution, partitioning, pending, transactions
+from timeline.versions import evolution, partitioning, pending, transactions, work_items
 from timeline.versions.head import Head
 from timeline.versions.listing import VersionFiles
 from timeline.versions.work_items import DiscardedItem, WorkItem
@@ -447,6 +447,10 @@ SWITCHES = (
            ".is_own", ".stored is not None", buffered=True),
     Switch("R26", "a create without an answer passes for a success", settling, "settle_slot",
            "if isinstance(outcome, Created):", "if type(outcome).__name__ != 'Exists':", buffered=True),
+    Switch("R26", "a copy of a zone passes for the one that the table knows", work_items, "check_lineage",
+           "mark_of(int(number)) != mark", "False", buffered=True),
+    Switch("R26", "the newest plan of which the table has an item is not named", work_items.WorkItem,
+           "record", "if self.plan is not None:", "if False:", buffered=True),
     Switch("R26", "files of another planner's plan still wait", Flux, "_apply",
            "self._forget(file.key for item in plan.items for file in item.files)", "pass", buffered=True),
     Switch("R26", "a planner forgets what was planned", Flux, "_index_plan",

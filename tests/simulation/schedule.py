@@ -128,6 +128,8 @@ def _ingestion(*, audited: bool) -> tuple[Callable[[Simulation], None], Callable
             start(f"planner{number}", world.plan(random.randrange(4, 12)))
         for number in range(random.choice([1, 2, 3])):
             start(f"worker{number}", world.work(random.randrange(4, 12), deadline))
+        if not audited and Random(f"copy {sim.seed}").random() < 0.2:
+            start("copy", world.copy)
         if audited and random.random() < 0.7:
             for number in range(random.choice([1, 2])):
                 start(f"operator{number}", world.decide(random.randrange(4, 30)))

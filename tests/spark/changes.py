@@ -41,7 +41,7 @@ class Judge:
         for change in changes:
             key, at, region, name, op = change
             deletes = op == "D"
-            values = {"user_id": key, "at": at, "region": region, "name": name}
+            values = {"at": at, "name": name, "region": region, "user_id": key}  # by name
             rank = (at, deletes, "" if deletes else repr(values))
             if key not in self.newest or rank > self.newest[key][:3]:
                 self.newest[key] = (*rank, change)

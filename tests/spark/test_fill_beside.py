@@ -111,20 +111,20 @@ spark.sparkContext.setLogLevel("OFF")
 sizing = FileSizing(max_file_bytes="8KiB", small_file_bytes="5KiB", fill_policy="always")
 sink = IcebergSink(location, sizing=sizing, app_id="app")
 began, stopped = threading.Event(), threading.Event()
-real_collect, real_publish = fills.collect_results, fills.publish
+real_collect, real_commit = fills.collect_results, fills.commit_merges
 def collect_results(*arguments):
     began.set()
     if end == "stop":
         stopped.wait()
     return real_collect(*arguments)
-def publish(*arguments):
+def commit_merges(*arguments):
     if end == "die before the commit":
         os.killpg(0, signal.SIGKILL)
-    published = real_publish(*arguments)
+    published = real_commit(*arguments)
     if end == "die after the commit":
         os.killpg(0, signal.SIGKILL)
     return published
-fills.collect_results, fills.publish = collect_results, publish
+fills.collect_results, fills.commit_merges = collect_results, commit_merges
 drain(spark, source, sink, checkpoint)
 if end != "finish":
     began.wait()
