@@ -7,7 +7,7 @@ left; a half that passes is done with. The earlier files are tried first.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _MOST_WITHOUT_A_PASS = 16
 """So many single files fail before any part has passed: then no file is known not to fail, and the reason is
@@ -27,20 +27,23 @@ class Halving:
     failed: tuple[int, ...] = ()
     """Files that failed when they were tried alone."""
     passed: bool = False
-    """Whether a part has passed, or the reason of a file that failed alone is known to be its own."""
+    """Whether a part has passed."""
+    own: tuple[int, ...] = ()
+    """Files that failed alone for a reason that is known to be theirs."""
 
     @property
     def next(self) -> tuple[int, ...] | None:
         """The files to try together; None where nothing is left to try."""
-        given_up = len(self.failed) >= _MOST_WITHOUT_A_PASS and not self.passed
+        given_up = len(self.failed) - len(self.own) >= _MOST_WITHOUT_A_PASS and not self.passed
         return self.waiting[0] if self.waiting and not given_up else None
 
     @property
     def at_fault(self) -> tuple[int, ...]:
-        """The files at fault, as far as is known once nothing is left to try. None are where no part has
-        passed, and where files fail together that pass apart: then the files are not the reason.
+        """The files at fault, as far as is known once nothing is left to try. Where no part has passed, those
+        alone whose reason is known to be theirs; none are where files fail together that pass apart: then the
+        files are not the reason.
         """
-        return self.failed if self.passed else ()
+        return self.failed if self.passed else self.own
 
     def after(self, *, fails: bool, shows: bool | None = None) -> Halving:
         """Return what is known after the next part was tried. `shows`: where it passes, whether that says
@@ -50,10 +53,11 @@ class Halving:
         shows = not fails if shows is None else shows
         tried, *waiting = self.waiting
         if not fails:
-            return Halving(tuple(waiting), self.failed, self.passed or shows)
+            return replace(self, waiting=tuple(waiting), passed=self.passed or shows)
         if len(tried) == 1:
-            return Halving(tuple(waiting), (*self.failed, *tried), self.passed or shows)
-        return Halving((*_halves(tried), *waiting), self.failed, self.passed)
+            own = (*self.own, *tried) if shows else self.own
+            return replace(self, waiting=tuple(waiting), failed=(*self.failed, *tried), own=own)
+        return replace(self, waiting=(*_halves(tried), *waiting))
 
 
 def halve(files: Iterable[int]) -> Halving:

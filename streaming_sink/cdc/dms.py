@@ -81,6 +81,6 @@ def _order(batch: DataFrame, sequence: str, op: Column) -> Column:
 def _oldest(kind: spark.DataType) -> str:
     """Return a value of a type that is below all that number or date a change."""
     if isinstance(kind, spark.DecimalType):
-        return "-" + "9" * (kind.precision - kind.scale)
+        return f"-{'9' * (kind.precision - kind.scale) or 0}.{'9' * kind.scale}".rstrip(".")
     bits = _WHOLE.get(type(kind))
     return _OLDEST_DAY if bits is None else str(-(1 << min(bits - 1, 62)))

@@ -207,6 +207,7 @@ class Worker:
         table = self._landing.table()
         if table is None:
             return []
+        self._zone.check_lineage(table.head.properties)
         return unstage_old(table, self._zone.app_id, self._zone.staged_timeout_ms)
 
     def deliver(self) -> None:
@@ -232,6 +233,7 @@ class Worker:
         table, count, store = self._landing.table(), 0, self._zone.store
         if table is None:
             return 0
+        self._zone.check_lineage(table.head.properties)
         published = published_items(table.head.properties, self._zone.app_id)
         for claim_id, states in all_instants(store, KIND).items():
             if "inflight" not in states or (number := item_of_claim(claim_id)) not in published:

@@ -89,9 +89,9 @@ def settle_definition(
         wanted = _made(store, plans, given, new_id, log) if stored is None else _changed(stored, given, store)
         if wanted is None:
             continue  # another process made the zone just now
-        check_together(wanted)
         if wanted == stored:
             return wanted
+        check_together(wanted)
         wanted.sink_options(None)
         if log.create(number + 1, wanted.to_json()):
             _LOG.info("the buffer zone has new options: %s", store.location)

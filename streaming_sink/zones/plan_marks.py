@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from streaming_sink.zones.records import MARK_BYTES, Plan, mark_of
-from timeline.errors import CorruptTableError
+from timeline.errors import StoreUnavailableError
 from timeline.slots.numbered import NumberedLog
 from timeline.versions.work_items import PlanOfItem
 
@@ -36,13 +36,13 @@ class PlanMarks:
         if number not in self._marks:
             try:
                 with self._plans.open(number) as file:
-                    file.seek(-MARK_BYTES, os.SEEK_END)
-                    self._marks[number] = file.read(MARK_BYTES).decode("ascii")
+                    file.seek(max(0, file.seek(0, os.SEEK_END) - MARK_BYTES))
+                    self._marks[number] = file.read(MARK_BYTES).decode("ascii", errors="replace")
             except FileNotFoundError:
                 return None
-            except (OSError, ValueError) as damaged:
-                raise CorruptTableError(
-                    f"a plan of the buffer zone cannot be read; restore it from a copy: {damaged}:"
+            except OSError as failure:
+                raise StoreUnavailableError(
+                    f"a plan of the buffer zone cannot be read; try again: {failure}:"
                     f" {self._plans.path(number)}"
-                ) from damaged
+                ) from failure
         return self._marks[number]

@@ -9,7 +9,8 @@ and `streaming-sink.discarded.<app>` those that were discarded. Before, it may b
 
 A number means an item in the log of plans that gave it. Where that log was set back to an older state, or
 copied, it gives numbers again that the table has. So `streaming-sink.plan.<app>` names the newest plan of
-which an item is settled, by its number and its mark, and a log that has another plan there is refused.
+which an item is settled or staged, by its number and its mark, and a log that has another plan there is
+refused.
 """
 
 from __future__ import annotations
@@ -175,13 +176,16 @@ class WorkItem:
         return None if self.number in settled_items(properties, self.app_id) else 1
 
     def record(self, properties: dict[str, str], epoch: int, commit_id: str) -> None:  # noqa: ARG002
-        """Remember that the item is settled, and the newest plan of such."""
+        """Remember that the item is settled, and the newest plan that the table has an item of."""
         properties[self.key] = settled_items(properties, self.app_id).with_number(self.number).to_text()
-        if self.plan is not None:
-            known = check_lineage(properties, self.app_id, self.plan.mark_of)
-            if known is None or known[0] < self.plan.number:
-                name = PLAN_OF_ITEMS_PREFIX + self.app_id
-                properties[name] = f"{self.plan.number} {self.plan.mark}"
+        self._name_plan(properties)
+
+    def _name_plan(self, properties: dict[str, str]) -> None:
+        if self.plan is None:
+            return
+        known = check_lineage(properties, self.app_id, self.plan.mark_of)
+        if known is None or known[0] < self.plan.number:
+            properties[PLAN_OF_ITEMS_PREFIX + self.app_id] = f"{self.plan.number} {self.plan.mark}"
 
     def epoch_after_skip(self, properties: Mapping[str, str]) -> int | None:  # noqa: ARG002
         """Return None: workers need no epochs, since the first to publish an item has published it."""
@@ -192,8 +196,11 @@ class WorkItem:
 class OpenItem(WorkItem):
     """A work item that a commit stages, or unstages, and does not settle."""
 
-    def record(self, properties: dict[str, str], epoch: int, commit_id: str) -> None:
-        """Remember nothing: the tag says whether the item is staged."""
+    def record(self, properties: dict[str, str], epoch: int, commit_id: str) -> None:  # noqa: ARG002
+        """Remember its plan alone: the tag says whether the item is staged, and by its number, which another
+        log of plans gives to other files.
+        """
+        self._name_plan(properties)
 
 
 @dataclass(frozen=True, slots=True)

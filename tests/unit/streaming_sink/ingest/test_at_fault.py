@@ -105,5 +105,14 @@ def test_files_all_of_which_have_such_values_are_all_at_fault() -> None:
     assert found == dict.fromkeys(range(40), "a null")
 
 
+def test_a_file_whose_own_values_fail_says_nothing_of_files_that_fail_for_another_reason() -> None:
+    """One null in a key had all files of an item rejected that failed for the session's sake."""
+
+    def rehearse(part: Work) -> bool:
+        raise UnfitRowsError("a null") if [number for number, _ in part.files()] == [0] else ValueError("all")
+
+    assert find_at_fault(work(), ValueError("all"), rehearse) == {0: "a null"}
+
+
 def fails(part: Work) -> bool:
     raise UnfitRowsError("a null")

@@ -15,10 +15,11 @@ from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.status import status
 from tests.unit.streaming_sink.ingest.test_zone import source, zone_at
 from tests.unit.timeline.world import SCHEMA
+from timeline import staging
 from timeline.errors import CorruptTableError
 from timeline.stores import open_store
 from timeline.table import AlreadyCommitted, Committed, Table, open_table
-from timeline.versions.work_items import WorkItem, published_items
+from timeline.versions.work_items import OpenItem, WorkItem, published_items
 
 
 def planned(folder: Path, name: str) -> ingest.BufferZone:
@@ -103,3 +104,24 @@ def test_a_table_that_names_no_plan_is_as_before(tmp_path: Path) -> None:
     table_at(tmp_path).commit([], transaction=WorkItem(zone.app_id, 0))
     assert [it.state for it in Ledger(zone).entries()] == ["landed"]
     assert isinstance(land(tmp_path, planned(tmp_path, "b"), 1), Committed)
+
+
+def test_what_a_zone_has_staged_is_not_published_by_one_that_was_set_back(tmp_path: Path) -> None:
+    """The tag of a staged snapshot has the number alone: the rows of b would have landed as those of c."""
+    table = table_at(tmp_path)
+    assert isinstance(land(tmp_path, planned(tmp_path, "a"), 0), Committed)
+    shutil.copytree(tmp_path / "zone", tmp_path / "copy")
+    mine = planned(tmp_path, "b")
+    list(mine.plans_after(0))
+    item = mine.work_item(1)
+    table_at(tmp_path).commit(
+        [], transaction=OpenItem(item.app_id, item.number, item.plan)
+    )  # as staging does
+    copy = ingest.BufferZone(str(tmp_path / "copy"))
+    copy.push(source(tmp_path, "c"))
+    Flux(copy).plan(flush=True)
+    list(copy.plans_after(0))
+    with pytest.raises(CorruptTableError, match="it is a copy"):
+        staging.publish_item(table_at(tmp_path), copy.work_item(1))
+    assert not published_items(table.refresh().properties, mine.app_id).ranges[1:]
+    refuses(copy, 1)
