@@ -450,7 +450,7 @@ SWITCHES = (
     Switch("R26", "a copy of a zone passes for the one that the table knows", work_items, "check_lineage",
            "mark_of(int(number)) != mark", "False", buffered=True),
     Switch("R26", "the newest plan of which the table has an item is not named", work_items.WorkItem,
-           "record", "if self.plan is not None:", "if False:", buffered=True),
+           "_name_plan", "if self.plan is None:", "if True:", buffered=True),
     Switch("R26", "files of another planner's plan still wait", Flux, "_apply",
            "self._forget(file.key for item in plan.items for file in item.files)", "pass", buffered=True),
     Switch("R26", "a planner forgets what was planned", Flux, "_index_plan",
