@@ -34,6 +34,7 @@ _MOST_FAILURES = 10
 """Failures in a row after which a worker that is to end ends with an error: a store that is away, not one
 item.
 """
+_LOOK_SECONDS = 0.1
 
 
 def run(
@@ -65,7 +66,7 @@ def run(
         plan_waiting(zone, flush=True)
         work(session, zone, until_idle=True, patience_seconds=patience_seconds, on_landed=keep)
         return landed
-    ended = threading.Event() if stop is None else stop
+    ended = _Ended(stop)
     failed: list[Exception] = []
 
     def plan() -> None:
@@ -92,6 +93,23 @@ def run(
     if failed:
         raise failed[0]
     return landed
+
+
+class _Ended(threading.Event):
+    """Is set once a run has ended, or its caller's event is: that one may be of other runs too."""
+
+    def __init__(self, asked: threading.Event | None) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def is_set(self) -> bool:
+        return super().is_set() or (self._asked is not None and self._asked.is_set())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self.is_set() and (until is None or time.monotonic() < until):
+            super().wait(_LOOK_SECONDS if until is None else min(_LOOK_SECONDS, until - time.monotonic()))
+        return self.is_set()
 
 
 def plan_waiting(zone: BufferZone, *, flush: bool = False) -> int:

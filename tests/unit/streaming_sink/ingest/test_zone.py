@@ -425,3 +425,4 @@ def test_a_run_ends_with_what_ended_its_planner(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the buffer zone takes files from"):
         ingest.run(None, narrower, stop=stop, poll_seconds=0.01)  # type: ignore[arg-type] # nothing is planned
     limit.cancel()
+    assert not stop.is_set()  # another run may have it
