@@ -79,7 +79,7 @@ def _order(batch: DataFrame, sequence: str, op: Column) -> Column:
 
 
 def _oldest(kind: spark.DataType) -> str:
-    """Return a value of a type that is below all that number or date a change."""
+    """Return a value of the type of a sequence that is below those of changes."""
     if isinstance(kind, spark.DecimalType):
         return f"-{'9' * (kind.precision - kind.scale) or 0}.{'9' * kind.scale}".rstrip(".")
     bits = _WHOLE.get(type(kind))

@@ -180,8 +180,9 @@ class Profiling:
             return str(mismatch)
 
     def _new_target(self, session: SparkSession, work: Work) -> Target | None:
-        """Return a table with the columns of the first file that a table can have; None, where none is, and
-        all files are rejected then. Else the files before it are judged by that table, as all others.
+        """Return a table with the columns of the first file that a table can have, and that fits such a one;
+        None, where none is, and all files are rejected then. Else the files before it are judged by that
+        table, as all others.
         """
         files, unfit = work.files(), dict[int, str]()
         for start in range(0, len(files), _FEW):
@@ -193,9 +194,16 @@ class Profiling:
                 if isinstance(each, SourceProfile):
                     found = self._written(_spark_columns(columns[each.columns]))
                     try:
-                        if isinstance(found, spark.StructType):
-                            return self._destination.target(_with_types(found), fresh=False)
-                        unfit[each.number] = found
+                        if isinstance(found, str):
+                            unfit[each.number] = found
+                            continue
+                        target = self._destination.target(_with_types(found), fresh=False)
+                        # Read by the types that were inferred of it, it may be rejected yet.
+                        alone = work.part([each.number])
+                        self._run_profiles(session, alone, target)
+                        if each.number not in alone.rejected:
+                            return target
+                        unfit[each.number] = alone.rejected[each.number]
                     except SchemaMismatchError as mismatch:
                         unfit[each.number] = str(mismatch)
         work.rejected.update(unfit)

@@ -35,6 +35,7 @@ _MOST_FAILURES = 10
 item.
 """
 _LOOK_SECONDS = 0.1
+"""Between two looks at the event of the caller, which wakes no one who waits for the end of a run."""
 
 
 def run(

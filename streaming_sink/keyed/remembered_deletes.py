@@ -26,6 +26,7 @@ from timeline.versions.tombstones import TombstoneFile, tombstones_of
 FILES_A_TIER = 8
 """So many of a tier become one, so that a key is written again once for every eightfold growth."""
 _TIERS = 64
+"""All that there are."""
 
 
 def remember_deletes(

@@ -31,7 +31,7 @@ from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, find_in_file
 from streaming_sink.tasks.keys.scopes import salted, scope_salt
 from streaming_sink.tasks.keys.tombstones import AT_COMMIT, Tombstones, write_tombstones
-from streaming_sink.tasks.rows.fill_task import Fill, FillSkipped, run_portion
+from streaming_sink.tasks.rows.fill_task import Fill, FillSkipped, execute_fill
 from timeline import names
 from timeline.changes.changes import Change, Replace
 from timeline.changes.key_changes import PutTombstones
@@ -125,7 +125,7 @@ def rewrite(
             given = replace(given, deletes=(*given.deletes, stated))
         order = recorded_sort_order(head, file.sort_order_id)
         sources = partition_sources(head.schema, head.metadata.specs()[file.spec_id])
-        folded = run_portion(job, Fill(number, file.partition, sources, (given,), (), order), 0)
+        folded = execute_fill(job, Fill(number, file.partition, sources, (given,), (), order), 0)
         if own is not None:
             deletes.append(own)
         if isinstance(folded, FillSkipped):

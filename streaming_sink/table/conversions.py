@@ -103,7 +103,7 @@ def spark_type(kind: iceberg.IcebergType) -> spark.DataType:
     return _SPARK.get(str(kind), spark.BinaryType)()
 
 
-def told_type(kind: spark.DataType) -> str:
+def type_text(kind: spark.DataType) -> str:
     """Return the name of a type for people: of times as Iceberg has it, whose `timestamp` has no zone."""
     name = kind.simpleString()
     return {"timestamp": "timestamptz", "timestamp_ntz": "timestamp"}.get(name, name)

@@ -13,7 +13,7 @@ from pyspark.sql import types as spark
 from planners.suggestions import nearest_name
 from streaming_sink.options.values.contract import STRICT, Difference, SchemaContract
 from streaming_sink.table.column_sequences import is_own_field
-from streaming_sink.table.conversions import fits, told_type, wider_type
+from streaming_sink.table.conversions import fits, type_text, wider_type
 from streaming_sink.table.longs import find_longs
 from streaming_sink.table.rescue import check_rescued_name, is_rescued_field, rescued_field
 from streaming_sink.table.schema import check_column_names, iceberg_schema, iceberg_type
@@ -296,5 +296,5 @@ def _refusal_of_type(
     )
     return SchemaMismatchError(
         f"the batch's type does not fit the table's without loss; {advice}: {'.'.join(path)} is"
-        f" {told_type(kind)} in the batch and {table} in the table"
+        f" {type_text(kind)} in the batch and {table} in the table"
     )

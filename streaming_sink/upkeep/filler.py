@@ -15,7 +15,7 @@ from streaming_sink.reports.reporting import hand_over
 from streaming_sink.reports.steps import Steps
 from streaming_sink.spark.jobs import is_stopped, parallelism
 from streaming_sink.upkeep.beside import PassesBeside
-from streaming_sink.upkeep.fills import plan_merges, run_merges
+from streaming_sink.upkeep.fills import execute_merges, plan_merges
 from timeline.errors import CommitStateUnknownError
 from timeline.plans.reservations import Reservations
 from timeline.table import Table, open_table
@@ -151,7 +151,7 @@ class Filler:
             plan = self._plan(table, reservations, touched)
             if plan.is_empty:
                 return FillReport(table=self._options.location, outcome="nothing")
-            done = run_merges(session, table, plan, self._options, reservations, tasks)
+            done = execute_merges(session, table, plan, self._options, reservations, tasks)
         except Exception as failure:  # noqa: BLE001 - the batches are committed: no failure is theirs
             self._table, self._left = None, frozenset(touched)
             return self._explain(session, failure)

@@ -92,7 +92,7 @@ def plan_merges(
     return replace(plan, run_merges=tuple(fit))
 
 
-def run_merges(
+def execute_merges(
     session: SparkSession,
     table: Table,
     plan: FillPlan,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from streaming_sink.options.table_options import SinkOptions, TableOptions, sink_options
 from streaming_sink.options.values.path_table import PathTable
 from streaming_sink.options.values.writes import BulkInsert
+from streaming_sink.tasks.ingest.sources import overlap
 from streaming_sink.zones.given import Given, checked_topic, remote
 from streaming_sink.zones.zone_options import KEPT, Rules, SourceFolders
 from timeline.errors import CorruptTableError, StoreUnavailableError
@@ -143,6 +144,11 @@ def _made(
         raise ValueError(
             "there is no buffer zone here; `streaming-sink ingest create ZONE --table LOCATION` makes"
             f" one, as does BufferZone(zone, table): {where}"
+        )
+    if overlap(where, given.table):
+        raise ValueError(
+            "a zone has a folder of its own, and neither its nor the table's is inside of the other, where"
+            f" cleaners would look at its files: {where} and {given.table}"
         )
     usual = Definition(
         new_id(),

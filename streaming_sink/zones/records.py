@@ -82,7 +82,9 @@ class Pushed:
     missing: tuple[str, ...] = ()
     """Names of which there is no file; nothing was announced of them."""
     left_out: tuple[str, ...] = ()
-    """Files of a folder whose names end in no format that is known; nothing was announced of them."""
+    """Files of a folder that are hidden, symbolic links, or of no known format; nothing was announced of
+    them. Hidden files of no known format, which are marks and checksums, are not among them.
+    """
 
 
 @dataclass(frozen=True, slots=True)

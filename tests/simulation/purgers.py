@@ -202,7 +202,7 @@ class Purgers:
                 (rewriting, "read_position_deletes", self._read_deletes),
                 (rewriting, "write_position_deletes", self._write_deletes),
                 (rewriting, "write_tombstones", batch_tombstones.write_tombstones),
-                (rewriting, "run_portion", self._run_portion),
+                (rewriting, "execute_fill", self._execute_fill),
                 (rewriting, "_discard", discarded),
                 (rewriting, "SYSTEM", drawn),
                 (table_purge, "LEAST_AGE", _ORPHAN_AGE),
@@ -229,7 +229,7 @@ class Purgers:
         with store.open_output(path) as output:
             return len(positions), output.write(delete_content(made).encode())
 
-    def _run_portion(self, job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:
+    def _execute_fill(self, job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:
         judge, store, [given] = self._judges[job.store.location], job.store, fill.inputs
         rows = judge.oracle.rows[given.path]
         paths = [each.path for each in given.deletes]

@@ -76,14 +76,14 @@ def test_a_file_that_is_missing_is_named_and_the_others_are_merged(spark, tmp_pa
 
 def test_a_pass_survives_the_end_of_its_query(spark, tmp_path, location, checkpoint, monkeypatch):
     """Stopping a query cancels the jobs of its run; those of a pass are not among them."""
-    stopped, began, real = threading.Event(), threading.Event(), filler.run_merges
+    stopped, began, real = threading.Event(), threading.Event(), filler.execute_merges
 
     def carry_out(*arguments):
         began.set()
         assert stopped.wait(120)
         return real(*arguments)
 
-    monkeypatch.setattr(filler, "run_merges", carry_out)
+    monkeypatch.setattr(filler, "execute_merges", carry_out)
     add_files(tmp_path / "source", range(2))
     sink = _sink(location, fill_policy="always")
     query = start(spark, tmp_path / "source", sink, checkpoint)

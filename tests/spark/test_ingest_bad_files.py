@@ -235,3 +235,19 @@ def test_a_column_of_nulls_alone_is_left_out_of_a_table_that_its_file_makes(
     assert names(land_one(spark, zone)) == {}
     read = StaticTable.from_metadata(metadata_file(str(tmp_path / "table")) or "").scan().to_arrow()
     assert read.to_pylist() == [{"id": 1}]
+
+
+def test_a_first_file_that_its_own_types_reject_makes_no_table_for_the_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its types made the table all the same, and every good file was rejected by them, for good."""
+    drop = tmp_path / "drop"
+    drop.mkdir()
+    far = pa.array([FAR], pa.int64()).cast(pa.timestamp("us"))
+    pq.write_table(pa.table({"id": ["a"], "t": far}), drop / "0.parquet")
+    pq.write_table(pa.table({"id": [1], "t": pa.array([0], pa.timestamp("us"))}), drop / "1.parquet")
+    zone = zone_at(tmp_path, partition_by=["day(t)"])
+    zone.push(f"{drop}/")
+    landed = land_one(spark, zone)
+    assert list(names(landed)) == ["0.parquet"]
+    assert landed.rows == 1

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from planners.model import PartitionKey
-from streaming_sink.tasks.batches import conform
+from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.ingest.parquet import footer_columns
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_fields
 from streaming_sink.tasks.job import PartitionSource
@@ -123,11 +123,13 @@ def _range(footer: pq.ParquetFile, place: int) -> tuple[Any, Any] | None:
 def split_rows(
     rows: pa.Table, schema: pa.Schema, partition_by: Sequence[PartitionSource]
 ) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
-    """Yield the rows of each partition of a table with this schema: the columns of its partitions alone."""
+    """Yield the rows of each partition of a table with this schema: the columns of its partitions alone.
+    InvalidTextError for text in these that is not valid UTF-8, which would end the process in a transform.
+    """
     names = dict.fromkeys(field.source[0] for field in partition_by)
     needed = pa.schema([schema.field(name) for name in names])
     for batch in rows.combine_chunks().to_batches():
-        yield from split(conform(batch, needed), partition_by)
+        yield from split(conform_valid(batch, needed), partition_by)
 
 
 def serialized(schema: pa.Schema) -> bytes:

@@ -135,25 +135,26 @@ def _read_json(data: pa.NativeFile, schema: pa.Schema | None, stated: Container[
     """Return the rows of JSON lines. `stated`: columns that it may lack."""
     import pyarrow.json as pj
 
-    if why := why_unparsable(data.read()):
+    text = data.read()
+    if why := why_unparsable(text):
         raise SourceFileError(why)
-    data.seek(0)
     # A block must hold a whole object, however long it is.
     options = pj.ReadOptions(block_size=_block(data))
-    rows = pj.read_json(data, options, pj.ParseOptions(explicit_schema=_spelled(schema, stated)))
+
+    def parsed(kinds: pa.Schema | None) -> pa.Table:
+        return pj.read_json(pa.BufferReader(text), options, pj.ParseOptions(explicit_schema=kinds))
+
+    rows = parsed(_spelled(schema, stated))
     # The parser takes some texts for times, without their offset, and others not: text is text in JSON.
     texts = pa.schema([(field.name, without_times(field.type)) for field in rows.schema])
     if texts.types != rows.schema.types:
-        data.seek(0)
-        rows = pj.read_json(data, options, pj.ParseOptions(explicit_schema=texts))
+        rows = parsed(texts)
     for column in rows.columns:
         check_json_is_finite(column.combine_chunks())
     known = None if schema is None else pa.struct(schema)
     if doubles := inferred_doubles(pa.struct(rows.schema), known):
-        data.seek(0)
-        check_json(data.read(), doubles)
-    data.seek(0)
-    return _typed(_without_absent(rows, schema, data.read()), schema)
+        check_json(text, doubles)
+    return _typed(_without_absent(rows, schema, text), schema)
 
 
 def _without_absent(rows: pa.Table, schema: pa.Schema | None, text: bytes) -> pa.Table:

@@ -14,8 +14,8 @@ _OFFSET = r"(Z|[+-]\d\d:?\d\d)$"
 
 
 def parsed_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a parser of text reads a column, for `typed` to make the column's of it: text
-    in the place of what parsers do not know, or read each in its own way.
+    """Return the type in which a parser of text reads a column, for `cast_parsed` to make the column's of it:
+    text in the place of what parsers do not know, or read each in its own way.
     """
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(parsed_type(field.type)) for field in kind])
@@ -50,7 +50,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def cast_parsed(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values that were read as `spelled` says in the type of the column; fields that a struct has
+    """Return values that were read as `parsed_type` says in the type of the column; fields that a struct has
     beside the column's stay as they are. Text of a uuid stays text, which the column takes.
 
     Dates and times are ISO 8601. A time of a column with a zone is in UTC where it states no offset, and a

@@ -92,10 +92,10 @@ class FillTask:
             return merge_deletes(self._job, each, attempt)
         if isinstance(each, RunMerge):
             return merge_shared_deletes(self._job, each, attempt)
-        return run_portion(self._job, each, attempt)
+        return execute_fill(self._job, each, attempt)
 
 
-def run_portion(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:
+def execute_fill(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipped:
     """Merge the inputs of one fill. It is skipped if one, or a delete file of one, is missing, damaged, or
     not what the table says; any other failure is raised. Neither leaves a file, as far as the store can be
     reached.

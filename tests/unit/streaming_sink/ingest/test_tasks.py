@@ -96,6 +96,20 @@ def test_text_that_is_not_utf_8_rejects_its_file_alone(tmp_path: Path) -> None:
     assert (rejected.number, "UTF-8" in rejected.reason) == (1, True)
 
 
+def test_text_that_is_not_utf_8_is_found_before_a_transform_of_it(tmp_path: Path) -> None:
+    """`truncate` of such text ended the process, and its item was set apart with all of its good files."""
+    good, bad = str(tmp_path / "good.parquet"), str(tmp_path / "bad.parquet")
+    pq.write_table(pa.table({"s": ["x"]}), good)
+    broken = pa.array([b"\xff\xfe", b"ab\xff"], pa.binary())
+    text = pa.StringArray.from_buffers(2, broken.buffers()[1], broken.buffers()[2])
+    pq.write_table(pa.table({"s": text}), bad)
+    schema, by_s = pa.schema([field("s", pa.string(), 1)]), PartitionSource("s", ("s",), "truncate[2]")
+    results = profile(ProfileJob(SOURCES, share(good, bad).files, schema, (by_s,)))
+    (rejected,) = (each for each in results if isinstance(each, SourceRejected))
+    assert (rejected.number, "UTF-8" in rejected.reason) == (1, True)
+    assert [each.rows for each in results if isinstance(each, SourceProfile)] == [1]
+
+
 def test_files_of_several_layouts_are_written_whole_beside_one_that_does_not_fit(tmp_path: Path) -> None:
     """Files with the same columns are converted together: one that does not fit is found among them."""
     paths = [str(tmp_path / f"{number}.parquet") for number in range(6)]

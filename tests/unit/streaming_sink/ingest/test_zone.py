@@ -426,3 +426,9 @@ def test_a_run_ends_with_what_ended_its_planner(tmp_path: Path) -> None:
         ingest.run(None, narrower, stop=stop, poll_seconds=0.01)  # type: ignore[arg-type] # nothing is planned
     limit.cancel()
     assert not stop.is_set()  # another run may have it
+
+
+@pytest.mark.parametrize(("zone", "table"), [("t/zone", "t"), ("z", "z/t"), ("t", "t")])
+def test_a_zone_is_not_inside_of_its_tables_folder(tmp_path: Path, zone: str, table: str) -> None:
+    with pytest.raises(ValueError, match="neither its nor the table's is inside of the other"):
+        ingest.BufferZone(tmp_path / zone, table=str(tmp_path / table)).refresh()

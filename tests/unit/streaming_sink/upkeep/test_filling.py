@@ -312,7 +312,7 @@ def test_too_many_delete_files_are_merged_beside_the_plan_that_has_read_them(tab
     )
     session = SimpleNamespace(range=lambda *_: None)
     monkeypatch.setattr(fills, "described", lambda *_: nullcontext())
-    report = fills.run_merges(session, table, passed, _options(table), reservations, 2).report
+    report = fills.execute_merges(session, table, passed, _options(table), reservations, 2).report
     assert (report.problems, report.merged_deletes, report.written_deletes) == ((), len(merge.deletes), 1)
     assert plan_id in {each.plan_id for each in pending_plans(table.refresh().properties)}
 
@@ -387,7 +387,7 @@ def merging(monkeypatch):
         made = {"table": "/t", "outcome": "committed", "version": done.version, "problems": done.problems}
         return FillPass(FillReport(**made, input_files=taken, output_files=len(done.live), output_bytes=1))
 
-    monkeypatch.setattr(filler, "run_merges", carry_out)
+    monkeypatch.setattr(filler, "execute_merges", carry_out)
     return passes
 
 
@@ -532,7 +532,7 @@ def test_a_pass_that_spark_stopped_under_is_one_line_of_the_log_without_a_traceb
 def test_a_file_that_cannot_be_merged_is_not_planned_again(table, merging, monkeypatch):
     [bad, *_] = [file.file_path for file in _append(table, EU, 9)]
     report = FillReport(table="/t", outcome="nothing", problems=("it is missing",))
-    monkeypatch.setattr(filler, "run_merges", lambda *_: FillPass(report, frozenset([bad])))
+    monkeypatch.setattr(filler, "execute_merges", lambda *_: FillPass(report, frozenset([bad])))
     made = Filler(_options(table))
     _after_commit(made, table)
     assert lines(made.finish(60)) == ["a fill beside the stream was left out: it is missing"]

@@ -19,7 +19,7 @@ from streaming_sink.tasks.job import (
     WorkerJob,
 )
 from streaming_sink.tasks.rows import fill_task
-from streaming_sink.tasks.rows.fill_task import Fill, Filled, FillSkipped, run_portion
+from streaming_sink.tasks.rows.fill_task import Fill, Filled, FillSkipped, execute_fill
 from streaming_sink.tasks.rows.write_task import TaskWriter
 from timeline.names import clustered_file_name, clustering_of, order_digest, ulid
 from timeline.stores.memory import MemoryStore
@@ -68,7 +68,7 @@ def _paths(job):
 
 def test_the_rows_of_all_inputs_are_in_one_file_in_their_order(job):
     inputs = tuple(_small(job, start, 100) for start in (0, 100, 200))
-    done = run_portion(job, Fill(3, (1,), job.partition_by, inputs, ()), attempt=5)
+    done = execute_fill(job, Fill(3, (1,), job.partition_by, inputs, ()), attempt=5)
     assert isinstance(done, Filled)
     [file] = done.files
     assert (done.number, file.rows, file.partition, _ids(job, file)) == (3, 300, (1,), list(range(300)))
@@ -79,7 +79,7 @@ def test_the_rows_of_all_inputs_are_in_one_file_in_their_order(job):
 @pytest.mark.parametrize(("cuts", "rows"), [((250,), [250, 50]), ((100, 200), [100] * 3), ((), [300])])
 def test_a_file_ends_at_each_cut_and_the_last_has_the_rest(job, cuts, rows):
     inputs = tuple(_small(job, start, 100) for start in (0, 100, 200))
-    done = run_portion(job, Fill(0, (1,), job.partition_by, inputs, cuts), attempt=0)
+    done = execute_fill(job, Fill(0, (1,), job.partition_by, inputs, cuts), attempt=0)
     assert [file.rows for file in done.files] == rows
     assert [each for file in done.files for each in _ids(job, file)] == list(range(300))
 
@@ -97,7 +97,7 @@ def _deletes(job, given, *positions):
 def test_deleted_rows_are_left_out_and_counted(job, cuts):
     first, second, third = (_small(job, start, 100) for start in (0, 100, 200))
     inputs = (_deletes(job, _deletes(job, first, 0, 99), 50), second, _deletes(job, third, *range(100)))
-    done = run_portion(job, Fill(0, (1,), job.partition_by, inputs, cuts), attempt=0)
+    done = execute_fill(job, Fill(0, (1,), job.partition_by, inputs, cuts), attempt=0)
     left = [row for row in range(200) if row not in (0, 50, 99)]
     assert [each for file in done.files for each in _ids(job, file)] == left
     assert [file.rows for file in done.files] == ([197] if not cuts else [120, 77])
@@ -107,7 +107,7 @@ def test_deleted_rows_are_left_out_and_counted(job, cuts):
 def test_a_file_without_live_rows_becomes_no_file(job):
     given = _deletes(job, _small(job, 0, 5), *range(5))
     before = _paths(job)
-    assert run_portion(job, Fill(0, (1,), job.partition_by, (given,), ()), attempt=0) == Filled(0, (), 5)
+    assert execute_fill(job, Fill(0, (1,), job.partition_by, (given,), ()), attempt=0) == Filled(0, (), 5)
     assert _paths(job) == before
 
 
@@ -119,13 +119,13 @@ def test_a_file_that_is_folded_alone_keeps_its_order_by_its_name_and_its_footer(
         output.write(data)
     given = _deletes(job, InputFile(job.store.uri(f"data/p=1/{name}"), 100), 7)
     order = (SortedBy(1, descending=False, nulls_first=True),)
-    done = run_portion(job, Fill(4, (1,), job.partition_by, (given,), (), order), attempt=9)
+    done = execute_fill(job, Fill(4, (1,), job.partition_by, (given,), (), order), attempt=9)
     [file] = done.files
     assert clustering_of(file.path) == clustering_of(given.path) == (order_digest("sort(id)"), 2)
     assert file.path.endswith("-0-4-9.parquet")
     footer = pq.read_metadata(pa.BufferReader(job.store.read(job.store.relative(file.path)).data))
     assert [it.column_index for it in footer.row_group(0).sorting_columns] == [0]
-    plain = run_portion(job, Fill(4, (1,), job.partition_by, (_deletes(job, plain, 7),), ()), attempt=9)
+    plain = execute_fill(job, Fill(4, (1,), job.partition_by, (_deletes(job, plain, 7),), ()), attempt=9)
     assert plain.files[0].path.endswith("-fill-0-4-9.parquet")
 
 
@@ -166,7 +166,7 @@ def test_an_input_that_is_not_what_the_table_says_is_named_and_no_file_is_left(j
     good, bad = _small(job, 0, 100), _small(job, 100, 100)
     bad = spoil(job, bad.path)
     before = _paths(job)
-    done = run_portion(job, Fill(0, (1,), job.partition_by, (good, bad), (60,)), attempt=0)
+    done = execute_fill(job, Fill(0, (1,), job.partition_by, (good, bad), (60,)), attempt=0)
     assert isinstance(done, FillSkipped)
     assert done.culprit == bad.path
     assert done.reason.startswith(reason)
@@ -186,5 +186,5 @@ def test_any_other_failure_is_raised_and_leaves_no_file(job, monkeypatch):
 
     monkeypatch.setattr(fill_task, "live_rows_of", fail_at_the_second)
     with pytest.raises(MemoryError):
-        run_portion(job, Fill(0, (1,), job.partition_by, inputs, (60,)), attempt=0)
+        execute_fill(job, Fill(0, (1,), job.partition_by, inputs, (60,)), attempt=0)
     assert _paths(job) == before
