@@ -101,6 +101,7 @@ $(VENV)/spark.jsa: $(VENV)/.installed-dev
 # What the tests wait for, made while the linters, which keep one core busy, run.
 .PHONY: fetched
 fetched: $(VENV)/spark.jsa
+	@$(BIN)/python -m tests.servers.binaries
 	@$(BIN)/python -m tests.pysparks
 
 $(BIN)/python:

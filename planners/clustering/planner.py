@@ -29,6 +29,7 @@ The bounds that follow, for files that come out as planned:
   files rewrites at most as much again that stays small; the rest for the rounds of full files.
 * Small files in a partition, after a pass that has taken all new ones: below K, or log2(S / x) + 2, since
   then each is larger than all smaller ones together.
+* Without an order a pass does not take all new files, only those that join: x is then the least new file.
 * Without new files, passes come to an end: each leaves fewer files, or files one level up, and levels end.
 """
 
