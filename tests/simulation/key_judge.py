@@ -47,6 +47,8 @@ class _Held:
     """The largest rank of any change of it."""
     landed_ms: int = 0
     """When that one was committed."""
+    lowered: list[tuple[int, tuple[int, bool, str]]] = field(default_factory=list)
+    """The versions whose purge left a smaller rank, each with the rank before."""
 
 
 @dataclass
@@ -158,6 +160,7 @@ class KeyJudge(Oracle):
             held, found = self._held[at], [change.values for change in live.get(at, ())]
             if purge and not found and held.row is not None and self.purged.is_wanted(held.row):
                 self.met["key deleted by a purge"] += 1
+                held.lowered.append((member.number, held.most))
                 held.most, held.landed_ms = (held.row.at, True, ""), member.updated_ms
                 held.row = None
             if at in perhaps and found == _values(perhaps[at]) != _values(held.row):
@@ -227,14 +230,18 @@ class KeyJudge(Oracle):
 
     # ------------------------------------------------------------------------- what actors declare
 
-    def told_empty(self, work: Work, table_uuid: str) -> None:
-        """A batch was told to change nothing: others have made newer changes of all its keys, or the same."""
+    def told_empty(self, work: Work, table_uuid: str, seen: int) -> None:
+        """A batch was told to change nothing, by a look at version `seen`: others have made newer changes of
+        all its keys, or the same. A purge may have lowered what is known of one since.
+        """
         self.empty.add((work.app, work.query, work.batch))
         self.met["batch that changes nothing"] += 1
         if table_uuid != self.head.uuid or self._key is None:
             return
         for change in self._changes_of(self._key, work):
-            if not self._key.has_sequence or change.rank > self._held[self._key.of(change)].most:
+            held = self._held[self._key.of(change)]
+            most = max([held.most, *(most for version, most in held.lowered if version > seen)])
+            if not self._key.has_sequence or change.rank > most:
                 raise ViolationError(f"{work} was told to change nothing, and {change} is newer (R25)")
 
     def told_refused(self, deletes: Iterable[str]) -> None:

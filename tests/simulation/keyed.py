@@ -259,7 +259,7 @@ class Keyed:
             process.environment.sleep(sim.random.choice([1.0, 5.0, 25.0, 60.0]))
         if not result.has_effect:
             sim.tell(name, "=> EMPTY")
-            self.judge.told_empty(work, str(head.metadata.table_uuid))
+            self.judge.told_empty(work, str(head.metadata.table_uuid), head.number)
             return _EMPTY
         written = [file.file_path for file in files]
 
