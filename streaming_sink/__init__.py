@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from streaming_sink.options.table_options import TableOptions
     from streaming_sink.options.values.checks import Checks
     from streaming_sink.options.values.contract import SchemaContract
-    from streaming_sink.options.values.path_table import PathTable
     from streaming_sink.options.values.retention import Retention
+    from streaming_sink.options.values.tables import CatalogTable, PathTable
     from streaming_sink.options.values.writes import Append, BulkInsert, Delete, Upsert
     from streaming_sink.parsing.rows import ParsedJson, parse_json
     from streaming_sink.reading.changes import changes
@@ -38,6 +38,7 @@ _WHERE = {
     "Append": "streaming_sink.options.values.writes",
     "BatchReport": "streaming_sink.reports.batch_report",
     "BulkInsert": "streaming_sink.options.values.writes",
+    "CatalogTable": "streaming_sink.options.values.tables",
     "Checks": "streaming_sink.options.values.checks",
     "ClusterReport": "streaming_sink.reports.cluster_report",
     "Clustering": "streaming_sink.clustering.passes",
@@ -47,7 +48,7 @@ _WHERE = {
     "FillReport": "streaming_sink.reports.maintenance_report",
     "IcebergSink": "streaming_sink.sink",
     "ParsedJson": "streaming_sink.parsing.rows",
-    "PathTable": "streaming_sink.options.values.path_table",
+    "PathTable": "streaming_sink.options.values.tables",
     "Retention": "streaming_sink.options.values.retention",
     "SchemaContract": "streaming_sink.options.values.contract",
     "TableOptions": "streaming_sink.options.table_options",
@@ -66,6 +67,7 @@ __all__ = [
     "Append",
     "BatchReport",
     "BulkInsert",
+    "CatalogTable",
     "Checks",
     "ClusterReport",
     "Clustering",

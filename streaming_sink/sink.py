@@ -18,8 +18,8 @@ from streaming_sink.landing.landing import Landing
 from streaming_sink.options.table_options import SinkOptions, TableOptions, sink_options, unknown_option
 from streaming_sink.options.values.checks import Checks
 from streaming_sink.options.values.contract import SchemaContract
-from streaming_sink.options.values.path_table import AnyTable
 from streaming_sink.options.values.retention import Retention
+from streaming_sink.options.values.tables import AnyTable
 from streaming_sink.options.values.writes import Write
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.reports.reporting import MaintenanceReport, OnReport, hand_over
@@ -27,7 +27,6 @@ from streaming_sink.spark.batch_claims import claim_batch
 from streaming_sink.spark.caller import identify, mint_run_id
 from streaming_sink.spark.jobs import described
 from timeline.errors import TimelineError
-from timeline.stores import open_store
 
 _LOG = logging.getLogger("streaming_sink")
 _REPORTS_KEPT = 1000
@@ -48,15 +47,15 @@ class IcebergSink:
     batch that has rows. Files are right-sized as they are written; any number of sinks and processes may
     write to one table.
 
-    `table` is its location, or a `PathTable`. `write` says what becomes of the rows: `Append()`, which is the
-    default, `BulkInsert()`, `Upsert(key=…)` or `Delete(key=…)`. For `partition_by`, `sizing`, `contract`,
-    `checks`, `clustering`, `retention` and `table_properties` see `TableOptions`; `options` has all of these,
-    and the write, as one value in their place. `app_id` names the writer for exactly-once; by default it is
-    the query's id, which lives in the checkpoint. `takeover_from` is the id of a query whose place a fresh
-    checkpoint takes. `on_report` is called with each report once it is finished, in the process where the
-    batches run: of batches, of fills and clusterings (from their threads), of deliveries into second tables.
-    What it raises is logged, and fails nothing. A report that a killed process has not handed over is in
-    `history`.
+    `table` is its location, a `PathTable`, or a `CatalogTable`. `write` says what becomes of the rows:
+    `Append()`, which is the default, `BulkInsert()`, `Upsert(key=…)` or `Delete(key=…)`. For `partition_by`,
+    `sizing`, `contract`, `checks`, `clustering`, `retention` and `table_properties` see `TableOptions`;
+    `options` has all of these, and the write, as one value in their place. `app_id` names the writer for
+    exactly-once; by default it is the query's id, which lives in the checkpoint. `takeover_from` is the id of
+    a query whose place a fresh checkpoint takes. `on_report` is called with each report once it is finished,
+    in the process where the batches run: of batches, of fills and clusterings (from their threads), of
+    deliveries into second tables. What it raises is logged, and fails nothing. A report that a killed process
+    has not handed over is in `history`.
 
     Raises TypeError or ValueError for invalid options; from a batch: SchemaMismatchError, RowsRefusedError,
     CommitConflictError (after three tries), CheckpointRegressionError, FencedError, CommitStateUnknownError,
@@ -100,7 +99,7 @@ class IcebergSink:
         self.options = sink_options(
             table, given, options, app_id=app_id, takeover_from=takeover_from, on_report=on_report
         )
-        open_store(self.options.location, self.options.storage_options)
+        self.options.table.check()
         self._begin()
 
     @classmethod

@@ -125,6 +125,20 @@ class TableNotFoundError(TimelineError):
     """There is no table of this protocol at the location."""
 
 
+class TableReplacedError(TimelineError):
+    """The table in the catalog was replaced by another one under its name, uuid and properties: its rows are
+    gone, and what it remembers of batches is not. Nothing was written; the message says how to go on.
+    """
+
+    kind = ErrorKind.REPAIR
+
+
+class UnsupportedTableError(TimelineError):
+    """The table in the catalog is of a kind that this sink does not write, such as Iceberg's format version
+    3. Nothing was written.
+    """
+
+
 class SchemaMismatchError(TimelineError):
     """The rows do not fit the table's schema or partition spec. Nothing was written."""
 

@@ -35,6 +35,8 @@ TOMBSTONE_TTL_MS = _OURS + "tombstone-ttl-ms"
 REPARTITIONED = _OURS + "repartitioned"
 CLUSTERING_COUNT = _OURS + "clustering.commits"
 MAX_SNAPSHOTS = _OURS + "history.max-snapshots"
+WITNESS = _OURS + "witness"
+DIGEST = _OURS + "digest"
 DELETION_GRACE_MS = _OURS + "history.deletion-grace-ms"
 
 METADATA_PATH = "write.metadata.path"
@@ -90,6 +92,13 @@ def is_protocol(key: str) -> bool:
         key.startswith(_OURS)
         and key not in (MAX_SNAPSHOTS, DELETION_GRACE_MS, RESERVATION_TIMEOUT_MS, TOMBSTONE_TTL_MS)
     )
+
+
+def decides(key: str) -> bool:
+    """Return whether a property is part of what a table remembers of its writers: of the protocol's all but
+    advice, the witness itself, and where a version file is.
+    """
+    return key.startswith(_OURS) and is_protocol(key) and key not in (WITNESS, PENDING_PLANS)
 
 
 def check_properties(given: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""A table: create it, open it, read its head, commit to it. The face of the timeline for `streaming_sink`."""
+"""A table: create it, open it, read its head, commit to it. What `streaming_sink` uses of the timeline."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from timeline.versions.work_items import WorkItem
 _T = TypeVar("_T")
 _LOG = logging.getLogger("streaming_sink.timeline")
 _NOTES_AT_ONCE = 2
-"""Expiries whose files one commit deletes at most. One comes in every twenty versions: a backlog shrinks."""
+"""Expiries whose files a commit deletes at most. One comes in every twenty versions: a backlog shrinks."""
 
 
 @dataclass
@@ -132,9 +132,9 @@ class Table:
         before data files are written.
         """
         check_features_are_known(self._head.properties, self.store.location)
-        if not self.log.needs_probe or self._unrecorded_probe is not None:
-            return
-        if self.store.signature not in probed_stores(self._head.properties):
+        self.log.check_writable(self._head)
+        is_open = self.log.needs_probe and self._unrecorded_probe is None
+        if is_open and self.store.signature not in probed_stores(self._head.properties):
             check_store(self.store, self.log.environment)
             self._unrecorded_probe = self.store.signature
 
@@ -204,7 +204,7 @@ class Table:
             summary or {},
             open_below_bytes,
         )
-        attempts = Attempts(intent, self.log.manifest_files, self.log.environment)
+        attempts = Attempts(intent, self.log.manifest_files, self.log.environment, self.log.draft)
         # A batch that is skipped for good does not write its manifest first.
         if transaction is None or transaction.check(self._head.properties) is not None:
             attempts.prepare(self._head)
@@ -272,8 +272,9 @@ class Table:
     def _build(self, attempts: Attempts, head: Head | None) -> Candidate | None:
         if head is None:
             raise _table_vanished(self.store)
-        probe = self._unrecorded_probe
-        return attempts.build(head, None if probe is None else record_probe(head.properties, probe))
+        self.log.check_writable(head)
+        probe = self._unrecorded_probe and record_probe(head.properties, self._unrecorded_probe)
+        return attempts.build(head, probe)
 
     def _move_to(self, head: Head) -> None:
         if head is not self._head:

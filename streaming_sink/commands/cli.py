@@ -121,7 +121,7 @@ def doctor(
 @of_a_table
 def history(location: str, storage_options: Pairs, as_json: bool) -> int:
     """Print a line for every batch that the table remembers. Oldest first."""
-    from streaming_sink.options.values.path_table import PathTable
+    from streaming_sink.options.values.tables import PathTable
     from streaming_sink.reports.batch_report import history as reports_of
 
     reports = reports_of(PathTable(location, storage_options))
@@ -141,7 +141,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only say what would go,
 @_dry_run
 def expire(location: str, storage_options: Pairs, as_json: bool, dry_run: bool) -> int:
     """Expire old snapshots and delete their files, by the policy."""
-    from streaming_sink.options.values.path_table import PathTable
+    from streaming_sink.options.values.tables import PathTable
     from streaming_sink.removal.cleaning import expire_snapshots
 
     return _say_deletions(expire_snapshots(PathTable(location, storage_options), dry_run=dry_run), as_json)
@@ -153,7 +153,7 @@ def expire(location: str, storage_options: Pairs, as_json: bool, dry_run: bool) 
 @click.option("--older-than", default="3 days", show_default=True, metavar="AGE", help="24 hours at least.")
 def orphans(location: str, storage_options: Pairs, as_json: bool, dry_run: bool, older_than: str) -> int:
     """Delete old files of this sink that nothing refers to."""
-    from streaming_sink.options.values.path_table import PathTable
+    from streaming_sink.options.values.tables import PathTable
     from streaming_sink.removal.cleaning import remove_orphan_files
 
     return _say_deletions(

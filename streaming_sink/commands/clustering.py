@@ -104,7 +104,7 @@ def plans(location: str, storage_options: Pairs, as_json: bool) -> int:
 def cancel(location: str, storage_options: Pairs, as_json: bool, plan_id: str) -> int:
     """Withdraw a pending clustering plan, and free its files. PLAN is its id, as `plans` prints it."""
     from streaming_sink import clustering
-    from streaming_sink.options.values.path_table import PathTable
+    from streaming_sink.options.values.tables import PathTable
 
     if not clustering.cancel(PathTable(location, storage_options), plan_id):
         raise ValueError(f"no plan {plan_id} is pending; the command `plans` shows those that are")

@@ -17,7 +17,7 @@ from streaming_sink.commands.arguments import Pairs
 from streaming_sink.commands.pass_flags import NUMBERS, SIZES, flag
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
 from streaming_sink.durations import duration
-from streaming_sink.options.values.path_table import PathTable
+from streaming_sink.options.values.tables import PathTable
 from streaming_sink.reports.cluster_report import ClusterReport
 from timeline.clock import SYSTEM
 from timeline.plans.claims import PATIENCE_SECONDS, Watch

@@ -89,7 +89,7 @@ def replay(
     from streaming_sink.options.table_options import TableOptions
     from streaming_sink.options.values.checks import Checks
     from streaming_sink.options.values.contract import SchemaContract
-    from streaming_sink.options.values.path_table import PathTable
+    from streaming_sink.options.values.tables import PathTable
     from streaming_sink.replaying.replay import replay as replay_rows
 
     values = {name.strip(): text.strip() for name, text in (set or {}).items()}

@@ -11,7 +11,7 @@ from planners.sizing import FileSizing
 from streaming_sink.options.table_options import TableOptions, unknown_option
 from streaming_sink.options.values.checks import Checks
 from streaming_sink.options.values.contract import SchemaContract
-from streaming_sink.options.values.path_table import AnyTable, as_table
+from streaming_sink.options.values.tables import AnyTable, as_path_table
 from streaming_sink.options.values.writes import Write
 from streaming_sink.tasks.ingest.sources import overlap, spell_path
 from streaming_sink.zones.audit import Audit, StagedItem
@@ -69,7 +69,7 @@ class BufferZone(StoredZone):
     ) -> None:
         if unknown:
             raise TypeError(unknown_option("BufferZone", next(iter(unknown)), ZONE_OPTIONS))
-        place = None if table is None else as_table(table)
+        place = None if table is None else as_path_table(table)
         if storage_options is None and place is not None:
             storage_options = place.storage_options
         said = {
@@ -82,7 +82,9 @@ class BufferZone(StoredZone):
         }
         own = {"rules": rules, "sources": sources, "audit": audit, "announcements": announcements}
         given = given_to_zone(place, said, options, storage_options, **own)
-        super().__init__(open_store(as_table(location).location, storage_options), storage_options, given)
+        super().__init__(
+            open_store(as_path_table(location).location, storage_options), storage_options, given
+        )
 
     def push(self, *paths: str) -> Pushed:
         """Announce files that exist: each lands in the table once, when a rule is met. A name that ends in

@@ -65,8 +65,8 @@ class Landing:
 
     @property
     def location(self) -> str:
-        """The table's location, as its store spells it."""
-        return self._destination.store.location
+        """How reports call the table, as `Destination.name`."""
+        return self._destination.name
 
     def finish(self, timeout_seconds: float | None) -> list[MaintenanceReport]:
         """Wait for the passes beside the stream, as `Maintenance.finish`."""
@@ -212,10 +212,11 @@ class Landing:
 
     def _ready(self, fitted: FittedT) -> FittedT:
         """Return the target once it is there, where rows may be quarantined: the table's commit names the
-        other's files (R24). The hashes of keys need the table's uuid.
+        other's files (R24). The hashes of keys need the table's uuid, and files its location.
         """
         target = fitted.target
-        if target.table is None and (fitted.rules.quarantine or self.options.keys is not None):
+        first = fitted.rules.quarantine or self.options.keys is not None or self._destination.is_made_first
+        if target.table is None and first:
             target = replace(Target.of(self._destination.create(target)), misfits=target.misfits)
         if target.table is not None and fitted.rules.quarantine:
             self._parts.quarantine.open(target.table)

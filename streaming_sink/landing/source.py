@@ -106,4 +106,4 @@ def rehearse_commit(table: Table, request: CommitRequest) -> None:
         request.summary,
         request.open_below_bytes,
     )
-    rehearse(intent, table.head, table.log.manifest_files, table.log.environment)
+    rehearse(intent, table.head, table.log.manifest_files, table.log.environment, table.log.draft)

@@ -13,8 +13,8 @@ from streaming_sink.clustering.passes import Clustering
 from streaming_sink.options.properties import check_table_properties
 from streaming_sink.options.values.checks import Checks, check_is_apart, default_quarantine
 from streaming_sink.options.values.contract import STRICT, SchemaContract
-from streaming_sink.options.values.path_table import AnyTable, PathTable, as_table
 from streaming_sink.options.values.retention import Retention
+from streaming_sink.options.values.tables import AnyTable, CatalogTable, PathTable, as_table
 from streaming_sink.options.values.writes import (
     Append,
     BulkInsert,
@@ -145,7 +145,7 @@ _MAY_BE_NONE = ("clustering", "retention")
 class SinkOptions(TableOptions):
     """All options of one sink."""
 
-    table: PathTable
+    table: PathTable | CatalogTable
     app_id: str | None = None
     takeover_from: str | None = None
     on_report: Callable[[Any], object] | None = field(default=None, metadata=APART, compare=False)
@@ -168,11 +168,30 @@ class SinkOptions(TableOptions):
             check_is_apart("changelog_table", self.location, self.keys.changelog_table)
             check_is_apart("changelog_table", self.quarantine_location, self.keys.changelog_table)
         check_is_apart("quarantine", self.location, self.checks.quarantine)
+        if isinstance(self.table, CatalogTable):
+            self._check_is_offered_in_a_catalog()
         if self.on_report is not None and not callable(self.on_report):
             raise TypeError(f"on_report must be a function of one report, not {self.on_report!r}")
 
+    def _check_is_offered_in_a_catalog(self) -> None:
+        """Raise ValueError for what is not kept yet beside other engines."""
+        left_out = {
+            "a write by key": self.keys is not None,
+            "a quarantine": self.checks.quarantines or self.contract.quarantines,
+            "a contract other than a strict one": self.contract != STRICT,
+            'fill="inline"': self.fills_inline,
+            "clustering": self.clustering is not None,
+            "retention": self.retention is not None,
+        }
+        if named := [what for what, is_asked in left_out.items() if is_asked]:
+            raise ValueError(
+                f"not offered yet for a table in a catalog: {', '.join(named)}; leave it out, or use a table"
+                f" at a location: {self.location}"
+            )
+
     @property
     def location(self) -> str:
+        """The table's location; of one in a catalog, how reports and errors call it."""
         return self.table.location
 
     @property
@@ -224,7 +243,7 @@ def options_of_second_table(options: SinkOptions, location: str) -> SinkOptions:
     """
     fill = "beside" if options.fills else "never"
     return SinkOptions(
-        table=replace(options.table, location=location),
+        table=options.table.beside(location),
         sizing=replace(options.sizing, fill=fill),
         retention=options.retention,
         app_id=options.app_id,
@@ -235,7 +254,7 @@ def options_of_second_table(options: SinkOptions, location: str) -> SinkOptions:
 
 def unknown_option(what: str, name: str, known: Sequence[str]) -> str:
     """Return what to say of an option that is not known: the value that has it, or the nearest name."""
-    kinds = (Clustering, SchemaContract, PathTable, Checks, Append, Delete, Upsert, FileSizing)
+    kinds = (Clustering, SchemaContract, PathTable, CatalogTable, Checks, Append, Delete, Upsert, FileSizing)
     owners = {each.name: kind.__name__ for kind in kinds for each in fields(kind)}
     likely = [each for each, owner in owners.items() if owner not in ("Clustering", "SchemaContract")]
     near = name if name in owners else nearest_name(name, [*known, *likely])

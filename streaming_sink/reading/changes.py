@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
-from streaming_sink.options.values.path_table import AnyTable, as_table
+from streaming_sink.options.values.tables import AnyTable, as_path_table
 from streaming_sink.reading.pieces import Piece, changed_pieces
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import map_in_arrow
@@ -48,7 +48,7 @@ def changes(
     ValueError where the first versions have expired, or another engine deleted rows by their values;
     TableNotFoundError, StoreUnavailableError as for every reader.
     """
-    opened = as_table(table).open()
+    opened = as_path_table(table).open()
     head = opened.head
     last = head.number if to_version is None else to_version
     if not 1 <= from_version <= last <= head.number:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from streaming_sink.durations import Duration, duration
-from streaming_sink.options.values.path_table import AnyTable, as_table
+from streaming_sink.options.values.tables import AnyTable, as_path_table
 from timeline.maintenance import expiry, orphans
 from timeline.retention.deletions import Deletions
 from timeline.table import open_table
@@ -28,7 +28,7 @@ def expire_snapshots(
     more and the grace period. Raises TableNotFoundError if there is no table, else the errors of a batch.
     """
     return expiry.expire_snapshots(
-        as_table(table).open(),
+        as_path_table(table).open(),
         max_snapshot_age=_given("max_snapshot_age", max_snapshot_age),
         min_snapshots_to_keep=min_snapshots_to_keep,
         max_snapshots=max_snapshots,
@@ -51,7 +51,7 @@ def remove_orphan_files(
     into a quarantine, they must be there, and are opened with the table's `storage_options`; else
     TableNotFoundError says what to do. ValueError for less than 24 hours.
     """
-    place = as_table(table)
+    place = as_path_table(table)
     return orphans.remove_orphan_files(
         place.open(),
         older_than=duration("older_than", older_than),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streaming_sink.options.values.path_table import AnyTable, as_table
+from streaming_sink.options.values.tables import AnyTable, as_path_table
 from streaming_sink.removal.leftovers import Leftover, LeftoverKind, Leftovers
 from streaming_sink.removal.matching import is_own_key
 from streaming_sink.removal.tables import MAIN, find_everywhere
@@ -105,7 +105,7 @@ def check_gone(
     Reads the keys' columns of every file. Changes nothing. Raises TableNotFoundError, SchemaMismatchError for
     a column that the table lacks, ValueError for a value that its column cannot hold.
     """
-    wanted, place = WantedKeys.of(keys), as_table(table)
+    wanted, place = WantedKeys.of(keys), as_path_table(table)
     found = find_everywhere(place.location, wanted, also, place.storage_options)
     return _diagnosis(Diagnosis(found[0].table.store.location, (), ()), wanted, found)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streaming_sink.durations import Duration, duration
-from streaming_sink.options.values.path_table import AnyTable, as_table
+from streaming_sink.options.values.tables import AnyTable, as_path_table
 from streaming_sink.removal.following import await_followed, skip_purges
 from streaming_sink.removal.leftovers import LeftoverKind
 from streaming_sink.removal.matching import find_key_columns, is_own_key, matcher_of, quarantine_matcher
@@ -52,7 +52,7 @@ def purge(
     table's key; nothing was changed then. Raises as `check_gone`, and as a batch does.
     """
     most = None if wait is None else duration("wait", wait)
-    place = as_table(table)
+    place = as_path_table(table)
     job = Purge.open(place.location, WantedKeys.of(keys), also, place.storage_options)
     if dry_run:
         return job.report(dry_run=True)

@@ -23,7 +23,7 @@ from streaming_sink.checks.quarantine_table import open_quarantine
 from streaming_sink.checks.row_checks import REPLAY_APP
 from streaming_sink.options.table_options import SinkOptions, TableOptions, sink_options
 from streaming_sink.options.values.contract import SchemaContract
-from streaming_sink.options.values.path_table import AnyTable
+from streaming_sink.options.values.tables import AnyTable
 from streaming_sink.replaying.rebuilding import (
     Fix,
     assigned,

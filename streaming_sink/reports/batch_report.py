@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 from planners.sizing import size_text
-from streaming_sink.options.values.path_table import AnyTable, as_table
+from streaming_sink.options.values.tables import AnyTable, as_table
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.reports.maintenance_report import FillReport
-from timeline.properties import VERSION
+from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
 from timeline.versions.staged import wap_id_of
 
@@ -195,7 +195,7 @@ def reports_of(head: Head) -> Iterator[BatchReport]:
         }
         for name in ("milliseconds", "failed", "changes"):
             values[name] = json.loads(stored.get(name, "{}"))
-        version = int(summary.get(VERSION, 0))
+        version = snapshot_version(snapshot)
         yield BatchReport(table=head.metadata.location, outcome="committed", version=version, **values)
 
 

@@ -16,7 +16,7 @@ from streaming_sink.upkeep.small_files import SmallFiles, count_small_files
 from timeline.clock import SYSTEM
 from timeline.plans.claims import Watch
 from timeline.plans.reservations import Reservations
-from timeline.table import Table, open_table
+from timeline.table import Table
 from timeline.versions.head import Head
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Clusterer:
         [(asked, session)] = requests
         # A `Table` is not safe for use by two threads, so this thread opens its own.
         try:
-            table = open_table(self._options.location, self._options.storage_options)
+            table = self._options.table.open()
         except Exception as failure:  # noqa: BLE001 - the next report shows it; a dead thread would not
             report = failed_pass(self._options.location, failure)
             hand_over(self._options.on_report, report)

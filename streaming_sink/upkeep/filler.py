@@ -18,7 +18,7 @@ from streaming_sink.upkeep.beside import PassesBeside
 from streaming_sink.upkeep.fills import execute_merges, plan_merges
 from timeline.errors import CommitStateUnknownError
 from timeline.plans.reservations import Reservations
-from timeline.table import Table, open_table
+from timeline.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,7 +164,7 @@ class Filler:
 
     def _open(self) -> tuple[Table, Reservations]:
         if self._table is None or self._reservations is None:
-            self._table = open_table(self._options.location, self._options.storage_options)
+            self._table = self._options.table.open()
             self._reservations = Reservations(self._table.store)
         return self._table, self._reservations
 

@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
 from streaming_sink.options.table_options import SinkOptions
+from streaming_sink.options.values.tables import CatalogTable, PathTable
 from streaming_sink.table.column_sequences import created_schema, evolved_fields
 from streaming_sink.table.fitting import Fit, Misfit, Path, fit_batch, new_schema
 from streaming_sink.table.foreign import check_no_foreign_table
@@ -23,7 +24,6 @@ from timeline.changes.schema_changes import MergeSchema
 from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError, TableNotFoundError
 from timeline.plans.reservations import Reservations
 from timeline.properties import DEFAULTS
-from timeline.stores import open_store
 from timeline.stores.base import Store
 from timeline.stores.probe import check_store
 from timeline.table import Table
@@ -82,13 +82,24 @@ class Destination:
         return self._table
 
     @property
+    def name(self) -> str:
+        """How reports call the table: its location, as its store spells it, or its name in its catalog."""
+        place = self._options.table
+        return place.location if isinstance(place, CatalogTable) else self.store.location
+
+    @property
+    def is_made_first(self) -> bool:
+        """Whether a table must be there before rows are written for it: its catalog says where."""
+        return isinstance(self._options.table, CatalogTable)
+
+    @property
     def store(self) -> Store:
-        """The store of the table's location."""
-        return (
-            self._table.store
-            if self._table is not None
-            else open_store(self._options.location, self._options.storage_options)
-        )
+        """The store of the table's location. TableNotFoundError where only the catalog will say which."""
+        if self._table is not None:
+            return self._table.store
+        if isinstance(self._options.table, CatalogTable):
+            raise TableNotFoundError(f"there is no table yet: {self._options.location}")
+        return self._options.table.store()
 
     @property
     def reservations(self) -> Reservations:
@@ -116,7 +127,8 @@ class Destination:
         rows = new_schema(batch, self._options.contract, self._checks_text)
         schema = created_schema(rows, self._options.keys)
         spec = partition_spec(self._options.partition_by, schema)
-        self._begin_probe()
+        if not self.is_made_first:
+            self._begin_probe()
         _warn_about_ignored_properties(self._options.table_properties, schema)
         return Target(None, schema, spec, {**DEFAULTS, **self._options.table_properties})
 
@@ -195,14 +207,9 @@ class Destination:
 
         Waits for the probe: UnsafeStoreError or StoreUnavailableError if it fails, and nothing is published.
         """
-        self._end_probe()
-        self._table = Table.create(
-            self.store,
-            target.schema,
-            target.spec,
-            table_properties=self._options.table_properties,
-            store_is_checked=True,
-        )
+        if not self.is_made_first:
+            self._end_probe()
+        self._table = self._options.table.create(target.schema, target.spec, self._options.table_properties)
         head = self._table.head
         if head.schema.as_struct() != target.schema.as_struct() or head.spec.fields != target.spec.fields:
             raise CommitConflictError(
@@ -248,16 +255,17 @@ class Destination:
         """
         try:
             table.refresh()
+            table.ensure_store_is_safe()
         except (TableNotFoundError, CommitConflictError, CorruptTableError):
             self._table = self._reservations = None
             self._table = self._open()
 
     def _open(self) -> Table | None:
-        store = open_store(self._options.location, self._options.storage_options)
         try:
-            table = Table.open(store)
+            table = self._options.table.open()
         except TableNotFoundError:
-            check_no_foreign_table(store)
+            if isinstance(self._options.table, PathTable):
+                check_no_foreign_table(self._options.table.store())
             return None
         table.ensure_store_is_safe()
         _warn_about_ignored_properties(table.head.properties, table.head.schema)

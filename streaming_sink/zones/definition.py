@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from streaming_sink.options.table_options import SinkOptions, TableOptions, sink_options
-from streaming_sink.options.values.path_table import PathTable
+from streaming_sink.options.values.tables import PathTable
 from streaming_sink.options.values.writes import BulkInsert
 from streaming_sink.tasks.ingest.sources import overlap
 from streaming_sink.zones.given import Given, checked_topic, remote

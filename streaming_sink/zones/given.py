@@ -8,7 +8,7 @@ from typing import Any
 
 from streaming_sink.extras import MissingExtraError
 from streaming_sink.options.table_options import TableOptions, given_options
-from streaming_sink.options.values.path_table import AnyTable, as_table
+from streaming_sink.options.values.tables import AnyTable, as_path_table
 from streaming_sink.zones.audit import Audit, audit_option
 from streaming_sink.zones.zone_options import KEPT, KafkaTopic, Rules, SourceFolders
 from timeline.stores import StorageOptions, open_store
@@ -53,7 +53,7 @@ def given_to_zone(
     if rules is not KEPT and not isinstance(rules, Rules | None):
         raise TypeError(f'rules must be ingest.Rules, such as Rules(max_age="5 minutes"), not {rules!r}')
     return Given(
-        None if table is None else _located(as_table(table).location, storage_options),
+        None if table is None else _located(as_path_table(table).location, storage_options),
         values,
         rules,
         sources if sources is KEPT else _sources(sources, storage_options),

@@ -16,7 +16,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pyspark
@@ -40,7 +41,7 @@ def azurite() -> Path:
     """Return Azurite's blob server, a script for node; about 30 s the first time."""
     _tool("node", "Node.js 20 or later")
     npm = [_tool("npm", "npm"), "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
-    folder = _cached(
+    folder = cached(
         f"azurite-{AZURITE}", lambda made: _run([*npm, "--prefix", str(made), f"azurite@{AZURITE}"])
     )
     return folder / "node_modules" / ".bin" / "azurite-blob"
@@ -56,7 +57,7 @@ def fake_gcs() -> Path:
         flags = ["-buildvcs=false", "-gcflags=all=-N -l", "-ldflags=-s -w"]
         _run([_go(), "build", *flags, "-o", str(made / "fakegcs"), "."], cwd=_FAKEGCS_SOURCES)
 
-    return _cached(f"fakegcs-{digest[:12]}", build) / "fakegcs"
+    return cached(f"fakegcs-{digest[:12]}", build) / "fakegcs"
 
 
 def minio() -> Path:
@@ -71,20 +72,37 @@ def versitygw() -> Path:
 
 def s3mock() -> Path:
     """Return Adobe's S3Mock, a JAR that runs by itself."""
+    jar = f"com.adobe.testing s3mock {S3MOCK} exec"
+    folder = cached(f"s3mock-{S3MOCK}", lambda made: retrieve_jars({jar: _S3MOCK_SHA256}, made))
+    return folder / f"s3mock-{S3MOCK}-exec.jar"
 
-    def fetch(made: Path) -> None:
-        (made / "ivy.xml").write_text(_S3MOCK_IVY)
-        (made / "settings.xml").write_text(_IVY_SETTINGS)
-        ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-        command = [java(), "-jar", str(ivy), "-settings", str(made / "settings.xml")]
-        command += ["-ivy", str(made / "ivy.xml"), "-cache", str(made / "ivy"), "-confs", "default"]
-        _run([*command, "-retrieve", str(made / "[artifact].[ext]")])
-        shutil.rmtree(made / "ivy")
-        found = hashlib.sha256((made / "s3mock.jar").read_bytes()).hexdigest()
-        if found != _S3MOCK_SHA256:
-            raise ServerUnavailableError(f"S3Mock {S3MOCK} has another checksum than expected: {found}")
 
-    return _cached(f"s3mock-{S3MOCK}", fetch) / "s3mock.jar"
+def retrieve_jars(wanted: Mapping[str, str], folder: Path) -> None:
+    """Fetch JARs of Maven Central into a folder: group, artifact, version and perhaps a classifier, with the
+    SHA-256 that each must have.
+    """
+    names, modules = dict[str, str](), defaultdict[tuple[str, ...], list[str]](list)
+    for jar, sha256 in wanted.items():
+        group, artifact, version, *classifier = jar.split()
+        names["-".join([artifact, version, *classifier]) + ".jar"] = sha256
+        of = f' m:classifier="{classifier[0]}"' if classifier else ""
+        modules[group, artifact, version].append(f'<artifact name="{artifact}" type="jar" ext="jar"{of}/>')
+    dependencies = "".join(
+        f'<dependency org="{group}" name="{name}" rev="{version}" transitive="false">{"".join(artifacts)}'
+        "</dependency>"
+        for (group, name, version), artifacts in modules.items()
+    )
+    (folder / "ivy.xml").write_text(_IVY.format(dependencies))
+    (folder / "settings.xml").write_text(_IVY_SETTINGS)
+    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    command = [java(), "-jar", str(ivy), "-settings", str(folder / "settings.xml")]
+    command += ["-ivy", str(folder / "ivy.xml"), "-cache", str(folder / "ivy"), "-confs", "default"]
+    _run([*command, "-retrieve", str(folder / "[artifact]-[revision](-[classifier]).[ext]")])
+    shutil.rmtree(folder / "ivy")
+    for name, sha256 in names.items():
+        found = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        if found != sha256:
+            raise ServerUnavailableError(f"{name} has another checksum than expected: {found}")
 
 
 def java() -> str:
@@ -110,13 +128,9 @@ _IVY_SETTINGS = """<ivysettings>
   <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
 </ivysettings>
 """
-_S3MOCK_IVY = f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+_IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="tests" module="servers"/>
-  <dependencies>
-    <dependency org="com.adobe.testing" name="s3mock" rev="{S3MOCK}" transitive="false">
-      <artifact name="s3mock" type="jar" ext="jar" m:classifier="exec"/>
-    </dependency>
-  </dependencies>
+  <dependencies>{}</dependencies>
 </ivy-module>
 """
 
@@ -127,10 +141,10 @@ def _go_install(module: str, version: str) -> Path:
     def install(made: Path) -> None:
         _run([_go(), "install", "-buildvcs=false", f"{module}@{version}"], GOBIN=str(made))
 
-    return _cached(f"{name}-{version}", install) / name
+    return cached(f"{name}-{version}", install) / name
 
 
-def _cached(name: str, make: Callable[[Path], None]) -> Path:
+def cached(name: str, make: Callable[[Path], None]) -> Path:
     """Return the folder of that name in the cache, made by `make` if it is not there.
 
     It appears in one step. Of processes that start together one makes it, and the others wait for it.

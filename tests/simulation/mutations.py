@@ -400,7 +400,7 @@ SWITCHES = (
            "manifests, written = [], {}",
            "manifests, written = [], {}\n"
            "    self._manifests, self._files = manifests, written", rare=True),
-    Switch("R22", "the append is in the snapshot log", Draft, "finish",
+    Switch("R22", "the append is in the snapshot log", Draft, "complete",
            "SnapshotLogEntry(snapshot_id=current.snapshot_id, timestamp_ms=current.timestamp_ms),",
            "*(SnapshotLogEntry(snapshot_id=s.snapshot_id, timestamp_ms=s.timestamp_ms)"
            " for s in self.snapshots),"),

@@ -36,6 +36,7 @@ class Child:
     def __init__(self, code: str, arguments: Iterable[Any], errors: IO[str]) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, *map(str, arguments)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -52,6 +53,12 @@ class Child:
         for line in self._process.stdout:
             self._lines.put(line.strip())
         self._lines.put("ENDED")
+
+    def send(self, line: str) -> None:
+        """Hand the process a line at its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
 
     def says(self, word: str, seconds: float = _SECONDS) -> str:
         """Wait for a line that begins with the word, and return it."""
@@ -106,8 +113,10 @@ class Child:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
 
 def processes_below(pid: int) -> dict[int, tuple[int, str]]:

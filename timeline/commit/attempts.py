@@ -49,6 +49,8 @@ class Attempts:
     intent: Intent
     manifest_files: ManifestFiles
     environment: Environment
+    draft: type[Draft] = Draft
+    """The kind of draft that the log takes."""
     _writers: Sequence[SnapshotWriter] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,7 +71,7 @@ class Attempts:
         intent, verdict = self.intent, check_conflicts(self.intent, head)
         if verdict is None:
             return None
-        draft = Draft.begin(head, self.manifest_files, self.environment, intent.summary)
+        draft = self.draft.begin(head, self.manifest_files, self.environment, intent.summary)
         for writer in self._writers:
             writer.add_snapshot(draft, verdict.kept)
         draft.continue_lineage(probed)
@@ -91,10 +93,16 @@ class Attempts:
         )
 
 
-def rehearse(intent: Intent, head: Head, manifest_files: ManifestFiles, environment: Environment) -> None:
+def rehearse(
+    intent: Intent,
+    head: Head,
+    manifest_files: ManifestFiles,
+    environment: Environment,
+    draft: type[Draft] = Draft,
+) -> None:
     """Build the version that a commit of the intent would publish on this head, and publish nothing. Raises
     what building it raises. The manifests that it writes are orphans.
     """
-    attempts = Attempts(intent, manifest_files, environment)
+    attempts = Attempts(intent, manifest_files, environment, draft)
     attempts.prepare(head)
     attempts.build(head, None)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from timeline.clock import Environment
 from timeline.commit.attempts import Candidate
+from timeline.drafts.draft import Draft
 from timeline.errors import CommitStateUnknownError
 from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import Deletions
@@ -75,6 +76,13 @@ class CommitLog(Protocol):
     @property
     def needs_probe(self) -> bool:
         """Whether commits rely on the store's create-if-absent, so that the store must be probed (R18)."""
+
+    @property
+    def draft(self) -> type[Draft]:
+        """The kind of draft that candidates for this log are built as."""
+
+    def check_writable(self, head: Head) -> None:
+        """Raise where no writer may build on a head of this log, nor take a batch for committed by it."""
 
     def newest(self, *, base: Head | None = None) -> Head | None:
         """Return the newest head, or None where there is no table. Faster where it follows `base`.

@@ -20,6 +20,7 @@ from timeline.commit.attempts import Candidate
 from timeline.commit.confirm import confirm, find_landed
 from timeline.commit.log import Judge, Lost, StateUnknown, Won
 from timeline.commit.version_slot import create_version
+from timeline.drafts.draft import Draft
 from timeline.errors import CommitStateUnknownError, CorruptTableError
 from timeline.names import version_number, version_path
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
@@ -35,6 +36,10 @@ class VersionLog(VersionFiles):
     """The `CommitLog` on version files."""
 
     needs_probe = True
+    draft = Draft
+
+    def check_writable(self, head: Head) -> None:
+        """Any head: a version file was checked when it was read."""
 
     def newer(self, known: Head) -> Head | None:
         """Return the newest head: one LIST while nothing changed, otherwise the reads of what is new."""

@@ -142,7 +142,7 @@ class Draft:
             sequence_number=sequence_number,
             timestamp_ms=timestamp_ms,
             manifest_list=location,
-            summary=summaries.with_extra(counts, {**extra, properties.VERSION: str(self.number)}),
+            summary=summaries.with_extra(counts, {**extra, **self.place_in_summaries()}),
             schema_id=self.head.schema.schema_id,
         )
         return snapshot, numbered
@@ -160,6 +160,10 @@ class Draft:
         if self._expiry_policy is None:
             self._expiry_policy = policy
 
+    def place_in_summaries(self) -> dict[str, str]:
+        """Return what each snapshot of the version says of it."""
+        return {properties.VERSION: str(self.number)}
+
     def continue_lineage(self, probed: str | None) -> None:
         """State the version's number, its commit id and its parent's, and the stores that were probed."""
         self.commit_id = self.new_id()
@@ -167,13 +171,18 @@ class Draft:
 
     def finish(self) -> tuple[Head, bytes, Expiry]:
         """Return the version as a head, the bytes of its file, and what it expires."""
-        metadata = self.metadata
         log_entry_of_parent = self.manifest_files.store.uri(names.version_path(self.head.number))
-        update: dict[str, object] = {
-            "properties": self.properties,
-            "last_updated_ms": self.updated_ms,
-            "metadata_log": succession.metadata_log(metadata, log_entry_of_parent, self.properties),
-        }
+        log = succession.metadata_log(self.metadata, log_entry_of_parent, self.properties)
+        self._describe_added_manifests()
+        finished, expiry = self.complete(metadata_log=log)
+        data, arrays = encode_metadata(finished, self.head.version.arrays)
+        version = Version(self.number, finished, arrays=arrays)
+        return Head(version, self.manifests, self.manifest_files), data, expiry
+
+    def complete(self, **update: object) -> tuple[TableMetadataV2, Expiry]:
+        """Return the version's metadata, with these fields too, and what it expires."""
+        metadata = self.metadata
+        update |= {"properties": self.properties, "last_updated_ms": self.updated_ms}
         log, refs = metadata.snapshot_log, metadata.refs
         snapshots = [*metadata.snapshots, *self.staged] if self.staged else metadata.snapshots
         if self.snapshots:
@@ -186,14 +195,10 @@ class Draft:
             ]
             update |= {"current_snapshot_id": current.snapshot_id, "refs": refs}
         update["last_sequence_number"] = self.sequence_number
-        self._describe_added_manifests()
-        expiry = self._expire(snapshots, refs)
+        expiry = self.expire(snapshots, refs)
         update["snapshots"] = succession.drop_expired_snapshots(snapshots, expiry.snapshot_ids)
         update["snapshot_log"] = succession.drop_expired_log_entries(log, expiry.snapshot_ids)
-        finished = metadata.model_copy(update=update)
-        data, arrays = encode_metadata(finished, self.head.version.arrays)
-        version = Version(self.number, finished, arrays=arrays)
-        return Head(version, self.manifests, self.manifest_files), data, expiry
+        return metadata.model_copy(update=update), expiry
 
     def _describe_added_manifests(self) -> None:
         """Describe the new manifests, if all else is carried from the parent: then a rebase needs no list."""
@@ -206,7 +211,8 @@ class Draft:
         else:
             self.properties.pop(properties.APPENDED_MANIFESTS, None)
 
-    def _expire(self, snapshots: Sequence[Snapshot], refs: Mapping[str, SnapshotRef]) -> Expiry:
+    def expire(self, snapshots: Sequence[Snapshot], refs: Mapping[str, SnapshotRef]) -> Expiry:
+        """Return which of the snapshots leave with this version."""
         if self._expiry_policy is None and self.number % MAINTAIN_EVERY:
             return NOTHING_EXPIRED
         policy = {**self.properties, **(self._expiry_policy or {})}

@@ -89,12 +89,14 @@ def snapshots_to_expire(
 
 
 def snapshot_version(snapshot: Snapshot) -> int:
-    """Return the number of the version that added a snapshot; 0 where its summary does not say."""
-    return (
-        0
-        if snapshot.summary is None
-        else int(snapshot.summary.additional_properties.get(properties.VERSION, 0))
-    )
+    """Return the number of the version that added a snapshot; 0 where its summary does not say.
+
+    In a catalog it is the snapshot's sequence number, if this protocol made it.
+    """
+    stated = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    if properties.COMMIT_ID in stated:
+        return snapshot.sequence_number or 0
+    return int(stated.get(properties.VERSION, 0))
 
 
 def versions_to_delete(listed: Iterable[int], log: Mapping[int, int], highest: int, now_ms: int) -> list[int]:

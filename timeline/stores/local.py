@@ -61,7 +61,7 @@ class LocalStore:
         return _paths.join(self._location, path)
 
     def relative(self, uri: str) -> str:
-        return _paths.relative(self._location, uri)
+        return _paths.relative(self._location, _paths.local_path(uri))
 
     def at(self, location: str) -> LocalStore:
         if "://" in location and not location.startswith("file:"):

@@ -82,7 +82,7 @@ class ObjectStore:
         return _paths.join(self._location, path)
 
     def relative(self, uri: str) -> str:
-        return _paths.relative(self._location, uri)
+        return _paths.relative(_paths.s3_url(self._location), _paths.s3_url(uri))
 
     def at(self, location: str) -> ObjectStore:
         other = _object_client.parse(location)

@@ -16,9 +16,10 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import StaticTable
 from pyiceberg.typedef import Record
 
-from tests.unit.timeline.logs.catalog_log import CatalogLog
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, data_file
 from timeline import names
+from timeline.catalogs.opening import create_in_catalog, open_in_catalog
+from timeline.clock import Environment
 from timeline.commit.log import CommitLog
 from timeline.commit.version_log import VersionLog
 from timeline.errors import StoreUnavailableError
@@ -89,19 +90,28 @@ class _Catalog(SqlCatalog):
 
     answers: Answers
 
+    def create_table(self, *arguments: Any, **named: Any) -> Any:
+        def lost() -> Any:
+            raise ConnectionError("the answer was lost")
+
+        return self.answers.meet(lambda: super(_Catalog, self).create_table(*arguments, **named), lost)
+
     def commit_table(self, *arguments: Any) -> Any:
         def lost() -> Any:
             raise ConnectionError("the answer was lost")
 
         return self.answers.meet(lambda: super(_Catalog, self).commit_table(*arguments), lost)
 
-    def load_table(self, *arguments: Any) -> Any:
+    def load_table(self, *arguments: Any, **named: Any) -> Any:
         self.answers.check_they_speak(ConnectionError)
-        return super().load_table(*arguments)
+        return super().load_table(*arguments, **named)
 
 
 class Kind:
     """One kind of commit log, at a folder of its own."""
+
+    created = 1
+    """The number of a table that was created, and has no commit yet."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -163,7 +173,9 @@ class VersionFilesKind(Kind):
 
 
 class CatalogKind(Kind):
-    """`CatalogLog` on pyiceberg's SQL catalog, on sqlite."""
+    """`CatalogLog` on pyiceberg's SQL catalog, on sqlite. Versions are sequence numbers: of snapshots."""
+
+    created = 0
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -178,15 +190,29 @@ class CatalogKind(Kind):
         self._catalogs.append(catalog)
         return catalog
 
-    def log(self, answers: Answers | None = None) -> CommitLog:
-        store = self.store()
+    def create(self, answers: Answers | None = None, **given: Any) -> Table:
+        catalog = self._catalog(self.answers if answers is None else answers)
+        return create_in_catalog(
+            catalog, _TABLE, LocalStore, SCHEMA, BY_P, given.get("table_properties", {}),
+            environment=self._environment(),
+        )  # fmt: skip
+
+    def open(self, answers: Answers | None = None) -> Table:
         catalog = self._catalog(Answers() if answers is None else answers)
-        environment = self.clock.environment(next(self._seeds))
-        return CatalogLog(catalog, ("lake", "table"), store, ManifestFiles(store), environment)
+        return open_in_catalog(catalog, _TABLE, LocalStore, self._environment())
+
+    def _environment(self) -> Environment:
+        return self.clock.environment(next(self._seeds))
 
     def read(self) -> Any:
-        return self._catalog(Answers()).load_table(("lake", "table"))
+        return self._catalog(Answers()).load_table(_TABLE)
+
+    def store(self) -> LocalStore:
+        return LocalStore(self.folder / "warehouse" / "lake" / "table")
 
     def close(self) -> None:
         for catalog in self._catalogs:
             catalog.engine.dispose()
+
+
+_TABLE = ("lake", "table")

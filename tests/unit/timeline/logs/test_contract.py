@@ -19,8 +19,14 @@ from tests.unit.timeline.logs.kinds import (
     VersionFilesKind,
 )
 from timeline import properties
-from timeline.changes.changes import Append, Replace, SetProperties
-from timeline.errors import CommitConflictError, CommitStateUnknownError, FencedError, TableNotFoundError
+from timeline.changes.changes import Append, ExpireSnapshots, Replace, SetProperties
+from timeline.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    FencedError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.names import HINT_PATH
 from timeline.table import AlreadyCommitted, Committed, Table
@@ -47,7 +53,7 @@ def test_a_table_is_created_once_and_opened_by_others(kind: Kind) -> None:
     opened = kind.open()
     uuids = {table.head.metadata.table_uuid for table in (created, again, opened)}
     assert len(uuids) == 1
-    assert opened.head.number == 1
+    assert opened.head.number == kind.created
     assert opened.head.properties["owner"] == "me"
     assert kind.rows() == []
 
@@ -110,7 +116,7 @@ def test_of_two_that_race_both_commit_and_the_loser_rebases(kind: Kind) -> None:
     kind.answers.append(lambda: other.commit([Append((kind.file([1]),))]))
     committed = table.commit([Append((kind.file([2]),))])
     assert isinstance(committed, Committed)
-    assert (committed.version, committed.attempts) == (3, 2)
+    assert (committed.version, committed.attempts) == (kind.created + 2, 2)
     assert kind.rows() == [1, 2]
     parents = [s.parent_snapshot_id for s in kind.read().snapshots()]
     assert parents == [None, kind.read().snapshots()[0].snapshot_id]
@@ -135,10 +141,10 @@ def test_commits_that_move_no_ref_race_too_and_none_is_overwritten(kind: Kind) -
     kind.answers.append(lambda: other.commit([SetProperties({"theirs": "1"})]))
     committed = table.commit([SetProperties({"mine": "1"})])
     assert isinstance(committed, Committed)
-    assert (committed.version, committed.attempts) == (3, 2)
+    assert (committed.version, committed.attempts) == (kind.created + 2, 2)
     stated = kind.open().head.properties
     assert (stated["mine"], stated["theirs"]) == ("1", "1")
-    assert len(kind.open().head.version.recent_commits) == 3
+    assert len(kind.open().head.version.recent_commits) == kind.created + 2
 
 
 def test_a_stale_head_is_rebased_on_what_others_have_committed(kind: Kind) -> None:
@@ -147,9 +153,9 @@ def test_a_stale_head_is_rebased_on_what_others_have_committed(kind: Kind) -> No
         other.commit([Append((kind.file([row]),))])
     committed = table.commit([Append((kind.file([6]),))])
     assert isinstance(committed, Committed)
-    assert committed.version == 7
+    assert committed.version == kind.created + 6
     assert kind.rows() == [1, 2, 3, 4, 5, 6]
-    assert other.refresh().number == 7
+    assert other.refresh().number == kind.created + 6
     assert other.refresh() is other.head
 
 
@@ -173,7 +179,7 @@ def test_a_commit_whose_answer_is_lost_is_committed_once(kind: Kind, answer: str
     kind.answers.extend([answer] * 3)
     committed = table.commit([Append((kind.file([1]),))])
     assert isinstance(committed, Committed)
-    assert (committed.version, committed.attempts) == (2, 1)
+    assert (committed.version, committed.attempts) == (kind.created + 1, 1)
     assert kind.rows() == [1]
     assert len(kind.read().snapshots()) == 1
 
@@ -184,8 +190,8 @@ def test_a_commit_that_landed_and_was_built_upon_before_its_answer_was_lost_is_f
     kind.answers.append(LandedThen(lambda: other.commit([Append((kind.file([2]),))])))
     committed = table.commit([Append((kind.file([1]),))])
     assert isinstance(committed, Committed)
-    assert (committed.version, committed.attempts) == (2, 1)
-    assert table.head.number == 3
+    assert (committed.version, committed.attempts) == (kind.created + 1, 1)
+    assert table.head.number == kind.created + 2
     assert kind.rows() == [1, 2]
 
 
@@ -194,7 +200,7 @@ def test_another_that_wins_while_the_answer_is_lost_is_a_loss_and_rows_are_there
     kind.answers.extend([NOT_LANDED, lambda: other.commit([Append((kind.file([2]),))])])
     committed = table.commit([Append((kind.file([1]),))])
     assert isinstance(committed, Committed)
-    assert committed.version == 3
+    assert committed.version == kind.created + 2
     assert kind.rows() == [1, 2]
 
 
@@ -204,7 +210,7 @@ def test_without_a_clear_answer_until_the_deadline_the_state_is_unknown(kind: Ki
     kind.answers.extend([NOT_LANDED] * 100)
     with pytest.raises(CommitStateUnknownError, match="Nothing was deleted") as caught:
         table.commit([Append((kind.file([1]),))])
-    assert caught.value.version == 2
+    assert caught.value.version == kind.created + 1
     assert kind.clock.seconds >= 30
     kind.answers.clear()
     assert kind.rows() == []
@@ -215,7 +221,7 @@ def test_a_batch_is_committed_exactly_once(kind: Kind) -> None:
     first = table.commit([Append((kind.file([1]),))], transaction=batch(0))
     assert isinstance(first, Committed)
     again = kind.open().commit([Append((kind.file([1]),))], transaction=batch(0))
-    assert again == AlreadyCommitted(2, epoch=1)
+    assert again == AlreadyCommitted(kind.created + 1, epoch=1)
     stale = table.commit([Append((kind.file([2]),))], transaction=batch(1, epoch=first.epoch))
     assert isinstance(stale, Committed)
     assert kind.rows() == [1, 2]
@@ -248,7 +254,21 @@ def test_a_run_that_was_superseded_is_fenced_on_the_head_that_won(kind: Kind) ->
     assert kind.rows() == [1, 2]
 
 
-def test_snapshots_expire_and_what_only_they_reached_is_deleted_after_the_grace(kind: Kind) -> None:
+def test_in_a_catalog_snapshots_are_left_to_its_engines(tmp_path: Path) -> None:
+    kind = CatalogKind(tmp_path)
+    table = kind.create()
+    table.commit([Append((kind.file([1]),))])
+    with pytest.raises(UnsupportedTableError, match="expire_snapshots"):
+        table.commit([ExpireSnapshots({})])
+    for _ in range(30):
+        kind.clock.now_ms += 24 * 3600 * 1000
+        table.commit([SetProperties({})])
+    assert len(kind.read().snapshots()) == 31
+    kind.close()
+
+
+def test_snapshots_expire_and_what_only_they_reached_is_deleted_after_the_grace(tmp_path: Path) -> None:
+    kind = VersionFilesKind(tmp_path)
     table = kind.create(table_properties={properties.MANIFEST_MIN_MERGE_COUNT: "1000"})
     small = kind.file([1])
     table.commit([Append((small,))])

@@ -1,0 +1,161 @@
+"""Which table: by its location, with what its store takes, or by its name in a catalog."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from planners.values import APART, Value
+from timeline.stores import StorageOptions, open_store
+from timeline.stores.base import Store
+from timeline.table import Table
+
+
+@dataclass(frozen=True, repr=False)
+class PathTable(Value):
+    """A table at a location: a folder, or a URL such as "s3://lake/events".
+
+    `storage_options` are obstore's (endpoint, region, credentials), or a picklable callable without arguments
+    that returns them; the driver and each task call it. They are in no repr and no dict.
+    """
+
+    location: str
+    storage_options: StorageOptions | None = field(default=None, metadata=APART, compare=False)
+
+    def __post_init__(self) -> None:
+        given: Any = self.location
+        location = os.fspath(given) if isinstance(given, os.PathLike) else given
+        if not isinstance(location, str) or not location.strip():
+            raise ValueError(f"location must be a path or a URL such as s3://lake/events, not {location!r}")
+        object.__setattr__(self, "location", location)
+        _check_storage_options(self.storage_options)
+
+    def check(self) -> None:
+        """Raise ValueError for a location or storage options that no store takes. Sends no request."""
+        self.store()
+
+    def store(self) -> Store:
+        """Return the store of the location. Sends no request."""
+        return open_store(self.location, self.storage_options)
+
+    def open(self) -> Table:
+        """Return the table, at its newest version. TableNotFoundError where there is none."""
+        return Table.open(self.store())
+
+    def create(self, schema: Schema, spec: PartitionSpec, table_properties: Mapping[str, str]) -> Table:
+        """Create the table, or open the one that another writer has created first. Its store was probed."""
+        return Table.create(
+            self.store(), schema, spec, table_properties=table_properties, store_is_checked=True
+        )
+
+    def beside(self, location: str) -> PathTable:
+        """Return the table at another location, reached as this one is."""
+        return replace(self, location=location)
+
+
+@dataclass(frozen=True, repr=False)
+class CatalogTable(Value):
+    """A table in an Iceberg catalog, by its name there: "db.events", or ("db", "odd.name"). Experimental.
+
+    `catalog` is a catalog's name in `.pyiceberg.yaml` or in `PYICEBERG_CATALOG__<NAME>__…`, or its
+    properties, as pyiceberg takes them: `{"type": "rest", "uri": …, "warehouse": …, "credential": …}`. The
+    table is opened, also one that another engine has created; else it is created where the catalog wants it,
+    by the first batch, and `create_namespace` creates its namespace too. Other engines may write to it at the
+    same time. `storage_options` as of a `PathTable`. Properties and storage options are in no repr and no
+    dict.
+
+    TypeError or ValueError for a name without a namespace, a catalog that is neither, or a package that is
+    not installed.
+    """
+
+    table: str | tuple[str, ...]
+    catalog: str | Mapping[str, str] = field(metadata=APART)
+    create_namespace: bool = False
+    storage_options: StorageOptions | None = field(default=None, metadata=APART, compare=False)
+
+    def __post_init__(self) -> None:
+        given: Any = self.table
+        name = tuple(given.split(".")) if isinstance(given, str) else given
+        if not isinstance(name, tuple | list) or len(name) < 2 or not all(_is_text(part) for part in name):
+            raise ValueError(
+                'table must be a name with its namespace, such as "db.events", or a tuple where a part has a'
+                f' dot, such as ("db", "odd.name"); it is {given!r}'
+            )
+        object.__setattr__(self, "table", tuple(name))
+        catalog: Any = self.catalog
+        if not (_is_text(catalog) or (isinstance(catalog, Mapping) and catalog)):
+            raise TypeError(
+                "catalog must be the name of a catalog, or its properties, such as"
+                ' {"type": "rest", "uri": "http://localhost:8181"}'
+            )
+        _check_storage_options(self.storage_options)
+
+    @property
+    def location(self) -> str:
+        """How reports and errors call the table: its catalog's name, if it has one, and its own."""
+        catalog = self.catalog if isinstance(self.catalog, str) else "catalog"
+        return f"{catalog}:{'.'.join(self.table)}"
+
+    def check(self) -> None:
+        """Raise ValueError where no such catalog is configured. Sends no request."""
+        from timeline.catalogs.opening import settings_of
+
+        settings_of(self.catalog)
+
+    def open(self) -> Table:
+        """Return the table, as the catalog has it now. TableNotFoundError where there is none."""
+        from timeline.catalogs.opening import connect_catalog, open_in_catalog
+
+        return open_in_catalog(connect_catalog(self.catalog), tuple(self.table), self._open_store)
+
+    def create(self, schema: Schema, spec: PartitionSpec, table_properties: Mapping[str, str]) -> Table:
+        """Create an empty table where the catalog wants it, or open the one that is there."""
+        from timeline.catalogs.opening import connect_catalog, create_in_catalog
+
+        return create_in_catalog(
+            connect_catalog(self.catalog),
+            tuple(self.table),
+            self._open_store,
+            schema,
+            spec,
+            table_properties,
+            create_namespace=self.create_namespace,
+        )
+
+    def beside(self, name: str) -> CatalogTable:
+        """Return the table of another name, as `location` spells it, in the same catalog."""
+        return replace(self, table=name.rpartition(":")[2])
+
+    def _open_store(self, location: str) -> Store:
+        return open_store(location, self.storage_options)
+
+
+AnyTable = str | os.PathLike[str] | PathTable | CatalogTable
+"""What is taken for a table: its location, a `PathTable`, or a `CatalogTable`."""
+
+
+def as_table(table: AnyTable) -> PathTable | CatalogTable:
+    """Return a table that is given as such, or by its location."""
+    return table if isinstance(table, PathTable | CatalogTable) else PathTable(table)  # type: ignore[arg-type]
+
+
+def as_path_table(table: AnyTable) -> PathTable:
+    """Return a table at a location. ValueError for one in a catalog, which what asks does not take."""
+    made = as_table(table)
+    if isinstance(made, CatalogTable):
+        raise ValueError(f"this is not offered for a table in a catalog yet: {made.location}")
+    return made
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _check_storage_options(given: Any) -> None:
+    if not (given is None or callable(given) or isinstance(given, Mapping)):
+        raise TypeError("storage_options must be a dict, or a callable without arguments that returns one")

@@ -1,0 +1,280 @@
+"""The commit log in a catalog: a commit is updates under requirements, of which the one on main decides.
+
+::
+
+    send      commit_table; a clean success is ours
+    look      after anything else: the newest metadata has our snapshots, or main has left the base   (R29)
+
+No answer decides by its code. "Refused" may be the answer to this very commit, which a proxy has sent
+twice; after no answer the commit may have landed, or may land later, for as long as the requirements hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NoReturn
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+)
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table import Table as LoadedTable
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+
+from timeline.catalogs.catalog_draft import CatalogDraft
+from timeline.catalogs.catalog_version import CatalogVersion
+from timeline.catalogs.memory import check_memory
+from timeline.catalogs.updates import catalog_commit
+from timeline.clock import Environment
+from timeline.commit.attempts import Candidate
+from timeline.commit.log import Judge, Lost, Standing, StateUnknown, Won
+from timeline.errors import CommitStateUnknownError, StoreUnavailableError, UnsupportedTableError
+from timeline.manifests.manifests import ManifestFiles
+from timeline.retention.deletions import Deletions
+from timeline.slots.retrying import StillUnknownError, until_known
+from timeline.stores.base import Store
+from timeline.versions.head import Head
+from timeline.versions.listing import read_head
+from timeline.versions.version_file import Version
+
+_REFUSALS: tuple[type[Exception], ...] = (
+    CommitFailedException,
+    TableAlreadyExistsError,
+    NoSuchTableError,
+    BadRequestError,
+    ForbiddenError,
+    UnauthorizedError,
+    ValueError,
+    KeyError,
+)
+"""Answers to a request that had no effect, or whose copy had it before. The plain ones are of
+pyiceberg's own catalogs, for conflicts of sequence numbers and of properties.
+"""
+_REFUSED_ENOUGH = 3
+"""A commit that is refused so often on a table that has not changed will be refused again."""
+
+
+def unclear() -> tuple[type[Exception], ...]:
+    """Return the errors after which a request may have had its effect, or may have it later."""
+    found: list[type[Exception]] = [CommitStateUnknownException, OSError, RESTError]
+    try:
+        from sqlalchemy.exc import SQLAlchemyError
+    except ImportError:
+        return tuple(found)
+    return (*found, SQLAlchemyError)
+
+
+@dataclass(frozen=True)
+class CatalogLog:
+    """The `CommitLog` of one table that a catalog has. No version files, and so no probe of the store."""
+
+    catalog: Catalog
+    identifier: tuple[str, ...]
+    store: Store
+    manifest_files: ManifestFiles
+    environment: Environment
+
+    needs_probe = False
+    draft = CatalogDraft
+
+    @property
+    def name(self) -> str:
+        """How errors call the table."""
+        return ".".join(self.identifier)
+
+    def check_writable(self, head: Head) -> None:
+        """Raise TableReplacedError or CorruptTableError where what the table remembers is not of its rows
+        (R30).
+        """
+        check_memory(head)
+
+    def newest(self, *, base: Head | None = None) -> Head | None:
+        """Return the newest head, as the catalog has it."""
+        try:
+            loaded = self.catalog.load_table(self.identifier)
+        except NoSuchTableError:
+            return None
+        except unclear() as failure:
+            raise StoreUnavailableError(
+                f"the catalog does not answer; the table is unchanged: {self.name}: {failure}",
+                location=self.store.location,
+            ) from failure
+        return self._head(loaded.metadata, loaded.metadata_location)
+
+    def newer(self, known: Head) -> Head | None:
+        """Return the newest head; the known one where the answer is older, which a cache may give."""
+        head = self.newest()
+        if head is None or head.metadata.table_uuid != known.metadata.table_uuid:
+            return head
+        unchanged = head.version.identity == known.version.identity
+        return known if unchanged or head.number < known.number else head
+
+    def head_after(self, base: Head | None, winner: Version) -> Head:
+        """Return a winner with its manifests: no property says what it added, since others would keep it."""
+        return read_head(self.manifest_files, winner)
+
+    def publish(self, candidate: Candidate, judge: Judge, give_up_at: float) -> Won | Lost | StateUnknown:
+        """Commit the candidate, and find out what became of it. While the requirements may still hold it is
+        sent again: they let it land only once.
+        """
+        in_doubt, refused = False, 0
+
+        def send() -> Won | Lost:
+            nonlocal in_doubt, refused
+            try:
+                return Won(candidate, self._send(candidate))
+            except _REFUSALS as failure:
+                refusal: Exception | None = failure
+            except unclear() as failure:
+                refusal, in_doubt = None, True
+                cause: Exception = failure
+            else:
+                raise AssertionError("an answer is a success, a refusal, or unclear")
+            try:
+                head = self.newest()
+            except StoreUnavailableError as failure:
+                raise StillUnknownError from failure
+            if head is None:
+                self._raise_dropped(candidate)
+            if _is_stale(candidate, head):
+                raise StillUnknownError
+            if self._has_landed(head, candidate, judge):
+                return Won(candidate, head)
+            if not _may_land(candidate, head):
+                return Lost(head.version)
+            if refusal is None or in_doubt:
+                raise StillUnknownError from (refusal or cause)
+            refused += 1
+            if refused == _REFUSED_ENOUGH:
+                raise StoreUnavailableError(
+                    "the catalog refuses a commit, and the table has not changed since it was built; nothing"
+                    f" of it is live: {self.name}: {type(refusal).__name__}: {refusal}",
+                    location=self.store.location,
+                    version=candidate.head.number,
+                ) from refusal
+            raise StillUnknownError from refusal
+
+        try:
+            return until_known(self.environment, give_up_at)(send)
+        except StillUnknownError as failure:
+            return StateUnknown(self._unknown(candidate, failure.__cause__))
+        except CommitStateUnknownError as error:
+            return StateUnknown(error)
+
+    def find_landed(
+        self, doubtful: Sequence[Candidate], base: Head | None, judge: Judge, give_up_at: float
+    ) -> Won | Head | StateUnknown:
+        """Look for the candidates in the newest head. `publish` leaves none in doubt by itself."""
+        try:
+            head = self.newest()
+            if head is None:
+                self._raise_dropped(doubtful[-1])
+            landed = (each for each in doubtful if self._has_landed(head, each, judge))
+            ours = next(landed, None)
+        except StoreUnavailableError as failure:
+            return StateUnknown(self._unknown(doubtful[-1], failure))
+        except CommitStateUnknownError as error:
+            return StateUnknown(error)
+        return head if ours is None else Won(ours, head)
+
+    def tidy(self, head: Head, seen: object = None) -> object:
+        """Nothing: there is no hint."""
+        return None
+
+    def delete_old(self, head: Head, seen: object = None, *, dry_run: bool = False) -> Deletions:
+        """Nothing: the catalog's metadata files are its own."""
+        return Deletions(dry_run=dry_run)
+
+    def _send(self, candidate: Candidate) -> Head:
+        assert candidate.base is not None
+        base = candidate.base.metadata
+        commit = catalog_commit(base, candidate.head.metadata)
+        place = candidate.base.version.identity
+        table = LoadedTable(self.identifier, base, place, _file_io(), self.catalog)
+        answer = self.catalog.commit_table(table, commit.requirements, commit.updates)
+        return self._head(answer.metadata, answer.metadata_location)
+
+    def _has_landed(self, head: Head, candidate: Candidate, judge: Judge) -> bool:
+        """Return whether the commit has become part of the table, also where main was set back since.
+
+        CommitStateUnknownError where nothing shows it.
+        """
+        assert candidate.base is not None
+        if head.metadata.table_uuid != candidate.base.metadata.table_uuid:
+            self._raise_dropped(candidate)
+        before = {snapshot.snapshot_id for snapshot in candidate.base.metadata.snapshots}
+        ours = {snapshot.snapshot_id for snapshot in candidate.head.metadata.snapshots} - before
+        known = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
+        if ours & known.keys():
+            return True
+        since = range(candidate.base.number + 1, head.number + 1)
+        if {snapshot.sequence_number for snapshot in known.values()}.issuperset(since):
+            return False  # every snapshot since is there, and none is ours
+        verdict = judge(head, candidate)  # some have expired
+        if verdict is Standing.UNKNOWN:
+            raise self._unknown(candidate, None)
+        return verdict is Standing.COMMITTED
+
+    def _head(self, metadata: TableMetadata, place: str) -> Head:
+        if not isinstance(metadata, TableMetadataV2):
+            raise UnsupportedTableError(
+                f"the table has Iceberg format version {metadata.format_version}, and this sink writes format"
+                f" version 2 only; write to another table: {self.name}",
+                location=self.store.location,
+            )
+        # One spelling of the location: engines write file:/x, file:///x and /x, or s3a for s3.
+        metadata = metadata.model_copy(update={"location": self.store.location})
+        return read_head(
+            self.manifest_files, CatalogVersion(metadata.last_sequence_number, metadata, identity=place)
+        )
+
+    def _raise_dropped(self, candidate: Candidate) -> NoReturn:
+        raise CommitStateUnknownError(
+            "the table was dropped while a commit to it was sent: if the commit was there before that, its"
+            " rows were dropped with the table. Nothing was deleted. Restart the query if a table that is"
+            f" there now is the one that you mean: {self.name}",
+            location=self.store.location,
+            version=candidate.head.number,
+        )
+
+    def _unknown(self, candidate: Candidate, cause: BaseException | None) -> CommitStateUnknownError:
+        return CommitStateUnknownError(
+            "it is not known whether a commit is in the catalog. Nothing was deleted. Restart the query on"
+            f" its checkpoint: it finds out, and neither loses nor doubles a row: {self.name}: {cause}",
+            location=self.store.location,
+            version=candidate.head.number,
+        )
+
+
+def _is_stale(candidate: Candidate, head: Head) -> bool:
+    """Return whether a load has brought an older head than the one that the candidate was built on."""
+    assert candidate.base is not None
+    same = head.metadata.table_uuid == candidate.base.metadata.table_uuid
+    return same and head.number < candidate.base.number
+
+
+def _may_land(candidate: Candidate, head: Head) -> bool:
+    """Return whether a commit that was sent could still pass its requirements on this head."""
+    assert candidate.base is not None
+    base, now = candidate.base.metadata, head.metadata
+    return (
+        now.current_snapshot_id == base.current_snapshot_id
+        and now.current_schema_id == base.current_schema_id
+        and now.default_spec_id == base.default_spec_id
+    )
+
+
+@cache
+def _file_io() -> FileIO:
+    """Return what pyiceberg's table wants to have; a commit reads and writes nothing through it."""
+    return load_file_io()

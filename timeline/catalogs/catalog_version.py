@@ -1,0 +1,30 @@
+"""What a catalog holds of a table, as a version: numbered by sequence numbers, its commits in summaries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from timeline import properties
+from timeline.retention.policy import lineage
+from timeline.versions.version_file import Version
+
+
+@dataclass(frozen=True)
+class CatalogVersion(Version):
+    """The metadata of a table in a catalog. Its number is the last sequence number, so commits of other
+    engines are versions too; `identity` is where the catalog has it.
+    """
+
+    @property
+    def commit_id(self) -> str:
+        """The id of the newest commit of this protocol on main; "" where there is none."""
+        return self.recent_commits[-1] if self.recent_commits else ""
+
+    @cached_property
+    def recent_commits(self) -> tuple[str, ...]:
+        """The ids of the last commits of this protocol on main, by the summaries of its snapshots."""
+        snapshots = {snapshot.snapshot_id: snapshot for snapshot in self.metadata.snapshots}
+        main = lineage(self.metadata.current_snapshot_id, snapshots)[: properties.RECENT_COMMITS_KEPT]
+        stated = (it.summary.additional_properties.get(properties.COMMIT_ID) for it in main if it.summary)
+        return tuple(dict.fromkeys(commit for commit in stated if commit))[::-1]

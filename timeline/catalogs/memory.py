@@ -1,0 +1,135 @@
+"""What a table in a catalog remembers for this protocol is bound to its rows (R30).
+
+Properties survive `CREATE OR REPLACE TABLE`, a rollback and expiry; rows do not. So each commit leaves a
+witness: a property that names its last snapshot, with the digest of all that is remembered, which that
+snapshot's summary has too. A batch is taken for committed only where main still follows that snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+
+from pyiceberg.table.snapshots import Snapshot, Summary
+
+from timeline import properties
+from timeline.errors import CorruptTableError, TableReplacedError
+from timeline.retention.policy import lineage
+from timeline.versions.head import Head
+
+
+class Witness(NamedTuple):
+    """The last snapshot of the newest commit of this protocol, and the digest of what it remembered."""
+
+    snapshot_id: int
+    sequence_number: int
+    digest: str
+
+
+class Descent(Enum):
+    """What became of the witness' snapshot."""
+
+    FOLLOWED = auto()
+    """Main has it, or descends from it."""
+    EXPIRED = auto()
+    ROLLED_BACK = auto()
+    """Main was set to an ancestor of it, or to another line from there: its rows were removed on purpose."""
+    REPLACED = auto()
+
+
+def bear_witness(table_properties: dict[str, str], snapshot: Snapshot) -> Snapshot:
+    """Set the witness among the properties that a commit leaves, and return its last snapshot with the digest
+    in the summary.
+    """
+    digest = _digest(table_properties)
+    witness = Witness(snapshot.snapshot_id, snapshot.sequence_number or 0, digest)
+    table_properties[properties.WITNESS] = json.dumps(witness, separators=(",", ":"))
+    assert snapshot.summary is not None
+    stated = {**snapshot.summary.additional_properties, properties.DIGEST: digest}
+    return snapshot.model_copy(update={"summary": Summary(snapshot.summary.operation, **stated)})
+
+
+def check_memory(head: Head) -> Descent:
+    """Return what became of the snapshot that the table's memory was written with.
+
+    TableReplacedError where main does not follow from it, so that a batch which is remembered may have lost
+    its rows; CorruptTableError where what is remembered is not what was written.
+    """
+    stated, location = head.properties, head.metadata.location
+    if properties.WITNESS not in stated:
+        if remembered := sorted(_state(stated)):
+            raise CorruptTableError(
+                f"the table's property {properties.WITNESS} is missing, and {remembered[0]} is there: what"
+                " the table remembers of its writers was edited. Nothing was changed; restore the property,"
+                f" or remove all whose names begin as these: {location}",
+                location=location,
+                version=head.number,
+            )
+        return Descent.FOLLOWED
+    witness = _parse(stated[properties.WITNESS], head)
+    if _digest(stated) != witness.digest:
+        raise CorruptTableError(
+            "what the table remembers of its writers is not what the last of them wrote: its properties were"
+            f" edited. Nothing was changed; restore them from an older metadata file: {location}",
+            location=location,
+            version=head.number,
+        )
+    descent = find_descent(head, witness)
+    if descent is Descent.REPLACED:
+        raise TableReplacedError(
+            "the table was replaced since this protocol last committed to it, in snapshot"
+            f" {witness.snapshot_id}, from which main, at snapshot {head.metadata.current_snapshot_id}, does"
+            " not follow. Its rows were removed, and what it remembers of batches was not; nothing was"
+            " written. If that was on purpose, start the stream on a fresh checkpoint and under a new"
+            " app_id, after removing the table's properties whose names begin with streaming-sink.:"
+            f" {location}",
+            location=location,
+            version=head.number,
+        )
+    return descent
+
+
+def find_descent(head: Head, witness: Witness) -> Descent:
+    """Return what became of a witness' snapshot.
+
+    Parent links alone do not decide: a catalog may remove them with the parent. A snapshot that is missing
+    has expired where main still lists files of its time or from before; a replaced table lists none.
+    """
+    metadata = head.metadata
+    snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    main = {it.snapshot_id for it in lineage(metadata.current_snapshot_id, snapshots)}
+    if witness.snapshot_id in main:
+        return Descent.FOLLOWED
+    if witness.snapshot_id in snapshots:
+        line = {it.snapshot_id for it in lineage(witness.snapshot_id, snapshots)}
+        return Descent.ROLLED_BACK if line & main else Descent.REPLACED
+    oldest = min((it.min_sequence_number or 0 for it in head.manifests), default=None)
+    if oldest is not None and oldest <= witness.sequence_number:
+        return Descent.EXPIRED
+    return Descent.REPLACED
+
+
+def _state(table_properties: Mapping[str, str]) -> dict[str, str]:
+    """Return what is remembered: the properties that decide something."""
+    return {key: value for key, value in table_properties.items() if properties.decides(key)}
+
+
+def _digest(table_properties: Mapping[str, str]) -> str:
+    text = json.dumps(sorted(_state(table_properties).items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _parse(text: str, head: Head) -> Witness:
+    try:
+        snapshot_id, sequence_number, digest = json.loads(text)
+        return Witness(int(snapshot_id), int(sequence_number), str(digest))
+    except (ValueError, TypeError) as failure:
+        raise CorruptTableError(
+            f"the table's property {properties.WITNESS} cannot be read; nothing was changed. Restore it from"
+            f" an older metadata file: {head.metadata.location}: {text[:200]!r}",
+            location=head.metadata.location,
+            version=head.number,
+        ) from failure

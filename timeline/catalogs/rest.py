@@ -1,0 +1,80 @@
+"""pyiceberg's REST catalog with time-outs on its requests, and its server's clock as answers state it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from pyiceberg.catalog.rest import RestCatalog
+from requests import PreparedRequest, Response, Session
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
+
+_SECONDS = (10, 60)
+"""To connect, and between two parts of an answer."""
+_READ_AGAIN = Retry(
+    total=4, backoff_factor=0.2, allowed_methods=("GET", "HEAD"), status_forcelist=(429, 500, 502, 503, 504)
+)
+"""Reads change nothing, so a failed one is sent again. A commit is not: what became of it is looked up."""
+_BEHIND_MS = 2
+"""A commit of two snapshots has two times, a millisecond apart; neither may be ahead of the server."""
+
+
+class ServerClock:
+    """The time of a server, never ahead of it: as its last answer said, with what has passed since (R12).
+
+    A server refuses a snapshot that is ahead of its own clock; one that takes it makes a table that others
+    cannot open.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._ahead_ms: int | None = None
+        """How far the server's clock is ahead of this machine's, at least; None before its first answer."""
+
+    def see(self, date: str | None) -> None:
+        """Take the time that an answer states, in whole seconds."""
+        if date is None:
+            return
+        try:
+            stated = parsedate_to_datetime(date)
+        except ValueError:
+            return
+        ahead = int(stated.timestamp() * 1000) - self._now_ms()
+        # The second that has begun is cut off, so of two answers the one that shows more is nearer.
+        known = self._ahead_ms
+        near = known is not None and abs(ahead - known) <= 1000
+        self._ahead_ms = max(ahead, known) if near and known is not None else ahead
+
+    def now_ms(self) -> int:
+        """Return milliseconds since the epoch; this machine's where the server states none."""
+        ahead = self._ahead_ms
+        return self._now_ms() if ahead is None else self._now_ms() + ahead - _BEHIND_MS
+
+
+class _TimedAdapter(HTTPAdapter):
+    def send(self, request: PreparedRequest, *positional: Any, **named: Any) -> Response:
+        if not positional and named.get("timeout") is None:
+            named["timeout"] = _SECONDS
+        return super().send(request, *positional, **named)
+
+
+class TimedRestCatalog(RestCatalog):
+    """A REST catalog whose requests end, and that knows its server's clock."""
+
+    server_clock: ServerClock
+
+    def __init__(self, name: str, now_ms: Callable[[], int], **given: str) -> None:
+        self.server_clock = ServerClock(now_ms)
+        super().__init__(name, **given)
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, _TimedAdapter(max_retries=_READ_AGAIN))
+        session.hooks["response"].append(self._see_date)
+        return session
+
+    def _see_date(self, answer: Response, *_: Any, **__: Any) -> None:
+        self.server_clock.see(answer.headers.get("Date"))
