@@ -15,9 +15,11 @@ from timeline.errors import (
     SchemaMismatchError,
     StoreUnavailableError,
     TableNotFoundError,
+    TableReplacedError,
     TimelineError,
     UnknownFeatureError,
     UnsafeStoreError,
+    UnsupportedTableError,
 )
 
 __all__ = [
@@ -35,8 +37,10 @@ __all__ = [
     "SchemaMismatchError",
     "StoreUnavailableError",
     "TableNotFoundError",
+    "TableReplacedError",
     "TimelineError",
     "UnknownFeatureError",
     "UnsafeStoreError",
+    "UnsupportedTableError",
     "WorkerEnvironmentError",
 ]

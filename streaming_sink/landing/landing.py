@@ -37,7 +37,7 @@ from streaming_sink.table.data_files import data_file
 from streaming_sink.upkeep.maintenance import Maintained, Maintenance
 from streaming_sink.writing.target import Destination, Target
 from timeline.changes.changes import Append, Change
-from timeline.errors import CommitConflictError
+from timeline.errors import CommitConflictError, SchemaMismatchError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.transactions import Transaction
 from timeline.versions.work_items import WorkItem
@@ -241,7 +241,12 @@ class Landing:
             return source.publish(table, replace(request, changes=(*changes, *request.changes)))
 
         new = tuple(data_file(file, target.spec) for file in written.result.new)
-        return self._keys.commit(table, target, written.keyed, written.result, new, written.ids, publish)
+        try:
+            return self._keys.commit(table, target, written.keyed, written.result, new, written.ids, publish)
+        except SchemaMismatchError as changed:
+            # Another engine has dropped, narrowed or required a column since the batch was checked against
+            # it: the batch is checked against the new schema, which may not concern it.
+            raise CommitConflictError(str(changed), location=changed.location) from changed
 
     def _follow(
         self,

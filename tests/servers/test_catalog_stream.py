@@ -144,7 +144,7 @@ def test_streams_that_are_killed_beside_inserts_and_deletes_leave_what_was_ackno
 
 
 @pytest.mark.skipif(WRITERS < 4, reason="a negative control, which takes minutes: make soak")
-@pytest.mark.parametrize("fault", ["no requirement on main", "deletes are ignored"])
+@pytest.mark.parametrize("fault", ["deletes are ignored"])
 def test_without_a_rule_rows_are_wrong(catalog: RestCatalog, tmp_path: Path, fault: str) -> None:
     with contextlib.ExitStack() as stack:
         lake = Lake(tmp_path, catalog, stack, fault)

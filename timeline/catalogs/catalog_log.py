@@ -151,7 +151,7 @@ class CatalogLog:
             if self._has_landed(head, candidate, judge):
                 return Won(candidate, head)
             if not _may_land(candidate, head):
-                return Lost(head.version)
+                return Lost(head.version, is_newest=True)
             if refusal is None or in_doubt:
                 raise StillUnknownError from (refusal or cause)
             refused += 1

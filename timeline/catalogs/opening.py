@@ -50,8 +50,7 @@ def settings_of(catalog: str | Mapping[str, str]) -> tuple[str, dict[str, Any]]:
             f"no catalog is configured under the name {name!r}: add it to .pyiceberg.yaml, set"
             f" PYICEBERG_CATALOG__{name.upper()}__URI, or give its properties in the place of its name"
         )
-    kind = known.get("type") or infer_catalog_type(name, known)
-    if kind is None and "py-catalog-impl" not in known:
+    if not known.keys() & {"type", "uri", "py-catalog-impl"}:
         raise ValueError(f"the catalog {name!r} has neither a type nor a uri from which it follows")
     return name, known
 

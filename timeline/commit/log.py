@@ -49,6 +49,8 @@ class Lost:
 
     winner: Version
     """The version to rebase on. It may be unconfirmed: only a commit on it that wins proves it valid."""
+    is_newest: bool = False
+    """The log has just shown the winner as the newest version."""
     doubtful: bool = False
     """The candidate may have been in the lineage after all: `CommitLog.find_landed` decides."""
 

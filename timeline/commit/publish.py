@@ -178,7 +178,7 @@ class _Run:
     def _rebase_after(self, candidate: Candidate, loss: Lost, behind: bool) -> None:
         """Choose the head of the next attempt: the winner, or, for a writer that is `behind`, the newest."""
         self.doubtful += [candidate] if loss.doubtful else []
-        winner = None if behind else loss.winner
+        winner = None if behind and not loss.is_newest else loss.winner
         if winner is not None and not all(is_beside(winner, each) for each in self.doubtful):
             winner = None
         self.winner, self.lost_on = winner, candidate.base

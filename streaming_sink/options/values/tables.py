@@ -74,7 +74,7 @@ class CatalogTable(Value):
     """
 
     table: str | tuple[str, ...]
-    catalog: str | Mapping[str, str] = field(metadata=APART)
+    catalog: str | Mapping[str, str]
     create_namespace: bool = False
     storage_options: StorageOptions | None = field(default=None, metadata=APART, compare=False)
 
@@ -94,6 +94,21 @@ class CatalogTable(Value):
                 ' {"type": "rest", "uri": "http://localhost:8181"}'
             )
         _check_storage_options(self.storage_options)
+
+    def __repr__(self) -> str:
+        named = repr(self.catalog) if isinstance(self.catalog, str) else "..."
+        rest = ", create_namespace=True" if self.create_namespace else ""
+        return f"CatalogTable({self.table!r}, {named}{rest})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as JSON has them, but for a catalog's properties and what may hold secrets."""
+        stored = super().to_dict()
+        return stored if isinstance(self.catalog, str) else {**stored, "catalog": None}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any], **apart: Any) -> CatalogTable:
+        """Return the table that `to_dict` made a dict of; `catalog` where it was given by its properties."""
+        return super().from_dict({k: v for k, v in stored.items() if (k, v) != ("catalog", None)}, **apart)
 
     @property
     def location(self) -> str:

@@ -15,6 +15,7 @@ import streaming_sink
 from streaming_sink import (
     Append,
     BulkInsert,
+    CatalogTable,
     Checks,
     Clustering,
     Delete,
@@ -46,6 +47,8 @@ EVERY: list[Any] = [
     Clustering(sort_by=["day desc nulls last", "id"], every_commits=9, run="beside", max_groups=3),
     Retention(max_snapshot_age=timedelta(hours=5), max_snapshots=300),
     PathTable("s3://lake/events"),
+    CatalogTable("db.events", "lake"),
+    CatalogTable(("db", "odd.name"), "lake", create_namespace=True),
     ingest.Rules(max_bytes="2GiB", max_age="90 minutes", max_waiting=1 << 40, per_partition=True),
     ingest.SourceFolders(["/a", "/b"], by_reference=True),
     ingest.KafkaTopic("kafka://host:9092/topic"),
@@ -89,6 +92,8 @@ def test_what_may_hold_secrets_is_in_no_repr_and_no_dict() -> None:
         ingest.KafkaTopic("kafka://host/topic", secret),
         Clustering(strategy="encrypt", parameters={"footer_key": "lake"}, keys=dict),
         IcebergSink(PathTable("s3://lake/t", secret)).options,
+        CatalogTable("db.t", {"type": "rest", "uri": "http://u:hush@lake", "credential": "a:hush"}),
+        IcebergSink(CatalogTable("db.t", {"uri": "http://lake", "token": "hush"}, False, secret)).options,
     ]
     for value in values:
         assert "hush" not in repr(value)

@@ -1,0 +1,287 @@
+"""One table of a real REST catalog, and what Spark does to it between the batches of a sink."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+from pyiceberg.catalog.rest import RestCatalog as PyIcebergCatalog
+from pyspark.sql import SparkSession
+
+from streaming_sink import CatalogTable, FileSizing, IcebergSink, history
+from streaming_sink.errors import (
+    SchemaMismatchError,
+    StoreUnavailableError,
+    TableReplacedError,
+    UnsupportedTableError,
+)
+from tests.servers import binaries, faults_of_catalogs
+from tests.servers.rest_catalog import RestCatalog, rest_catalog
+from tests.servers.sql import Sql
+from timeline.catalogs import catalog_log
+from timeline.catalogs.catalog_log import CatalogLog
+
+pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
+
+DAY_SECONDS = 24 * 3600
+_names = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RestCatalog, Sql]]:
+    """A REST catalog, and Spark SQL on it."""
+    folder = tmp_path_factory.mktemp("lake")
+    with contextlib.ExitStack() as stack:
+        with binaries.or_skip():
+            catalog = stack.enter_context(rest_catalog(folder))
+        sql = Sql(catalog.uri, stack.enter_context((folder / "errors").open("w")))
+        stack.callback(sql.kill)
+        sql.says("STARTED")
+        sql.run("CREATE NAMESPACE lake.db")
+        yield catalog, sql
+
+
+class Case:
+    """A table of its own, which a sink writes to and Spark changes."""
+
+    def __init__(self, catalog: RestCatalog, sql: Sql, spark: SparkSession) -> None:
+        self.catalog, self.sql, self.spark = catalog, sql, spark
+        self.name = f"db.t{next(_names)}"
+        self.table = CatalogTable(self.name, catalog.properties)
+        self.sink = self.new_sink()
+
+    def new_sink(self, **options: Any) -> IcebergSink:
+        """Return a sink as a process that starts anew has it."""
+        sizing = FileSizing(max_file_bytes="64KiB", small_file_bytes="48KiB", fill="never")
+        return IcebergSink(self.table, app_id="app", **{"sizing": sizing, **options})
+
+    def land(self, number: int, sink: IcebergSink | None = None) -> Any:
+        """Land ten rows: batch 3 has the ids 30 to 39."""
+        rows = self.spark.range(number * 10, number * 10 + 10).selectExpr("id", "'ours' by")
+        return (sink or self.sink)(rows, number)
+
+    def loaded(self) -> Any:
+        return PyIcebergCatalog("test", **self.catalog.properties).load_table(self.name)
+
+    def ids(self) -> list[int]:
+        """Return the ids of the table as pyiceberg and Spark read it, which agree."""
+        found = sorted(self.loaded().scan().to_arrow()["id"].to_pylist())
+        assert sorted(row[0] for row in self.sql.run(f"SELECT id FROM lake.{self.name}")) == found
+        return found
+
+    def do(self, statement: str) -> list[list[Any]]:
+        """Run a statement of Spark on the table, which is `{t}` in it."""
+        return self.sql.run(statement.format(t=f"lake.{self.name}", name=self.name))
+
+    def snapshots(self) -> list[int]:
+        return [it.snapshot_id for it in self.loaded().snapshots()]
+
+
+@pytest.fixture
+def case(running: tuple[RestCatalog, Sql], spark: SparkSession) -> Case:
+    return Case(*running, spark)
+
+
+def tens(*batches: int) -> list[int]:
+    return [number * 10 + place for number in batches for place in range(10)]
+
+
+def test_a_table_that_spark_made_is_opened_and_keeps_its_partitions_and_properties(case: Case) -> None:
+    case.do("CREATE TABLE {t} (id BIGINT, by STRING) PARTITIONED BY (bucket(3, id)) TBLPROPERTIES ('a'='b')")
+    case.do("INSERT INTO {t} VALUES (7, 'theirs')")
+    report = case.land(1)
+    assert report.outcome == "committed"
+    assert report.table == f"catalog:{case.name}"
+    assert case.ids() == [7, *tens(1)]
+    stated = dict(case.do("SHOW TBLPROPERTIES {t}"))
+    assert stated["a"] == "b"
+    assert not {"gc.enabled", "write.metadata.path"} & stated.keys()  # else its own expiry would refuse
+    assert [row[0] for row in case.do("SELECT count(*) FROM {t}.partitions")] == [3]
+
+
+def test_a_batch_is_there_once_however_often_it_is_tried_and_history_has_its_number(case: Case) -> None:
+    first = [case.land(number) for number in range(3)]
+    again = case.new_sink()
+    assert case.land(2, again).outcome == "skipped"
+    case.land(3, again)
+    assert case.ids() == tens(0, 1, 2, 3)
+    found = history(case.table)
+    assert [report.batch_id for report in found] == [0, 1, 2, 3]
+    assert [report.version for report in found[:3]] == [report.version for report in first] == [1, 2, 3]
+    assert [it.summary["spark.sql.streaming.epochId"] for it in case.loaded().snapshots()] == list("0123")
+
+
+def test_small_files_of_both_are_merged_and_deleted_rows_stay_deleted(case: Case) -> None:
+    filling = case.new_sink(sizing=FileSizing(max_file_bytes="64KiB", small_file_bytes="48KiB"))
+    for number in range(3):
+        case.land(number, filling)
+    filling.finish()
+    case.do("INSERT INTO {t} VALUES (1000, 'theirs')")
+    case.do("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
+    case.do("DELETE FROM {t} WHERE id BETWEEN 5 AND 9 OR id = 1000")
+    for number in range(3, 12):
+        case.land(number, filling)
+    filling.finish()
+    assert case.ids() == [*range(5), *range(10, 120)]
+    assert case.do("SELECT count(*) FROM {t}.files")[0][0] < 12
+
+
+def test_after_a_rollback_the_stream_goes_on_without_the_rows_that_left_on_purpose(case: Case) -> None:
+    for number in range(3):
+        case.land(number)
+    case.do(f"CALL lake.system.rollback_to_snapshot('{case.name}', {case.snapshots()[0]})")
+    assert case.land(2, case.new_sink()).outcome == "skipped"
+    case.land(3, case.new_sink())
+    assert case.ids() == tens(0, 3)
+
+
+def test_a_table_that_is_replaced_stops_the_stream(case: Case) -> None:
+    case.land(0)
+    case.land(1)
+    case.do("CREATE OR REPLACE TABLE {t} (id BIGINT, by STRING) USING iceberg")
+    for sink in (case.sink, case.new_sink()):
+        with pytest.raises(TableReplacedError, match="was replaced since"):
+            case.land(2, sink)
+    case.do("INSERT INTO {t} VALUES (7, 'theirs')")
+    with pytest.raises(TableReplacedError, match="was replaced since"):
+        case.land(1, case.new_sink())  # not "committed before": its rows are gone
+    assert case.ids() == [7]
+
+
+def test_expiry_by_spark_down_to_one_snapshot_loses_and_doubles_nothing(case: Case) -> None:
+    for number in range(4):
+        case.land(number)
+    case.do("INSERT INTO {t} VALUES (1000, 'theirs')")
+    later = "TIMESTAMP '2100-01-01 00:00:00'"
+    case.do(
+        f"CALL lake.system.expire_snapshots(table => '{case.name}', older_than => {later}, retain_last => 1)"
+    )
+    assert len(case.snapshots()) == 1
+    restarted = case.new_sink()
+    assert case.land(3, restarted).outcome == "skipped"
+    case.land(4, restarted)
+    assert case.ids() == [*tens(0, 1, 2, 3, 4), 1000]
+
+
+def test_orphan_removal_by_spark_leaves_what_the_table_and_the_sink_need(case: Case) -> None:
+    for number in range(3):
+        case.land(number)
+    folder = case.catalog.warehouse / case.name.replace(".", "/")
+    week_ago = time.time() - 7 * DAY_SECONDS
+    for file in folder.rglob("*"):
+        os.utime(file, (week_ago, week_ago))
+    case.do(f"CALL lake.system.remove_orphan_files(table => '{case.name}')")
+    case.land(3)
+    assert case.land(3, case.new_sink()).outcome == "skipped"
+    assert case.ids() == tens(0, 1, 2, 3)
+
+
+def test_columns_that_spark_adds_renames_and_drops_between_batches(case: Case) -> None:
+    case.land(0)
+    case.do("ALTER TABLE {t} ADD COLUMN note STRING")
+    case.land(1)
+    case.do("ALTER TABLE {t} DROP COLUMN note")
+    case.land(2)
+    assert case.ids() == tens(0, 1, 2)
+    case.do("ALTER TABLE {t} RENAME COLUMN by TO writer")
+    case.land(3)  # written before this writer has seen the new name: the same column, by its field id
+    with pytest.raises(SchemaMismatchError, match="by"):
+        case.land(4)
+    assert case.ids() == tens(0, 1, 2, 3)
+    assert case.do("SELECT DISTINCT writer FROM {t}") == [["ours"]]
+
+
+def test_another_format_version_is_refused_before_anything_is_written(case: Case) -> None:
+    case.land(0)
+    case.do("ALTER TABLE {t} SET TBLPROPERTIES ('format-version'='3')")
+    for sink in (case.sink, case.new_sink()):
+        with pytest.raises(UnsupportedTableError, match="format version 3"):
+            case.land(1, sink)
+    assert sorted(row[0] for row in case.do("SELECT id FROM {t}")) == tens(0)
+
+
+def test_a_commit_that_nobody_races_is_one_request_to_the_catalog(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.land(0)
+    sent: list[str] = []
+    send = requests.Session.send
+
+    def counting(self: Any, request: Any, **named: Any) -> Any:
+        sent.append(request.method)
+        return send(self, request, **named)
+
+    monkeypatch.setattr(requests.Session, "send", counting)
+    case.land(1)
+    assert sent == ["POST"]
+    monkeypatch.undo()
+    case.do("INSERT INTO {t} VALUES (1000, 'theirs')")
+    monkeypatch.setattr(requests.Session, "send", counting)
+    sent.clear()
+    case.land(2)
+    assert sent == ["POST", "GET", "POST"]  # lost, looked, won
+
+
+@pytest.mark.parametrize("days", [-1, 1], ids=["slow", "fast"])
+def test_a_driver_whose_clock_is_a_day_off_commits_by_the_servers_clock(
+    case: Case, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """A server refuses snapshots that are ahead of its own clock."""
+    true_time = time.time_ns
+    off = days * DAY_SECONDS * 10**9
+    monkeypatch.setattr("timeline.clock.time.time_ns", lambda: true_time() + off)
+    sink = case.new_sink()
+    for number in range(2):
+        case.land(number, sink)
+    monkeypatch.undo()
+    case.do("INSERT INTO {t} VALUES (1000, 'theirs')")
+    times = [it.timestamp_ms for it in case.loaded().snapshots()]
+    assert times == sorted(times)
+    assert all(abs(each - time.time() * 1000) < 60_000 for each in times)
+    assert case.ids() == [*tens(0, 1), 1000]
+
+
+@pytest.mark.parametrize("fault", ["none", "no requirement on main"])
+def test_a_rollback_while_a_commit_is_sent_is_not_undone_by_it(
+    case: Case, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Without the requirement on main the rows that were removed come back: the server lets them."""
+    case.land(0)
+    case.land(1)
+    first, send = case.snapshots()[0], CatalogLog._send
+
+    def rolled_back_first(self: CatalogLog, candidate: Any) -> Any:
+        if case.snapshots()[-1] == case.loaded().metadata.current_snapshot_id:
+            case.do(f"CALL lake.system.rollback_to_snapshot('{case.name}', {first})")
+        return send(self, candidate)
+
+    monkeypatch.setattr(CatalogLog, "_send", rolled_back_first)
+    if fault != "none":
+        monkeypatch.setattr(catalog_log, "catalog_commit", faults_of_catalogs.commit_without_main)
+    case.land(2)
+    assert case.ids() == (tens(0, 2) if fault == "none" else tens(0, 1, 2))
+
+
+def test_a_namespace_is_created_where_that_is_asked_for(case: Case) -> None:
+    table = CatalogTable("nowhere.t", case.catalog.properties, create_namespace=True)
+    assert IcebergSink(table, app_id="app")(case.spark.range(3), 0).rows == 3
+
+
+def test_a_server_that_is_away_is_named_and_nothing_was_written(spark: SparkSession) -> None:
+    table = CatalogTable("db.t", {"type": "rest", "uri": "http://127.0.0.1:9"})
+    with pytest.raises(StoreUnavailableError, match="does not answer"):
+        IcebergSink(table, app_id="app")(spark.range(3), 0)
+
+
+def test_two_creators_land_in_one_table(case: Case) -> None:
+    both = [IcebergSink(case.table, app_id=app) for app in "ab"]
+    for place, sink in enumerate(both):
+        sink(case.spark.range(place * 3, place * 3 + 3).selectExpr("id", "'ours' by"), 0)
+    assert Counter(case.ids()) == Counter(range(6))

@@ -1,0 +1,104 @@
+"""A table in a catalog as a value: what it takes, and what a sink refuses to do there yet."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from streaming_sink import (
+    Append,
+    BulkInsert,
+    CatalogTable,
+    Checks,
+    Clustering,
+    FileSizing,
+    IcebergSink,
+    PathTable,
+    Retention,
+    SchemaContract,
+    Upsert,
+    changes,
+    expire_snapshots,
+    history,
+    ingest,
+)
+from streaming_sink.errors import StoreUnavailableError
+
+REST = {"type": "rest", "uri": "http://127.0.0.1:9"}
+
+
+@pytest.mark.parametrize("table", ["events", "", "db.", ".events", (), ("db",), ("db", ""), 7, None])
+def test_a_table_needs_a_name_with_its_namespace(table: Any) -> None:
+    with pytest.raises(ValueError, match="a name with its namespace"):
+        CatalogTable(table, "lake")
+
+
+@pytest.mark.parametrize("catalog", ["", " ", {}, None, 7])
+def test_a_catalog_is_a_name_or_properties(catalog: Any) -> None:
+    with pytest.raises(TypeError, match="the name of a catalog, or its properties"):
+        CatalogTable("db.events", catalog)
+
+
+def test_a_name_with_a_dot_in_a_part_is_a_tuple() -> None:
+    assert CatalogTable(("db", "odd.name"), "lake").location == "lake:db.odd.name"
+    assert CatalogTable("a.b.c", REST).table == ("a", "b", "c")
+
+
+def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(
+        ValueError, match=r"no catalog is configured under the name 'nope'.*PYICEBERG_CATALOG__"
+    ):
+        IcebergSink(CatalogTable("db.events", "nope"))
+    with pytest.raises(ValueError, match="neither a type nor a uri"):
+        IcebergSink(CatalogTable("db.events", {"warehouse": "x"}))
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "http://127.0.0.1:9")
+    assert repr(IcebergSink(CatalogTable("db.events", "lake"))) == "IcebergSink('lake:db.events')"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"write": Upsert(key=["id"])}, "a write by key"),
+        ({"checks": Checks({"id > 0": "quarantine"})}, "a quarantine"),
+        ({"contract": SchemaContract.evolving()}, "a contract other than a strict one"),
+        ({"sizing": FileSizing(fill="inline")}, 'fill="inline"'),
+        ({"clustering": Clustering(sort_by=["id"])}, "clustering"),
+        ({"retention": Retention()}, "retention"),
+    ],
+)
+def test_what_is_not_kept_beside_other_engines_yet_is_refused(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=f"not offered yet for a table in a catalog: .*{named}"):
+        IcebergSink(CatalogTable("db.events", REST), **options)
+
+
+@pytest.mark.parametrize("write", [Append(), BulkInsert()])
+def test_appends_are_taken_and_the_sink_pickles(write: Any) -> None:
+    sink = IcebergSink(CatalogTable("db.events", REST), write, checks=Checks({"id > 0": "drop"}))
+    assert pickle.loads(pickle.dumps(sink)).options == sink.options
+
+
+def test_functions_that_do_not_take_one_yet_say_so() -> None:
+    table = CatalogTable("db.events", REST)
+    with pytest.raises(ValueError, match="not offered for a table in a catalog yet"):
+        expire_snapshots(table)
+    with pytest.raises(ValueError, match="not offered for a table in a catalog yet"):
+        changes(None, table, 1)
+    with pytest.raises(ValueError, match="not offered for a table in a catalog yet"):
+        ingest.BufferZone("/nowhere/zone", table)
+
+
+def test_a_server_that_is_away_is_told_from_a_table_that_is_absent() -> None:
+    with pytest.raises(StoreUnavailableError, match="does not answer"):
+        history(CatalogTable("db.events", REST))
+
+
+def test_a_dict_of_one_by_properties_needs_them_again() -> None:
+    table = CatalogTable("db.events", REST)
+    assert CatalogTable.from_dict(table.to_dict(), catalog=REST) == table
+    with pytest.raises(TypeError, match="catalog"):
+        CatalogTable.from_dict(table.to_dict())
+    assert PathTable("/a") != table
