@@ -13,7 +13,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, NestedField, StringType
 
 from planners import FileSizing
-from streaming_sink import Clustering
+from streaming_sink import Clustering, PathTable
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.upkeep import clusterer
@@ -221,7 +221,7 @@ def test_a_pass_beside_the_stream_that_cannot_open_the_table_is_told_whatever_st
     _append(table, EU, [500 * KIB])
     due = {**NOT_FILLED, "clustering": Clustering(run="beside", every_commits=1, **CLUSTERING)}
     sink = Clusterer(flat_options(table.store.location, due))
-    monkeypatch.setattr(clusterer, "open_table", no_credentials)
+    monkeypatch.setattr(PathTable, "open", no_credentials)
     sink.after_commit(None, table, Reservations(table.store), [(0, EU)], lambda _: nullcontext())
     assert lines(sink.finish(60)) == [
         "clustering failed, and is tried again when it is due: PermissionError: no token"
