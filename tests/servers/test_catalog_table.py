@@ -98,7 +98,7 @@ def test_a_table_that_spark_made_is_opened_and_keeps_its_partitions_and_properti
     case.do("INSERT INTO {t} VALUES (7, 'theirs')")
     report = case.land(1)
     assert report.outcome == "committed"
-    assert report.table == f"catalog:{case.name}"
+    assert report.table == f"{case.catalog.uri}:{case.name}"
     assert case.ids() == [7, *tens(1)]
     stated = dict(case.do("SHOW TBLPROPERTIES {t}"))
     assert stated["a"] == "b"

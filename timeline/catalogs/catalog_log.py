@@ -60,8 +60,10 @@ _REFUSALS: tuple[type[Exception], ...] = (
 """Answers to a request that had no effect, or whose copy had it before. The plain ones are of
 pyiceberg's own catalogs, for conflicts of sequence numbers and of properties.
 """
-_REFUSED_ENOUGH = 3
-"""A commit that is refused so often on a table that has not changed will be refused again."""
+_REFUSED_ENOUGH, _PATIENCE_SECONDS = 3, 5.0
+"""A commit that is refused so often, over so many seconds, on a table that does not change will be refused
+again. In less time a cache may show the table as it was before the commit that has won.
+"""
 
 
 def unclear() -> tuple[type[Exception], ...]:
@@ -127,7 +129,7 @@ class CatalogLog:
         """Commit the candidate, and find out what became of it. While the requirements may still hold it is
         sent again: they let it land only once.
         """
-        in_doubt, refused = False, 0
+        in_doubt, refused, began = False, 0, self.environment.monotonic()
 
         def send() -> Won | Lost:
             nonlocal in_doubt, refused
@@ -155,7 +157,8 @@ class CatalogLog:
             if refusal is None or in_doubt:
                 raise StillUnknownError from (refusal or cause)
             refused += 1
-            if refused == _REFUSED_ENOUGH:
+            took = self.environment.monotonic() - began
+            if refused >= _REFUSED_ENOUGH and took >= _PATIENCE_SECONDS:
                 raise StoreUnavailableError(
                     "the catalog refuses a commit, and the table has not changed since it was built; nothing"
                     f" of it is live: {self.name}: {type(refusal).__name__}: {refusal}",

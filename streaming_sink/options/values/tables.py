@@ -112,9 +112,17 @@ class CatalogTable(Value):
 
     @property
     def location(self) -> str:
-        """How reports and errors call the table: its catalog's name, if it has one, and its own."""
-        catalog = self.catalog if isinstance(self.catalog, str) else "catalog"
-        return f"{catalog}:{'.'.join(self.table)}"
+        """How reports and errors call the table: its catalog's name, or its address, and its own."""
+        return f"{self._catalog_name}:{'.'.join(self.table)}"
+
+    @property
+    def _catalog_name(self) -> str:
+        """The catalog's name; of one that is given by its properties its address, without a password."""
+        if isinstance(self.catalog, str):
+            return self.catalog
+        scheme, separator, rest = str(self.catalog.get("uri", "catalog")).partition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}".rstrip("/")
 
     def check(self) -> None:
         """Raise ValueError where no such catalog is configured. Sends no request."""

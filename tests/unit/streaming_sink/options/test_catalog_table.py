@@ -44,6 +44,8 @@ def test_a_catalog_is_a_name_or_properties(catalog: Any) -> None:
 def test_a_name_with_a_dot_in_a_part_is_a_tuple() -> None:
     assert CatalogTable(("db", "odd.name"), "lake").location == "lake:db.odd.name"
     assert CatalogTable("a.b.c", REST).table == ("a", "b", "c")
+    assert CatalogTable("a.b", REST).location == "http://127.0.0.1:9:a.b"
+    assert CatalogTable("a.b", {"uri": "https://me:hush@lake/x/"}).location == "https://lake/x:a.b"
 
 
 def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
