@@ -29,7 +29,7 @@ from tests.spark.streams import add_files
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
 
-SECONDS = int(os.environ.get("STREAMING_SINK_CATALOG_SECONDS", "45"))
+SECONDS = int(os.environ.get("STREAMING_SINK_CATALOG_SECONDS", "15"))
 WRITERS = int(os.environ.get("STREAMING_SINK_CATALOG_WRITERS", "2"))
 SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
 ROWS, INSERTED_FROM = 50, 10**9
