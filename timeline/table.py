@@ -42,7 +42,7 @@ from timeline.versions.work_items import WorkItem
 _T = TypeVar("_T")
 _LOG = logging.getLogger("streaming_sink.timeline")
 _NOTES_AT_ONCE = 2
-"""Expiries whose files a commit deletes at most. One comes in every twenty versions: a backlog shrinks."""
+"""Expiries whose files a commit deletes at most; one comes in every twenty versions."""
 
 
 @dataclass
@@ -235,7 +235,7 @@ class Table:
         """
         try:
             shown = self.log.tidy(self._head, seen)
-            if (self._head.number if version is None else version) % MAINTAIN_EVERY == 0:
+            if self.log.expires and (version or self._head.number) % MAINTAIN_EVERY == 0:
                 return self.delete_expired(None if seen is None else shown, at_most=_NOTES_AT_ONCE)
         except Exception as failure:  # noqa: BLE001 - the commit is acknowledged: no failure here undoes it
             _LOG.warning(

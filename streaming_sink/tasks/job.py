@@ -176,6 +176,8 @@ class WorkerJob:
     """Number of the first file beyond the planned buckets."""
     fast_workers: bool = True
     """See `streaming_sink.tasks.fast_workers`."""
+    needs_ids: bool = False
+    """Whether files are read by field ids alone: others may rename the table's columns."""
     cipher: Cipher | None = None
     """Reads and writes encrypted files; None if no keys are available."""
     key_names: KeyNames | None = None

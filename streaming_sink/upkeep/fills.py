@@ -121,6 +121,7 @@ def execute_merges(
         ids = FileIds(commit_time(SYSTEM, head), _APP_ID, 0)
         # Which rows go where is in the portions alone.
         job = file_job(table.store, head, ids, options.sizing.max_file_bytes)
+        job = replace(job, needs_ids=not table.log.schemas_only_grow)
         task = FillTask(job, portions)
         results: list[Result] = collect_results(session.range(0, len(portions), 1, len(portions)), task)
     skipped = [each for each in results if isinstance(each, FillSkipped | MergeOfDeletesSkipped)]

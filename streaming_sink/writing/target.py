@@ -84,8 +84,7 @@ class Destination:
     @property
     def name(self) -> str:
         """How reports call the table: its location, as its store spells it, or its name in its catalog."""
-        place = self._options.table
-        return place.location if isinstance(place, CatalogTable) else self.store.location
+        return self._options.location if self.is_made_first else self.store.location
 
     @property
     def is_made_first(self) -> bool:
@@ -248,6 +247,7 @@ class Destination:
             self._table = self._open()
         else:
             self._table.refresh()
+            self._table.ensure_store_is_safe()
 
     def _refresh_or_reopen(self, table: Table) -> None:
         """Use the table that exists now: at the start of a run the known one may have been dropped or

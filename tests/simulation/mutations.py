@@ -260,8 +260,8 @@ SWITCHES = (
            "near = version - snapshot_version(group[-1]) < SAFE_DISTANCE", "near = False"),
     # ---------------------------------------------------------------------------------- building on a head
     Switch("R8", "a retry carries the manifests of the head that it lost on", Attempts, "build",
-           "draft = Draft.begin(head, self.manifest_files, self.environment, intent.summary)",
-           "draft = Draft.begin(head, self.manifest_files, self.environment, intent.summary)\n"
+           "draft = self.draft.begin(head, self.manifest_files, self.environment, intent.summary)",
+           "draft = self.draft.begin(head, self.manifest_files, self.environment, intent.summary)\n"
            "    draft.manifests = self.__dict__.setdefault('_first', head.manifests)"),
     # ----------------------------------------------------------------------------------- clustering plans
     Switch("R11", "a claim takes the place of another's", claims, "take_claim",

@@ -17,20 +17,13 @@ from functools import cache
 from typing import NoReturn
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    CommitStateUnknownException,
-    ForbiddenError,
-    NoSuchTableError,
-    RESTError,
-    TableAlreadyExistsError,
-    UnauthorizedError,
-)
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table as LoadedTable
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
 
+from timeline import properties
+from timeline.catalogs.answers import is_refusal, unclear
 from timeline.catalogs.catalog_draft import CatalogDraft
 from timeline.catalogs.catalog_version import CatalogVersion
 from timeline.catalogs.memory import check_memory
@@ -38,7 +31,14 @@ from timeline.catalogs.updates import catalog_commit
 from timeline.clock import Environment
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import Judge, Lost, Standing, StateUnknown, Won
-from timeline.errors import CommitStateUnknownError, StoreUnavailableError, UnsupportedTableError
+from timeline.errors import (
+    CommitStateUnknownError,
+    CorruptTableError,
+    MissingMetadataError,
+    StoreUnavailableError,
+    TimelineError,
+    UnsupportedTableError,
+)
 from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import Deletions
 from timeline.slots.retrying import StillUnknownError, until_known
@@ -47,33 +47,10 @@ from timeline.versions.head import Head
 from timeline.versions.listing import read_head
 from timeline.versions.version_file import Version
 
-_REFUSALS: tuple[type[Exception], ...] = (
-    CommitFailedException,
-    TableAlreadyExistsError,
-    NoSuchTableError,
-    BadRequestError,
-    ForbiddenError,
-    UnauthorizedError,
-    ValueError,
-    KeyError,
-)
-"""Answers to a request that had no effect, or whose copy had it before. The plain ones are of
-pyiceberg's own catalogs, for conflicts of sequence numbers and of properties.
-"""
 _REFUSED_ENOUGH, _PATIENCE_SECONDS = 3, 5.0
 """A commit that is refused so often, over so many seconds, on a table that does not change will be refused
 again. In less time a cache may show the table as it was before the commit that has won.
 """
-
-
-def unclear() -> tuple[type[Exception], ...]:
-    """Return the errors after which a request may have had its effect, or may have it later."""
-    found: list[type[Exception]] = [CommitStateUnknownException, OSError, RESTError]
-    try:
-        from sqlalchemy.exc import SQLAlchemyError
-    except ImportError:
-        return tuple(found)
-    return (*found, SQLAlchemyError)
 
 
 @dataclass(frozen=True)
@@ -85,8 +62,12 @@ class CatalogLog:
     store: Store
     manifest_files: ManifestFiles
     environment: Environment
+    accepts: bool = False
+    """Whether the table is taken as it is, though what it remembers may be of other rows."""
 
     needs_probe = False
+    schemas_only_grow = False
+    expires = False
     draft = CatalogDraft
 
     @property
@@ -98,20 +79,29 @@ class CatalogLog:
         """Raise TableReplacedError or CorruptTableError where what the table remembers is not of its rows
         (R30).
         """
-        check_memory(head)
+        if not self.accepts:
+            check_memory(head)
 
     def newest(self, *, base: Head | None = None) -> Head | None:
         """Return the newest head, as the catalog has it."""
-        try:
-            loaded = self.catalog.load_table(self.identifier)
-        except NoSuchTableError:
-            return None
-        except unclear() as failure:
-            raise StoreUnavailableError(
-                f"the catalog does not answer; the table is unchanged: {self.name}: {failure}",
-                location=self.store.location,
-            ) from failure
-        return self._head(loaded.metadata, loaded.metadata_location)
+        known: str | None = None
+        while True:
+            try:
+                loaded = self.catalog.load_table(self.identifier)
+            except NoSuchTableError:
+                return None
+            except unclear() as failure:
+                raise StoreUnavailableError(
+                    f"the catalog does not answer, or not in a way that can be read: {self.name}: {failure}",
+                    location=self.store.location,
+                ) from failure
+            try:
+                return self._head(loaded.metadata, loaded.metadata_location)
+            except MissingMetadataError:
+                # Others may expire a snapshot between a load and the read of its list.
+                if loaded.metadata_location == known:
+                    raise
+                known = loaded.metadata_location
 
     def newer(self, known: Head) -> Head | None:
         """Return the newest head; the known one where the answer is older, which a cache may give."""
@@ -135,37 +125,43 @@ class CatalogLog:
             nonlocal in_doubt, refused
             try:
                 return Won(candidate, self._send(candidate))
-            except _REFUSALS as failure:
-                refusal: Exception | None = failure
-            except unclear() as failure:
-                refusal, in_doubt = None, True
-                cause: Exception = failure
-            else:
-                raise AssertionError("an answer is a success, a refusal, or unclear")
+            except Exception as failure:  # noqa: BLE001 - of as many kinds as there are catalogs and proxies
+                cause = failure
+                in_doubt = in_doubt or not is_refusal(failure)
             try:
                 head = self.newest()
-            except StoreUnavailableError as failure:
+                if head is None:
+                    self._raise_dropped(candidate)
+                if _is_stale(candidate, head):
+                    raise StillUnknownError
+                if self._has_landed(head, candidate, judge):
+                    return Won(candidate, head)
+            except (StoreUnavailableError, MissingMetadataError) as failure:
                 raise StillUnknownError from failure
-            if head is None:
-                self._raise_dropped(candidate)
-            if _is_stale(candidate, head):
-                raise StillUnknownError
-            if self._has_landed(head, candidate, judge):
-                return Won(candidate, head)
+            except (CorruptTableError, UnsupportedTableError) as failure:
+                if not in_doubt:
+                    raise
+                raise self._unknown(candidate, failure) from failure
             if not _may_land(candidate, head):
                 return Lost(head.version, is_newest=True)
-            if refusal is None or in_doubt:
-                raise StillUnknownError from (refusal or cause)
+            assert candidate.base is not None
+            if head.number != candidate.base.number:
+                # Others have committed beside main, and no sequence number is taken twice. A request without
+                # an answer may have had its effect all the same, until the next attempt, which asserts the
+                # same main, has won.
+                return Lost(head.version, is_newest=True, doubtful=in_doubt)
+            if in_doubt:
+                raise StillUnknownError from cause
             refused += 1
             took = self.environment.monotonic() - began
             if refused >= _REFUSED_ENOUGH and took >= _PATIENCE_SECONDS:
                 raise StoreUnavailableError(
                     "the catalog refuses a commit, and the table has not changed since it was built; nothing"
-                    f" of it is live: {self.name}: {type(refusal).__name__}: {refusal}",
+                    f" of it is live: {self.name}: {type(cause).__name__}: {cause}",
                     location=self.store.location,
                     version=candidate.head.number,
-                ) from refusal
-            raise StillUnknownError from refusal
+                ) from cause
+            raise StillUnknownError from cause
 
         try:
             return until_known(self.environment, give_up_at)(send)
@@ -205,7 +201,10 @@ class CatalogLog:
         place = candidate.base.version.identity
         table = LoadedTable(self.identifier, base, place, _file_io(), self.catalog)
         answer = self.catalog.commit_table(table, commit.requirements, commit.updates)
-        return self._head(answer.metadata, answer.metadata_location)
+        try:
+            return self._head(answer.metadata, answer.metadata_location)
+        except TimelineError:
+            return candidate.head  # it is committed, though what came after it cannot be read
 
     def _has_landed(self, head: Head, candidate: Candidate, judge: Judge) -> bool:
         """Return whether the commit has become part of the table, also where main was set back since.
@@ -235,6 +234,15 @@ class CatalogLog:
                 f" version 2 only; write to another table: {self.name}",
                 location=self.store.location,
             )
+        stated = metadata.properties.get(properties.METADATA_PATH, self.store.location)
+        try:
+            self.store.relative(f"{stated}/list")
+        except ValueError:
+            raise UnsupportedTableError(
+                f"the table has its metadata elsewhere than below its location, by {properties.METADATA_PATH}"
+                f" = {stated}; write to another table, or remove the property: {self.name}",
+                location=self.store.location,
+            ) from None
         # One spelling of the location: engines write file:/x, file:///x and /x, or s3a for s3.
         metadata = metadata.model_copy(update={"location": self.store.location})
         return read_head(

@@ -38,6 +38,7 @@ class Descent(Enum):
     ROLLED_BACK = auto()
     """Main was set to an ancestor of it, or to another line from there: its rows were removed on purpose."""
     REPLACED = auto()
+    UNKNOWN = auto()
 
 
 def bear_witness(table_properties: dict[str, str], snapshot: Snapshot) -> Snapshot:
@@ -78,14 +79,18 @@ def check_memory(head: Head) -> Descent:
             version=head.number,
         )
     descent = find_descent(head, witness)
-    if descent is Descent.REPLACED:
+    if descent in (Descent.REPLACED, Descent.UNKNOWN):
+        seen = (
+            "the table was replaced since this sink last committed to it"
+            if descent is Descent.REPLACED
+            else "whether the table was replaced since this sink last committed to it cannot be decided: no"
+            " snapshot and no file from before is left"
+        )
         raise TableReplacedError(
-            "the table was replaced since this protocol last committed to it, in snapshot"
-            f" {witness.snapshot_id}, from which main, at snapshot {head.metadata.current_snapshot_id}, does"
-            " not follow. Its rows were removed, and what it remembers of batches was not; nothing was"
-            " written. If that was on purpose, start the stream on a fresh checkpoint and under a new"
-            " app_id, after removing the table's properties whose names begin with streaming-sink.:"
-            f" {location}",
+            f"{seen}. That was in snapshot {witness.snapshot_id}, and main is at"
+            f" {head.metadata.current_snapshot_id}. Nothing was written. If the table is what it should be,"
+            " and the stream is to go on after its last batch, call CatalogTable(...).accept(); if its rows"
+            f" are to be written again, use a fresh checkpoint and a new app_id: {location}",
             location=location,
             version=head.number,
         )
@@ -105,11 +110,15 @@ def find_descent(head: Head, witness: Witness) -> Descent:
         return Descent.FOLLOWED
     if witness.snapshot_id in snapshots:
         line = {it.snapshot_id for it in lineage(witness.snapshot_id, snapshots)}
-        return Descent.ROLLED_BACK if line & main else Descent.REPLACED
+        if line & main:
+            return Descent.ROLLED_BACK
     oldest = min((it.min_sequence_number or 0 for it in head.manifests), default=None)
     if oldest is not None and oldest <= witness.sequence_number:
         return Descent.EXPIRED
-    return Descent.REPLACED
+    root = snapshots[min(main, key=lambda each: snapshots[each].sequence_number or 0)] if main else None
+    # A replaced table begins with a snapshot without a parent; so does, in some catalogs, one that expired.
+    begins = root is None or (root.parent_snapshot_id is None and witness.snapshot_id in snapshots)
+    return Descent.REPLACED if begins else Descent.UNKNOWN
 
 
 def _state(table_properties: Mapping[str, str]) -> dict[str, str]:

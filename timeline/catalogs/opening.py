@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from pyiceberg.catalog import Catalog, CatalogType, infer_catalog_type, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.exceptions import NoSuchTableError as NotInCatalogError
 from pyiceberg.partitioning import PartitionSpec
@@ -15,12 +15,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.utils.config import Config
 
 from timeline import properties
-from timeline.catalogs.catalog_log import CatalogLog, unclear
+from timeline.catalogs.answers import unclear
+from timeline.catalogs.catalog_log import CatalogLog
 from timeline.clock import SYSTEM, Environment
 from timeline.errors import StoreUnavailableError, TableNotFoundError
 from timeline.manifests.manifest_format import check_partition_names
 from timeline.manifests.manifests import ManifestFiles
 from timeline.slots.retrying import StillUnknownError, until_known
+from timeline.stores import local_path
 from timeline.stores.base import Store
 from timeline.table import Table
 
@@ -38,20 +40,26 @@ def settings_of(catalog: str | Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     """Return a catalog's name and its properties: those that are given, or those that are configured under
     its name in `.pyiceberg.yaml` or the environment. Sends no request.
 
-    ValueError where nothing is configured under the name, or where a package is not installed that a catalog
-    of its kind needs.
+    ValueError where nothing is configured under the name, or it is no REST catalog with an address.
     """
-    if not isinstance(catalog, str):
-        name, known = "catalog", dict[str, Any](catalog)
-    else:
+    if isinstance(catalog, str):
         name, known = catalog, dict[str, Any](Config().get_catalog_config(catalog) or {})
+    else:
+        name, known = "catalog", dict[str, Any](catalog)
+        known.pop("name", None)
     if not known:
         raise ValueError(
             f"no catalog is configured under the name {name!r}: add it to .pyiceberg.yaml, set"
             f" PYICEBERG_CATALOG__{name.upper()}__URI, or give its properties in the place of its name"
         )
-    if not known.keys() & {"type", "uri", "py-catalog-impl"}:
-        raise ValueError(f"the catalog {name!r} has neither a type nor a uri from which it follows")
+    scheme = str(known.get("uri", "")).partition("://")[0].lower()
+    kind = known.get("py-catalog-impl") or known.pop("type", scheme)
+    if str(kind).lower() not in ("rest", "http", "https") or scheme not in ("http", "https"):
+        # The address may have a password in it, so it is not repeated.
+        raise ValueError(
+            f"the catalog {name!r} must be a REST catalog, with a uri that begins with http:// or https://;"
+            f" others are not offered yet: its type is {kind or 'not said'!r}"
+        )
     return name, known
 
 
@@ -59,22 +67,24 @@ def connect_catalog(catalog: str | Mapping[str, str], environment: Environment =
     """Return a catalog by its name or its properties. ValueError as `settings_of`, StoreUnavailableError
     where it does not answer.
     """
-    name, known = settings_of(catalog)
-    kind = known.get("type") or infer_catalog_type(name, known)
-    try:
-        if kind in (CatalogType.REST, CatalogType.REST.value):
-            from timeline.catalogs.rest import TimedRestCatalog
+    from timeline.catalogs.rest import TimedRestCatalog
 
-            return TimedRestCatalog(name, environment.now_ms, **known)
-        return load_catalog(name, **known)
+    name, known = settings_of(catalog)
+    try:
+        return TimedRestCatalog(name, environment.now_ms, **known)
     except unclear() as failure:
         raise StoreUnavailableError(f"the catalog {name!r} does not answer: {failure}") from failure
 
 
 def open_in_catalog(
-    catalog: Catalog, identifier: tuple[str, ...], open_store: OpenStore, environment: Environment = SYSTEM
+    catalog: Catalog,
+    identifier: tuple[str, ...],
+    open_store: OpenStore,
+    environment: Environment = SYSTEM,
+    *,
+    accepts: bool = False,
 ) -> Table:
-    """Open a table of a catalog, also one that another engine has created.
+    """Open a table of a catalog, also one that another engine has created. `accepts` as `CatalogLog` has it.
 
     TableNotFoundError where there is none of this name, StoreUnavailableError where the catalog does not
     answer, UnsupportedTableError for Iceberg's format versions 1 and 3.
@@ -87,11 +97,11 @@ def open_in_catalog(
         ) from absent
     except unclear() as failure:
         raise StoreUnavailableError(f"the catalog does not answer: {failure}") from failure
-    store = open_store(place.rstrip("/"))
+    store = open_store(local_path(place.rstrip("/")))  # whose characters are not escaped
     clock = getattr(catalog, "server_clock", None)
     if clock is not None:
         environment = replace(environment, now_ms=clock.now_ms)
-    return Table.open_in(CatalogLog(catalog, identifier, store, ManifestFiles(store), environment))
+    return Table.open_in(CatalogLog(catalog, identifier, store, ManifestFiles(store), environment, accepts))
 
 
 def create_in_catalog(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from threading import Lock
 from typing import Any
 
+from pyiceberg.catalog import rest
 from pyiceberg.catalog.rest import RestCatalog
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
@@ -17,6 +20,7 @@ _READ_AGAIN = Retry(
     total=4, backoff_factor=0.2, allowed_methods=("GET", "HEAD"), status_forcelist=(429, 500, 502, 503, 504)
 )
 """Reads change nothing, so a failed one is sent again. A commit is not: what became of it is looked up."""
+_MAKING = Lock()
 _BEHIND_MS = 2
 """A commit of two snapshots has two times, a millisecond apart; neither may be ahead of the server."""
 
@@ -53,11 +57,18 @@ class ServerClock:
         return self._now_ms() if ahead is None else self._now_ms() + ahead - _BEHIND_MS
 
 
-class _TimedAdapter(HTTPAdapter):
-    def send(self, request: PreparedRequest, *positional: Any, **named: Any) -> Response:
-        if not positional and named.get("timeout") is None:
+class _TimedSession(Session):
+    """A session whose requests end, through whichever adapter they go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, HTTPAdapter(max_retries=_READ_AGAIN))
+
+    def send(self, request: PreparedRequest, **named: Any) -> Response:
+        if named.get("timeout") is None:
             named["timeout"] = _SECONDS
-        return super().send(request, *positional, **named)
+        return super().send(request, **named)
 
 
 class TimedRestCatalog(RestCatalog):
@@ -70,11 +81,22 @@ class TimedRestCatalog(RestCatalog):
         super().__init__(name, **given)
 
     def _create_session(self) -> Session:
-        session = super()._create_session()
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, _TimedAdapter(max_retries=_READ_AGAIN))
+        # pyiceberg makes the session, and asks for a token through it, in one call: so it makes ours.
+        with _MAKING, _patched(rest, "Session", _TimedSession):
+            session = super()._create_session()
         session.hooks["response"].append(self._see_date)
         return session
 
     def _see_date(self, answer: Response, *_: Any, **__: Any) -> None:
         self.server_clock.see(answer.headers.get("Date"))
+
+
+@contextmanager
+def _patched(module: Any, name: str, value: object) -> Iterator[None]:
+    """Let a module have another value under a name within the block."""
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)

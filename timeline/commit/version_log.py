@@ -36,6 +36,8 @@ class VersionLog(VersionFiles):
     """The `CommitLog` on version files."""
 
     needs_probe = True
+    schemas_only_grow = True
+    expires = True
     draft = Draft
 
     def check_writable(self, head: Head) -> None:

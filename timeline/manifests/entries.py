@@ -117,7 +117,7 @@ def live_file(entry: ManifestEntry) -> LiveFile:
         sort_order_id=file.sort_order_id or 0,
         sequence_number=entry.sequence_number or 0,
         key_metadata=file.key_metadata or None,
-        content=file.content,
+        content=DataFileContent(file.content),  # manifests of format version 1 have a plain 0
         applies_to=_deleted_from(file) if file.content == DataFileContent.POSITION_DELETES else None,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from timeline.stores._options import StorageOptions
+from timeline.stores._paths import local_path
 from timeline.stores.base import (
     Created,
     CreateOutcome,
@@ -37,6 +38,7 @@ __all__ = [
     "Store",
     "Stored",
     "Unknown",
+    "local_path",
     "open_by_name",
     "open_store",
     "paths_below",

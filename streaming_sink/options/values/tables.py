@@ -11,6 +11,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from planners.values import APART, Value
+from timeline.changes.changes import SetProperties
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 from timeline.table import Table
@@ -74,7 +75,7 @@ class CatalogTable(Value):
     """
 
     table: str | tuple[str, ...]
-    catalog: str | Mapping[str, str]
+    catalog: str | Mapping[str, str] = field(hash=False)
     create_namespace: bool = False
     storage_options: StorageOptions | None = field(default=None, metadata=APART, compare=False)
 
@@ -135,6 +136,16 @@ class CatalogTable(Value):
         from timeline.catalogs.opening import connect_catalog, open_in_catalog
 
         return open_in_catalog(connect_catalog(self.catalog), tuple(self.table), self._open_store)
+
+    def accept(self) -> int:
+        """Take the table as it is, after a TableReplacedError: its streams go on after their last batches,
+        though these may not be in it. Return the version that says so.
+        """
+        from timeline.catalogs.opening import connect_catalog, open_in_catalog
+
+        catalog = connect_catalog(self.catalog)
+        table = open_in_catalog(catalog, tuple(self.table), self._open_store, accepts=True)
+        return table.commit([SetProperties()]).version
 
     def create(self, schema: Schema, spec: PartitionSpec, table_properties: Mapping[str, str]) -> Table:
         """Create an empty table where the catalog wants it, or open the one that is there."""

@@ -30,8 +30,8 @@ class DataFileReader:
         keys = None if cipher is None else cipher.decryption()
         self._reader = pq.ParquetFile(pa.PythonFile(source, mode="r"), decryption_properties=keys)
         fields = self._reader.schema_arrow
-        # A file that was registered as it came has no ids. A name keeps its meaning: no column is ever
-        # dropped or renamed.
+        # A file that was registered as it came has no ids. In a table of version files a name keeps its
+        # meaning: no column is ever dropped or renamed. In a catalog others do both: see `needs_ids`.
         self._match = match_field_id if any(map(match_field_id, fields)) else match_name
         self._names = {self._match(field): field.name for field in fields}
 
@@ -39,6 +39,11 @@ class DataFileReader:
     def has_all_ids(self) -> bool:
         """Whether every top-level column can be matched: not where some of them alone have field ids."""
         return None not in self._names
+
+    @property
+    def has_nested_ids(self) -> bool:
+        """Whether every column has a field id, nested ones too."""
+        return all(map(_has_ids, self._reader.schema_arrow))
 
     def holds(self, field: pa.Field) -> bool:
         """Return whether the file has a column of the table."""
@@ -78,13 +83,14 @@ class DataFileReader:
 
 @contextmanager
 def open_data_file(
-    store: Store, path: str, what: str, cipher: Cipher | None = None
+    store: Store, path: str, what: str, cipher: Cipher | None = None, *, needs_ids: bool = False
 ) -> Iterator[DataFileReader]:
-    """Open the data file that manifests name `path`; `cipher` decrypts it.
+    """Open the data file that manifests name `path`; `cipher` decrypts it. `needs_ids`: a column may have
+    been renamed since the file was written, so its names say nothing.
 
     DataFileError, also for what reading in the block meets, if the file is missing or damaged, has field ids
-    of some columns alone, or its keys are not available. Its text begins with `what`: the part that the file
-    has in the work.
+    of some columns alone or none where they are needed, or its keys are not available. Its text begins with
+    `what`: the part that the file has in the work.
     """
     try:
         source: Any = _open(store, path, what)
@@ -92,6 +98,10 @@ def open_data_file(
             reader = DataFileReader(source, cipher)
             if not reader.has_all_ids:
                 raise DataFileError(f"{what} has columns with and without field ids: {path}")
+            if needs_ids and not reader.has_nested_ids:
+                raise DataFileError(
+                    f"{what} has no field ids, and the table's columns may have been renamed since: {path}"
+                )
             yield reader
         finally:
             source.close()
@@ -99,6 +109,11 @@ def open_data_file(
         raise DataFileError(f"{what} is missing: {path}") from missing
     except (pa.ArrowException, OSError, KeysError) as damage:
         raise DataFileError(f"{what} cannot be read: {path}: {damage}") from damage
+
+
+def _has_ids(field: pa.Field) -> bool:
+    nested = (field.type.field(place) for place in range(field.type.num_fields))
+    return match_field_id(field) is not None and all(map(_has_ids, nested))
 
 
 def _open(store: Store, path: str, what: str) -> BinaryIO:

@@ -61,7 +61,7 @@ def live_rows_of(job: WorkerJob, given: InputFile, deleted: np.ndarray) -> Itera
     DataFileError if it is missing or damaged, holds more or fewer rows than the table says, or cannot be
     merged.
     """
-    with open_data_file(job.store, given.path, "a file to fill") as file:
+    with open_data_file(job.store, given.path, "a file to fill", needs_ids=job.needs_ids) as file:
         check_rows(file, given, "a file to fill")
         for field in job.partition_by:
             top = job.schema.field(field.source[0])

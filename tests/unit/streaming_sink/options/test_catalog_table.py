@@ -55,8 +55,18 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
         ValueError, match=r"no catalog is configured under the name 'nope'.*PYICEBERG_CATALOG__"
     ):
         IcebergSink(CatalogTable("db.events", "nope"))
-    with pytest.raises(ValueError, match="neither a type nor a uri"):
-        IcebergSink(CatalogTable("db.events", {"warehouse": "x"}))
+    for wrong in (
+        {"warehouse": "x"},
+        {"type": "rest"},
+        {"type": "sql", "uri": "mysql://me:hush@lake/db"},
+        {"uri": "mysql://me:hush@lake/db"},
+        {"type": "glue"},
+        {"type": "bogus", "uri": "http://lake"},
+    ):
+        with pytest.raises(ValueError, match="must be a REST catalog") as refused:
+            IcebergSink(CatalogTable("db.events", wrong))
+        assert "hush" not in str(refused.value)
+    IcebergSink(CatalogTable("db.events", {"type": "REST", "uri": "http://lake", "name": "x"}))
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "http://127.0.0.1:9")
     assert repr(IcebergSink(CatalogTable("db.events", "lake"))) == "IcebergSink('lake:db.events')"
 

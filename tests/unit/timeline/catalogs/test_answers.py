@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import BadRequestError, CommitFailedException, ServerError
+from pyiceberg.table import CommitTableResponse
 
 from tests.unit.timeline.logs import kinds
 from tests.unit.timeline.logs.kinds import Answers, CatalogKind
 from tests.unit.timeline.world import SCHEMA
 from timeline.catalogs.catalog_log import CatalogLog
-from timeline.changes.changes import Append, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError, UnsupportedTableError
 from timeline.table import Committed
+from timeline.versions.head import Head
 
 
 @pytest.fixture
@@ -170,6 +173,94 @@ def test_a_table_of_format_version_1_is_refused(kind: CatalogKind) -> None:
         kind.open()
 
 
+def test_a_commit_beside_main_is_a_race_and_no_refusal_for_good(kind: CatalogKind) -> None:
+    """No sequence number is taken twice, and a branch takes one while main stays where it was."""
+    table = kind.create()
+    table.commit([Append((kind.file([1]),))])
+    _write_to_a_branch(kind)
+    committed = table.commit([Append((kind.file([2]),))])
+    assert isinstance(committed, Committed)
+    assert committed.attempts == 2
+    assert kind.rows() == [1, 2]
+
+
+def test_a_commit_beside_main_after_an_unclear_answer_lets_neither_attempt_land_twice(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = kind.create()
+    table.commit([Append((kind.file([1]),))])
+    sent = answer(kind, monkeypatch, Raising(ConnectionError("reset"), landed=False))
+    _before_the_next_load(kind, monkeypatch, lambda: _write_to_a_branch(kind))
+    assert isinstance(table.commit([Append((kind.file([2]),))]), Committed)
+    assert len(sent) < 9
+    assert kind.rows() == [1, 2]
+
+
+def test_a_list_that_cannot_be_read_just_then_is_no_error_of_a_commit_that_landed(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may answer with a newer head than the commit's own."""
+    table, head, failing = kind.create(), CatalogLog._head, [StoreUnavailableError("the store is away")]
+
+    def unreadable(self: Any, *given: Any) -> Any:
+        if failing:
+            raise failing.pop()
+        return head(self, *given)
+
+    monkeypatch.setattr(CatalogLog, "_head", unreadable)
+    for row in (1, 2):
+        assert isinstance(table.commit([Append((kind.file([row]),))]), Committed)
+    assert kind.rows() == [1, 2]
+
+
+def test_answers_that_are_no_json_leave_it_open_and_are_asked_for_again(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a proxy's page with the status 200."""
+    table, load, garbled = kind.create(), kinds._Catalog.load_table, [_invalid()] * 3
+    answer(kind, monkeypatch, Raising(_invalid(), landed=True))
+
+    def garbled_first(self: Any, *arguments: Any, **named: Any) -> Any:
+        if garbled:
+            raise garbled.pop()
+        return load(self, *arguments, **named)
+
+    monkeypatch.setattr(kinds._Catalog, "load_table", garbled_first)
+    monkeypatch.setattr(kinds._Catalog, "commit_table", _loading_plainly(kinds._Catalog.commit_table, load))
+    assert isinstance(table.commit([Append((kind.file([1]),))]), Committed)
+    assert kind.rows() == [1]
+
+
+def test_a_store_that_is_away_while_a_commit_is_judged_leaves_it_unknown(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ "The store refused it, and nothing is live" would be wrong: the fill has landed."""
+    table = kind.create()
+    small = [kind.file([row]) for row in (1, 2)]
+    table.commit([Append(tuple(small))])
+    merged, inputs = kind.file([1, 2]), frozenset(file.file_path for file in small)
+    table.deadline_seconds = 20
+    answer(kind, monkeypatch, Raising(ConnectionError("reset"), landed=True))
+    _before_the_next_load(kind, monkeypatch, lambda: _add_and_expire_all_others(kind))
+
+    def away(*_: Any) -> Any:
+        raise StoreUnavailableError("the store is away")
+
+    monkeypatch.setattr(Head, "find_live", away)
+    table.deadline_seconds = 20
+    monkeypatch.setattr(Replace, "find_conflict", lambda *_: None)
+    with pytest.raises(CommitStateUnknownError):
+        table.commit([Replace(inputs, (merged,))])
+
+
+def test_metadata_that_others_put_elsewhere_is_refused(kind: CatalogKind) -> None:
+    kind.create()
+    with kind.read().transaction() as edit:
+        edit.set_properties({"write.metadata.path": "/elsewhere/metadata"})
+    with pytest.raises(UnsupportedTableError, match="elsewhere"):
+        kind.open()
+
+
 def _before_the_next_load(
     kind: CatalogKind, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Any]
 ) -> None:
@@ -190,3 +281,36 @@ def _before_the_next_load(
 def _roll_back(kind: CatalogKind) -> None:
     table = kind.read()
     table.manage_snapshots().set_current_snapshot(table.snapshots()[0].snapshot_id).commit()
+
+
+def _loading_plainly(commit: Any, load: Any) -> Any:
+    """Return a commit during which the catalog, which loads the table itself, loads it as it is."""
+
+    def committing(self: Any, *arguments: Any) -> Any:
+        with pytest.MonkeyPatch.context() as plain:
+            plain.setattr(kinds._Catalog, "load_table", load)
+            return commit(self, *arguments)
+
+    return committing
+
+
+def _write_to_a_branch(kind: CatalogKind) -> None:
+    table = kind.read()
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "other").commit()
+    rows = pa.table({"id": [100], "p": [0]}, schema=pa.schema([("id", pa.int64()), ("p", pa.int32())]))
+    kind.read().append(rows, branch="other")
+
+
+def _add_and_expire_all_others(kind: CatalogKind) -> None:
+    kind.open().commit([Append((kind.file([9]),))])
+    for snapshot in kind.read().snapshots()[:-1]:
+        kind.read().maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+
+
+def _invalid() -> Exception:
+    """What pyiceberg raises for an answer that is no JSON."""
+    try:
+        CommitTableResponse.model_validate_json("<html>")
+    except ValueError as failure:
+        return failure
+    raise AssertionError("it was read")

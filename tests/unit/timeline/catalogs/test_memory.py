@@ -92,25 +92,40 @@ def test_a_table_that_was_replaced_stops_the_stream_though_its_uuid_and_properti
     root = other.head.metadata.snapshots[-1].model_copy(update={"parent_snapshot_id": None})
     snapshots = [*table.head.metadata.snapshots, root]
     head = with_main(other.head, root.snapshot_id, snapshots=snapshots, properties=table.head.properties)
+    head = replace(head, manifests=head.manifests[:1])  # those of its root alone
     with pytest.raises(TableReplacedError, match="was replaced since"):
         check_memory(head)
     emptied = changed(table.head, current_snapshot_id=None, refs={}, snapshots=[])
-    with pytest.raises(TableReplacedError, match="at snapshot None"):
+    with pytest.raises(TableReplacedError, match="main is at None"):
         check_memory(emptied)
 
 
 def test_a_replaced_table_whose_root_and_witness_have_expired_is_found_by_its_files(
     kind: CatalogKind, table: Table
 ) -> None:
-    """Parent links tell nothing there: all of its files are newer than the witness."""
+    """Parent links show nothing there: all of its files are newer than the witness. So are those of a table
+    that was compacted in whole before its snapshots expired, so it is not said that it was replaced.
+    """
     other = kind.open()
     other.commit([Append((kind.file([9]),))])
     newest = other.head.metadata.snapshots[-1]
     of_its_own = [it for it in other.head.manifests if it.added_snapshot_id == newest.snapshot_id]
     alone = newest.model_copy(update={"parent_snapshot_id": None})
     head = changed(other.head, snapshots=[alone], properties=table.head.properties)
-    with pytest.raises(TableReplacedError):
+    with pytest.raises(TableReplacedError, match="cannot be decided"):
         check_memory(replace(head, manifests=tuple(of_its_own)))
+
+
+def test_a_gap_between_witness_and_main_is_no_replacement_where_older_files_are_live(
+    kind: CatalogKind, table: Table
+) -> None:
+    """The witness is kept by a tag, and a snapshot after it has expired."""
+    other = kind.open()
+    for row in (8, 9):
+        other.commit([Append((kind.file([row]),))])
+    *kept, _, newest = other.head.metadata.snapshots
+    head = changed(other.head, snapshots=[*kept, newest], properties=table.head.properties)
+    assert check_memory(head) is Descent.EXPIRED
 
 
 @pytest.mark.parametrize("name", ["streaming-sink.txn.app", "streaming-sink.gc-cutoff"])

@@ -1,13 +1,18 @@
-"""The time of a commit is never ahead of the server's clock, however wrong this machine's is (R12)."""
+"""A REST server's clock, which no commit is ahead of (R12), and requests that end."""
 
 from __future__ import annotations
 
+import socket
 from email.utils import formatdate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timeline.catalogs import rest
+from timeline.catalogs.opening import connect_catalog
 from timeline.catalogs.rest import ServerClock
+from timeline.errors import StoreUnavailableError
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -44,3 +49,16 @@ def test_a_clock_that_is_set_back_is_followed() -> None:
     clock.see(formatdate(now[0] // 1000, usegmt=True))
     clock.see(formatdate(now[0] // 1000 - 3600, usegmt=True))
     assert clock.now_ms() <= now[0] - 3_600_000
+
+
+@pytest.mark.parametrize("given", [{}, {"credential": "a:b"}], ids=["settings", "token"])
+def test_a_request_that_is_not_answered_ends(monkeypatch: pytest.MonkeyPatch, given: dict[str, str]) -> None:
+    """Of a token too, for which pyiceberg asks while it makes its session."""
+    monkeypatch.setattr(rest, "_SECONDS", (1, 0.2))
+    monkeypatch.setattr(rest, "_READ_AGAIN", 0)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(StoreUnavailableError, match="does not answer"):
+            connect_catalog({"uri": uri, "oauth2-server-uri": f"{uri}/token", **given})
