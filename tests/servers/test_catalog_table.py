@@ -303,10 +303,10 @@ def test_a_rollback_while_a_commit_is_sent_is_not_undone_by_it(
     case.land(1)
     first, send = case.snapshots()[0], CatalogLog._send
 
-    def rolled_back_first(self: CatalogLog, candidate: Any) -> Any:
+    def rolled_back_first(self: CatalogLog, candidate: Any, commit: Any) -> Any:
         if case.snapshots()[-1] == case.loaded().metadata.current_snapshot_id:
             case.do(f"CALL lake.system.rollback_to_snapshot('{case.name}', {first})")
-        return send(self, candidate)
+        return send(self, candidate, commit)
 
     monkeypatch.setattr(CatalogLog, "_send", rolled_back_first)
     if fault != "none":

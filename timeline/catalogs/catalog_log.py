@@ -27,7 +27,7 @@ from timeline.catalogs.answers import is_refusal, unclear
 from timeline.catalogs.catalog_draft import CatalogDraft
 from timeline.catalogs.catalog_version import CatalogVersion
 from timeline.catalogs.memory import check_memory
-from timeline.catalogs.updates import catalog_commit
+from timeline.catalogs.updates import CatalogCommit, catalog_commit
 from timeline.clock import Environment
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import Judge, Lost, Standing, StateUnknown, Won
@@ -119,12 +119,15 @@ class CatalogLog:
         """Commit the candidate, and find out what became of it. While the requirements may still hold it is
         sent again: they let it land only once.
         """
+        assert candidate.base is not None
+        base = candidate.base
+        commit = catalog_commit(base.metadata, candidate.head.metadata)
         in_doubt, refused, began = False, 0, self.environment.monotonic()
 
         def send() -> Won | Lost:
             nonlocal in_doubt, refused
             try:
-                return Won(candidate, self._send(candidate))
+                return Won(candidate, self._send(candidate, commit))
             except Exception as failure:  # noqa: BLE001 - of as many kinds as there are catalogs and proxies
                 cause = failure
                 in_doubt = in_doubt or not is_refusal(failure)
@@ -144,8 +147,7 @@ class CatalogLog:
                 raise self._unknown(candidate, failure) from failure
             if not _may_land(candidate, head):
                 return Lost(head.version, is_newest=True)
-            assert candidate.base is not None
-            if head.number != candidate.base.number:
+            if head.number != base.number:
                 # Others have committed beside main, and no sequence number is taken twice. A request without
                 # an answer may have had its effect all the same, until the next attempt, which asserts the
                 # same main, has won.
@@ -173,18 +175,27 @@ class CatalogLog:
     def find_landed(
         self, doubtful: Sequence[Candidate], base: Head | None, judge: Judge, give_up_at: float
     ) -> Won | Head | StateUnknown:
-        """Look for the candidates in the newest head. `publish` leaves none in doubt by itself."""
+        """Look for the candidates in the newest head: those that others' commits beside main have kept in
+        doubt.
+        """
+
+        def look() -> Won | Head:
+            try:
+                head = self.newest()
+                if head is None:
+                    self._raise_dropped(doubtful[-1])
+                landed = (each for each in doubtful if self._has_landed(head, each, judge))
+                ours = next(landed, None)
+            except (StoreUnavailableError, MissingMetadataError) as failure:
+                raise StillUnknownError from failure
+            return head if ours is None else Won(ours, head)
+
         try:
-            head = self.newest()
-            if head is None:
-                self._raise_dropped(doubtful[-1])
-            landed = (each for each in doubtful if self._has_landed(head, each, judge))
-            ours = next(landed, None)
-        except StoreUnavailableError as failure:
-            return StateUnknown(self._unknown(doubtful[-1], failure))
+            return until_known(self.environment, give_up_at)(look)
+        except StillUnknownError as failure:
+            return StateUnknown(self._unknown(doubtful[-1], failure.__cause__))
         except CommitStateUnknownError as error:
             return StateUnknown(error)
-        return head if ours is None else Won(ours, head)
 
     def tidy(self, head: Head, seen: object = None) -> object:
         """Nothing: there is no hint."""
@@ -194,12 +205,10 @@ class CatalogLog:
         """Nothing: the catalog's metadata files are its own."""
         return Deletions(dry_run=dry_run)
 
-    def _send(self, candidate: Candidate) -> Head:
+    def _send(self, candidate: Candidate, commit: CatalogCommit) -> Head:
         assert candidate.base is not None
-        base = candidate.base.metadata
-        commit = catalog_commit(base, candidate.head.metadata)
-        place = candidate.base.version.identity
-        table = LoadedTable(self.identifier, base, place, _file_io(), self.catalog)
+        base = candidate.base
+        table = LoadedTable(self.identifier, base.metadata, base.version.identity, _file_io(), self.catalog)
         answer = self.catalog.commit_table(table, commit.requirements, commit.updates)
         try:
             return self._head(answer.metadata, answer.metadata_location)
