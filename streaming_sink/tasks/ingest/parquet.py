@@ -46,7 +46,7 @@ def read_all(data: pa.NativeFile) -> pa.Table:
     rows = file.read(use_threads=False)
     if is_hybrid(file.metadata.metadata):
         check_is_gregorian(rows)
-    places = _columns_of_int96(file)
+    places = _columns_of_int96(file, rows.schema.types)
     if places:
         data.seek(0)
         finer = pq.ParquetFile(data).read(columns=[rows.column_names[place] for place in places])
@@ -55,14 +55,24 @@ def read_all(data: pa.NativeFile) -> pa.Table:
     return rows
 
 
-def _columns_of_int96(file: pq.ParquetFile) -> list[int]:
-    """Return the places of the columns with an INT96 in them."""
-    physical = _physical_types(file)
-    return [
-        place
-        for place, field in enumerate(file.schema_arrow)
-        if _INT96 in [next(physical) for _ in range(_leaves(field.type))]
-    ]
+def _columns_of_int96(file: pq.ParquetFile, kinds: Sequence[pa.DataType]) -> list[int]:
+    """Return the places of the columns with an INT96 in them. `kinds`: the types in which they are read, a
+    timestamp that is; so of other columns the physical types, which take long to get, are not looked at.
+    """
+    if not any(map(_may_be_int96, kinds)):
+        return []
+    found, leaf, leaves = list[int](), 0, file.schema
+    for place, kind in enumerate(kinds):
+        count = _leaves(kind)
+        inside = range(leaf, leaf + count)
+        if _may_be_int96(kind) and any(leaves.column(each).physical_type == _INT96 for each in inside):
+            found.append(place)
+        leaf += count
+    return found
+
+
+def _may_be_int96(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) or pa.types.is_nested(kind)
 
 
 def _physical_types(file: pq.ParquetFile) -> Iterator[str | None]:
