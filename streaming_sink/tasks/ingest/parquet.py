@@ -61,7 +61,7 @@ def _columns_of_int96(file: pq.ParquetFile, kinds: Sequence[pa.DataType]) -> lis
     """
     if not any(map(_may_be_int96, kinds)):
         return []
-    found, leaf, leaves = list[int](), 0, file.schema
+    found, leaf, leaves = [], 0, file.schema
     for place, kind in enumerate(kinds):
         count = _leaves(kind)
         inside = range(leaf, leaf + count)
@@ -72,7 +72,7 @@ def _columns_of_int96(file: pq.ParquetFile, kinds: Sequence[pa.DataType]) -> lis
 
 
 def _may_be_int96(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) or pa.types.is_nested(kind)
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_nested(kind))
 
 
 def _physical_types(file: pq.ParquetFile) -> Iterator[str | None]:
