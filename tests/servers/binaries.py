@@ -42,7 +42,7 @@ def azurite() -> Path:
     _tool("node", "Node.js 20 or later")
     npm = [_tool("npm", "npm"), "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
     folder = cached(
-        f"azurite-{AZURITE}", lambda made: _run([*npm, "--prefix", str(made), f"azurite@{AZURITE}"])
+        f"azurite-{AZURITE}", lambda made: run([*npm, "--prefix", str(made), f"azurite@{AZURITE}"])
     )
     return folder / "node_modules" / ".bin" / "azurite-blob"
 
@@ -55,7 +55,7 @@ def fake_gcs() -> Path:
     def build(made: Path) -> None:
         # Not optimized: the build takes a quarter less time, and the tests as long.
         flags = ["-buildvcs=false", "-gcflags=all=-N -l", "-ldflags=-s -w"]
-        _run([_go(), "build", *flags, "-o", str(made / "fakegcs"), "."], cwd=_FAKEGCS_SOURCES)
+        run([_go(), "build", *flags, "-o", str(made / "fakegcs"), "."], cwd=_FAKEGCS_SOURCES)
 
     return cached(f"fakegcs-{digest[:12]}", build) / "fakegcs"
 
@@ -73,7 +73,7 @@ def versitygw() -> Path:
 def s3mock() -> Path:
     """Return Adobe's S3Mock, a JAR that runs by itself."""
     jar = f"com.adobe.testing s3mock {S3MOCK} exec"
-    folder = cached(f"s3mock-{S3MOCK}", lambda made: retrieve_jars({jar: _S3MOCK_SHA256}, made))
+    folder = cached(f"s3mock-{S3MOCK}-exec", lambda made: retrieve_jars({jar: _S3MOCK_SHA256}, made))
     return folder / f"s3mock-{S3MOCK}-exec.jar"
 
 
@@ -97,7 +97,7 @@ def retrieve_jars(wanted: Mapping[str, str], folder: Path) -> None:
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     command = [java(), "-jar", str(ivy), "-settings", str(folder / "settings.xml")]
     command += ["-ivy", str(folder / "ivy.xml"), "-cache", str(folder / "ivy"), "-confs", "default"]
-    _run([*command, "-retrieve", str(folder / "[artifact]-[revision](-[classifier]).[ext]")])
+    run([*command, "-retrieve", str(folder / "[artifact]-[revision](-[classifier]).[ext]")])
     shutil.rmtree(folder / "ivy")
     for name, sha256 in names.items():
         found = hashlib.sha256((folder / name).read_bytes()).hexdigest()
@@ -109,6 +109,12 @@ def java() -> str:
     """Return the Java that Spark takes, too."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else _tool("java", "a JDK of version 17 or later")
+
+
+def javac() -> str:
+    """Return the compiler of that Java."""
+    beside = Path(java()).with_name("javac")
+    return str(beside) if beside.exists() else _tool("javac", "a JDK of version 17 or later")
 
 
 @contextlib.contextmanager
@@ -139,7 +145,7 @@ def _go_install(module: str, version: str) -> Path:
     name = module.rpartition("/")[2]
 
     def install(made: Path) -> None:
-        _run([_go(), "install", "-buildvcs=false", f"{module}@{version}"], GOBIN=str(made))
+        run([_go(), "install", "-buildvcs=false", f"{module}@{version}"], GOBIN=str(made))
 
     return cached(f"{name}-{version}", install) / name
 
@@ -174,7 +180,8 @@ def _tool(name: str, what: str) -> str:
     return found
 
 
-def _run(command: list[str], cwd: Path | None = None, **environment: str) -> None:
+def run(command: list[str], cwd: Path | None = None, **environment: str) -> None:
+    """Run a command. ServerUnavailableError where it fails."""
     try:
         subprocess.run(
             command,

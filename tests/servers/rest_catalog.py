@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,9 +52,7 @@ def _made() -> Path:
 
     def make(made: Path) -> None:
         binaries.retrieve_jars(wanted, made)
-        javac = shutil.which("javac") or str(Path(binaries.java()).with_name("javac"))
-        command = [javac, "-cp", _class_path(made), "-d", str(made), str(_SOURCE)]
-        subprocess.run(command, check=True, capture_output=True)
+        binaries.run([binaries.javac(), "-cp", _class_path(made), "-d", str(made), str(_SOURCE)])
 
     return binaries.cached(f"iceberg-rest-{digest}", make)
 
