@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from planners.sizing import size_text
-from streaming_sink.options.values.tables import AnyTable, as_table
+from streaming_sink.options.values.tables import AnyTable, CatalogTable, as_table
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.reports.maintenance_report import FillReport
 from timeline.retention.policy import snapshot_version
@@ -168,7 +168,11 @@ def history(table: AnyTable) -> list[BatchReport]:
 
     Raises TableNotFoundError where there is no table, StoreUnavailableError where it cannot be read.
     """
-    return list(reports_of(as_table(table).open().head))
+    asked = as_table(table)
+    found = reports_of(asked.open().head)
+    if isinstance(asked, CatalogTable):  # called as the sink's own reports call it
+        return [replace(report, table=asked.location) for report in found]
+    return list(found)
 
 
 def reports_of(head: Head) -> Iterator[BatchReport]:

@@ -116,6 +116,7 @@ def test_a_batch_is_there_once_however_often_it_is_tried_and_history_has_its_num
     assert case.ids() == tens(0, 1, 2, 3)
     found = history(case.table)
     assert [report.batch_id for report in found] == [0, 1, 2, 3]
+    assert {report.table for report in found} == {first[0].table}
     assert [report.version for report in found[:3]] == [report.version for report in first] == [1, 2, 3]
     assert [it.summary["spark.sql.streaming.epochId"] for it in case.loaded().snapshots()] == list("0123")
 
