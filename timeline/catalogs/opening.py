@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
@@ -59,6 +60,12 @@ def settings_of(catalog: str | Mapping[str, str]) -> tuple[str, dict[str, Any]]:
         raise ValueError(
             f"the catalog {name!r} must be a REST catalog, with a uri that begins with http:// or https://;"
             f" others are not offered yet: its type is {kind or 'not said'!r}"
+        )
+    address = urlsplit(str(known["uri"]))
+    if address.username or address.password or address.query:
+        raise ValueError(
+            f"the uri of the catalog {name!r} has a password or parameters in it, which errors would show;"
+            ' give them as "credential", "token" or "auth"'
         )
     return name, known
 

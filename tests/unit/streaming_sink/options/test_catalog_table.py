@@ -66,6 +66,10 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
         with pytest.raises(ValueError, match="must be a REST catalog") as refused:
             IcebergSink(CatalogTable("db.events", wrong))
         assert "hush" not in str(refused.value)
+    for shown in ("https://me:hush@lake", "https://lake?token=hush"):
+        with pytest.raises(ValueError, match='give them as "credential"') as refused:
+            IcebergSink(CatalogTable("db.events", {"uri": shown}))
+        assert "hush" not in str(refused.value)
     IcebergSink(CatalogTable("db.events", {"type": "REST", "uri": "http://lake", "name": "x"}))
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "http://127.0.0.1:9")
     assert repr(IcebergSink(CatalogTable("db.events", "lake"))) == "IcebergSink('lake:db.events')"
