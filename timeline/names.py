@@ -12,6 +12,7 @@ Layout::
     data/<id>-…-tombstones.parquet   keys that were deleted
     _timeline/...                    probes, notes of expiry, and a folder of instants for each kind of plans
     _timeline/index/<key>/<id>.run   where the rows of keys are: a cache, which may be deleted at any time
+    _timeline/state/<id>-<digest>.txt    a property's value that is long, of a table in a catalog
 
 Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's
 base 32, so that ids sort as text by time. The garbage fence (R6) compares these ids, so their time is the
@@ -28,6 +29,9 @@ MANIFEST_FOLDER = "metadata/m"
 DATA_FOLDER = "data"
 PROBE_FOLDER = "_timeline/probe"
 EXPIRED_FOLDER = "_timeline/expired"
+STATE_FOLDER = "_timeline/state"
+STATE_DIGEST_LETTERS = 32
+STATE_FILE_PATH_BYTES = len(f"{STATE_FOLDER}/-.txt") + 26 + STATE_DIGEST_LETTERS
 HINT_PATH = "metadata/version-hint.text"
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -49,6 +53,7 @@ _INSTANT = re.compile(
     r"-(?:(requested)\.avro|(inflight)-([1-9][0-9]*)\.json|(completed|cancelled)\.json)$"
 )
 _KEY_RUN = re.compile(rf"^_timeline/index/[0-9a-f]+/({_ULID})\.run$")
+_STATE_FILE = re.compile(rf"^{STATE_FOLDER}/({_ULID})-([0-9a-f]{{{STATE_DIGEST_LETTERS}}})\.txt$")
 _EXPIRED = re.compile(rf"^{EXPIRED_FOLDER}/v([1-9][0-9]*)-({_ULID})\.json$")
 
 
@@ -205,6 +210,23 @@ def key_run_id(path: str) -> str | None:
     """Return the id in a run's path, or None if it is none."""
     match = _KEY_RUN.match(path)
     return match.group(1) if match else None
+
+
+def state_file_path(file_id: str, digest: str) -> str:
+    """Return the path of a file with the value of a property; the digest is of its bytes, in hex."""
+    return f"{STATE_FOLDER}/{file_id}-{digest}.txt"
+
+
+def state_file_id(path: str) -> str | None:
+    """Return the id in a state file's path, or None if it is none."""
+    match = _STATE_FILE.match(path)
+    return match.group(1) if match else None
+
+
+def state_file_digest(path: str) -> str | None:
+    """Return the digest in a state file's path, or None if it is none."""
+    match = _STATE_FILE.match(path)
+    return match.group(2) if match else None
 
 
 def plan_folder(kind: str) -> str:

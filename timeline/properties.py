@@ -86,6 +86,11 @@ def name_mapping(schema: Schema) -> str:
     return str(create_mapping_from_schema(schema).model_dump_json())
 
 
+def is_ours(key: str) -> bool:
+    """Return whether a property is one of this sink's, of its protocol or not."""
+    return key.startswith(_OURS)
+
+
 def is_protocol(key: str) -> bool:
     """Return whether a property belongs to the protocol, so that no user may set it."""
     return key in (METADATA_PATH, GC_ENABLED, PREVIOUS_VERSIONS_MAX) or (

@@ -138,6 +138,8 @@ _KINDS: tuple[tuple[str, Any, str], ...] = (
     ("clustering", Clustering, 'a Clustering, such as Clustering(sort_by=["session_id"], every_commits=4)'),
     ("retention", Retention, 'a Retention, such as Retention(max_snapshot_age="1 day")'),
 )
+_MOST_APP_ID_BYTES = 150
+"""Of a property's key some catalogs take 255; ours have at most 200."""
 _MAY_BE_NONE = ("clustering", "retention")
 
 
@@ -174,7 +176,14 @@ class SinkOptions(TableOptions):
             raise TypeError(f"on_report must be a function of one report, not {self.on_report!r}")
 
     def _check_is_offered_in_a_catalog(self) -> None:
-        """Raise ValueError for what is not kept yet beside other engines."""
+        """Raise ValueError for what is not kept yet beside other engines, and a name that a catalog's limits
+        do not take.
+        """
+        if self.app_id is not None and len(self.app_id.encode()) > _MOST_APP_ID_BYTES:
+            raise ValueError(
+                f"app_id has at most {_MOST_APP_ID_BYTES} bytes for a table in a catalog, where it is part of"
+                f" a property's key; it has {len(self.app_id.encode())}: {self.app_id!r}"
+            )
         left_out = {
             "a write by key": self.keys is not None,
             "a quarantine": self.checks.quarantines or self.contract.quarantines,

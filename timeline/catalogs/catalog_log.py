@@ -13,20 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import NoReturn
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table as LoadedTable
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.metadata import TableMetadata
 
-from timeline import properties
 from timeline.catalogs.answers import is_refusal, unclear
 from timeline.catalogs.catalog_draft import CatalogDraft
-from timeline.catalogs.catalog_version import CatalogVersion
+from timeline.catalogs.loaded import read_loaded
 from timeline.catalogs.memory import check_memory
+from timeline.catalogs.state_files import StateFiles
 from timeline.catalogs.updates import CatalogCommit, catalog_commit
 from timeline.clock import Environment
 from timeline.commit.attempts import Candidate
@@ -69,6 +69,10 @@ class CatalogLog:
     schemas_only_grow = False
     expires = False
     draft = CatalogDraft
+
+    @cached_property
+    def state_files(self) -> StateFiles:
+        return StateFiles(self.manifest_files, self.environment)
 
     @property
     def name(self) -> str:
@@ -121,7 +125,7 @@ class CatalogLog:
         """
         assert candidate.base is not None
         base = candidate.base
-        commit = catalog_commit(base.metadata, candidate.head.metadata)
+        commit = catalog_commit(*self.state_files.store(base, candidate.head))
         in_doubt, refused, began = False, 0, self.environment.monotonic()
 
         def send() -> Won | Lost:
@@ -237,26 +241,7 @@ class CatalogLog:
         return verdict is Standing.COMMITTED
 
     def _head(self, metadata: TableMetadata, place: str) -> Head:
-        if not isinstance(metadata, TableMetadataV2):
-            raise UnsupportedTableError(
-                f"the table has Iceberg format version {metadata.format_version}, and this sink writes format"
-                f" version 2 only; write to another table: {self.name}",
-                location=self.store.location,
-            )
-        stated = metadata.properties.get(properties.METADATA_PATH, self.store.location)
-        try:
-            self.store.relative(f"{stated}/list")
-        except ValueError:
-            raise UnsupportedTableError(
-                f"the table has its metadata elsewhere than below its location, by {properties.METADATA_PATH}"
-                f" = {stated}; write to another table, or remove the property: {self.name}",
-                location=self.store.location,
-            ) from None
-        # One spelling of the location: engines write file:/x, file:///x and /x, or s3a for s3.
-        metadata = metadata.model_copy(update={"location": self.store.location})
-        return read_head(
-            self.manifest_files, CatalogVersion(metadata.last_sequence_number, metadata, identity=place)
-        )
+        return read_loaded(metadata, place, self.state_files, self.name)
 
     def _raise_dropped(self, candidate: Candidate) -> NoReturn:
         raise CommitStateUnknownError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from timeline import properties
@@ -13,8 +14,18 @@ from timeline.versions.version_file import Version
 @dataclass(frozen=True)
 class CatalogVersion(Version):
     """The metadata of a table in a catalog. Its number is the last sequence number, so commits of other
-    engines are versions too; `identity` is where the catalog has it.
+    engines are versions too; `identity` is where the catalog has it. Its metadata have whole properties.
     """
+
+    stored: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
+    """The properties as the catalog stores them, long values by the names of their files; None where no
+    answer has shown it.
+    """
+
+    @property
+    def stored_properties(self) -> Mapping[str, str]:
+        """The properties as the catalog stores them; whole where that is not known."""
+        return self.metadata.properties if self.stored is None else self.stored
 
     @property
     def commit_id(self) -> str:

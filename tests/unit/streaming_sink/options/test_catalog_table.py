@@ -91,6 +91,13 @@ def test_what_is_not_kept_beside_other_engines_yet_is_refused(options: dict[str,
         IcebergSink(CatalogTable("db.events", REST), **options)
 
 
+def test_the_name_of_an_application_is_at_most_150_bytes_there() -> None:
+    table = CatalogTable("db.events", REST)
+    assert IcebergSink(table, app_id="a" * 150).options.app_id == "a" * 150
+    with pytest.raises(ValueError, match=r"app_id has at most 150 bytes.*it has 152"):
+        IcebergSink(table, app_id="ä" * 76)
+
+
 @pytest.mark.parametrize("write", [Append(), BulkInsert()])
 def test_appends_are_taken_and_the_sink_pickles(write: Any) -> None:
     sink = IcebergSink(CatalogTable("db.events", REST), write, checks=Checks({"id > 0": "drop"}))

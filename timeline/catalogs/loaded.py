@@ -1,0 +1,42 @@
+"""A table's metadata, as a catalog has answered, as a head: what a writer refuses, and whole properties."""
+
+from __future__ import annotations
+
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+
+from timeline import properties
+from timeline.catalogs.catalog_version import CatalogVersion
+from timeline.catalogs.state_files import StateFiles
+from timeline.errors import UnsupportedTableError
+from timeline.versions.head import Head
+from timeline.versions.listing import read_head
+
+
+def read_loaded(metadata: TableMetadata, place: str, state_files: StateFiles, name: str) -> Head:
+    """Return metadata that the catalog has at a place as a head. Errors call the table by its name.
+
+    UnsupportedTableError for a table that is not written; MissingMetadataError for a file that does not
+    exist, which a newer head may not name; CorruptTableError for one that is damaged.
+    """
+    manifest_files = state_files.manifest_files
+    location = manifest_files.store.location
+    if not isinstance(metadata, TableMetadataV2):
+        raise UnsupportedTableError(
+            f"the table has Iceberg format version {metadata.format_version}, and this sink writes format"
+            f" version 2 only; write to another table: {name}",
+            location=location,
+        )
+    stated = metadata.properties.get(properties.METADATA_PATH, location)
+    try:
+        manifest_files.store.relative(f"{stated}/list")
+    except ValueError:
+        raise UnsupportedTableError(
+            f"the table has its metadata elsewhere than below its location, by {properties.METADATA_PATH}"
+            f" = {stated}; write to another table, or remove the property: {name}",
+            location=location,
+        ) from None
+    stored = metadata.properties
+    # One spelling of the location: engines write file:/x, file:///x and /x, or s3a for s3.
+    whole = metadata.model_copy(update={"location": location, "properties": state_files.resolve(stored)})
+    version = CatalogVersion(whole.last_sequence_number, whole, identity=place, stored=stored)
+    return read_head(manifest_files, version)
