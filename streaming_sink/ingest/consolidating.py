@@ -28,13 +28,14 @@ from streaming_sink.reports.steps import Steps
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import Task
 from streaming_sink.table.file_jobs import file_job
+from streaming_sink.table.planned_files import small_files
 from streaming_sink.tasks.ingest.consolidation_task import ConsolidationTask, Share
 from streaming_sink.tasks.ingest.profile_task import SourceProfile, SourceRejected
 from streaming_sink.tasks.ingest.register_task import Registered
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import Merge, MergeSkipped, TaskReport, WrittenFile, delete_files
-from streaming_sink.writing.planning import Planned, commit_sizes, small_files
+from streaming_sink.writing.planning import Planned, commit_sizes
 from streaming_sink.writing.writer import WriteResult
 from timeline.stores.base import Store
 from timeline.versions.work_items import WorkItem

@@ -30,10 +30,16 @@ class TableLayout(Protocol):
 
 
 def file_job(
-    store: Store, layout: TableLayout, ids: FileIds, max_file_bytes: int, rows_per_new_file: int | None = None
+    store: Store,
+    layout: TableLayout,
+    ids: FileIds,
+    max_file_bytes: int,
+    rows_per_new_file: int | None = None,
+    *,
+    needs_ids: bool = False,
 ) -> WorkerJob:
     """Return the job of tasks that write rows of a table to new files of at most so many bytes and rows each;
-    a plan of buckets may be added.
+    a plan of buckets may be added. `needs_ids` as `WorkerJob`.
     """
     return WorkerJob(
         store=store,
@@ -48,4 +54,5 @@ def file_job(
         rows_per_new_file=max_file_bytes if rows_per_new_file is None else rows_per_new_file,
         max_file_bytes=max_file_bytes,
         fast_workers=fast_workers.is_enabled(),
+        needs_ids=needs_ids,
     )

@@ -1,12 +1,13 @@
-"""The planners' view of one live file of a head, with the delete files that may apply to it."""
+"""The planners' view of live files of a head, with the delete files that may apply to them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from pyiceberg.manifest import DataFileContent
 
-from planners.model import FileContent, PositionDeletes, TableFile
+from planners import TableFile, TablePartition, comparable
+from planners.model import FileContent, PositionDeletes
 from timeline.manifests.deletes import live_bytes, live_rows
 from timeline.manifests.entries import LiveFile
 from timeline.names import clustering_of
@@ -44,3 +45,26 @@ def has_deletes_by_value(deletes: Iterable[LiveFile]) -> bool:
     here.
     """
     return any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes)
+
+
+def small_files(
+    head: Head, partitions: Collection[TablePartition], below_bytes: int, reserved: Mapping[str, str]
+) -> Iterator[TableFile]:
+    """Yield the data files of these partitions that were written with fewer bytes, whichever of their rows
+    are deleted. The values of `partitions` are comparable.
+    """
+    for file in head.files_below(below_bytes):
+        if TablePartition(file.spec_id, comparable(file.partition)) in partitions:
+            yield planned_file(head, file, reserved.get(file.location))
+
+
+def files_to_fold(
+    head: Head, partitions: Collection[TablePartition], from_bytes: int, reserved: Mapping[str, str]
+) -> Iterator[TableFile]:
+    """Yield the other data files of these partitions that delete files may apply to."""
+    for file in head.files_with_deletes():
+        if (
+            file.bytes >= from_bytes
+            and TablePartition(file.spec_id, comparable(file.partition)) in partitions
+        ):
+            yield planned_file(head, file, reserved.get(file.location))

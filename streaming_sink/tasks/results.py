@@ -61,6 +61,8 @@ class MergeSkipped:
     inputs: tuple[str, ...]
     new: str
     reason: str
+    culprit: str | None = None
+    """The input that cannot be merged at all; None where too few rows came."""
 
 
 @dataclass(frozen=True, slots=True)

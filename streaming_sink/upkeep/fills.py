@@ -24,12 +24,13 @@ from streaming_sink.spark.jobs import described
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.file_jobs import file_job
+from streaming_sink.table.planned_files import files_to_fold, small_files
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.files.delete_merging import DeletesMerged, MergeOfDeletesSkipped
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.fill_task import Filled, FillSkipped, FillTask
 from streaming_sink.upkeep.fill_portions import divide, sharing_files
-from streaming_sink.writing.planning import NOTHING_RESERVED, files_to_fold, small_files
+from streaming_sink.writing.planning import NOTHING_RESERVED
 from timeline.changes.changes import Replace
 from timeline.changes.delete_merges import MergeDeletes
 from timeline.clock import SYSTEM
@@ -120,8 +121,8 @@ def execute_merges(
         # The time in the files' names follows the table's, since the garbage fence compares the two (R6).
         ids = FileIds(commit_time(SYSTEM, head), _APP_ID, 0)
         # Which rows go where is in the portions alone.
-        job = file_job(table.store, head, ids, options.sizing.max_file_bytes)
-        job = replace(job, needs_ids=not table.log.schemas_only_grow)
+        needs_ids = not table.log.schemas_only_grow
+        job = file_job(table.store, head, ids, options.sizing.max_file_bytes, needs_ids=needs_ids)
         task = FillTask(job, portions)
         results: list[Result] = collect_results(session.range(0, len(portions), 1, len(portions)), task)
     skipped = [each for each in results if isinstance(each, FillSkipped | MergeOfDeletesSkipped)]

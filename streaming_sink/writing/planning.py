@@ -5,7 +5,7 @@ and `planners`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -20,7 +20,6 @@ from planners import (
     InsertPlan,
     PartitionKey,
     Routing,
-    TableFile,
     TablePartition,
     bytes_per_row,
     comparable,
@@ -34,7 +33,7 @@ from planners import (
 from planners.forecast import forecast
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import FILL
-from streaming_sink.table.planned_files import planned_file
+from streaming_sink.table.planned_files import small_files
 from streaming_sink.writing.change_tasks import ChangeTasks
 from streaming_sink.writing.profile import Profile
 from streaming_sink.writing.writer import WriteResult
@@ -70,6 +69,8 @@ class Experience:
     spec_id: int = 0
     """The partition spec of all `batches`: under another one, nothing is known of what comes."""
     changes: ChangeTasks = field(default_factory=ChangeTasks)
+    unfit: set[str] = field(default_factory=set)
+    """Files that cannot be merged, by their locations."""
 
     def add(
         self, result: WriteResult, planned: Planned, spec_id: int, seconds: float, parallelism: int
@@ -83,6 +84,7 @@ class Experience:
             key = comparable(file.partition)
             rows[key] = rows.get(key, 0) + file.rows
         self.batches.append(rows)
+        self.unfit.update(each.culprit for each in result.skipped if each.culprit is not None)
         self.task_seconds.append(_task_seconds(result, planned, seconds * parallelism))
         if result.changes is not None:
             self.changes.add(result.tasks, seconds, parallelism)
@@ -191,7 +193,11 @@ def plan_batch(
     files = (
         ()
         if head is None or not options.fills_inline
-        else tuple(small_files(head, partitions, sizing.small_file_bytes, reserved))
+        else tuple(
+            file
+            for file in small_files(head, partitions, sizing.small_file_bytes, reserved)
+            if file.path not in experience.unfit
+        )
     )
     policy = options.fill_policy if options.fills_inline else FillPolicy.NEVER
     plan = plan_inserts(
@@ -270,26 +276,3 @@ def _is_fill(snapshots: Sequence[Snapshot], position: int) -> bool:
         return True
     version = snapshot_version(snapshots[position])
     return position > 0 and version > 0 and snapshot_version(snapshots[position - 1]) == version
-
-
-def small_files(
-    head: Head, partitions: Collection[TablePartition], below_bytes: int, reserved: Mapping[str, str]
-) -> Iterator[TableFile]:
-    """Yield the data files of these partitions that were written with fewer bytes, whichever of their rows
-    are deleted. The values of `partitions` are comparable.
-    """
-    for file in head.files_below(below_bytes):
-        if TablePartition(file.spec_id, comparable(file.partition)) in partitions:
-            yield planned_file(head, file, reserved.get(file.location))
-
-
-def files_to_fold(
-    head: Head, partitions: Collection[TablePartition], from_bytes: int, reserved: Mapping[str, str]
-) -> Iterator[TableFile]:
-    """Yield the other data files of these partitions that delete files may apply to."""
-    for file in head.files_with_deletes():
-        if (
-            file.bytes >= from_bytes
-            and TablePartition(file.spec_id, comparable(file.partition)) in partitions
-        ):
-            yield planned_file(head, file, reserved.get(file.location))

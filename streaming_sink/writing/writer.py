@@ -48,6 +48,8 @@ class WriteJob:
     """What becomes of rows that fail a check; None where no row is checked."""
     keys: KeyJob | None = None
     """How rows find those that they replace; None where rows are only added."""
+    needs_ids: bool = False
+    """Whether files that rows join are read by field ids alone, as `WorkerJob`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,9 @@ def worker_job(job: WriteJob) -> WorkerJob:
     """Return `job` as the plain values that a task receives."""
     plan, places = job.plan, _named_buckets(job.routing)
     return replace(
-        file_job(job.store, job, job.ids, plan.max_file_bytes, plan.rows_per_new_file),
+        file_job(
+            job.store, job, job.ids, plan.max_file_bytes, plan.rows_per_new_file, needs_ids=job.needs_ids
+        ),
         tasks={task: _buckets(plan, own) for task, own in places.items()},
         shared=_buckets(plan, job.routing.cold_buckets if job.routing else ()),
         first_free_bucket=len(plan.buckets),

@@ -6,12 +6,20 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.servers import binaries, launch
 from tests.servers.launch import Server
 from tests.servers.proxy import Proxy
+from tests.servers.rest_catalog import RestCatalog, rest_catalog
+from tests.servers.sql import Sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.servers.catalog_case import Case
 
 SAFE = list(launch.QUICK)
 """The servers that every run uses; STREAMING_SINK_SERVERS=all adds those that take minutes to build."""
@@ -62,3 +70,25 @@ def proxy(s3: Server) -> Iterator[Proxy]:
 def folder() -> str:
     """A path in the bucket that nobody used before."""
     return f"lake {next(_names)}/table"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RestCatalog, Sql]]:
+    """A REST catalog, and Spark SQL on it."""
+    folder = tmp_path_factory.mktemp("lake")
+    with contextlib.ExitStack() as stack:
+        with binaries.or_skip():
+            catalog = stack.enter_context(rest_catalog(folder))
+        sql = Sql(catalog.uri, stack.enter_context((folder / "errors").open("w")))
+        stack.callback(sql.kill)
+        sql.says("STARTED")
+        sql.run("CREATE NAMESPACE lake.db")
+        yield catalog, sql
+
+
+@pytest.fixture
+def case(running: tuple[RestCatalog, Sql], spark: SparkSession) -> Case:
+    """A table of its own, which a sink writes to and Spark changes."""
+    from tests.servers.catalog_case import Case  # other servers' tests must not pay for this import
+
+    return Case(*running, spark)

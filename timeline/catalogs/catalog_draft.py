@@ -12,7 +12,7 @@ from timeline import properties
 from timeline.catalogs.catalog_version import CatalogVersion
 from timeline.catalogs.memory import bear_witness
 from timeline.clock import Environment
-from timeline.drafts import succession
+from timeline.drafts import succession, summaries
 from timeline.drafts.draft import Draft
 from timeline.errors import UnsupportedTableError
 from timeline.manifests.manifests import ManifestFiles
@@ -68,6 +68,10 @@ class CatalogDraft(Draft):
         if not self.snapshots:
             snapshot_id = succession.new_snapshot_id(self.environment)
             self.add_snapshot(Operation.REPLACE, snapshot_id, (), self.carried_manifests(), (), ())
+        # Only now it is known which snapshot is the commit's last, whose number is the version.
+        number = {properties.VERSION: str(self.number)}
+        self.snapshots = [summaries.stating(each, number) for each in self.snapshots]
+        self.staged = [summaries.stating(each, number) for each in self.staged]
         self.snapshots[-1] = bear_witness(self.properties, self.snapshots[-1])
         finished, expiry = self.complete()
         version = CatalogVersion(self.number, finished)

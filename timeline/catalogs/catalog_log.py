@@ -24,6 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from timeline.catalogs.answers import is_refusal, unclear
 from timeline.catalogs.catalog_draft import CatalogDraft
+from timeline.catalogs.catalog_version import commit_of
 from timeline.catalogs.loaded import read_loaded
 from timeline.catalogs.memory import check_memory
 from timeline.catalogs.state_files import StateFiles
@@ -227,13 +228,12 @@ class CatalogLog:
         assert candidate.base is not None
         if head.metadata.table_uuid != candidate.base.metadata.table_uuid:
             self._raise_dropped(candidate)
-        before = {snapshot.snapshot_id for snapshot in candidate.base.metadata.snapshots}
-        ours = {snapshot.snapshot_id for snapshot in candidate.head.metadata.snapshots} - before
-        known = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
-        if ours & known.keys():
+        # Not by its snapshots' ids: all attempts of a commit add the snapshot of its new rows under one id.
+        ours, known = candidate.head.version.commit_id, head.metadata.snapshots
+        if any(commit_of(snapshot) == ours for snapshot in known):
             return True
         since = range(candidate.base.number + 1, head.number + 1)
-        if {snapshot.sequence_number for snapshot in known.values()}.issuperset(since):
+        if {snapshot.sequence_number for snapshot in known}.issuperset(since):
             return False  # every snapshot since is there, and none is ours
         verdict = judge(head, candidate)  # some have expired
         if verdict is Standing.UNKNOWN:

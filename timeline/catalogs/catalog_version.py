@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from pyiceberg.table.snapshots import Snapshot
+
 from timeline import properties
 from timeline.retention.policy import lineage
 from timeline.versions.version_file import Version
@@ -37,5 +39,10 @@ class CatalogVersion(Version):
         """The ids of the last commits of this protocol on main, by the summaries of its snapshots."""
         snapshots = {snapshot.snapshot_id: snapshot for snapshot in self.metadata.snapshots}
         main = lineage(self.metadata.current_snapshot_id, snapshots)[: properties.RECENT_COMMITS_KEPT]
-        stated = (it.summary.additional_properties.get(properties.COMMIT_ID) for it in main if it.summary)
-        return tuple(dict.fromkeys(commit for commit in stated if commit))[::-1]
+        return tuple(dict.fromkeys(commit for commit in map(commit_of, main) if commit))[::-1]
+
+
+def commit_of(snapshot: Snapshot) -> str:
+    """Return the id of the commit of this protocol that added a snapshot; "" for another engine's."""
+    stated = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return stated.get(properties.COMMIT_ID, "")

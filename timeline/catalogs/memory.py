@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
-from pyiceberg.table.snapshots import Snapshot, Summary
+from pyiceberg.table.snapshots import Snapshot
 
 from timeline import properties
+from timeline.drafts.summaries import stating
 from timeline.errors import CorruptTableError, TableReplacedError
 from timeline.retention.policy import lineage
 from timeline.versions.head import Head
@@ -48,9 +49,7 @@ def bear_witness(table_properties: dict[str, str], snapshot: Snapshot) -> Snapsh
     digest = _digest(table_properties)
     witness = Witness(snapshot.snapshot_id, snapshot.sequence_number or 0, digest)
     table_properties[properties.WITNESS] = json.dumps(witness, separators=(",", ":"))
-    assert snapshot.summary is not None
-    stated = {**snapshot.summary.additional_properties, properties.DIGEST: digest}
-    return snapshot.model_copy(update={"summary": Summary(snapshot.summary.operation, **stated)})
+    return stating(snapshot, {properties.DIGEST: digest})
 
 
 def check_memory(head: Head) -> Descent:

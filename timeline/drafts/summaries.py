@@ -50,3 +50,10 @@ def with_extra(counts: Mapping[str, str], extra: Mapping[str, str]) -> Summary:
     """Return the summary with the writer's own entries; they never replace a count."""
     merged = {**extra, **counts}
     return Summary(Operation(merged.pop("operation")), **merged)
+
+
+def stating(snapshot: Snapshot, extra: Mapping[str, str]) -> Snapshot:
+    """Return a snapshot whose summary has these entries too."""
+    assert snapshot.summary is not None
+    stated = {**snapshot.summary.additional_properties, **extra}
+    return snapshot.model_copy(update={"summary": Summary(snapshot.summary.operation, **stated)})

@@ -89,13 +89,8 @@ def snapshots_to_expire(
 
 
 def snapshot_version(snapshot: Snapshot) -> int:
-    """Return the number of the version that added a snapshot; 0 where its summary does not say.
-
-    In a catalog it is the snapshot's sequence number, if this protocol made it.
-    """
+    """Return the number of the version that added a snapshot; 0 where its summary does not say."""
     stated = {} if snapshot.summary is None else snapshot.summary.additional_properties
-    if properties.COMMIT_ID in stated:
-        return snapshot.sequence_number or 0
     return int(stated.get(properties.VERSION, 0))
 
 

@@ -38,8 +38,10 @@ def merge_files(
     file = task.open_file(path, DictionaryChoice(task.columns))
     output = GroupedFile(file, min(job.parquet.row_group_bytes, MERGE_GROUP_BYTES))
     inputs, deleted_rows = tuple(given.path for given in bucket.inputs), 0
+    reading = ""
     try:
         for given in bucket.inputs:
+            reading = given.path
             deleted = deleted_positions(job.store, given)
             for batch in live_rows_of(job, given, deleted):
                 output.write(batch)
@@ -47,7 +49,7 @@ def merge_files(
     except DataFileError as unfit:
         file.abort()
         task.open_files.discard(file)
-        return MergeSkipped(inputs, new.path, str(unfit))
+        return MergeSkipped(inputs, new.path, str(unfit), reading)
     for batch in _rows_of_new(job, new) if rows is None else rows:
         output.write(batch)
     merged = output.close(new.partition, index)

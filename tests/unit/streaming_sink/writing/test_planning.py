@@ -16,13 +16,13 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from planners import Arrival, ClusteringPolicy, FileSizing, TablePartition, plan_clustering
 from streaming_sink.clustering.groups import match_groups
 from streaming_sink.clustering.known_files import known_files
+from streaming_sink.table.planned_files import files_to_fold
 from streaming_sink.tasks.results import TaskReport, WrittenFile
 from streaming_sink.writing.planning import (
     ONE_TASK_SECONDS,
     Experience,
     bulk_plan,
     commit_sizes,
-    files_to_fold,
     needs_counting,
     plan_batch,
     uncounted_plan,

@@ -16,6 +16,9 @@ from tests.unit.timeline.logs.kinds import Answers, CatalogKind
 from tests.unit.timeline.world import SCHEMA
 from timeline.catalogs.catalog_log import CatalogLog
 from timeline.changes.changes import Append, Replace, SetProperties
+from timeline.changes.intent import Intent
+from timeline.commit.attempts import Attempts
+from timeline.commit.log import Lost, Won
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError, UnsupportedTableError
 from timeline.table import Committed
 from timeline.versions.head import Head
@@ -194,6 +197,29 @@ def test_a_commit_beside_main_after_an_unclear_answer_lets_neither_attempt_land_
     assert isinstance(table.commit([Append((kind.file([2]),))]), Committed)
     assert len(sent) < 9
     assert kind.rows() == [1, 2]
+
+
+def test_an_attempt_is_not_taken_for_another_one_of_its_commit(kind: CatalogKind) -> None:
+    """All add their new rows under one snapshot id; which merges are live differs between them."""
+    table = kind.create()
+    head, log = table.head, table.log
+    intent = Intent((Append((kind.file([1]),)),), 0, str(head.metadata.table_uuid))
+    attempts = Attempts(intent, log.manifest_files, log.environment, log.draft)
+    attempts.prepare(head)
+    first, second = attempts.build(head, None), attempts.build(head, None)
+    assert first is not None
+    assert second is not None
+    deadline = log.environment.monotonic() + 20
+    assert isinstance(log.publish(first, _no_judge, deadline), Won)
+    assert isinstance(log.publish(second, _no_judge, deadline), Lost)
+    assert isinstance(log.find_landed([second], head, _no_judge, deadline), Head)
+    found = log.find_landed([first, second], head, _no_judge, deadline)
+    assert isinstance(found, Won)
+    assert found.candidate is first
+
+
+def _no_judge(*_: Any) -> Any:
+    raise AssertionError("all snapshots are there: nothing is to be judged")
 
 
 def test_a_list_that_cannot_be_read_just_then_is_no_error_of_a_commit_that_landed(

@@ -29,6 +29,7 @@ from timeline.errors import (
 )
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.names import HINT_PATH
+from timeline.retention.policy import snapshot_version
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.transactions import Transaction
 
@@ -95,6 +96,8 @@ def test_append_and_replace_are_two_snapshots_of_one_commit(kind: Kind) -> None:
     assert [kind.rows(s.snapshot_id) for s in read.snapshots()] == [[1, 2], [1, 2, 3], [1, 2, 3]]
     times = [s.timestamp_ms for s in read.snapshots()]
     assert times == sorted(set(times)), "R12"
+    assert [snapshot_version(s) for s in read.snapshots()][1:] == [committed.version] * 2
+    assert [entry.snapshot_id for entry in read.history()] == [s.snapshot_id for s in read.snapshots()[::2]]
     assert len(read.inspect.files()) == 1
     assert {file.location for file in kind.open().head.live_files()} == {merged.file_path}
 

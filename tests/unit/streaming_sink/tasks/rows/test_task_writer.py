@@ -269,6 +269,7 @@ def test_a_fill_whose_input_is_gone_keeps_the_new_rows_and_leaves_nothing_half_w
     new, skipped = _run(_job(store, [_fill(kept, gone)]), [_rows(20, 40)])
     assert isinstance(skipped, MergeSkipped)
     assert skipped.reason == f"a file to fill is missing: {gone.path}"
+    assert skipped.culprit == gone.path
     assert {item.path for item in store.list_folder("data")} == {
         store.relative(file.path) for file in (kept, new)
     }
