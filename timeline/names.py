@@ -9,7 +9,8 @@ Layout::
     page)
     data/<partition>/<id>-...        data files; those that clustering sorted record the order
     data/<partition>/<id>-…-deletes.parquet    position-delete files
-    data/<id>-…-tombstones.parquet   keys that were deleted
+    data/<id>-…-tombstones.parquet   keys that were deleted; in a catalog in _timeline/tombstones/, which
+    the orphan removal of other engines passes over
     _timeline/...                    probes, notes of expiry, and a folder of instants for each kind of plans
     _timeline/index/<key>/<id>.run   where the rows of keys are: a cache, which may be deleted at any time
     _timeline/state/<id>-<digest>.txt    a property's value that is long, of a table in a catalog
@@ -27,6 +28,7 @@ from hashlib import blake2b
 VERSION_FOLDER = "metadata"
 MANIFEST_FOLDER = "metadata/m"
 DATA_FOLDER = "data"
+TOMBSTONE_FOLDER = "_timeline/tombstones"
 PROBE_FOLDER = "_timeline/probe"
 EXPIRED_FOLDER = "_timeline/expired"
 STATE_FOLDER = "_timeline/state"
@@ -43,7 +45,8 @@ _CLUSTERED = re.compile(rf"^{_ULID}-clustered-({_ORDER})-([0-9]+)-[0-9]+-[0-9]+-
 _WRITTEN = re.compile(
     rf"^(?:{DATA_FOLDER}/(?:.+/)?({_ULID})-(?:[A-Za-z0-9]{{1,8}}|clustered-{_ORDER}-[0-9]+)"
     r"-[0-9]+-[0-9]+-[0-9]+(?:-deletes|-tombstones)?\.parquet"
-    rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro)$"
+    rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro"
+    rf"|{TOMBSTONE_FOLDER}/({_ULID})-[A-Za-z0-9]{{1,8}}-[0-9]+-[0-9]+-[0-9]+-tombstones\.parquet)$"
 )
 _KIND = "[a-z][a-z0-9-]*"
 _FIRST_KIND = "clustering"
@@ -125,11 +128,10 @@ def delete_file_name(file_id: str, app_id: str, batch: int, bucket: int, attempt
     return data_file_name(file_id, app_id, batch, bucket, attempt).replace(".parquet", "-deletes.parquet")
 
 
-def tombstone_path(file_id: str, app_id: str, batch: int) -> str:
+def tombstone_path(file_id: str, app_id: str, batch: int, folder: str = DATA_FOLDER) -> str:
     """Return the path of a file of deleted keys. The suffix is for people."""
-    return f"{DATA_FOLDER}/{data_file_name(file_id, app_id, batch, 0, 0)}".replace(
-        ".parquet", "-tombstones.parquet"
-    )
+    name = data_file_name(file_id, app_id, batch, 0, 0).replace(".parquet", "-tombstones.parquet")
+    return f"{folder}/{name}"
 
 
 def clustered_file_name(file_id: str, order: str, level: int, group: int, number: int, attempt: int) -> str:
@@ -172,13 +174,12 @@ def file_id(path: str) -> str | None:
 
 
 def written_id(path: str) -> str | None:
-    """Return the id of a data file, manifest or list that this protocol wrote, by its path below the table.
-
-    None for everything else, which no cleaner may touch: versions, the hint, `_timeline`, other engines'
-    files.
+    """Return the id of a data file, manifest, list or file of deleted keys that this protocol wrote, by its
+    path below the table. None for everything else, which no cleaner may touch: versions, the hint, the rest
+    of `_timeline`, other engines' files.
     """
     match = _WRITTEN.match(path)
-    return (match.group(1) or match.group(2)) if match else None
+    return next(filter(None, match.groups())) if match else None
 
 
 def is_manifest_list(path: str) -> bool:

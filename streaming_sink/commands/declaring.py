@@ -55,7 +55,7 @@ def key(
     from timeline.changes.key_changes import DeclareKey, check_key_is
     from timeline.changes.schema_changes import MergeSchema
     from timeline.table import open_table
-    from timeline.versions.keys import key_of
+    from timeline.versions.keys import Looked, key_of
 
     if declare and columns is None:
         raise ValueError("--declare needs the columns of the key: --columns id")
@@ -80,7 +80,7 @@ def key(
         grown = evolved_fields(head.schema, None, (), options)
         if grown is not None:
             table.commit([MergeSchema(grown)])
-        table.commit([DeclareKey(wanted, head.metadata.last_sequence_number)])
+        table.commit([DeclareKey(wanted, Looked.at(head))])
     if as_json:
         say_json({"checked": checked, "declared": declares or declared is not None})
     else:

@@ -219,8 +219,7 @@ def _look_again(table: Table, before: Resolution, keys: BatchKeys) -> Resolution
 def _to_commit(write: KeyedWrite, added: tuple[DataFile, ...], deletes: RowDeletes) -> list[Change]:
     """Return the changes of one try. Writes the delete files, one for each data file that rows leave."""
     resolution = write.resolution
-    resolved = resolution.sequence_number
-    changes: list[Change] = [KeysResolved(write.key, resolved, resolution.tombstones)]
+    changes: list[Change] = [KeysResolved(write.key, resolution.looked, resolution.tombstones)]
     if write.declares:
         changes.append(DeclareKey(write.key))
     if not resolution.positions:

@@ -26,6 +26,7 @@ from timeline.errors import KeyConflictError, RowsChangedError
 from timeline.manifests.entries import LiveFile
 from timeline.stores.base import Store
 from timeline.versions.head import Head
+from timeline.versions.keys import Looked
 from timeline.versions.tombstones import tombstones_of
 
 _NOWHERE = -1
@@ -65,8 +66,8 @@ def searched_file(head: Head, file: LiveFile, in_partitions: bool) -> SearchedFi
 class Resolution:
     """The rows that leave the table by a batch, as its live rows are at one head."""
 
-    sequence_number: int
-    """That of the head."""
+    looked: Looked
+    """The files of the head."""
     live: Mapping[str, LiveFile]
     """Its live files, by their locations."""
     searched: Mapping[str, SearchedFile]
@@ -88,7 +89,7 @@ def look(head: Head, in_partitions: bool) -> Resolution:
     live = {file.location: file for file in head.live_files()}
     searched = {location: searched_file(head, file, in_partitions) for location, file in live.items()}
     tombstones = frozenset(file.location for file in tombstones_of(head.properties))
-    return Resolution(head.metadata.last_sequence_number, live, searched, tombstones, {})
+    return Resolution(Looked.at(head, live.keys()), live, searched, tombstones, {})
 
 
 def found_by_tasks(result: WriteResult) -> dict[str, np.ndarray]:
@@ -167,6 +168,8 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
             " batch is live, write it again",
             files=[file.location for file in added],
         )
+    if not head.follows(before.looked.snapshot_id):
+        _check_no_row_is_back(before, now)
     positions = _still_live(store, before, now)
     found = find_rows(store, added, columns, keys.hashes)
     fresh = sorted(now.tombstones - before.tombstones)
@@ -189,7 +192,7 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
     own = np.flatnonzero(withdrawn & (keys.file != _NOWHERE))
     for number in np.unique(keys.file[own]):
         positions[keys.files[number]] = np.sort(keys.position[own[keys.file[own] == number]])
-    return Resolution(now.sequence_number, now.live, now.searched, now.tombstones, positions)
+    return Resolution(now.looked, now.live, now.searched, now.tombstones, positions)
 
 
 def _withdrawn(before: Resolution, keys: BatchKeys) -> np.ndarray:
@@ -245,6 +248,18 @@ def _still_live(store: Store, before: Resolution, now: Resolution) -> dict[str, 
         for path, these in positions.items()
     }
     return {path: these for path, these in still.items() if len(these)}
+
+
+def _check_no_row_is_back(before: Resolution, now: Resolution) -> None:
+    """Raise RowsChangedError where main was set back to before rows were deleted of a file that was seen."""
+    for path, file in now.searched.items():
+        known = before.searched.get(path, file).deletes
+        if known != file.deletes and _without(known, file.deletes):
+            raise RowsChangedError(
+                "the table was set back, and rows that were deleted are live again; nothing of the batch is"
+                f" live, write it again: {path}",
+                files=[path],
+            )
 
 
 def _without(these: Iterable[str], others: Iterable[str]) -> list[str]:

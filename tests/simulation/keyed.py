@@ -51,7 +51,7 @@ from timeline.errors import (
     TimelineError,
 )
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.keys import TABLE_SCOPE
+from timeline.versions.keys import TABLE_SCOPE, Looked
 from timeline.versions.transactions import Transaction, check_transaction, epoch_after_skip
 
 BY_ID = Upsert(key=("id",), sequence_by="at")
@@ -165,7 +165,7 @@ class Keyed:
             if not table.on_head(checked):
                 return
             head = table.head
-            change = DeclareKey(table_key(keys, head.schema), head.metadata.last_sequence_number)
+            change = DeclareKey(table_key(keys, head.schema), Looked.at(head))
             outcome = commit(self.sim, process, table, [], [], more=[change])
             if isinstance(outcome, Committed):
                 self.sim.oracle.acknowledged(None, [], outcome.version)

@@ -60,6 +60,7 @@ from timeline.slots.numbered import NumberedLog
 from timeline.table import Table
 from timeline.versions import evolution, partitioning, pending, transactions, work_items
 from timeline.versions.head import Head
+from timeline.versions.keys import Looked
 from timeline.versions.listing import VersionFiles
 from timeline.versions.work_items import DiscardedItem, WorkItem
 
@@ -503,14 +504,15 @@ SWITCHES = (
     Switch("R28", "expiry deletes files by reference", garbage, "_path", "return None", "return location",
            buffered=True),
     Switch("R25", "files that were added since are not looked at", KeysResolved, "find_conflict",
-           "if added:", "if False:", keyed=True),
+           "if unseen:", "if False:", keyed=True),
     Switch("R25", "a second look passes over files that a replace has added", key_resolution,
            "resolve_again", "if location not in before.searched]",
            "if location not in before.searched"
            " and not {'fill', 'fold', 'cluster'} & set(location.split('-'))]",
            keyed=True),
-    Switch("R25", "a commit states a later head than it has looked at", by_key, "_to_commit",
-           "resolved = resolution.sequence_number", "resolved = resolution.sequence_number + 1",
+    Switch("R25", "files in a manifest that was written again pass for seen", Looked, "find_unseen",
+           "manifest.manifest_path not in self.manifests",
+           "manifest.manifest_path not in self.manifests and not manifest.has_existing_files()",
            keyed=True),
     Switch("R25", "keys that were deleted since are not looked at", KeysResolved, "find_conflict",
            "if deleted:", "if False:", keyed=True),
@@ -558,9 +560,9 @@ SWITCHES = (
            "check_keys_of_new_rows_are_known", "if (key := key_of(head.properties)) is not None:",
            "if False:", keyed=True),
     Switch("R25", "a key is declared over rows", DeclareKey, "find_conflict",
-           "any(True for _ in files_added_since(head, self.checked))", "False", keyed=True),
+           "next(self.checked.find_unseen(head), None) is not None", "False", keyed=True),
     Switch("R25", "a key is declared over rows that came while the batch was written", by_key, "_to_commit",
-           "DeclareKey(write.key)", "DeclareKey(write.key, resolved)", keyed=True),
+           "DeclareKey(write.key)", "DeclareKey(write.key, resolution.looked)", keyed=True),
     Switch("R25", "another key passes for the table's", key_changes, "check_key_is",
            "if declared != wanted:", "if False:", keyed=True),
     # ------------------------------------------------------------------------------ purges, change logs

@@ -41,6 +41,7 @@ from timeline.errors import (
     UnsupportedTableError,
 )
 from timeline.manifests.manifests import ManifestFiles
+from timeline.names import TOMBSTONE_FOLDER
 from timeline.retention.deletions import Deletions
 from timeline.slots.retrying import StillUnknownError, until_known
 from timeline.stores.base import Store
@@ -69,6 +70,7 @@ class CatalogLog:
     needs_probe = False
     schemas_only_grow = False
     expires = False
+    tombstone_folder = TOMBSTONE_FOLDER
     draft = CatalogDraft
 
     @cached_property

@@ -10,9 +10,10 @@ from timeline.changes.changes import Beside, Change, Over
 from timeline.drafts.draft import Draft
 from timeline.errors import CommitConflictError, KeyConflictError, RowsChangedError
 from timeline.versions.head import Head
-from timeline.versions.keys import TableKey, files_added_since, key_of
+from timeline.versions.keys import PARTITION_SCOPE, Looked, TableKey, key_of
 from timeline.versions.tombstones import TombstoneFile, tombstones_of, tombstones_to_property
 
+_NO_ROWS = Looked()
 _NAMED = 20
 """Files that an error names at most; the attribute `files` has all."""
 
@@ -21,9 +22,9 @@ _NAMED = 20
 class DeclareKey(Change):
     """Declare the key of a table, and require of its writers that they know of keys.
 
-    The table's rows up to `checked`, a sequence number, are known to have each key once: 0 for a table
-    without rows. Left out where the table has declared the same key. KeyConflictError where it has declared
-    another one; RowsChangedError where rows came since.
+    The rows that were `checked` are known to have each key once: none, for a table without rows. Left out
+    where the table has declared the same key. KeyConflictError where it has declared another one;
+    RowsChangedError where rows came since.
     """
 
     over: ClassVar[Over] = Over(
@@ -37,14 +38,14 @@ class DeclareKey(Change):
     )
 
     key: TableKey
-    checked: int = 0
+    checked: Looked = _NO_ROWS
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
         declared = key_of(head.properties)
         if declared == self.key:
             return "the table has declared this key already"
         check_key_is(declared or self.key, self.key, head)
-        if any(True for _ in files_added_since(head, self.checked)):
+        if next(self.checked.find_unseen(head), None) is not None:
             raise RowsChangedError(
                 "the table has rows of which it is not known that each key is there once; nothing was"
                 " declared. `streaming-sink key LOCATION --columns ... --declare` checks them, and declares"
@@ -63,11 +64,11 @@ class DeclareKey(Change):
 
 @dataclass(frozen=True)
 class KeysResolved(Change):
-    """State that the rows which this commit adds and deletes were found by their keys, in the live rows up to
-    a sequence number.
+    """State that the rows which this commit adds and deletes were found by their keys, in the live rows of
+    one head.
 
-    Refused with RowsChangedError where files came since, with their locations: they may hold the same keys.
-    The writer looks for its keys in them, and commits again with a higher number.
+    Refused with RowsChangedError where the head has other files, with their locations (R31): they may hold
+    the same keys. The writer looks for its keys in them, and commits again.
     """
 
     over: ClassVar[Over] = Over(
@@ -75,16 +76,18 @@ class KeysResolved(Change):
         replaces="refused",
         deletes="refused",
         schema="checked again",
+        specs="refused",
         others="refused",
         when=(
             "until the writer has looked for its keys in what they added; over deletes from a file that it "
-            "deletes from, keys that they deleted, and another key"
+            "deletes from, keys that they deleted, another key, a column of the key that they dropped, and a "
+            "spec where a key is unique in each partition"
         ),
     )
 
     key: TableKey
-    resolved: int
-    """The last sequence number of the head whose rows the writer has seen."""
+    looked: Looked
+    """Where the writer has looked for its keys."""
     tombstones: frozenset[str] = frozenset()
     """The locations of the files of deleted keys that the writer has seen."""
 
@@ -94,14 +97,24 @@ class KeysResolved(Change):
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
         check_key_is(key_of(head.properties) or self.key, self.key, head)
-        added = sorted(file.location for file in files_added_since(head, self.resolved))
-        if added:
-            raise RowsChangedError(
-                f"{len(added)} files were added since this commit's keys were looked for, and may hold the"
-                f" same keys; nothing of the commit is live, look into them: {', '.join(added[:_NAMED])}",
+        check_key_has_its_columns(self.key, head)
+        if self.key.scope == PARTITION_SCOPE and self.looked.spec_id != head.spec.spec_id:
+            raise KeyConflictError(
+                "another engine has changed the table's partition spec since the keys of this commit were"
+                " looked for, and a key is unique in its partition; nothing of the commit is live. Change the"
+                ' spec back, or write the table again with key_scope="table":'
+                f" {head.metadata.location}",
                 location=head.metadata.location,
                 version=head.number,
-                files=added,
+            )
+        unseen = sorted(self.looked.find_unseen(head))
+        if unseen:
+            raise RowsChangedError(
+                f"{len(unseen)} files came or left since this commit's keys were looked for, and may hold the"
+                f" same keys; nothing of the commit is live, look again: {', '.join(unseen[:_NAMED])}",
+                location=head.metadata.location,
+                version=head.number,
+                files=unseen,
             )
         deleted = sorted({file.location for file in tombstones_of(head.properties)} - self.tombstones)
         if deleted:
@@ -178,3 +191,26 @@ def check_key_is(declared: TableKey, wanted: TableKey, head: Head) -> None:
             location=head.metadata.location,
             version=head.number,
         )
+
+
+def check_key_has_its_columns(key: TableKey, head: Head) -> None:
+    """Raise KeyConflictError where another engine has dropped a column of the table's key. One that it has
+    renamed is the same column, by its field id.
+    """
+    wanted = {*key.column_ids} if key.sequence_id is None else {*key.column_ids, key.sequence_id}
+    if gone := sorted(wanted - {field.field_id for field in head.schema.fields}):
+        names = ", ".join(_last_name(head, each) for each in gone)
+        raise KeyConflictError(
+            f"the key of the table is {key.describe(head.schema)}, and its columns {names} were dropped;"
+            " nothing was written. A column that is added under the name is another one: restore the table to"
+            f" a version that has it, or write another table: {head.metadata.location}",
+            location=head.metadata.location,
+            version=head.number,
+        )
+
+
+def _last_name(head: Head, field_id: int) -> str:
+    """Return how the newest schema that has a field calls it."""
+    known = sorted(head.metadata.schemas, key=lambda schema: -schema.schema_id)
+    names = (schema.find_column_name(field_id) for schema in known)
+    return next((name for name in names if name), f"with the field id {field_id}")

@@ -88,6 +88,10 @@ class CommitLog(Protocol):
         """Whether commits of this log expire snapshots, whose files are to be deleted."""
 
     @property
+    def tombstone_folder(self) -> str:
+        """Where the files of deleted keys are."""
+
+    @property
     def draft(self) -> type[Draft]:
         """The kind of draft that candidates for this log are built as."""
 

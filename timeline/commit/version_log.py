@@ -22,7 +22,7 @@ from timeline.commit.log import Judge, Lost, StateUnknown, Won
 from timeline.commit.version_slot import create_version
 from timeline.drafts.draft import Draft
 from timeline.errors import CommitStateUnknownError, CorruptTableError
-from timeline.names import version_number, version_path
+from timeline.names import DATA_FOLDER, version_number, version_path
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
 from timeline.retention.policy import versions_to_delete
 from timeline.versions.head import Head
@@ -38,6 +38,7 @@ class VersionLog(VersionFiles):
     needs_probe = True
     schemas_only_grow = True
     expires = True
+    tombstone_folder = DATA_FOLDER
     draft = Draft
 
     def check_writable(self, head: Head) -> None:

@@ -88,6 +88,10 @@ class Head:
                 yield snapshot
                 wanted = snapshot.parent_snapshot_id
 
+    def follows(self, snapshot_id: int | None) -> bool:
+        """Return whether main is a snapshot, or descends from it; not of one that has expired."""
+        return snapshot_id is None or any(each.snapshot_id == snapshot_id for each in self.main_snapshots())
+
     @property
     def counted_commits(self) -> int:
         """How many commits have counted themselves in this lineage; 0 where the count was damaged."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 
 from timeline.errors import CorruptTableError
-from timeline.manifests.entries import LiveFile
 from timeline.manifests.manifests import is_data
 from timeline.properties import KEY
 from timeline.versions.head import Head
@@ -17,6 +18,7 @@ from timeline.versions.head import Head
 TABLE_SCOPE = "table"
 PARTITION_SCOPE = "partition"
 KEY_SCOPES = (TABLE_SCOPE, PARTITION_SCOPE)
+_BY_VALUE = DataFileContent.EQUALITY_DELETES
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,51 @@ def key_of(table_properties: Mapping[str, str]) -> TableKey | None:
         ) from error
 
 
-def files_added_since(head: Head, sequence_number: int) -> Iterator[LiveFile]:
-    """Yield the live data files that commits after this sequence number have added, by whichever change."""
-    if head.metadata.last_sequence_number <= sequence_number:
-        return
-    for manifest in head.manifests:
-        # The sequence number of a manifest is that of its newest entry, or a later one.
-        if is_data(manifest) and (manifest.sequence_number or 0) > sequence_number:
-            for file in head.manifest_files.contents(manifest).files.values():
-                if file.sequence_number > sequence_number:
-                    yield file
+@dataclass(frozen=True)
+class Looked:
+    """The rows that a writer has looked at: those of one head, known by its files (R31).
+
+    A file never changes, so what was seen of it stays true. Sequence numbers say nothing of what came since:
+    another engine may make files live again that are older than the head, or that were on a branch.
+    """
+
+    snapshot_id: int | None = None
+    """The head's; None where there were no rows."""
+    manifests: frozenset[str] = frozenset()
+    """Whose files were all seen: they are not compared one by one."""
+    files: AbstractSet[str] = frozenset()
+    """The locations of the data files."""
+    deletes: frozenset[str] = frozenset()
+    """The locations of the delete files."""
+    spec_id: int | None = None
+    """The partition spec, by which keys that are unique in each partition were looked for."""
+
+    @classmethod
+    def at(cls, head: Head, files: AbstractSet[str] | None = None) -> Looked:
+        """Return what a look at a head sees. `files`: the locations of its data files, where they are known.
+        Reads the manifests that were not read before.
+        """
+        return cls(
+            head.metadata.current_snapshot_id,
+            frozenset(manifest.manifest_path for manifest in head.manifests),
+            {file.location for file in head.live_files()} if files is None else files,
+            frozenset(file.location for file in head.delete_files()),
+            head.spec.spec_id,
+        )
+
+    def find_unseen(self, head: Head) -> Iterator[str]:
+        """Yield the files by which the rows of a head may differ from those that were seen, but for rows that
+        were deleted by their positions: data files that are new, deletes by value, and delete files that have
+        left while main was set back, so that their rows are live again.
+        """
+        for manifest in head.manifests:
+            if manifest.manifest_path not in self.manifests:
+                files = head.manifest_files.contents(manifest).files
+                if is_data(manifest):
+                    yield from (location for location in files if location not in self.files)
+                else:
+                    deletes = (file for file in files.values() if file.location not in self.deletes)
+                    yield from (each.location for each in deletes if each.content == _BY_VALUE)
+        # Where main follows the head that was looked at, a delete file left by a merge, or with its rows.
+        if self.deletes and not head.follows(self.snapshot_id):
+            yield from self.deletes - {file.location for file in head.delete_files()}

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import NestedField, StringType
 
 from tests.unit.timeline.test_conflict_table import SMALL, THEIRS, UNFIT, Case
-from tests.unit.timeline.world import DAY_MS, Audit, Lake
+from tests.unit.timeline.world import DAY_MS, SCHEMA, Audit, Lake
 from timeline import features, names, properties
 from timeline.changes.changes import Append, Change, RaiseFence, Replace, SetProperties
 from timeline.changes.key_changes import AllowDuplicates, DeclareKey, KeysResolved, PutTombstones
+from timeline.changes.partition_changes import SetPartitioning
 from timeline.changes.row_deltas import RowDelta
 from timeline.errors import (
     CommitConflictError,
@@ -19,7 +24,7 @@ from timeline.errors import (
     SchemaMismatchError,
 )
 from timeline.table import Committed, Table
-from timeline.versions.keys import PARTITION_SCOPE, TableKey, files_added_since, key_of
+from timeline.versions.keys import KEY_SCOPES, PARTITION_SCOPE, Looked, TableKey, key_of
 from timeline.versions.tombstones import TombstoneFile, tombstones_of, tombstones_to_property
 
 KEY = TableKey((1,), 2)
@@ -47,7 +52,7 @@ def resolved(table: Table, key: TableKey = KEY) -> KeysResolved:
     """What a writer says that has looked for its keys in the known head."""
     head = table.head
     seen = frozenset(file.location for file in tombstones_of(head.properties))
-    return KeysResolved(key, head.metadata.last_sequence_number, seen)
+    return KeysResolved(key, Looked.at(head), seen)
 
 
 def keyed() -> Lake:
@@ -106,19 +111,19 @@ def test_who_has_looked_at_what_came_since_commits(theirs: str) -> None:
     Audit(case.lake.store).check()
 
 
-def test_files_are_known_by_their_own_sequence_numbers_and_not_by_their_manifests() -> None:
-    """A manifest that merges old files and new ones is newer than the old ones."""
+def test_files_are_known_by_themselves_and_not_by_their_manifests() -> None:
+    """A manifest that merges old files and new ones is a new one."""
     lake = Lake(table_properties={properties.MANIFEST_MIN_MERGE_COUNT: "2"})
     old = [lake.file() for _ in range(6)]
     for file in old:
         committed(lake.table, Append((file,)))
-    sequence = lake.open().head.metadata.last_sequence_number
+    looked = Looked.at(lake.open().head)
     new = [lake.file() for _ in range(3)]
     for file in new:
         committed(lake.table, Append((file,)))
     head = lake.open().head
     assert len(head.manifests) < 9
-    assert {file.location for file in files_added_since(head, sequence)} == {each.file_path for each in new}
+    assert set(looked.find_unseen(head)) == {each.file_path for each in new}
 
 
 def test_a_row_delta_may_delete_from_the_file_that_it_adds() -> None:
@@ -144,7 +149,7 @@ def test_more_deletes_than_rows_of_the_own_file_are_refused() -> None:
 @pytest.mark.parametrize("theirs", sorted(THEIRS.keys() - UNFIT))
 def test_a_key_is_declared_over_rows_that_were_checked_unless_others_came(theirs: str) -> None:
     case = Case.begin()
-    declare = DeclareKey(KEY, case.mine.head.metadata.last_sequence_number)
+    declare = DeclareKey(KEY, Looked.at(case.mine.head))
     THEIRS[theirs](case)
     if theirs in ADD_FILES:
         with pytest.raises(RowsChangedError, match="not known that each key is there once") as refused:
@@ -176,7 +181,7 @@ def test_rows_that_came_before_a_key_was_declared_are_not_covered_by_a_look_for_
 def test_of_two_writers_who_declare_the_same_key_both_land() -> None:
     lake = Lake()
     first, second = lake.open(), lake.open()
-    mine = [DeclareKey(KEY), KeysResolved(KEY, 0), SetProperties({"mine": "1"})]
+    mine = [DeclareKey(KEY), KeysResolved(KEY, Looked()), SetProperties({"mine": "1"})]
     assert committed(first, *mine).dropped == ()
     (dropped,) = committed(second, *mine).dropped
     assert dropped.change == mine[0]
@@ -192,6 +197,48 @@ def test_another_key_than_the_tables_is_refused(other: TableKey) -> None:
             lake.table.commit(changes)
     assert lake.live() == set()
     assert key_of(lake.open().head.properties) == KEY
+
+
+def change_schema(lake: Lake, *fields: NestedField) -> None:
+    schema = Schema(*fields, schema_id=1)
+    lake.change_metadata(
+        lambda metadata: {"schemas": [*metadata.schemas, schema], "current_schema_id": 1, "last_column_id": 9}
+    )
+
+
+@pytest.mark.parametrize(("key", "left"), [(KEY, 0), (KEY, 1), (TableKey((2,)), 0)])
+def test_a_column_of_the_key_that_another_engine_drops_is_named_also_where_its_name_is_there_again(
+    key: TableKey, left: int
+) -> None:
+    lake = Lake()
+    committed(lake.table, DeclareKey(key))
+    dropped = SCHEMA.fields[1 - left]
+    again = NestedField(9, dropped.name, StringType(), required=False)
+    mine = resolved(lake.table, key)
+    change_schema(lake, SCHEMA.fields[left], again)
+    with pytest.raises(KeyConflictError, match=f"its columns {dropped.name} were dropped"):
+        lake.open().commit([put(lake), mine])
+
+
+def test_a_column_of_the_key_that_another_engine_renames_is_the_same() -> None:
+    lake = keyed()
+    change_schema(lake, *(each.model_copy(update={"name": f"new {each.name}"}) for each in SCHEMA.fields))
+    committed(lake.open(), Append((lake.file(),)), resolved(lake.open()))
+
+
+@pytest.mark.parametrize("scope", KEY_SCOPES)
+def test_another_partition_spec_stops_keys_that_are_unique_in_each_partition(scope: str) -> None:
+    lake, key = Lake(), TableKey((1,), 2, scope)
+    committed(lake.table, DeclareKey(key))
+    mine = [Append((lake.file(),)), resolved(lake.table, key)]
+    other = PartitionSpec(PartitionField(1, 1001, BucketTransform(4), "id_bucket"), spec_id=1)
+    committed(lake.open(), SetPartitioning(other, "theirs"))
+    if scope == PARTITION_SCOPE:
+        with pytest.raises(KeyConflictError, match="has changed the table's partition spec"):
+            lake.table.commit(mine)
+        assert lake.live() == set()
+    else:
+        committed(lake.table, *mine)
 
 
 def test_a_key_that_was_declared_after_the_look_is_noticed() -> None:
@@ -316,6 +363,13 @@ def test_deleted_keys_from_below_the_fence_are_refused() -> None:
         lake.table.commit([mine])
     assert refused.value.files == (mine.location,)
     assert known(lake) == []
+
+
+@pytest.mark.parametrize("folder", [names.DATA_FOLDER, names.TOMBSTONE_FOLDER])
+def test_a_cleaner_knows_files_of_deleted_keys_by_their_names_in_either_folder(folder: str) -> None:
+    file_id = names.ulid(1, 1)
+    assert names.written_id(names.tombstone_path(file_id, "app", 1, folder)) == file_id
+    assert names.written_id(f"{folder}/notes-tombstones.parquet") is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[["a", "b", 1]]', '[["a", 1]]'])

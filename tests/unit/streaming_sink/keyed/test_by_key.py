@@ -27,7 +27,7 @@ from timeline.changes.changes import Append, Change
 from timeline.changes.key_changes import DeclareKey, KeysResolved
 from timeline.errors import KeyConflictError, MissingMetadataError, RowsChangedError
 from timeline.table import Committed, Table
-from timeline.versions.keys import TableKey
+from timeline.versions.keys import Looked, TableKey
 
 __all__ = ["shore"]
 
@@ -58,8 +58,8 @@ def test_a_sleeper_looks_for_keys_in_a_newer_head(shore: Shore) -> None:
     write = changes_by_key().begin(target_of(sleeper))
     assert write is not None
     assert write.resolution.live.keys() == shore.live()
-    assert write.resolution.sequence_number == sleeper.head.metadata.last_sequence_number
-    before = Resolution(0, {}, {}, frozenset(), {})
+    assert write.resolution.looked == Looked.at(sleeper.head)
+    before = Resolution(Looked(), {}, {}, frozenset(), {})
     again = by_key._look_again(second, before, no_keys(write))
     assert again.live.keys() == shore.live()
 
@@ -122,7 +122,7 @@ def test_a_key_that_another_writer_has_declared_first_is_no_dropped_fill(
     lake = Lake()
     mine, key = lake.open(), TableKey((1,), 2)
     lake.table.commit([DeclareKey(key)])
-    done = mine.commit([Append((lake.file(),)), KeysResolved(key, 0), DeclareKey(key)])
+    done = mine.commit([Append((lake.file(),)), KeysResolved(key, Looked()), DeclareKey(key)])
     assert isinstance(done, Committed)
     assert len(done.dropped) == 1
     draft = BatchReport(app_id="app", batch_id=1, outcome="written", why="", milliseconds={})

@@ -46,7 +46,7 @@ from timeline.manifests.entries import DeleteFile, LiveFile, position_deletes
 from timeline.outbox import deliver_all, register_main
 from timeline.stores import open_store
 from timeline.table import Table
-from timeline.versions.keys import PARTITION_SCOPE, TableKey
+from timeline.versions.keys import PARTITION_SCOPE, Looked, TableKey
 from timeline.versions.outbox import Delivery
 from timeline.versions.tombstones import tombstones_of
 from timeline.versions.transactions import Transaction
@@ -127,7 +127,7 @@ class People:
         """Append files that were written, as of keys that were looked for."""
         head = self.table.head
         known = frozenset(it.location for it in tombstones_of(head.properties))
-        resolved = KeysResolved(self.key, head.metadata.last_sequence_number, known)
+        resolved = KeysResolved(self.key, Looked.at(head), known)
         self.table.commit([Append(files), resolved])
 
     def refer(self, path: str, *ids: int) -> str:

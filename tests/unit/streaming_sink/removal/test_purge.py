@@ -41,6 +41,7 @@ from timeline.maintenance.expiry import expire_snapshots
 from timeline.manifests.entries import LiveFile
 from timeline.stores import MemoryStore
 from timeline.table import Table
+from timeline.versions.keys import Looked
 from timeline.versions.tombstones import tombstones_of
 
 PLAIN = {
@@ -282,7 +283,7 @@ def test_an_orphan_of_a_table_that_nobody_writes_to_goes_a_day_later(people: Peo
 def _resolved(people: People) -> tuple[object, ...]:
     head = people.table.refresh()
     known = frozenset(it.location for it in tombstones_of(head.properties))
-    return KEY, head.metadata.last_sequence_number, known
+    return KEY, Looked.at(head), known
 
 
 def staged_item(people: People) -> None:
