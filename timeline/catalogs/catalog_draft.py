@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Operation, Snapshot
 
@@ -34,8 +35,7 @@ class CatalogDraft(Draft):
     ) -> CatalogDraft:
         draft = super().begin(head, manifest_files, environment, summary)
         assert isinstance(draft, CatalogDraft)
-        newest = max((snapshot.timestamp_ms for snapshot in head.metadata.snapshots), default=0)
-        draft.now_ms = max(draft.now_ms, newest + 1)  # a snapshot of another engine beside main counts too
+        draft.now_ms = max(draft.now_ms, newest_ms(head.metadata) + 1)
         draft.commit_id = draft.new_id()
         return draft
 
@@ -76,3 +76,14 @@ class CatalogDraft(Draft):
         finished, expiry = self.complete()
         version = CatalogVersion(self.number, finished)
         return Head(version, self.manifests, self.manifest_files), b"", expiry
+
+
+def newest_ms(metadata: TableMetadata) -> int:
+    """Return the newest time in a table's metadata. A snapshot of another engine beside main counts too, and
+    logs, to which an engine with a slow clock may have set main back: none may follow that is older (R12).
+    """
+    times = [metadata.last_updated_ms]
+    times += [snapshot.timestamp_ms for snapshot in metadata.snapshots]
+    times += [entry.timestamp_ms for entry in metadata.snapshot_log]
+    times += [entry.timestamp_ms for entry in metadata.metadata_log]
+    return max(times)

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
-from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.exceptions import NoSuchTableError as NotInCatalogError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.utils.config import Config
 
-from timeline import properties
+from timeline import properties, stores
 from timeline.catalogs.answers import unclear
 from timeline.catalogs.catalog_log import CatalogLog
+from timeline.catalogs.settings import SQL, settings_of
+from timeline.catalogs.store_io import OpenStore
 from timeline.clock import SYSTEM, Environment
 from timeline.errors import StoreUnavailableError, TableNotFoundError
 from timeline.manifests.manifest_format import check_partition_names
 from timeline.manifests.manifests import ManifestFiles
 from timeline.slots.retrying import StillUnknownError, until_known
 from timeline.stores import local_path
-from timeline.stores.base import Store
 from timeline.table import Table
 
-OpenStore = Callable[[str], Store]
-"""Returns the store of a location, which the catalog has chosen."""
 _OF_NEW_TABLES = {
     "write.metadata.delete-after-commit.enabled": "true",
     properties.PREVIOUS_VERSIONS_MAX: "100",
@@ -37,48 +33,24 @@ _OF_NEW_TABLES = {
 _PATIENCE_SECONDS = 60.0
 
 
-def settings_of(catalog: str | Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """Return a catalog's name and its properties: those that are given, or those that are configured under
-    its name in `.pyiceberg.yaml` or the environment. Sends no request.
-
-    ValueError where nothing is configured under the name, or it is no REST catalog with an address.
+def connect_catalog(
+    catalog: str | Mapping[str, str],
+    environment: Environment = SYSTEM,
+    open_store: OpenStore = stores.open_store,
+) -> Catalog:
+    """Return a catalog by its name or its properties. Where the client writes the metadata, it is through
+    `open_store`. ValueError as `settings_of`, StoreUnavailableError where the catalog does not answer.
     """
-    if isinstance(catalog, str):
-        name, known = catalog, dict[str, Any](Config().get_catalog_config(catalog) or {})
-    else:
-        name, known = "catalog", dict[str, Any](catalog)
-        known.pop("name", None)
-    if not known:
-        raise ValueError(
-            f"no catalog is configured under the name {name!r}: add it to .pyiceberg.yaml, set"
-            f" PYICEBERG_CATALOG__{name.upper()}__URI, or give its properties in the place of its name"
-        )
-    scheme = str(known.get("uri", "")).partition("://")[0].lower()
-    kind = known.get("py-catalog-impl") or known.pop("type", scheme)
-    if str(kind).lower() not in ("rest", "http", "https") or scheme not in ("http", "https"):
-        # The address may have a password in it, so it is not repeated.
-        raise ValueError(
-            f"the catalog {name!r} must be a REST catalog, with a uri that begins with http:// or https://;"
-            f" others are not offered yet: its type is {kind or 'not said'!r}"
-        )
-    address = urlsplit(str(known["uri"]))
-    if address.username or address.password or address.query:
-        raise ValueError(
-            f"the uri of the catalog {name!r} has a password or parameters in it, which errors would show;"
-            ' give them as "credential", "token" or "auth"'
-        )
-    return name, known
-
-
-def connect_catalog(catalog: str | Mapping[str, str], environment: Environment = SYSTEM) -> Catalog:
-    """Return a catalog by its name or its properties. ValueError as `settings_of`, StoreUnavailableError
-    where it does not answer.
-    """
-    from timeline.catalogs.rest import TimedRestCatalog
-
-    name, known = settings_of(catalog)
+    settings = settings_of(catalog)
+    name = settings.name
     try:
-        return TimedRestCatalog(name, environment.now_ms, **known)
+        if settings.kind == SQL:
+            from timeline.catalogs.sql import SqlMetastore
+
+            return SqlMetastore(name, open_store, environment, **settings.properties)
+        from timeline.catalogs.rest import TimedRestCatalog
+
+        return TimedRestCatalog(name, environment.now_ms, **settings.properties)
     except unclear() as failure:
         raise StoreUnavailableError(f"the catalog {name!r} does not answer: {failure}") from failure
 

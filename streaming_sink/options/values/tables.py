@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -15,6 +15,9 @@ from timeline.changes.changes import SetProperties
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 from timeline.table import Table
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +67,8 @@ class CatalogTable(Value):
     """A table in an Iceberg catalog, by its name there: "db.events", or ("db", "odd.name"). Experimental.
 
     `catalog` is a catalog's name in `.pyiceberg.yaml` or in `PYICEBERG_CATALOG__<NAME>__…`, or its
-    properties, as pyiceberg takes them: `{"type": "rest", "uri": …, "warehouse": …, "credential": …}`. The
+    properties, as pyiceberg takes them: `{"type": "rest", "uri": …, "warehouse": …, "credential": …}`, or
+    `{"type": "sql", "uri": "sqlite:////srv/lake.db", "warehouse": …}`, with its `"name"` in the database. The
     table is opened, also one that another engine has created; else it is created where the catalog wants it,
     by the first batch, and `create_namespace` creates its namespace too. Other engines may write to it at the
     same time. `storage_options` as of a `PathTable`. Properties and storage options are in no repr and no
@@ -119,40 +123,41 @@ class CatalogTable(Value):
     @property
     def _catalog_name(self) -> str:
         """The catalog's name; of one that is given by its properties its address, without a password."""
-        if isinstance(self.catalog, str):
-            return self.catalog
-        scheme, separator, rest = str(self.catalog.get("uri", "catalog")).partition("://")
-        host, slash, path = rest.partition("/")
-        return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}".rstrip("/")
+        from timeline.catalogs.settings import shown_address
+
+        return (
+            self.catalog
+            if isinstance(self.catalog, str)
+            else shown_address(str(self.catalog.get("uri", "catalog")))
+        )
 
     def check(self) -> None:
         """Raise ValueError where no such catalog is configured. Sends no request."""
-        from timeline.catalogs.opening import settings_of
+        from timeline.catalogs.settings import settings_of
 
         settings_of(self.catalog)
 
     def open(self) -> Table:
         """Return the table, as the catalog has it now. TableNotFoundError where there is none."""
-        from timeline.catalogs.opening import connect_catalog, open_in_catalog
+        from timeline.catalogs.opening import open_in_catalog
 
-        return open_in_catalog(connect_catalog(self.catalog), tuple(self.table), self._open_store)
+        return open_in_catalog(self._connect(), tuple(self.table), self._open_store)
 
     def accept(self) -> int:
         """Take the table as it is, after a TableReplacedError: its streams go on after their last batches,
         though these may not be in it. Return the version that says so.
         """
-        from timeline.catalogs.opening import connect_catalog, open_in_catalog
+        from timeline.catalogs.opening import open_in_catalog
 
-        catalog = connect_catalog(self.catalog)
-        table = open_in_catalog(catalog, tuple(self.table), self._open_store, accepts=True)
+        table = open_in_catalog(self._connect(), tuple(self.table), self._open_store, accepts=True)
         return table.commit([SetProperties()]).version
 
     def create(self, schema: Schema, spec: PartitionSpec, table_properties: Mapping[str, str]) -> Table:
         """Create an empty table where the catalog wants it, or open the one that is there."""
-        from timeline.catalogs.opening import connect_catalog, create_in_catalog
+        from timeline.catalogs.opening import create_in_catalog
 
         return create_in_catalog(
-            connect_catalog(self.catalog),
+            self._connect(),
             tuple(self.table),
             self._open_store,
             schema,
@@ -164,6 +169,11 @@ class CatalogTable(Value):
     def beside(self, name: str) -> CatalogTable:
         """Return the table of another name, as `location` spells it, in the same catalog."""
         return replace(self, table=name.rpartition(":")[2])
+
+    def _connect(self) -> Catalog:
+        from timeline.catalogs.opening import connect_catalog
+
+        return connect_catalog(self.catalog, open_store=self._open_store)
 
     def _open_store(self, location: str) -> Store:
         return open_store(location, self.storage_options)

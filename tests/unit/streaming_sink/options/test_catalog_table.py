@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ from streaming_sink import (
     ingest,
 )
 from streaming_sink.errors import StoreUnavailableError
+from timeline.catalogs import settings
+from timeline.catalogs.settings import settings_of
 
 REST = {"type": "rest", "uri": "http://127.0.0.1:9"}
 
@@ -47,6 +50,60 @@ def test_a_name_with_a_dot_in_a_part_is_a_tuple() -> None:
     assert CatalogTable("a.b", {"uri": "https://me:hush@lake/x/"}).location == "https://lake/x:a.b"
 
 
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("sqlite:////srv/lake/catalog.db", "sqlite:////srv/lake/catalog.db"),
+        ("postgresql+psycopg://me:hush@lake:5432/db?sslmode=require", "postgresql+psycopg://lake:5432/db"),
+        ("postgresql://lake/db?user=me&password=hush", "postgresql://lake/db"),
+        ("postgresql://lake/db?password=hush@hush", "postgresql://..."),
+        ("postgresql://me:hush/hush@lake/db", "postgresql://..."),
+        ("postgresql://me:hush?hush@lake/db", "postgresql://..."),
+        ("postgresql://me:hush@hush@lake/db", "postgresql://..."),
+        ("hush", "..."),
+    ],
+)
+def test_no_report_calls_a_table_by_an_address_with_a_password(uri: str, shown: str) -> None:
+    table = CatalogTable("a.b", {"type": "sql", "uri": uri})
+    assert table.location == f"{shown}:a.b"
+    assert "hush" not in f"{table!r} {table} {table.to_dict()} {settings_or_refusal(table)}"
+
+
+def settings_or_refusal(table: CatalogTable) -> str:
+    try:
+        return repr(settings_of(table.catalog))
+    except ValueError as refused:
+        return "".join(traceback.format_exception(refused))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"uri": "sqlite://"}, "is in memory"),
+        ({"uri": "sqlite:///:memory:"}, "is in memory"),
+        ({"uri": "sqlite:////a.db", "warehouse": "lake"}, "must be an absolute path or a URL"),
+        ({"uri": "sqlite:////a.db", "warehouse": "file:lake"}, "must be an absolute path or a URL"),
+        ({"uri": "postgresql+nope://me:hush@lake/db"}, "none that SQLAlchemy can read"),
+        ({"uri": "postgresql+pg8000://me:hush@lake/db"}, "driver .* is not installed: pg8000"),
+        ({"uri": "postgresql://me:hush@lake:port/db"}, "none that SQLAlchemy can read"),
+    ],
+)
+def test_a_catalog_in_sql_that_is_of_no_use_fails_when_the_sink_is_made(
+    given: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said) as refused:
+        IcebergSink(CatalogTable("db.events", {"type": "sql", **given}))
+    assert "hush" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_an_extra_that_is_not_installed_is_named_when_the_sink_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settings, "find_spec", lambda _: None)
+    with pytest.raises(ValueError, match=r"pip install 'streaming-sink\[sql\]'"):
+        IcebergSink(CatalogTable("db.events", {"type": "sql", "uri": "sqlite:////a.db"}))
+
+
 def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -59,8 +116,12 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
         {"type": "rest"},
         {"type": "sql", "uri": "mysql://me:hush@lake/db"},
         {"uri": "mysql://me:hush@lake/db"},
+        {"type": "rest", "uri": "postgresql://me:hush@lake/db"},
+        {"type": "sql", "uri": "https://me:hush@lake"},
+        {"type": "in-memory"},
         {"type": "glue"},
         {"type": "bogus", "uri": "http://lake"},
+        {"py-catalog-impl": "some.Catalog", "uri": "http://lake"},
     ):
         with pytest.raises(ValueError, match="must be a REST catalog") as refused:
             IcebergSink(CatalogTable("db.events", wrong))

@@ -12,7 +12,7 @@ from pyiceberg.exceptions import BadRequestError, CommitFailedException, ServerE
 from pyiceberg.table import CommitTableResponse
 
 from tests.unit.timeline.logs import kinds
-from tests.unit.timeline.logs.kinds import Answers, CatalogKind
+from tests.unit.timeline.logs.kinds import CatalogKind
 from tests.unit.timeline.world import SCHEMA
 from timeline.catalogs.catalog_log import CatalogLog
 from timeline.changes.changes import Append, Replace, SetProperties
@@ -170,7 +170,7 @@ def test_a_commit_that_decides_moves_main_also_without_rows(kind: CatalogKind) -
 
 
 def test_a_table_of_format_version_1_is_refused(kind: CatalogKind) -> None:
-    catalog = kind._catalog(Answers())
+    catalog = kind.beside()
     catalog.create_table(("lake", "table"), SCHEMA, properties={"format-version": "1"})
     with pytest.raises(UnsupportedTableError, match="format version 1"):
         kind.open()

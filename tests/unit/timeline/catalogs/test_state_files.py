@@ -22,7 +22,7 @@ from timeline.changes.changes import Append, Change
 from timeline.changes.outbox_changes import PutOutbox
 from timeline.drafts.draft import Draft
 from timeline.errors import CorruptTableError
-from timeline.stores import LocalStore
+from timeline.stores import LocalStore, Stored
 from timeline.versions.outbox import Delivery
 from timeline.versions.transactions import Transaction
 from timeline.versions.work_items import NumberSet
@@ -163,8 +163,13 @@ def test_a_reader_whose_file_was_deleted_since_another_commit_reads_the_newer_he
 def test_files_are_read_once_a_process(kind: CatalogKind, monkeypatch: pytest.MonkeyPatch) -> None:
     kind.create().commit([Remember(LONG)])
     table = kind.open()
-    read: list[str] = []
-    monkeypatch.setattr(LocalStore, "read", lambda _, path: read.append(path))
+    read, real = list[str](), LocalStore.read
+
+    def watched(self: LocalStore, path: str) -> Stored:
+        read.append(path)
+        return real(self, path)
+
+    monkeypatch.setattr(LocalStore, "read", watched)
     table.commit([Append((kind.file([1]),))])
     table.refresh()
     assert not [path for path in read if path.startswith(names.STATE_FOLDER)]

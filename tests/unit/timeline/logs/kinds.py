@@ -19,6 +19,7 @@ from pyiceberg.typedef import Record
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, data_file
 from timeline import names
 from timeline.catalogs.opening import create_in_catalog, open_in_catalog
+from timeline.catalogs.sql import SqlMetastore
 from timeline.clock import Environment
 from timeline.commit.log import CommitLog
 from timeline.commit.version_log import VersionLog
@@ -85,7 +86,7 @@ class _Store(LocalStore):
         return super().list_folder(folder)
 
 
-class _Catalog(SqlCatalog):
+class _Catalog(SqlMetastore):
     """A catalog whose answers to commits may get lost."""
 
     answers: Answers
@@ -182,11 +183,20 @@ class CatalogKind(Kind):
         self._catalogs: list[SqlCatalog] = []
         self._catalog(Answers()).create_namespace("lake")
 
+    @property
+    def _properties(self) -> dict[str, str]:
+        where = self.folder
+        return {"uri": f"sqlite:///{where}/catalog.db", "warehouse": f"file://{where}/warehouse"}
+
     def _catalog(self, answers: Answers) -> _Catalog:
-        catalog = _Catalog(
-            "test", uri=f"sqlite:///{self.folder}/catalog.db", warehouse=f"file://{self.folder}/warehouse"
-        )
+        catalog = _Catalog("test", LocalStore, self._environment(), **self._properties)
         catalog.answers = answers
+        self._catalogs.append(catalog)
+        return catalog
+
+    def beside(self) -> SqlCatalog:
+        """Return the catalog as another engine has it."""
+        catalog = SqlCatalog("test", **self._properties)
         self._catalogs.append(catalog)
         return catalog
 
@@ -205,7 +215,7 @@ class CatalogKind(Kind):
         return self.clock.environment(next(self._seeds))
 
     def read(self) -> Any:
-        return self._catalog(Answers()).load_table(_TABLE)
+        return self.beside().load_table(_TABLE)
 
     def store(self) -> LocalStore:
         return LocalStore(self.folder / "warehouse" / "lake" / "table")
