@@ -102,6 +102,8 @@ class TableFile:
     """Identifies the keys that encrypt it; None for a file that is not encrypted."""
     reserved_by: str | None = None
     """The id of the pending plan that reserves it."""
+    unfit: str | None = None
+    """Why its rows cannot be read, in words, where that is known."""
     bounds: tuple[ColumnBounds, ...] = ()
     """Bounds of the columns that clustering sorts by; a column may be missing, and is then unknown."""
     clustered_by: str | None = None

@@ -28,6 +28,7 @@ PROBED_STORES = _OURS + "probed-stores"
 REQUIRED_FEATURES = _OURS + "required-features"
 APPENDED_MANIFESTS = _OURS + "appended-manifests"
 PENDING_PLANS = _OURS + "pending-plans"
+PENDING_PLAN_PREFIX = PENDING_PLANS + "."
 RESERVATION_TIMEOUT_MS = _OURS + "clustering.reservation-timeout-ms"
 KEY = _OURS + "key"
 TOMBSTONES = _OURS + "tombstones"
@@ -103,7 +104,8 @@ def decides(key: str) -> bool:
     """Return whether a property is part of what a table remembers of its writers: of the protocol's all but
     advice, the witness itself, and where a version file is.
     """
-    return key.startswith(_OURS) and is_protocol(key) and key not in (WITNESS, PENDING_PLANS)
+    is_advice = key == PENDING_PLANS or key.startswith(PENDING_PLAN_PREFIX)
+    return key.startswith(_OURS) and is_protocol(key) and key != WITNESS and not is_advice
 
 
 def check_properties(given: Mapping[str, str]) -> None:

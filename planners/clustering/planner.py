@@ -51,9 +51,9 @@ def plan_clustering(files: Iterable[TableFile], now: int, policy: ClusteringPoli
 
     `files` are all of the table, or of the partitions in question; `now` is of the same kind as their
     `committed_at`. Each file is in at most one group, and all files of a group are of one partition, and of
-    one partition spec. No group exceeds the policy's limits. Files that are reserved, or have deletes
-    that are not of them alone, are left alone. Sizes are live bytes. The plan does not depend on the order of
-    the files.
+    one partition spec. No group exceeds the policy's limits. Files that are reserved, cannot be
+    read, or have deletes that are not of them alone, are left alone. Sizes are live bytes. The plan does not
+    depend on the order of the files.
 
     ValueError: bounds of one column that cannot be compared with each other.
     """
@@ -96,6 +96,8 @@ def _refusal(file: TableFile, policy: ClusteringPolicy) -> str | None:
     """Return why this file is never rewritten, or None if it may be."""
     if file.reserved_by is not None:
         return f"reserved by plan {file.reserved_by}"
+    if file.unfit is not None:
+        return file.unfit
     if (deletes := describe_deletes(file)) is not None:
         return deletes
     if file.bytes > policy.max_group_bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import cast
@@ -23,19 +24,23 @@ from timeline.manifests.manifests import is_data
 from timeline.versions.head import Head
 
 _ANOTHER_ORDER = "another order"
+NONE_UNFIT: Mapping[str, str] = {}
 
 
-def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str]) -> Iterator[TableFile]:
+def known_files(
+    head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str], unfit: Mapping[str, str] = NONE_UNFIT
+) -> Iterator[TableFile]:
     """Yield every live file of the head: data files with their bounds on the policy's sort columns and, for a
     policy that rewrites file by file, what there is to change in them; delete files, which no plan takes.
 
-    `reserved`: location → the plan that has it. `committed_at` is the time that begins the file's id, in
-    milliseconds (0 for a name that is not ours). Reads the manifests that are not in memory.
+    `reserved`: location → the plan that has it; `unfit`: location → why the file cannot be read.
+    `committed_at` is the time that begins the file's id, in milliseconds; for a name that is not ours, the
+    time of the first snapshot from its sequence number on. Reads the manifests that are not in memory.
 
     ValueError for a column to encrypt that the table lacks.
     """
     columns = _columns(head.schema, policy)
-    stale_reason = _stale_reason(policy, head.schema)
+    stale_reason, times = _stale_reason(policy, head.schema), _Times(head)
     for manifest in head.manifests:
         if not is_data(manifest):
             continue
@@ -46,9 +51,23 @@ def known_files(head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str
                 changes[it.data_file.file_path] = stale_reason(it.data_file) if stale_reason else None
         for file in head.manifest_files.contents(manifest).files.values():
             known = _known(head, policy, file, bounds.get(file.location, ()), reserved.get(file.location))
-            yield replace(known, outdated=changes.get(file.location))
+            if not known.committed_at:
+                known = replace(known, committed_at=times.at(file.sequence_number))
+            yield replace(known, outdated=changes.get(file.location), unfit=unfit.get(file.location))
     for delete in head.delete_files():
         yield _known(head, policy, delete, (), None)
+
+
+class _Times:
+    """When files of other writers were committed, by the first snapshot since that has not expired."""
+
+    def __init__(self, head: Head) -> None:
+        known = sorted((it.sequence_number or 0, it.timestamp_ms) for it in head.metadata.snapshots)
+        self._numbers, self._times = [number for number, _ in known], [time for _, time in known]
+
+    def at(self, sequence_number: int) -> int:
+        place = bisect_left(self._numbers, sequence_number)
+        return self._times[place] if sequence_number and place < len(self._times) else 0
 
 
 def _stale_reason(policy: ClusteringPolicy, schema: Schema) -> StaleReason | None:

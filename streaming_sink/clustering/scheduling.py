@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from planners.clustering.plan import ClusteringPlan, partition_text
 from planners.clustering.planner import plan_clustering
 from planners.model import Decision, FillVerdict, TableFile
+from streaming_sink.clustering.foreign_inputs import find_unfit, is_foreign
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import Pass
 from streaming_sink.reports.cluster_report import ClusterReport
@@ -35,16 +36,27 @@ class Scheduled:
 def plan_pass(table: Table, reservations: Reservations, asked: Pass) -> ClusteringPlan:
     """Return the plan of a pass on the newest head that this process has seen.
 
-    ValueError for a column that the table lacks.
+    Where other engines may rename columns, each of their files that the plan takes is opened once; the plan
+    leaves alone what cannot be read. ValueError for a column that the table lacks.
     """
+    seen: dict[str, str | None] = {}
 
     def planned(head: Head) -> ClusteringPlan:
         asked.check_columns(arrow_schema(head.schema))
-        files = list(known_files(head, asked.policy, reservations.files(head)))
+        unfit = {path: why for path, why in seen.items() if why is not None}
+        files = list(known_files(head, asked.policy, reservations.files(head), unfit))
         plan = plan_clustering(files, head.metadata.last_updated_ms, asked.policy)
         return _bounded(plan, asked.max_bytes, files)
 
-    return table.on_head(planned)
+    while True:
+        plan = table.on_head(planned)
+        if table.log.schemas_only_grow:
+            return plan
+        inputs = (path for group in plan.groups for path in group.inputs)
+        new = find_unfit(table.store, [it for it in inputs if is_foreign(it) and it not in seen])
+        seen |= new
+        if not any(new.values()):
+            return plan
 
 
 def schedule_pass(table: Table, reservations: Reservations, asked: Pass) -> Scheduled | ClusteringPlan:

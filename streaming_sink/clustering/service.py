@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planners.clustering.plan import ClusteringPlan
 from streaming_sink.clustering.options import Pass, PassOptions, execution_of, pass_of
 from streaming_sink.clustering.scheduling import Scheduled, nothing_to_do, plan_pass, schedule_pass, taken
-from streaming_sink.options.values.tables import AnyTable, as_path_table
+from streaming_sink.options.values.tables import AnyTable, as_table
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.tasks.clustering.strategies import Factory
 from timeline.plans import instants
@@ -34,7 +35,7 @@ def plan(table: AnyTable, **options: Unpack[PassOptions]) -> ClusteringPlan:
     For the options see `PassOptions`: TypeError and ValueError for impossible ones, with the nearest name.
     TableNotFoundError where there is no table.
     """
-    asked, opened = pass_of(**options), as_path_table(table).open()
+    asked, opened = pass_of(**options), as_table(table).open()
     return plan_pass(opened, Reservations(opened.store), asked)
 
 
@@ -45,7 +46,7 @@ def schedule(table: AnyTable, **options: Unpack[PassOptions]) -> Scheduled | Non
 
     Raises as `plan`, and as a commit does.
     """
-    asked, opened = pass_of(**options), as_path_table(table).open()
+    asked, opened = pass_of(**options), as_table(table).open()
     scheduled = _scheduled(opened, asked)
     return scheduled if isinstance(scheduled, Scheduled) else None
 
@@ -71,8 +72,9 @@ def execute(
     """
     from streaming_sink.clustering.execute_plan import execute_plan  # needs pyspark, which planning does not
 
-    how = execution_of(memory_bytes, checksum, strategies, max_commits, keys)
-    return execute_plan(session, as_path_table(table).open(), plan_id, how, watch)
+    how, place = execution_of(memory_bytes, checksum, strategies, max_commits, keys), as_table(table)
+    report = execute_plan(session, place.open(), plan_id, how, watch)
+    return None if report is None else replace(report, table=place.called(report.table))
 
 
 def schedule_and_execute(
@@ -89,12 +91,15 @@ def schedule_and_execute(
 
     asked = pass_of(**options)
     asked.check_keys()
-    opened = as_path_table(table).open()
-    scheduled = _scheduled(opened, asked)
-    if isinstance(scheduled, ClusterReport):
-        return scheduled
-    report = execute_plan(session, opened, scheduled.plan_id, asked.execution)
-    return taken(opened.store.location, scheduled.plan_id) if report is None else report
+    place = as_table(table)
+    opened = place.open()
+    report: ClusterReport | None
+    if isinstance(scheduled := _scheduled(opened, asked), ClusterReport):
+        report = scheduled
+    else:
+        report = execute_plan(session, opened, scheduled.plan_id, asked.execution)
+        report = taken(opened.store.location, scheduled.plan_id) if report is None else report
+    return replace(report, table=place.called(report.table))
 
 
 def _scheduled(table: Table, asked: Pass) -> Scheduled | ClusterReport:
@@ -109,11 +114,11 @@ def _scheduled(table: Table, asked: Pass) -> Scheduled | ClusterReport:
 
 def show(table: AnyTable) -> tuple[Instant, ...]:
     """Return the plans that are pending, and those that ended in the last week, oldest first."""
-    return instants.show_plan(as_path_table(table).open(), CLUSTERING)
+    return instants.show_plan(as_table(table).open(), CLUSTERING)
 
 
 def cancel(table: AnyTable, plan_id: str) -> bool:
     """Withdraw a pending plan and free its files; False where it is not pending. Its executor, if there is
     one, stops at its next heartbeat.
     """
-    return instants.cancel_plan(as_path_table(table).open(), plan_id)
+    return instants.cancel_plan(as_table(table).open(), plan_id)

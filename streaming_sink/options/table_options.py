@@ -188,7 +188,6 @@ class SinkOptions(TableOptions):
             "a write by key": self.keys is not None,
             "a quarantine": self.checks.quarantines or self.contract.quarantines,
             "a contract other than a strict one": self.contract != STRICT,
-            "clustering": self.clustering is not None,
             "retention": self.retention is not None,
         }
         if named := [what for what, is_asked in left_out.items() if is_asked]:

@@ -86,7 +86,7 @@ class Clusterer:
     ) -> list[ClusterReport]:
         if asked.run != BESIDE:
             return self._run(asked, session, table, reservations)
-        location = table.store.location
+        location = self._options.table.called(table.store.location)
         if self._passes.is_running:
             why = "clustering: the previous pass is still running"
             return [ClusterReport(table=location, outcome="running", why=why)]
@@ -113,7 +113,8 @@ class Clusterer:
         waited: str = "",
     ) -> list[ClusterReport]:
         reports = run_pass(asked, session, table, reservations, self._watch)
-        reports = [replace(report, waited=waited) for report in reports]
+        called = self._options.table.called
+        reports = [replace(report, table=called(report.table), waited=waited) for report in reports]
         for report in reports:
             hand_over(self._options.on_report, report)
         return reports

@@ -138,7 +138,9 @@ class Filler:
         report = self._carry_out(session, touched, max(1, parallelism(session) // of_cores))
         if not (waited or report.line()):
             return []
-        report = replace(report, waited=waited, milliseconds=round((perf_counter() - began) * 1000))
+        milliseconds = round((perf_counter() - began) * 1000)
+        called = self._options.table.called(report.table)
+        report = replace(report, table=called, waited=waited, milliseconds=milliseconds)
         hand_over(self._options.on_report, report)
         return [report]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -9,11 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_sink import FileSizing, history
+from streaming_sink import Clustering, FileSizing, clustering, history
+from streaming_sink.clustering import execution
 from tests.servers.catalog_case import Case, tens
+from timeline.catalogs.catalog_log import CatalogLog
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
 
+DAY_SECONDS = 24 * 3600
 INLINE = FileSizing(max_file_bytes="64KiB", small_file_bytes="48KiB", fill="inline", fill_policy="always")
 
 
@@ -66,3 +71,105 @@ def test_an_inline_fill_leaves_alone_what_it_cannot_read_and_fills_the_others(ca
     assert sum(it.merged_files for it in reports) > 0
     assert case.ids() == [*tens(*range(20)), 1000, 1001]
     assert path in {row[0].removeprefix("file:") for row in case.do("SELECT file_path FROM {t}.files")}
+
+
+CLUSTERED = {
+    "sort_by": ["id"],
+    "target_file_bytes": "64KiB",
+    "small_file_bytes": "48KiB",
+    "checksum": True,
+}
+
+
+@pytest.mark.parametrize("run", ["inline", "beside"])
+def test_a_stream_clusters_files_of_both_and_others_delete_from_them(case: Case, run: str) -> None:
+    asked = Clustering(every_commits=4, run=run, **CLUSTERED)
+    clustering_sink = case.new_sink(clustering=asked)
+    case.land(0, clustering_sink)
+    case.do("INSERT INTO {t} VALUES (1000, 'theirs')")
+    case.do("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
+    case.do("DELETE FROM {t} WHERE id = 7")
+    reports = [case.land(number, clustering_sink) for number in range(1, 4)]
+    done = [*(it for report in reports for it in report.maintenance), *clustering_sink.finish()]
+    [executed] = [it for it in done if it.outcome == "executed"]
+    assert executed.table == reports[0].table
+    assert {group.outcome for group in executed.groups} == {"committed"}
+    files = case.do("SELECT count(*), max(sort_order_id) FROM {t}.data_files")
+    assert files == [[1, 1]]
+    assert case.ids() == [*(it for it in tens(*range(4)) if it != 7), 1000]
+    case.do("DELETE FROM {t} WHERE id = 8")
+    for number in range(4, 8):
+        case.land(number, case.new_sink(clustering=asked))
+    assert case.ids() == [*(it for it in tens(*range(8)) if it not in (7, 8)), 1000]
+    assert not [key for key, _ in case.do("SHOW TBLPROPERTIES {t}") if "pending-plans" in key]
+
+
+def test_a_pass_leaves_out_what_others_took_and_what_it_cannot_read(case: Case) -> None:
+    case.do("CREATE TABLE {t} (id BIGINT, by STRING) PARTITIONED BY (by)")
+    for number in range(3):
+        case.land(number)
+        case.do(f"INSERT INTO {{t}} VALUES ({1000 + number}, 'theirs')")
+    case.do("ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default'='avro')")
+    case.do("INSERT INTO {t} VALUES (1003, 'theirs')")
+    path = str(case.catalog.warehouse / f"{case.name}.parquet")
+    pq.write_table(pa.table({"id": [1004], "by": ["theirs"]}), path)
+    case.loaded().add_files([path])
+    planned = clustering.plan(case.table, **CLUSTERED)
+    left = {it.path: it.reason for it in planned.left_out}
+    assert "field ids" in left.pop(path)
+    [avro] = left
+    assert avro.endswith(".avro")
+    assert "cannot be read" in left[avro]
+    assert sorted(len(group.inputs) for group in planned.groups) == [3, 3]
+    scheduled = clustering.schedule(case.table, **CLUSTERED)
+    assert scheduled is not None
+    for file in (case.catalog.warehouse / case.name.replace(".", "/")).rglob("*"):
+        os.utime(file, (time.time() - 7 * DAY_SECONDS,) * 2)
+    case.do(f"CALL lake.system.remove_orphan_files('{case.name}')")  # the plan stays
+    case.do("DELETE FROM {t} WHERE id = 1001")  # copy on write: an input has left
+    report = clustering.execute(case.spark, case.table, scheduled.plan_id)
+    assert report is not None
+    assert report.table == f"{case.catalog.uri}:{case.name}"
+    assert sorted(group.outcome for group in report.groups) == ["committed", "dropped"]
+    found = sorted(row[0] for row in case.do("SELECT id FROM {t}"))  # pyiceberg reads no Avro
+    assert found == [*tens(0, 1, 2), 1000, 1002, 1003, 1004]
+
+
+def test_a_plan_whose_inputs_get_deletes_while_it_runs_is_dropped(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        case.land(number)
+    case.do("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
+    rewrite = execution.rewrite_groups
+
+    def deleted_meanwhile(*arguments: Any) -> Any:
+        case.do("DELETE FROM {t} WHERE id = 5")
+        return rewrite(*arguments)
+
+    monkeypatch.setattr(execution, "rewrite_groups", deleted_meanwhile)
+    report = clustering.schedule_and_execute(case.spark, case.table, **CLUSTERED)
+    assert [group.outcome for group in report.groups] == ["dropped"]
+    assert "has deletes that the replace has not applied" in report.groups[0].why
+    assert case.ids() == [it for it in tens(0, 1, 2) if it != 5]
+
+
+def test_a_sort_order_that_another_engine_sets_meanwhile_keeps_its_id(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        case.land(number)
+    send, done = CatalogLog._send, list[int]()
+
+    def ordered_first(self: CatalogLog, candidate: Any, commit: Any) -> Any:
+        if not done and candidate.head.metadata.sort_orders != candidate.base.metadata.sort_orders:
+            done.append(1)
+            case.do("ALTER TABLE {t} WRITE ORDERED BY by")
+        return send(self, candidate, commit)
+
+    monkeypatch.setattr(CatalogLog, "_send", ordered_first)
+    report = clustering.schedule_and_execute(case.spark, case.table, **CLUSTERED)
+    assert [group.outcome for group in report.groups] == ["committed"]
+    orders = {it.order_id: [f.source_id for f in it.fields] for it in case.loaded().metadata.sort_orders}
+    assert orders == {0: [], 1: [2], 2: [1]}
+    assert case.do("SELECT DISTINCT sort_order_id FROM {t}.files") == [[2]]

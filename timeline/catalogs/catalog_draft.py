@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
@@ -25,6 +26,8 @@ from timeline.versions.head import Head
 class CatalogDraft(Draft):
     """A draft whose place in the lineage the catalog states: no property says where the head is."""
 
+    plans_apart: ClassVar[bool] = True
+
     @classmethod
     def begin(
         cls,
@@ -41,7 +44,7 @@ class CatalogDraft(Draft):
 
     @property
     def number(self) -> int:
-        return self.sequence_number
+        return self.sequence_number + (not self.snapshots)  # which `finish` adds
 
     def place_in_summaries(self) -> dict[str, str]:
         return {properties.COMMIT_ID: self.commit_id}

@@ -28,7 +28,7 @@ from timeline.catalogs.catalog_version import commit_of
 from timeline.catalogs.loaded import read_loaded
 from timeline.catalogs.memory import check_memory
 from timeline.catalogs.state_files import StateFiles
-from timeline.catalogs.updates import CatalogCommit, catalog_commit
+from timeline.catalogs.updates import CatalogCommit, catalog_commit, may_pass
 from timeline.clock import Environment
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import Judge, Lost, Standing, StateUnknown, Won
@@ -152,12 +152,10 @@ class CatalogLog:
                 if not in_doubt:
                     raise
                 raise self._unknown(candidate, failure) from failure
-            if not _may_land(candidate, head):
-                return Lost(head.version, is_newest=True)
-            if head.number != base.number:
-                # Others have committed beside main, and no sequence number is taken twice. A request without
-                # an answer may have had its effect all the same, until the next attempt, which asserts the
-                # same main, has won.
+            if head.number != base.number or not may_pass(commit, head.metadata):
+                # No sequence number is taken twice, by a commit beside main neither. A request without an
+                # answer may have its effect all the same, where a schema or main is set back: until the next
+                # attempt has won.
                 return Lost(head.version, is_newest=True, doubtful=in_doubt)
             if in_doubt:
                 raise StillUnknownError from cause
@@ -268,17 +266,6 @@ def _is_stale(candidate: Candidate, head: Head) -> bool:
     assert candidate.base is not None
     same = head.metadata.table_uuid == candidate.base.metadata.table_uuid
     return same and head.number < candidate.base.number
-
-
-def _may_land(candidate: Candidate, head: Head) -> bool:
-    """Return whether a commit that was sent could still pass its requirements on this head."""
-    assert candidate.base is not None
-    base, now = candidate.base.metadata, head.metadata
-    return (
-        now.current_snapshot_id == base.current_snapshot_id
-        and now.current_schema_id == base.current_schema_id
-        and now.default_spec_id == base.default_spec_id
-    )
 
 
 @cache

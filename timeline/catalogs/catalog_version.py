@@ -41,6 +41,19 @@ class CatalogVersion(Version):
         main = lineage(self.metadata.current_snapshot_id, snapshots)[: properties.RECENT_COMMITS_KEPT]
         return tuple(dict.fromkeys(commit for commit in map(commit_of, main) if commit))[::-1]
 
+    def commits_since(self, number: int) -> int:
+        """Return how many commits on main the version is after the version of that number.
+
+        A commit may take several numbers, also of snapshots beside main. Of those of main that have expired
+        each number counts: who expires them has waited for longer than anything here.
+        """
+        snapshots = {snapshot.snapshot_id: snapshot for snapshot in self.metadata.snapshots}
+        main = lineage(self.metadata.current_snapshot_id, snapshots)
+        since = [it for it in main if (it.sequence_number or 0) > number]
+        oldest = (since[-1].sequence_number or 0) if since else self.number + 1
+        expired = oldest - number - 1 if len(since) == len(main) else 0
+        return expired + len({commit_of(it) or it.snapshot_id for it in since})
+
 
 def commit_of(snapshot: Snapshot) -> str:
     """Return the id of the commit of this protocol that added a snapshot; "" for another engine's."""

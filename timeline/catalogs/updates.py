@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
@@ -18,6 +19,7 @@ from pyiceberg.table.update import (
     AddSortOrderUpdate,
     AssertCreate,
     AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
     AssertDefaultSpecId,
     AssertLastAssignedFieldId,
     AssertLastAssignedPartitionId,
@@ -73,6 +75,22 @@ def catalog_commit(base: TableMetadataV2 | None, after: TableMetadataV2) -> Cata
     return CatalogCommit(tuple(_requirements(base, after)), tuple(_difference(base, after)))
 
 
+def may_pass(commit: CatalogCommit, metadata: TableMetadata) -> bool:
+    """Return whether a table meets the requirements of a commit. Pure."""
+    return all(_is_met(requirement, metadata) for requirement in commit.requirements)
+
+
+def _is_met(requirement: TableRequirement, metadata: TableMetadata) -> bool:
+    if isinstance(requirement, AssertRefSnapshotId):  # pyiceberg refuses every other one than main at first
+        ref = metadata.refs.get(requirement.ref)
+        return requirement.snapshot_id == (None if ref is None else ref.snapshot_id)
+    try:
+        requirement.validate(metadata)
+    except CommitFailedException:
+        return False
+    return True
+
+
 def _creation(after: TableMetadataV2) -> Iterator[TableUpdate]:
     yield AssignUUIDUpdate(uuid=after.table_uuid)
     yield UpgradeFormatVersionUpdate(format_version=after.format_version)
@@ -95,6 +113,9 @@ def _requirements(base: TableMetadataV2, after: TableMetadataV2) -> Iterator[Tab
         yield AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id)
     if base.partition_specs != after.partition_specs:
         yield AssertLastAssignedPartitionId(last_assigned_partition_id=last_partition_id(base))
+    if base.sort_orders != after.sort_orders:
+        # A catalog gives an order another id where others have taken it since; files are to refer to it.
+        yield AssertDefaultSortOrderId(default_sort_order_id=base.default_sort_order_id)
     for name in sorted({MAIN_BRANCH, *_moved_refs(base, after)}):
         ref = base.refs.get(name)
         yield AssertRefSnapshotId(ref=name, snapshot_id=None if ref is None else ref.snapshot_id)

@@ -18,7 +18,9 @@ class Announce(Change):
     plan_id: str
 
     def apply(self, draft: Draft) -> None:
-        pending.announce(draft.properties, self.plan_id, draft.number, draft.updated_ms)
+        pending.announce(
+            draft.properties, self.plan_id, draft.number, draft.updated_ms, apart=draft.plans_apart
+        )
 
 
 @dataclass(frozen=True)

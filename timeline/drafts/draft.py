@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table.metadata import TableMetadataV2
@@ -45,6 +46,8 @@ class Draft:
     """Those beside main, each of which a tag holds."""
     commit_id: str = ""
     _expiry_policy: Mapping[str, str] | None = None
+    plans_apart: ClassVar[bool] = False
+    """Whether each pending plan has a property of its own, which stays short."""
 
     @classmethod
     def begin(

@@ -93,7 +93,7 @@ def read_plan(store: Store, plan_id: str) -> Plan | None:
 def has_timed_out(plan: PendingPlan, head: Head) -> bool:
     """Return whether a plan has been pending for longer than the table allows, by the table's own time.
 
-    No plan times out before 100 later versions exist: a writer whose clock is a day ahead must not end all
+    No plan times out before 100 later commits exist: a writer whose clock is a day ahead must not end all
     plans (R12). Plans of an unknown kind are left to the versions that know it.
     """
     kind = find_kind(plan.plan_id)
@@ -101,4 +101,4 @@ def has_timed_out(plan: PendingPlan, head: Head) -> bool:
         return False
     timeout_ms = properties.number(head.properties, kind.timeout_property)
     age_ms = head.metadata.last_updated_ms - plan.time_ms
-    return age_ms > timeout_ms and head.number - plan.version >= SAFE_DISTANCE
+    return age_ms > timeout_ms and head.version.commits_since(plan.version) >= SAFE_DISTANCE

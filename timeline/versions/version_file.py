@@ -59,6 +59,10 @@ class Version:
         """The ids of the last commits of the lineage, this version's own last."""
         return tuple(self.metadata.properties[properties.RECENT_COMMITS].split(","))
 
+    def commits_since(self, number: int) -> int:
+        """Return how many commits the version is after the version of that number."""
+        return self.number - number
+
     @cached_property
     def entries(self) -> dict[str, IcebergBaseModel]:
         """The entries of its long arrays by the line that each has in the file."""

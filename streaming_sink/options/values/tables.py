@@ -39,6 +39,10 @@ class PathTable(Value):
         object.__setattr__(self, "location", location)
         _check_storage_options(self.storage_options)
 
+    def called(self, place: str) -> str:
+        """Return how reports call the table, whose store spells its location so."""
+        return place
+
     def check(self) -> None:
         """Raise ValueError for a location or storage options that no store takes. Sends no request."""
         self.store()
@@ -119,6 +123,10 @@ class CatalogTable(Value):
     def location(self) -> str:
         """How reports and errors call the table: its catalog's name, or its address, and its own."""
         return f"{self._catalog_name}:{'.'.join(self.table)}"
+
+    def called(self, place: str) -> str:  # noqa: ARG002 - as a `PathTable`
+        """Return how reports call the table, wherever its files are."""
+        return self.location
 
     @property
     def _catalog_name(self) -> str:

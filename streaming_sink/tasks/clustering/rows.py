@@ -179,7 +179,8 @@ def read_input(
     if columns is not None:
         schema = pa.schema([field for field in schema if field.name in columns])
     cipher = job.worker.cipher if given.encrypted else None
-    with open_data_file(job.worker.store, given.path, "an input", cipher) as file:
+    worker = job.worker
+    with open_data_file(worker.store, given.path, "an input", cipher, needs_ids=worker.needs_ids) as file:
         check_rows(file, given, "an input")
         batch_bytes = job.memory_bytes // _READ_SHARE
         yield from file.read(schema, max(1, min(READ_ROWS, batch_bytes // max(1, file.row_bytes))))

@@ -141,12 +141,12 @@ def test_a_file_is_of_the_policys_order_of_another_or_of_none(table):
         assert known.clustered_by not in (None, other.order)
 
 
-def test_a_files_time_is_that_of_its_id_and_a_strangers_is_0(table):
+def test_a_files_time_is_that_of_its_id_and_a_strangers_that_of_its_snapshot(table):
     table.commit([Append((_file(table, f"{_id(7000)}-app-0-0-0.parquet"),))])
     assert (_known(table).committed_at, _known(table).sorted) == (7000, False)
     stranger = Table.create(LocalStore(table.store.location + "2"), SCHEMA, store_is_checked=True)
     stranger.commit([Append((_file(stranger, "part-00000.parquet"),))])
-    assert _known(stranger).committed_at == 0
+    assert _known(stranger).committed_at == stranger.head.snapshot.timestamp_ms
 
 
 def test_a_reserved_file_names_its_plan(table):

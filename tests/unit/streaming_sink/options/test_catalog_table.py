@@ -13,7 +13,6 @@ from streaming_sink import (
     BulkInsert,
     CatalogTable,
     Checks,
-    Clustering,
     IcebergSink,
     PathTable,
     Retention,
@@ -141,7 +140,6 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
         ({"write": Upsert(key=["id"])}, "a write by key"),
         ({"checks": Checks({"id > 0": "quarantine"})}, "a quarantine"),
         ({"contract": SchemaContract.evolving()}, "a contract other than a strict one"),
-        ({"clustering": Clustering(sort_by=["id"])}, "clustering"),
         ({"retention": Retention()}, "retention"),
     ],
 )
