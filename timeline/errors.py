@@ -125,6 +125,10 @@ class TableNotFoundError(TimelineError):
     """There is no table of this protocol at the location."""
 
 
+class TableRenamedError(TableNotFoundError):
+    """A table in a catalog, which is known by its uuid, has another name there now: see the message."""
+
+
 class TableReplacedError(TimelineError):
     """The table in the catalog was replaced by another one under its name, uuid and properties: its rows are
     gone, and what it remembers of batches is not. Nothing was written; the message says how to go on.

@@ -13,6 +13,7 @@ Layout::
     the orphan removal of other engines passes over
     _timeline/...                    probes, notes of expiry, and a folder of instants for each kind of plans
     _timeline/index/<key>/<id>.run   where the rows of keys are: a cache, which may be deleted at any time
+    _timeline/outbox/<id>-...        in a catalog, data files that another table's outbox has named
     _timeline/state/<id>-<digest>.txt    a property's value that is long, of a table in a catalog
 
 Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's
@@ -31,6 +32,7 @@ DATA_FOLDER = "data"
 TOMBSTONE_FOLDER = "_timeline/tombstones"
 PROBE_FOLDER = "_timeline/probe"
 EXPIRED_FOLDER = "_timeline/expired"
+OUTBOX_FOLDER = "_timeline/outbox"
 STATE_FOLDER = "_timeline/state"
 STATE_DIGEST_LETTERS = 32
 STATE_FILE_PATH_BYTES = len(f"{STATE_FOLDER}/-.txt") + 26 + STATE_DIGEST_LETTERS
@@ -43,7 +45,7 @@ _ID = re.compile(rf"^({_ULID})-")
 _ORDER = "[0-9a-f]{12}"
 _CLUSTERED = re.compile(rf"^{_ULID}-clustered-({_ORDER})-([0-9]+)-[0-9]+-[0-9]+-[0-9]+\.parquet$")
 _WRITTEN = re.compile(
-    rf"^(?:{DATA_FOLDER}/(?:.+/)?({_ULID})-(?:[A-Za-z0-9]{{1,8}}|clustered-{_ORDER}-[0-9]+)"
+    rf"^(?:(?:{DATA_FOLDER}/(?:.+/)?|{OUTBOX_FOLDER}/)({_ULID})-(?:[A-Za-z0-9]{{1,8}}|clustered-{_ORDER}-[0-9]+)"
     r"-[0-9]+-[0-9]+-[0-9]+(?:-deletes|-tombstones)?\.parquet"
     rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro"
     rf"|{TOMBSTONE_FOLDER}/({_ULID})-[A-Za-z0-9]{{1,8}}-[0-9]+-[0-9]+-[0-9]+-tombstones\.parquet)$"
@@ -218,16 +220,10 @@ def state_file_path(file_id: str, digest: str) -> str:
     return f"{STATE_FOLDER}/{file_id}-{digest}.txt"
 
 
-def state_file_id(path: str) -> str | None:
-    """Return the id in a state file's path, or None if it is none."""
+def state_file_parts(path: str) -> tuple[str, str]:
+    """Return the id and the digest in a state file's path; two "" for another path."""
     match = _STATE_FILE.match(path)
-    return match.group(1) if match else None
-
-
-def state_file_digest(path: str) -> str | None:
-    """Return the digest in a state file's path, or None if it is none."""
-    match = _STATE_FILE.match(path)
-    return match.group(2) if match else None
+    return (match.group(1), match.group(2)) if match else ("", "")
 
 
 def plan_folder(kind: str) -> str:

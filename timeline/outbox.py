@@ -26,7 +26,7 @@ _LOG = logging.getLogger("streaming_sink.timeline")
 _QUERY = "outbox"
 
 OpenTable = Callable[[str], Table]
-"""Opens the table at a location; raises TableNotFoundError where there is none."""
+"""Opens the table of an address; raises TableNotFoundError where there is none."""
 
 
 class Outcome(str, Enum):
@@ -71,7 +71,7 @@ def register_main(second: Table, main: Table) -> None:
     ValueError where both are one table. CommitConflictError where the second table has retired it, else as
     `Table.commit`.
     """
-    main_uuid, location = str(main.head.metadata.table_uuid), main.head.metadata.location
+    main_uuid, location = str(main.head.metadata.table_uuid), main.log.address
     if main_uuid == str(second.head.metadata.table_uuid):
         raise ValueError(f"a table cannot be its own second table: {location}")
     change = RegisterMain(main_uuid, location)
@@ -127,7 +127,7 @@ def _deliver_one(
         raise TableNotFoundError(
             f"{rows:,} rows of application {app_id!r} wait for their delivery into a table that is missing,"
             " and are not forgotten. Restore the table; or give these rows up: create a table there, as the"
-            f" next batch of a sink with that quarantine does: {delivery.location}",
+            f" next batch of a sink with that quarantine does: {delivery.location}, {delivery.table_uuid}",
             location=delivery.location,
             app_id=app_id,
         ) from missing

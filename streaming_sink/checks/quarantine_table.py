@@ -5,10 +5,9 @@ from __future__ import annotations
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
-from streaming_sink.options.values.checks import default_quarantine
+from streaming_sink.options.values.tables import CatalogTable, PathTable
 from timeline.errors import SchemaMismatchError, TableNotFoundError, TimelineError
-from timeline.stores import StorageOptions
-from timeline.table import Table, open_table
+from timeline.table import Table
 from timeline.versions.head import Head
 
 _COLUMNS: tuple[tuple[str, iceberg.PrimitiveType, bool, str], ...] = (
@@ -49,19 +48,17 @@ class RowsRefusedError(TimelineError):
     """
 
 
-def open_quarantine(location: str, quarantine: str | None, storage_options: StorageOptions | None) -> Table:
-    """Return the quarantine of the table at `location`, at its default place or at `quarantine`.
-
-    TableNotFoundError where there is none, SchemaMismatchError where another table is there.
+def open_quarantine(quarantine: PathTable | CatalogTable) -> Table:
+    """Return a quarantine. TableNotFoundError where there is none, SchemaMismatchError where another table is
+    there.
     """
-    place = quarantine or default_quarantine(location)
     try:
-        table = open_table(place, storage_options)
+        table = quarantine.open()
     except TableNotFoundError as missing:
         raise TableNotFoundError(
             "there is no quarantine, since no row was quarantined yet, or it is elsewhere: then say where:"
-            f" {place}",
-            location=place,
+            f" {quarantine.location}",
+            location=quarantine.location,
         ) from missing
     check_is_quarantine(table.head)
     return table

@@ -39,14 +39,16 @@ def quarantine(
     """Show which rows are quarantined, and why. LOCATION is the main table's."""
     from streaming_sink.checks.quarantine_table import open_quarantine
     from streaming_sink.commands.rendering import say_quarantine
+    from streaming_sink.options.values.tables import PathTable
     from streaming_sink.reading.quarantined_rows import quarantine_of
     from timeline.outbox import deliver_all
-    from timeline.table import open_table
 
-    main = open_table(location, storage_options)
+    table = PathTable(location, storage_options)
+    second = table.default_quarantine if elsewhere is None else table.beside(elsewhere)
+    main = table.open()
     if deliver:
-        deliver_all(main, lambda at: open_table(at, storage_options))
-    found = quarantine_of(main, open_quarantine(location, elsewhere, storage_options), samples)
+        deliver_all(main, lambda address: table.beside(address).open())
+    found = quarantine_of(main, open_quarantine(second), samples)
     (say_json if as_json else say_quarantine)(found)
     return DONE
 

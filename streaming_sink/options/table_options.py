@@ -11,7 +11,7 @@ from planners.suggestions import nearest_name
 from planners.values import APART, Value
 from streaming_sink.clustering.passes import Clustering
 from streaming_sink.options.properties import check_table_properties
-from streaming_sink.options.values.checks import Checks, check_is_apart, default_quarantine
+from streaming_sink.options.values.checks import Checks, check_is_apart
 from streaming_sink.options.values.contract import STRICT, SchemaContract
 from streaming_sink.options.values.retention import Retention
 from streaming_sink.options.values.tables import AnyTable, CatalogTable, PathTable, as_table
@@ -139,7 +139,9 @@ _KINDS: tuple[tuple[str, Any, str], ...] = (
     ("retention", Retention, 'a Retention, such as Retention(max_snapshot_age="1 day")'),
 )
 _MOST_APP_ID_BYTES = 150
-"""Of a property's key some catalogs take 255; ours have at most 200."""
+_QUARANTINING = SchemaContract(mismatch="quarantine")
+_BYTES_OF_A_MAIN_TABLE = 13
+"""A key has at most 200 bytes; that of a delivery names the main table, too."""
 _MAY_BE_NONE = ("clustering", "retention")
 
 
@@ -166,12 +168,13 @@ class SinkOptions(TableOptions):
                 " the app_id that the old query had; where it had none, that is its query id:"
                 f" app_id={self.takeover_from!r}"
             )
-        if self.keys is not None:
-            check_is_apart("changelog_table", self.location, self.keys.changelog_table)
-            check_is_apart("changelog_table", self.quarantine_location, self.keys.changelog_table)
-        check_is_apart("quarantine", self.location, self.checks.quarantine)
         if isinstance(self.table, CatalogTable):
             self._check_is_offered_in_a_catalog()
+        else:
+            if self.keys is not None:
+                check_is_apart("changelog_table", self.location, self.keys.changelog_table)
+                check_is_apart("changelog_table", self.quarantine.location, self.keys.changelog_table)
+            check_is_apart("quarantine", self.location, self.checks.quarantine)
         if self.on_report is not None and not callable(self.on_report):
             raise TypeError(f"on_report must be a function of one report, not {self.on_report!r}")
 
@@ -179,15 +182,19 @@ class SinkOptions(TableOptions):
         """Raise ValueError for what is not kept yet beside other engines, and a name that a catalog's limits
         do not take.
         """
-        if self.app_id is not None and len(self.app_id.encode()) > _MOST_APP_ID_BYTES:
+        quarantines = self.checks.quarantines or self.contract.quarantines
+        most = _MOST_APP_ID_BYTES - (_BYTES_OF_A_MAIN_TABLE if quarantines else 0)
+        if self.app_id is not None and len(self.app_id.encode()) > most:
             raise ValueError(
-                f"app_id has at most {_MOST_APP_ID_BYTES} bytes for a table in a catalog, where it is part of"
-                f" a property's key; it has {len(self.app_id.encode())}: {self.app_id!r}"
+                f"app_id has at most {most} bytes for a table in a catalog"
+                f"{' with a quarantine' if quarantines else ''}, where it is part of a property's key; it has"
+                f" {len(self.app_id.encode())}: {self.app_id!r}"
             )
+        if self.quarantine.location == self.location:
+            raise ValueError(f"quarantine must be a table of its own, not the sink's table: {self.location}")
         left_out = {
             "a write by key": self.keys is not None,
-            "a quarantine": self.checks.quarantines or self.contract.quarantines,
-            "a contract other than a strict one": self.contract != STRICT,
+            "a contract other than a strict one": self.contract not in (STRICT, _QUARANTINING),
             "retention": self.retention is not None,
         }
         if named := [what for what, is_asked in left_out.items() if is_asked]:
@@ -206,8 +213,10 @@ class SinkOptions(TableOptions):
         return self.table.storage_options
 
     @property
-    def quarantine_location(self) -> str:
-        return self.replayed_from or self.checks.quarantine or default_quarantine(self.location)
+    def quarantine(self) -> PathTable | CatalogTable:
+        """The table of rows that fail; in a catalog, one of the same catalog."""
+        given = self.replayed_from or self.checks.quarantine
+        return self.table.default_quarantine if given is None else self.table.beside(given)
 
 
 def given_options(given: Mapping[str, Any], options: TableOptions | None = None) -> TableOptions:
@@ -244,13 +253,13 @@ def sink_options(
     return options
 
 
-def options_of_second_table(options: SinkOptions, location: str) -> SinkOptions:
+def options_of_second_table(options: SinkOptions, table: PathTable | CatalogTable) -> SinkOptions:
     """Return how a second table of a sink is kept: its rows are appended, and its small files merged beside
     the stream, unless the sink merges none.
     """
     fill = "beside" if options.fills else "never"
     return SinkOptions(
-        table=options.table.beside(location),
+        table=table,
         sizing=replace(options.sizing, fill=fill),
         retention=options.retention,
         app_id=options.app_id,

@@ -44,7 +44,7 @@ from timeline.errors import (
     SchemaMismatchError,
 )
 from timeline.outbox import deliver_all
-from timeline.table import Table, open_table
+from timeline.table import Table
 
 _LOG = logging.getLogger("streaming_sink")
 _USUAL = TableOptions(contract=SchemaContract(mismatch="quarantine"))
@@ -80,14 +80,14 @@ def replay(
     _check_session(spark)
     chosen_options = sink_options(table, {}, _USUAL if options is None else options)
     location = chosen_options.location
-    main = open_table(location, chosen_options.storage_options)
-    second = open_quarantine(location, chosen_options.checks.quarantine, chosen_options.storage_options)
-    deliver_all(main, lambda at: open_table(at, chosen_options.storage_options))
+    main = chosen_options.table.open()
+    second = open_quarantine(chosen_options.quarantine)
+    deliver_all(main, lambda address: chosen_options.table.beside(address).open())
     app_id = f"{REPLAY_APP}{second.head.metadata.table_uuid}"
     last = main.head.transaction(app_id)
     number = 0 if last is None else last.batch + 1
     second.refresh()
-    own_options = replaced(chosen_options, app_id=app_id, replayed_from=second.store.location)
+    own_options = replaced(chosen_options, app_id=app_id, replayed_from=second.log.address)
     frames = _frames(spark, main, second, where, set or {}, fix)
     reports: list[BatchReport] = []
     try:

@@ -43,6 +43,7 @@ from timeline.errors import (
 from timeline.plans.reservations import Reservations
 from timeline.table import Table
 from timeline.versions.head import Head
+from timeline.versions.outbox import second_tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,8 +71,8 @@ class ChangeLog:
         self._location = None if options.keys is None else options.keys.changelog_table
         self._options = options
         self._table: Table | None = None
-        own = options_of_second_table(options, self._location or options.location)
-        self.maintenance = Maintenance(own)
+        self._place = options.table if self._location is None else options.table.beside(self._location)
+        self.maintenance = Maintenance(options_of_second_table(options, self._place))
 
     def prepare(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:
         """Open or create the log before a batch is committed to `main`, so that it follows from here on, and
@@ -81,7 +82,9 @@ class ChangeLog:
 
     def changes(self, main: Table, app_id: str, result: WriteResult) -> list[Change]:  # noqa: ARG002
         """Return the change that names the log in the commits of the main table."""
-        return [] if self._table is None else [NameSecondTable(self._table.head.metadata.location)]
+        if self._table is None:
+            return []
+        return [NameSecondTable(self._table.log.address, str(self._table.head.metadata.table_uuid))]
 
     def follow(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:  # noqa: ARG002
         """Append what the versions of `main` have changed up to its known head, each once; no request where
@@ -93,9 +96,8 @@ class ChangeLog:
         if self._location is None:
             return
         if self._table is None:
-            self._table = open_or_create(
-                self._location, self._options.storage_options, log_schema(main.head.schema), _check_is_log
-            )
+            known = second_tables_of(main.head.properties).get(self._place.address)
+            self._table = open_or_create(self._place, known, log_schema(main.head.schema), _check_is_log)
         uuid = str(main.head.metadata.table_uuid)
         if followed(self._table.head, uuid) is None:
             try:

@@ -7,7 +7,8 @@ quarantine after it, if the process is killed in between by the next one.
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from streaming_sink.checks.quarantine_table import (
 from streaming_sink.options.table_options import options_of_second_table
 from streaming_sink.reports.maintenance_report import DeliveryReport
 from streaming_sink.reports.reporting import hand_over
-from streaming_sink.seconds.second_table import open_or_create
+from streaming_sink.seconds.second_table import open_named, open_or_create
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.tasks.job import FileIds, WorkerJob
@@ -29,10 +30,11 @@ from streaming_sink.upkeep.maintenance import Maintenance
 from streaming_sink.writing.writer import WriteResult
 from timeline.changes.changes import Change
 from timeline.changes.outbox_changes import PutOutbox
+from timeline.errors import TableNotFoundError, TableRenamedError
 from timeline.outbox import Delivered, deliver, register_main
 from timeline.plans.reservations import Reservations
-from timeline.table import Table, open_table
-from timeline.versions.outbox import Delivery
+from timeline.table import Table
+from timeline.versions.outbox import Delivery, second_tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,21 +56,20 @@ class Quarantine:
         self._table: Table | None = None
         self._mains: set[str] = set()
         self._delivered: dict[tuple[str, str], int] = {}
-        self.maintenance = Maintenance(options_of_second_table(options, options.quarantine_location))
+        self.maintenance = Maintenance(options_of_second_table(options, options.quarantine))
 
     def open(self, main: Table) -> None:
         """Open or create the quarantine, and have its cleaner keep what `main` will name. Call it before the
         first file is written there; no request once it has succeeded.
 
-        Raises SchemaMismatchError for another table at its location, and as a commit does.
+        Raises SchemaMismatchError for another table at its location, TableNotFoundError for one in a catalog
+        that was renamed, and as a commit does.
         """
         if self._table is None:
+            place = self._options.quarantine
+            known = second_tables_of(main.head.properties).get(place.address)
             self._table = open_or_create(
-                self._options.quarantine_location,
-                self._options.storage_options,
-                QUARANTINE_SCHEMA,
-                check_is_quarantine,
-                QUARANTINE_PROPERTIES,
+                place, known, QUARANTINE_SCHEMA, check_is_quarantine, QUARANTINE_PROPERTIES
             )
         main_uuid = str(main.head.metadata.table_uuid)
         if main_uuid not in self._mains:
@@ -82,7 +83,8 @@ class Quarantine:
         """
         table = self._opened
         most = self._options.sizing.max_file_bytes
-        return file_job(table.store, table.head, ids, most, rows_per_new_file=_NO_CUT)
+        job = file_job(table.store, table.head, ids, most, rows_per_new_file=_NO_CUT)
+        return replace(job, folder=table.log.outbox_folder)
 
     def prepare(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:  # noqa: ARG002
         """Deliver what the application's last commit to `main` has left for the quarantine, as `deliver`."""
@@ -98,7 +100,7 @@ class Quarantine:
         head = self._opened.head
         files = tuple(data_file(file, head.spec) for file in result.quarantine_files)
         delivery = Delivery(
-            head.metadata.location, str(head.metadata.table_uuid), head.schema.schema_id, files
+            self._opened.log.address, str(head.metadata.table_uuid), head.schema.schema_id, files
         )
         return [PutOutbox(app_id, (delivery,), delivered)]
 
@@ -120,25 +122,46 @@ class Quarantine:
             if self._table is not None:
                 self.maintenance.catch_up(self._table)
             began = perf_counter()
-            delivered = deliver(main, app_id, self._table_at)
+            uuids = {each.location: each.table_uuid for each in entry.deliveries}
+            delivered = deliver(main, app_id, lambda address: self._open(address, uuids[address]))
         except Exception:
             self._table = None  # it may have been dropped; a next try opens what is there
             self._mains.clear()
             raise
         self._delivered[_key(main, app_id)] = entry.sequence
         for each in delivered:
-            hand_over(self._options.on_report, _report(main, each, perf_counter() - began))
+            hand_over(self._options.on_report, self._report(main, each, perf_counter() - began))
         return True
+
+    def _report(self, main: Table, delivered: Delivered, seconds: float) -> DeliveryReport:
+        table, files = self._options.table, delivered.delivery.files
+        return DeliveryReport(
+            table=table.beside(delivered.delivery.location).location,
+            main_table=table.called(main.store.location),
+            app_id=delivered.app_id,
+            outcome=delivered.outcome.value,
+            rows=sum(file.record_count for file in files),
+            files=len(files),
+            milliseconds=round(seconds * 1000),
+        )
 
     def delete(self, result: WriteResult) -> None:
         """Delete the files of quarantined rows of a batch that is refused, best effort."""
         if result.quarantine_files:
             delete_files(self._opened.store, result.quarantine_files)
 
-    def _table_at(self, location: str) -> Table:
-        if self._table is not None and self._table.head.metadata.location == location:
+    def _open(self, address: str, table_uuid: str) -> Table:
+        """Return the table that an entry names; its uuid decides, under whichever name the sink has it."""
+        if self._table is not None and str(self._table.head.metadata.table_uuid) == table_uuid:
             return self._table
-        return open_table(location, self._options.storage_options)
+        try:
+            return open_named(self._options.table.beside(address), table_uuid)
+        except TableRenamedError:
+            with suppress(TableNotFoundError):
+                own = self._options.quarantine.open()
+                if str(own.head.metadata.table_uuid) == table_uuid:
+                    return own
+            raise
 
     def follow(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:
         """Deliver what a batch's commit has named, as `deliver`, and fill the quarantine's small files beside
@@ -157,16 +180,3 @@ class Quarantine:
 
 def _key(main: Table, app_id: str) -> tuple[str, str]:
     return str(main.head.metadata.table_uuid), app_id
-
-
-def _report(main: Table, delivered: Delivered, seconds: float) -> DeliveryReport:
-    files = delivered.delivery.files
-    return DeliveryReport(
-        table=delivered.delivery.location,
-        main_table=main.store.location,
-        app_id=delivered.app_id,
-        outcome=delivered.outcome.value,
-        rows=sum(file.record_count for file in files),
-        files=len(files),
-        milliseconds=round(seconds * 1000),
-    )

@@ -13,6 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from planners.model import Bucket
+from timeline.names import DATA_FOLDER
 from timeline.stores.base import Store
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ class WorkerJob:
     max_file_bytes: int
     first_free_bucket: int = 0
     """Number of the first file beyond the planned buckets."""
+    folder: str = DATA_FOLDER
+    """Below the table's location."""
     fast_workers: bool = True
     """See `streaming_sink.tasks.fast_workers`."""
     needs_ids: bool = False

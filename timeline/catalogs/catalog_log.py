@@ -41,10 +41,11 @@ from timeline.errors import (
     UnsupportedTableError,
 )
 from timeline.manifests.manifests import ManifestFiles
-from timeline.names import TOMBSTONE_FOLDER
+from timeline.names import OUTBOX_FOLDER, TOMBSTONE_FOLDER
 from timeline.retention.deletions import Deletions
 from timeline.slots.retrying import StillUnknownError, until_known
 from timeline.stores.base import Store
+from timeline.versions.addresses import catalog_address
 from timeline.versions.head import Head
 from timeline.versions.listing import read_head
 from timeline.versions.version_file import Version
@@ -71,6 +72,7 @@ class CatalogLog:
     schemas_only_grow = False
     expires = False
     tombstone_folder = TOMBSTONE_FOLDER
+    outbox_folder = OUTBOX_FOLDER
     draft = CatalogDraft
 
     @cached_property
@@ -81,6 +83,10 @@ class CatalogLog:
     def name(self) -> str:
         """How errors call the table."""
         return ".".join(self.identifier)
+
+    @property
+    def address(self) -> str:
+        return catalog_address(self.identifier)
 
     def check_writable(self, head: Head) -> None:
         """Raise TableReplacedError or CorruptTableError where what the table remembers is not of its rows

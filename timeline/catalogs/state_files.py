@@ -71,7 +71,7 @@ class StateFiles:
             (
                 path
                 for path, text in self._written.items()
-                if text == value and (names.state_file_id(path) or "") >= cutoff
+                if text == value and names.state_file_parts(path)[0] >= cutoff
             ),
             None,
         )
@@ -96,7 +96,7 @@ class StateFiles:
                 location=location,
                 files=[path],
             ) from None
-        if _digest(data) != names.state_file_digest(path):
+        if _digest(data) != names.state_file_parts(path)[1]:
             raise CorruptTableError(
                 f"the file with the value of the table's property {key} is not what was written, by the"
                 f" digest in its name. Nothing was changed; restore it from a copy: {location}/{path}",

@@ -69,10 +69,16 @@ class NameSecondTable(Change):
     """State that another table has copies of this one's rows, so that a purge looks there too."""
 
     location: str
+    """Its address."""
+    table_uuid: str | None = None
 
     def find_idleness(self, head: Head) -> str | None:
-        return "it is named" if self.location in second_tables_of(head.properties) else None
+        known = second_tables_of(head.properties)
+        is_named = self.location in known and known[self.location] in (None, self.table_uuid)
+        return "it is named" if is_named else None
 
     def apply(self, draft: Draft) -> None:
         known = second_tables_of(draft.properties)
-        draft.properties[properties.SECOND_TABLES] = second_tables_to_property([*known, self.location])
+        draft.properties[properties.SECOND_TABLES] = second_tables_to_property(
+            known | {self.location: self.table_uuid}
+        )

@@ -90,7 +90,7 @@ class PutOutbox(Change):
             draft.properties[key] = OutboxEntry(draft.now_ms, self.deliveries).to_property()
             known = second_tables_of(draft.properties)
             draft.properties[properties.SECOND_TABLES] = second_tables_to_property(
-                [*known, *(each.location for each in self.deliveries)]
+                known | {each.location: each.table_uuid for each in self.deliveries}
             )
         else:
             draft.properties.pop(key, None)

@@ -76,6 +76,16 @@ class CommitLog(Protocol):
     def manifest_files(self) -> ManifestFiles: ...
 
     @property
+    def address(self) -> str:
+        """How other tables of the same kind of log name this one; see `addresses.py`."""
+
+    @property
+    def outbox_folder(self) -> str:
+        """Where data files lie that a commit to another table names before this one's: where no engine
+        deletes what no snapshot names (R34).
+        """
+
+    @property
     def needs_probe(self) -> bool:
         """Whether commits rely on the store's create-if-absent, so that the store must be probed (R18)."""
 

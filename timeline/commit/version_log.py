@@ -39,7 +39,12 @@ class VersionLog(VersionFiles):
     schemas_only_grow = True
     expires = True
     tombstone_folder = DATA_FOLDER
+    outbox_folder = DATA_FOLDER
     draft = Draft
+
+    @property
+    def address(self) -> str:
+        return self.store.location
 
     def check_writable(self, head: Head) -> None:
         """Any head: a version file was checked when it was read."""

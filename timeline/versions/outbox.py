@@ -7,13 +7,14 @@ former ones too; in the second table the main tables that deliver into it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
 
 from timeline.errors import CorruptTableError
 from timeline.properties import OUTBOX_PREFIX, OUTBOXES, SECOND_TABLES
+from timeline.versions.addresses import identifier_of
 from timeline.versions.descriptors import describe_file, read_descriptor, to_json
 
 
@@ -22,7 +23,7 @@ class Delivery:
     """Files that lie below a second table's location already, and that it is to append."""
 
     location: str
-    """That table's, as its metadata spells it."""
+    """That table's address: its location, as its metadata spells it, or its name in the catalog."""
     table_uuid: str
     schema_id: int
     """The second table's schema that the files were written under."""
@@ -93,13 +94,14 @@ def outbox_apps(properties: Mapping[str, str]) -> list[str]:
     return sorted(key.removeprefix(OUTBOX_PREFIX) for key in properties if key.startswith(OUTBOX_PREFIX))
 
 
-def second_tables_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the locations of all tables that this one has left files for. CorruptTableError where that
-    cannot be read.
+def second_tables_of(properties: Mapping[str, str]) -> dict[str, str | None]:
+    """Return all tables that this one has left files for: address → uuid; None where it is at a location, and
+    no uuid is stated. CorruptTableError where that cannot be read.
     """
     text = properties.get(SECOND_TABLES, "[]")
     try:
-        return tuple(map(str, json.loads(text)))
+        stated = [(each, None) if isinstance(each, str) else each for each in json.loads(text)]
+        return {str(address): None if uuid is None else str(uuid) for address, uuid in stated}
     except (ValueError, TypeError) as failure:
         raise CorruptTableError(
             f"to which tables this one delivers cannot be read from property {SECOND_TABLES}; nothing was"
@@ -107,13 +109,19 @@ def second_tables_of(properties: Mapping[str, str]) -> tuple[str, ...]:
         ) from failure
 
 
-def second_tables_to_property(locations: Iterable[str]) -> str:
-    """Return the property that `second_tables_of` reads."""
-    return json.dumps(sorted(set(locations)), separators=(",", ":"))
+def second_tables_to_property(tables: Mapping[str, str | None]) -> str:
+    """Return the property that `second_tables_of` reads: locations alone, and names in a catalog with their
+    uuids.
+    """
+    stated = [
+        address if identifier_of(address) is None else [address, tables[address]]
+        for address in sorted(tables)
+    ]
+    return json.dumps(stated, separators=(",", ":"))
 
 
 def mains_of(properties: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the main tables that deliver into this one: uuid → location; None for one that was retired.
+    """Return the main tables that deliver into this one: uuid → address; None for one that was retired.
 
     CorruptTableError where that cannot be read: then nothing may be deleted here.
     """

@@ -19,7 +19,8 @@ class Checks(Value):
     `expectations` maps SQL conditions to what becomes of a row that does not meet one: "quarantine", "refuse"
     (the batch) or "drop". `at_most`: with more quarantined rows (an int) or a larger share of them (a float)
     a batch is refused. `quarantine`: the location of the table of quarantined rows, by default that of the
-    table with "__quarantine" at its end. A schema contract may quarantine rows, too.
+    table with "__quarantine" at its end; of a table in a catalog, its name in the same catalog. A schema
+    contract may quarantine rows, too.
 
     TypeError or ValueError for impossible values. Whether a condition is SQL over the columns of the stream
     shows at the first batch.

@@ -11,10 +11,12 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from planners.values import APART, Value
+from streaming_sink.options.values.checks import default_quarantine
 from timeline.changes.changes import SetProperties
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 from timeline.table import Table
+from timeline.versions.addresses import catalog_address, identifier_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -43,6 +45,11 @@ class PathTable(Value):
         """Return how reports call the table, whose store spells its location so."""
         return place
 
+    @property
+    def address(self) -> str:
+        """How other tables at locations name it."""
+        return self.store().location
+
     def check(self) -> None:
         """Raise ValueError for a location or storage options that no store takes. Sends no request."""
         self.store()
@@ -64,6 +71,15 @@ class PathTable(Value):
     def beside(self, location: str) -> PathTable:
         """Return the table at another location, reached as this one is."""
         return replace(self, location=location)
+
+    @property
+    def default_quarantine(self) -> PathTable:
+        """The table of rows that fail, unless a sink says otherwise."""
+        return self.beside(default_quarantine(self.location))
+
+    def find_renamed(self, table_uuid: str) -> str | None:  # noqa: ARG002 - as that of a catalog
+        """Return None: a table at a location has no other name."""
+        return None
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,6 +145,11 @@ class CatalogTable(Value):
         return self.location
 
     @property
+    def address(self) -> str:
+        """How tables of the same catalog name it."""
+        return catalog_address(self.table)
+
+    @property
     def _catalog_name(self) -> str:
         """The catalog's name; of one that is given by its properties its address, without a password."""
         from timeline.catalogs.settings import shown_address
@@ -175,8 +196,32 @@ class CatalogTable(Value):
         )
 
     def beside(self, name: str) -> CatalogTable:
-        """Return the table of another name, as `location` spells it, in the same catalog."""
-        return replace(self, table=name.rpartition(":")[2])
+        """Return another table of the same catalog, by its name there, or as tables and reports call it.
+        ValueError for what is no name there, such as a location.
+        """
+        table = identifier_of(name)
+        if table is None:
+            own = name.removeprefix(f"{self._catalog_name}:")
+            table = tuple(own.split("."))
+            if len(table) < 2 or not all(table) or any(mark in own for mark in "/:"):
+                raise ValueError(
+                    "a table in a catalog has its second tables in the same catalog, so they are given by"
+                    f" their names there, such as {'.'.join(self.table[:-1])}.rejected; this is {name!r}"
+                )
+        return replace(self, table=table)
+
+    @property
+    def default_quarantine(self) -> CatalogTable:
+        """The table of rows that fail, unless a sink says otherwise."""
+        return replace(self, table=(*self.table[:-1], default_quarantine(self.table[-1])))
+
+    def find_renamed(self, table_uuid: str) -> str | None:
+        """Return how reports call the table of a uuid, where it has another name in this one's namespace."""
+        from timeline.catalogs.opening import connect_catalog
+        from timeline.catalogs.renames import find_by_uuid
+
+        found = find_by_uuid(connect_catalog(self.catalog), tuple(self.table[:-1]), table_uuid)
+        return None if found is None or found == self.table else replace(self, table=found).location
 
     def _connect(self) -> Catalog:
         from timeline.catalogs.opening import connect_catalog

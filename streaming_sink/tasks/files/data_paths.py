@@ -1,4 +1,4 @@
-"""Paths of new data files below the table's location: `data/<partition>/<name>`."""
+"""Paths of new data files below the table's location: `data/<partition>/<name>`, or below another folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from planners.model import PartitionKey
 from streaming_sink.tasks.job import PartitionSource, WorkerJob
 from streaming_sink.tasks.partitioning import source_type
 from timeline.clock import SYSTEM
-from timeline.names import DATA_FOLDER
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LONGEST_NAME = 200
@@ -29,7 +28,7 @@ def new_data_path(job: WorkerJob, partition: PartitionKey, name: Callable[[str],
     """
     folder = partition_path(partition, job.partition_by, job.schema)
     file_id = SYSTEM.new_id(job.ids.time_ms)
-    return "/".join(part for part in (DATA_FOLDER, folder, name(file_id)) if part)
+    return "/".join(part for part in (job.folder, folder, name(file_id)) if part)
 
 
 def partition_path(key: PartitionKey, fields: Sequence[PartitionSource], schema: pa.Schema) -> str:

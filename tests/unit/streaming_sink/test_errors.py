@@ -19,6 +19,7 @@ KINDS = {
         "RowsRefusedError",
         "SchemaMismatchError",
         "TableNotFoundError",
+        "TableRenamedError",
         "TimelineError",
         "UnknownFeatureError",
         "UnsafeStoreError",

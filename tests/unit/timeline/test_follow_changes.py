@@ -55,4 +55,4 @@ def test_second_tables_are_named_once() -> None:
     for _ in range(2):
         lake.table.commit([NameSecondTable("s3://lake/log")])
     lake.table.commit([NameSecondTable("s3://lake/a")])
-    assert second_tables_of(lake.table.head.properties) == ("s3://lake/a", "s3://lake/log")
+    assert list(second_tables_of(lake.table.head.properties)) == ["s3://lake/a", "s3://lake/log"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import traceback
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -26,6 +27,9 @@ from streaming_sink import (
 from streaming_sink.errors import StoreUnavailableError
 from timeline.catalogs import settings
 from timeline.catalogs.settings import settings_of
+from timeline.catalogs.state_files import MOST_KEY_BYTES
+from timeline.outbox import delivery_app
+from timeline.properties import TRANSACTION_PREFIX
 
 REST = {"type": "rest", "uri": "http://127.0.0.1:9"}
 
@@ -138,7 +142,6 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
     ("options", "named"),
     [
         ({"write": Upsert(key=["id"])}, "a write by key"),
-        ({"checks": Checks({"id > 0": "quarantine"})}, "a quarantine"),
         ({"contract": SchemaContract.evolving()}, "a contract other than a strict one"),
         ({"retention": Retention()}, "retention"),
     ],
@@ -148,11 +151,49 @@ def test_what_is_not_kept_beside_other_engines_yet_is_refused(options: dict[str,
         IcebergSink(CatalogTable("db.events", REST), **options)
 
 
+QUARANTINING = {"id > 0": "quarantine"}
+
+
 def test_the_name_of_an_application_is_at_most_150_bytes_there() -> None:
-    table = CatalogTable("db.events", REST)
+    table, checks = CatalogTable("db.events", REST), Checks(QUARANTINING)
     assert IcebergSink(table, app_id="a" * 150).options.app_id == "a" * 150
     with pytest.raises(ValueError, match=r"app_id has at most 150 bytes.*it has 152"):
         IcebergSink(table, app_id="ä" * 76)
+    IcebergSink(table, app_id="a" * 137, checks=checks)
+    assert len(f"{TRANSACTION_PREFIX}{delivery_app(str(uuid4()), 'a' * 137)}") == MOST_KEY_BYTES
+    with pytest.raises(ValueError, match=r"app_id has at most 137 bytes.*with a quarantine"):
+        IcebergSink(table, app_id="a" * 138, checks=checks)
+
+
+def test_a_quarantine_is_a_table_of_the_same_catalog() -> None:
+    table = CatalogTable("db.events", REST)
+    sinks = {
+        name: IcebergSink(table, checks=Checks(QUARANTINING, quarantine=name)).options.quarantine
+        for name in (None, "db.bad", "other.db.bad", f"{table.location}_bad", "catalog:db.odd%2Ename")
+    }
+    assert {name: each.table for name, each in sinks.items() if isinstance(each, CatalogTable)} == {
+        None: ("db", "events__quarantine"),
+        "db.bad": ("db", "bad"),
+        "other.db.bad": ("other", "db", "bad"),
+        f"{table.location}_bad": ("db", "events_bad"),
+        "catalog:db.odd%2Ename": ("db", "odd.name"),
+    }
+    assert {it.catalog["uri"] for it in sinks.values()} == {REST["uri"]}  # type: ignore[union-attr, index]
+    for elsewhere in (
+        "/lake/bad",
+        "s3://lake/bad",
+        "bad",
+        "file:///lake/bad",
+        "lake:db.bad",
+        "db.",
+        "http://x:1:a.b",
+    ):
+        with pytest.raises(ValueError, match="second tables in the same catalog"):
+            IcebergSink(table, checks=Checks(QUARANTINING, quarantine=elsewhere))
+    with pytest.raises(ValueError, match="quarantine must be a table of its own"):
+        IcebergSink(table, checks=Checks(QUARANTINING, quarantine="db.events"))
+    with pytest.raises(TypeError, match="quarantine must be the location of a table"):
+        IcebergSink("/lake/events", checks=Checks(QUARANTINING, quarantine=table))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("write", [Append(), BulkInsert()])

@@ -278,7 +278,7 @@ def test_a_contract_that_quarantines_takes_the_options_of_a_quarantine(contract:
     options = IcebergSink(
         "/lake/events", contract=contract, checks=Checks(at_most=0.5, quarantine="/lake/bad")
     ).options
-    assert (options.quarantine_location, options.checks.at_most) == ("/lake/bad", 0.5)
+    assert (options.quarantine.location, options.checks.at_most) == ("/lake/bad", 0.5)
 
 
 @pytest.mark.parametrize("key", [["id", "ID"], ["__streaming_sink_x"], ["a\0"]])

@@ -109,7 +109,7 @@ def test_a_location_may_be_a_path(tmp_path: Path) -> None:
         checks=Checks({"id > 0": "quarantine"}, quarantine=tmp_path / "bad"),  # type: ignore[arg-type]
     )
     options = sink.options
-    assert (options.location, options.quarantine_location) == (f"{tmp_path}/t", f"{tmp_path}/bad")
+    assert (options.location, options.quarantine.location) == (f"{tmp_path}/t", f"{tmp_path}/bad")
     assert options.keys is not None
     assert options.keys.changelog_table == f"{tmp_path}/log"
     assert ingest.BufferZone(tmp_path / "zone", tmp_path / "t").definition.table == f"{tmp_path}/t"
