@@ -33,6 +33,8 @@ def path_columns(
     schema contract decides, as of columns in a file. SourceFileError where a value is none of the column's
     type, or a name is the column's in another case.
     """
+    if not stated:
+        return {}
     own = set(given)
     spelled_otherwise = {name.lower() for name in own}
     lacking = {} if schema is None else {name.lower(): name for name in schema.names if name not in own}

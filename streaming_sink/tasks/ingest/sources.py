@@ -129,6 +129,8 @@ class Sources:
         """Return what the folders of a path say, by the name of the column, as `folder_values`. Folders above
         the innermost of the roots say nothing of its rows.
         """
+        if "=" not in path:
+            return {}
         above = [root.rstrip("/") for root in self.roots if path.startswith(f"{root.rstrip('/')}/")]
         return folder_values(path[max(map(len, above), default=0) :])
 
