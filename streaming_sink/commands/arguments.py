@@ -1,9 +1,10 @@
-"""The arguments that every command takes: a table's location, its storage options, and --json."""
+"""The arguments that commands share: a table's location or a zone, storage options, --json, and others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -43,20 +44,36 @@ def key_values(_context: click.Context, parameter: click.Parameter, values: tupl
     return pairs or None
 
 
+storage_option = click.option(
+    "--option",
+    "storage_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=key_values,
+    help="One of the sink's storage_options; may be repeated. Leave secrets in the environment.",
+)
+zone_argument = click.argument("zone", metavar="ZONE")
+
+
+def of_a_zone(command: F) -> F:
+    """Let a command take ZONE and --option, as the `BufferZone` that is there."""
+
+    @wraps(command)
+    def opened(zone: str, storage_options: Pairs, **given: Any) -> Any:
+        from streaming_sink.ingest.zone import BufferZone
+
+        return command(BufferZone(zone, storage_options=storage_options), **given)
+
+    return zone_argument(storage_option(cast("F", opened)))
+
+
 def of_a_table(command: F) -> F:
     """Let a command take LOCATION, --option and --json, as `location`, `storage_options` and `as_json`."""
     for add in (
         click.option(
             "--json", "as_json", is_flag=True, help="Print one JSON value, for programs, in place of text."
         ),
-        click.option(
-            "--option",
-            "storage_options",
-            multiple=True,
-            metavar="KEY=VALUE",
-            callback=key_values,
-            help="One of the sink's storage_options; may be repeated. Leave secrets in the environment.",
-        ),
+        storage_option,
         click.argument("location", metavar="LOCATION"),
     ):
         command = add(command)

@@ -9,12 +9,22 @@ import click
 
 from planners.sizing import size_text
 from planners.spans import span_text
-from streaming_sink.commands.arguments import F, Pairs, a_size, key_values, said, some_text
+from streaming_sink.commands.arguments import (
+    F,
+    Pairs,
+    a_size,
+    of_a_zone,
+    said,
+    some_text,
+    storage_option,
+    zone_argument,
+)
 from streaming_sink.commands.terminal import DONE, FINDINGS, Id, say, say_json, say_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.zones.ledger import LedgerEntry
 
 
@@ -23,15 +33,6 @@ def ingest() -> None:
     """Let files wait in a buffer zone, and land them in a table as few large ones."""
 
 
-zone_argument = click.argument("zone", metavar="ZONE")
-options = click.option(
-    "--option",
-    "storage_options",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=key_values,
-    help="One of the sink's storage_options; may be repeated. Leave secrets in the environment.",
-)
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value, for programs.")
 
 
@@ -42,7 +43,7 @@ def _text(flag: str, metavar: str, what: str, *name: str, **given: Any) -> Calla
 
 @ingest.command()
 @zone_argument
-@options
+@storage_option
 @_text("--table", "LOCATION", "The table that the zone is for.", required=True)
 @_text("--partition-by", "TERM", "Such as day(event_time)", multiple=True)
 @_text("--source", "FOLDER", "Where files may lie", "sources", multiple=True)
@@ -118,15 +119,12 @@ def create(
 
 
 @ingest.command()
-@zone_argument
+@of_a_zone
 @click.argument("files", nargs=-1, required=True)
-@options
 @as_json_option
-def push(zone: str, files: tuple[str, ...], storage_options: Pairs, as_json: bool) -> int:
+def push(zone: BufferZone, files: tuple[str, ...], as_json: bool) -> int:
     """Announce FILES that exist; a name that ends in / is a folder, of which all files are announced."""
-    from streaming_sink.ingest.zone import BufferZone
-
-    pushed = BufferZone(zone, storage_options=storage_options).push(*files)
+    pushed = zone.push(*files)
     if as_json:
         say_json(pushed)
     else:
@@ -140,33 +138,28 @@ def push(zone: str, files: tuple[str, ...], storage_options: Pairs, as_json: boo
 
 
 @ingest.command()
-@zone_argument
+@of_a_zone
 @click.argument("folder")
-@options
 @click.option("--pattern", default="*", show_default=True, help="Of the names of the files.")
-def watch(zone: str, folder: str, storage_options: Pairs, pattern: str) -> int:
+def watch(zone: BufferZone, folder: str, pattern: str) -> int:
     """From now on, have every file below FOLDER announced once it is whole."""
-    from streaming_sink.ingest.zone import BufferZone
-
-    BufferZone(zone, storage_options=storage_options).watch(folder, pattern)
-    say(f"planners of {zone} now look at {folder} for {pattern}")
+    zone.watch(folder, pattern)
+    say(f"planners of {zone.store.location} now look at {folder} for {pattern}")
     return DONE
 
 
 @ingest.command()
-@zone_argument
-@options
+@of_a_zone
 @as_json_option
-def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
+def status(zone: BufferZone, as_json: bool) -> int:
     """Show what waits, what is planned, and what landed last.
 
     Exit code 1 where an item is set apart or held, or the last 100 have rejected a file that no item has
     taken again.
     """
-    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.zones.status import status as status_of
 
-    found = status_of(BufferZone(zone, storage_options=storage_options))
+    found = status_of(zone)
     if as_json:
         say_json(found)
     else:
@@ -205,26 +198,17 @@ def status(zone: str, storage_options: Pairs, as_json: bool) -> int:
 
 
 @ingest.command()
-@zone_argument
-@options
+@of_a_zone
 @as_json_option
 @click.option("--file", "path", metavar="PATH", help="Only this file, in all its versions.")
 @click.option("--snapshot", type=int, metavar="ID", help="Only the files of this snapshot.")
 @click.option("--state", metavar="STATE", help="Such as landed, rejected, held or discarded.")
-def ledger(
-    zone: str,
-    storage_options: Pairs,
-    as_json: bool,
-    path: str | None,
-    snapshot: int | None,
-    state: str | None,
-) -> int:
+def ledger(zone: BufferZone, as_json: bool, path: str | None, snapshot: int | None, state: str | None) -> int:
     """Show which file landed in which snapshot, and why others did not."""
-    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.tasks.ingest.sources import spell_path
     from streaming_sink.zones.ledger import Ledger
 
-    book = Ledger(BufferZone(zone, storage_options=storage_options))
+    book = Ledger(zone)
     if path is not None:
         entries: Iterable[LedgerEntry] = book.find(spell_path(path))
     elif snapshot is not None:
@@ -245,7 +229,7 @@ def ledger(
 
 @ingest.command()
 @click.argument("zones", metavar="ZONE...", nargs=-1, required=True)
-@options
+@storage_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Another one needs a token.")
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(1, 65535))
 @click.option(
@@ -272,27 +256,23 @@ def serve(zones: tuple[str, ...], storage_options: Pairs, host: str, port: int, 
 
 
 @ingest.command()
-@zone_argument
-@options
-def retry(zone: str, storage_options: Pairs) -> int:
+@of_a_zone
+def retry(zone: BufferZone) -> int:
     """Let workers take the work items that were set apart or held again: what is staged is audited again."""
-    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.zones.ledger import retry as put_back
 
-    numbers = put_back(BufferZone(zone, storage_options=storage_options))
+    numbers = put_back(zone)
     say(f"{len(numbers):,} work items are free again: {', '.join(map(str, numbers)) or 'none was set apart'}")
     return DONE
 
 
 @ingest.command()
-@zone_argument
-@options
+@of_a_zone
 @click.option("--grace", default="1 hour", show_default=True, metavar="TIME", help="How long files stay.")
-def clean(zone: str, storage_options: Pairs, grace: str) -> int:
+def clean(zone: BufferZone, grace: str) -> int:
     """Delete staged files whose rows have been in the table for a while."""
-    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.zones.cleaning import clean as delete_staged
 
-    cleaned = delete_staged(BufferZone(zone, storage_options=storage_options), grace)
+    cleaned = delete_staged(zone, grace)
     say(f"{cleaned.files:,} staged files of {cleaned.items:,} work items are deleted")
     return DONE

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming_sink.commands.arguments import Pairs
-from streaming_sink.commands.ingest import ingest, options, zone_argument
+from streaming_sink.commands.arguments import Pairs, of_a_zone, storage_option
+from streaming_sink.commands.ingest import ingest
 from streaming_sink.commands.terminal import DONE, FINDINGS, say
 from streaming_sink.durations import duration
 
@@ -16,6 +16,8 @@ __all__ = ["ingest"]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from streaming_sink.ingest.zone import BufferZone
 
 _once = click.option("--available-now", is_flag=True, help="Do what there is to do, and end.")
 
@@ -39,42 +41,34 @@ _patience = click.option(
 
 
 @ingest.command()
-@zone_argument
-@options
+@of_a_zone
 @_once
 @click.option("--flush", is_flag=True, help="With --available-now: all that waits is due.")
-def flux(zone: str, storage_options: Pairs, available_now: bool, flush: bool) -> int:
+def flux(zone: BufferZone, available_now: bool, flush: bool) -> int:
     """Decide which files become work items, and record the plans. Needs no Spark."""
     import threading
 
     from streaming_sink.ingest.running import plan_until, plan_waiting
-    from streaming_sink.ingest.zone import BufferZone
 
-    opened = BufferZone(zone, storage_options=storage_options)
     if available_now:
-        say(f"{plan_waiting(opened, flush=flush):,} work items planned")
+        say(f"{plan_waiting(zone, flush=flush):,} work items planned")
     else:
-        plan_until(opened, threading.Event())
+        plan_until(zone, threading.Event())
     return DONE
 
 
 @ingest.command()
-@zone_argument
-@options
+@of_a_zone
 @_once
 @_patience
 @click.option("--name", metavar="NAME", help="Of this worker, in its claims; dispatch gives it.")
-def work(
-    zone: str, storage_options: Pairs, available_now: bool, patience_seconds: float, name: str | None
-) -> int:
+def work(zone: BufferZone, available_now: bool, patience_seconds: float, name: str | None) -> int:
     """Land work items that are planned, in a Spark session of this process."""
     from streaming_sink.ingest import running
-    from streaming_sink.ingest.zone import BufferZone
 
-    opened = BufferZone(zone, storage_options=storage_options)
     running.work(
         _session(),
-        opened,
+        zone,
         until_idle=available_now,
         patience_seconds=patience_seconds,
         name=name,
@@ -85,7 +79,7 @@ def work(
 
 @ingest.command()
 @click.argument("zones", nargs=-1, required=True, metavar="ZONE...")
-@options
+@storage_option
 @_once
 @_patience
 @click.option(
@@ -124,19 +118,16 @@ def dispatch(
 
 
 @ingest.command()
-@zone_argument
-@options
+@of_a_zone
 @_once
 @_patience
-def run(zone: str, storage_options: Pairs, available_now: bool, patience_seconds: float) -> int:
+def run(zone: BufferZone, available_now: bool, patience_seconds: float) -> int:
     """Plan and land, in one process."""
     from streaming_sink.ingest import running
-    from streaming_sink.ingest.zone import BufferZone
 
-    opened = BufferZone(zone, storage_options=storage_options)
     running.run(
         _session(),
-        opened,
+        zone,
         available_now=available_now,
         patience_seconds=patience_seconds,
         on_landed=lambda it: say(it.line()),
