@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from streaming_sink.zones.status import OpenItemStatus, Waiting, ZoneStatus
 
 _LAST_MS = 60 * 60 * 1000
 _MOST_REJECTED = 50
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -129,19 +130,14 @@ class Files:
 def dataset_of(name: str, found: ZoneStatus, as_of_ms: int) -> Dataset:
     """Return a dataset as the status of its zone shows it."""
     apart = [Failure(it.number, "", f"{it.state}: {it.reason}", 0) for it in found.open_items if it.reason]
-    return Dataset(
-        name,
-        found.location,
-        found.table,
-        as_of_ms,
+    return _taken_from(
+        found,
+        Dataset,
+        name=name,
+        zone=found.location,
+        as_of_ms=as_of_ms,
         stale=False,
-        rules=found.rules,
-        waiting=found.waiting,
-        open_items=found.open_items,
-        open_count=found.open_count,
-        landed_items=found.landed_items,
-        lag_ms=found.lag_ms,
-        kept=found.kept,
+        error="",
         throughput=_throughput(found.last_landed, as_of_ms),
         commits=[_commit(landed) for landed in found.last_landed],
         failures=[*apart, *_rejected(found.last_landed)],
@@ -152,42 +148,29 @@ def list_files_of(entries: Sequence[LedgerEntry], limit: int) -> Files:
     """Return the first of some entries of the ledger."""
     return Files(
         len(entries),
-        [
-            File(
-                it.path,
-                it.identity,
-                it.bytes,
-                it.arrived_ms,
-                it.item,
-                it.state,
-                it.why,
-                it.version,
-                None if it.snapshot_id is None else str(it.snapshot_id),
-            )
-            for it in entries[:limit]
-        ],
+        [_taken_from(it, File, snapshot_id=_id_text(it.snapshot_id)) for it in entries[:limit]],
     )
 
 
 def _commit(landed: Landed) -> Commit:
-    return Commit(
+    return _taken_from(
+        landed,
+        Commit,
         item=landed.number,
-        version=landed.version,
-        snapshot_id=None if landed.snapshot_id is None else str(landed.snapshot_id),
-        landed_ms=landed.landed_ms,
-        files_in=landed.files_in,
-        bytes_in=landed.bytes_in,
-        files_out=landed.files_out,
-        bytes_out=landed.bytes_out,
-        rows=landed.rows,
-        partitions=landed.partitions,
-        merged_files=landed.merged_files,
-        registered=landed.registered,
+        snapshot_id=_id_text(landed.snapshot_id),
         rejected=len(landed.rejected),
-        waited_ms=landed.waited_ms,
         lag_ms=landed.lags_ms,
-        event_time_ms=landed.event_time_ms,
     )
+
+
+def _id_text(snapshot_id: int | None) -> str | None:
+    return None if snapshot_id is None else str(snapshot_id)
+
+
+def _taken_from(read: object, kind: type[_Answer], **others: Any) -> _Answer:
+    """Return an answer that has the fields of what was read, by their names, and `others`."""
+    own = {each.name for each in fields(cast("Any", kind))} - others.keys()
+    return kind(**{name: getattr(read, name) for name in own}, **others)
 
 
 def _throughput(last: Sequence[Landed], now_ms: int) -> Throughput:
