@@ -7,7 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from urllib.parse import unquote_plus
 
-from planners import PartitionKey, SelectedPartitions, TablePartition, comparable
+from planners import SelectedPartitions
+from planners.model import PartitionKey, TablePartition
+from planners.partitions import comparable
 from planners.suggestions import unknown_name
 from streaming_sink.table.partition_names import spelled
 from timeline.versions.head import Head

@@ -204,7 +204,8 @@ def _table(location: str, storage_options: Pairs) -> Table:
 
 
 def _sizing(small: str | None, largest: str) -> FileSizing:
-    from planners import FileSizing, parse_bytes
+    from planners import FileSizing
+    from planners.sizing import parse_bytes
 
     if small is None:
         small = str(parse_bytes(largest) * 5 // 6)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from planners import CommitSize, TablePartition, bytes_per_row, comparable
 from planners.ingestion.consolidation import (
     ConsolidationPlan,
     SourceRows,
@@ -17,7 +16,9 @@ from planners.ingestion.consolidation import (
     partitions_of_shared_files,
     plan_consolidation,
 )
-from planners.model import InsertPlan
+from planners.model import InsertPlan, TablePartition
+from planners.partitions import comparable
+from planners.sizing import CommitSize, bytes_per_row
 from streaming_sink.ingest.item_source import FittedItem, nothing_written
 from streaming_sink.ingest.jobs import run_tasks
 from streaming_sink.ingest.registering import Registering, allow_references, register_tasks

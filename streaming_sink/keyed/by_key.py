@@ -13,7 +13,11 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
-from planners import FillPolicy, Routing, TablePartition, bytes_per_row, plan_inserts
+from planners.inserts import plan_inserts
+from planners.model import TablePartition
+from planners.routing import Routing
+from planners.sizing import bytes_per_row
+from planners.small_files import FillPolicy
 from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, found_by_tasks, look, resolve_again
 from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from
 from streaming_sink.keyed.remembered_deletes import remember_deletes

@@ -10,8 +10,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from planners import TablePartition, comparable
-from planners.model import PartitionKey
+from planners.model import PartitionKey, TablePartition
+from planners.partitions import comparable
 from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.key_index.index import INDEXED_ROWS, KeyIndex

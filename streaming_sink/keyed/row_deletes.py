@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.typedef import Record
 
-from planners import TablePartition, comparable, share_delete_files
+from planners.model import TablePartition
+from planners.partitions import comparable
+from planners.shared_deletes import share_delete_files
 from streaming_sink.tasks.files.delete_files import folder_of_deletes, write_shared_deletes
 from streaming_sink.tasks.job import FileIds, ParquetSettings
 from timeline import names

@@ -10,7 +10,7 @@ from itertools import count
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 
-from planners import TablePartition
+from planners.model import TablePartition
 from streaming_sink.keyed.by_key import ChangesByKey
 from streaming_sink.landing import outcomes
 from streaming_sink.landing.batch_rows import BatchRows

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from planners import TablePartition, comparable
+from planners.model import TablePartition
+from planners.partitions import comparable
 from streaming_sink.table.partition_names import spelled
 from timeline.manifests.entries import LiveFile
 from timeline.names import clustering_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote_plus
 
-from planners import TablePartition
+from planners.model import TablePartition
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.files.data_paths import partition_path

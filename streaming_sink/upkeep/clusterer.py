@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planners import TablePartition
+from planners.model import TablePartition
 from streaming_sink.clustering.passes import BESIDE, Clustering, failed_pass, run_pass
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.reports.reporting import hand_over

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from planners import FillPlan, TablePartition, comparable, own_from
+from planners.fills import FillPlan
+from planners.model import TablePartition
+from planners.partitions import comparable
+from planners.shared_deletes import own_from
 from streaming_sink.tasks.files.delete_merging import DeleteMerge, RunMerge, SharingFile
 from streaming_sink.tasks.job import PartitionSource, SortedBy
 from streaming_sink.tasks.rows.fill_task import Fill

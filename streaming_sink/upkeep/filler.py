@@ -9,7 +9,10 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from planners import DELETE_FILES_AT_MOST, SMALL_FILES_AT_MOST, FillPlan, TablePartition
+from planners.fills import FillPlan
+from planners.folds import DELETE_FILES_AT_MOST
+from planners.model import TablePartition
+from planners.small_files import SMALL_FILES_AT_MOST
 from streaming_sink.reports.maintenance_report import FillReport
 from streaming_sink.reports.reporting import hand_over
 from streaming_sink.reports.steps import Steps

@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.typedef import Record
 
-from planners import (
-    FillPlan,
-    PlannedFill,
-    TablePartition,
-    comparable,
-    plan_fills,
-)
+from planners.fills import FillPlan, PlannedFill, plan_fills
+from planners.model import TablePartition
+from planners.partitions import comparable
 from streaming_sink.clustering.sort_orders import recorded_sort_order
 from streaming_sink.reports.batch_report import FILL
 from streaming_sink.reports.maintenance_report import FillReport

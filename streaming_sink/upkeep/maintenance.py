@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planners import TablePartition
+from planners.model import TablePartition
 from streaming_sink.reports.reporting import MaintenanceReport
 from streaming_sink.reports.steps import Steps
 from streaming_sink.upkeep.clusterer import Clusterer

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planners import TablePartition, comparable
+from planners.model import TablePartition
+from planners.partitions import comparable
 from streaming_sink.table.partition_names import spelled
 from timeline.versions.head import Head
 

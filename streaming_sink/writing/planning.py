@@ -11,26 +11,14 @@ from math import ceil
 
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from planners import (
-    HISTORY_BATCHES,
-    HISTORY_COMMITS,
-    Arrival,
-    CommitSize,
-    FillPolicy,
-    InsertPlan,
-    PartitionKey,
-    Routing,
-    TablePartition,
-    bytes_per_row,
-    comparable,
-    has_room,
-    plan_coalesced,
-    plan_inserts,
-    route_shuffled,
-    route_single,
-    tasks_that_fit,
-)
-from planners.forecast import forecast
+from planners.coalesced import has_room, plan_coalesced, tasks_that_fit
+from planners.forecast import HISTORY_BATCHES, forecast
+from planners.inserts import plan_inserts
+from planners.model import Arrival, InsertPlan, PartitionKey, TablePartition
+from planners.partitions import comparable
+from planners.routing import Routing, route_shuffled, route_single
+from planners.sizing import HISTORY_COMMITS, CommitSize, bytes_per_row
+from planners.small_files import FillPolicy
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import FILL
 from streaming_sink.table.planned_files import small_files

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from pyiceberg.typedef import Record
 
-from planners import TablePartition
+from planners.model import TablePartition
 from tests.simulation.acting import Body, commit, outputs, patiently, patiently_refreshed, read_files, think
 from tests.simulation.key_files import delete_content
 from tests.simulation.scheduler import Actor

@@ -22,7 +22,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StringType
 
-from planners import share_delete_files
+from planners.shared_deletes import share_delete_files
 from streaming_sink.keyed import by_key, key_resolution, row_deletes
 from streaming_sink.keyed import remembered_deletes as tombstones
 from streaming_sink.table.arrow_types import arrow_schema

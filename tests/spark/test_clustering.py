@@ -18,7 +18,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
 from pyiceberg.types import LongType, NestedField, StringType
 
-from planners import All, ClusteringPolicy, InsertPlan, Strategy, TableFile, plan_clustering
+from planners import All, ClusteringPolicy, Strategy
+from planners.clustering.planner import plan_clustering
+from planners.model import InsertPlan, TableFile
 from streaming_sink.clustering.execution import execute_groups as execute_as
 from streaming_sink.clustering.options import execution_of
 from streaming_sink.reports.cluster_report import PLAN_ID

@@ -29,7 +29,8 @@ from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from planners import Arrival, FileSizing
+from planners import FileSizing
+from planners.model import Arrival
 from streaming_sink.landing import prepare, row_writing
 from streaming_sink.tasks.rows.write_task import WriteTask
 from streaming_sink.writing import routes, writer

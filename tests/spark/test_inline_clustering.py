@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
 from pyiceberg.types import LongType, NestedField, StringType
 
-from planners import InsertPlan
+from planners.model import InsertPlan
 from streaming_sink import Clustering, FileSizing, IcebergSink, clustering
 from streaming_sink.clustering.execute_plan import take_over
 from streaming_sink.clustering.options import execution_of

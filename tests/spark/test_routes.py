@@ -9,7 +9,8 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 
-from planners import Arrival, FileSizing
+from planners import FileSizing
+from planners.model import Arrival
 from streaming_sink import IcebergSink
 from streaming_sink.writing.planning import Experience
 from tests.spark.streams import head_of, metadata_file

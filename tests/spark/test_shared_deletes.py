@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streaming_sink
-from planners import All, FileSizing, share_delete_files
+from planners import All, FileSizing
+from planners.shared_deletes import share_delete_files
 from streaming_sink import IcebergSink, clustering
 from streaming_sink.keyed import row_deletes
 from streaming_sink.reading.duplicate_keys import check_keys

@@ -16,14 +16,13 @@ from planners import (
     BySize,
     ClusteringPlan,
     ClusteringPolicy,
-    ColumnBounds,
     PlanStrategy,
     RecentPartitions,
     SelectedPartitions,
     Strategy,
-    TableFile,
-    plan_clustering,
 )
+from planners.clustering.planner import plan_clustering
+from planners.model import ColumnBounds, TableFile
 
 MIB = 1024**2
 ORDER = "sort(key asc nulls first)"

@@ -6,19 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners import (
-    All,
-    Arrival,
-    BySize,
-    ClusteringPlan,
-    ClusteringPolicy,
-    FileSizing,
-    FillPolicy,
-    TableFile,
-    plan_clustering,
-    plan_inserts,
-)
+from planners import All, BySize, ClusteringPlan, ClusteringPolicy, FileSizing
+from planners.clustering.planner import plan_clustering
 from planners.clustering.strategies import BUILT_IN
+from planners.inserts import plan_inserts
+from planners.model import Arrival, TableFile
+from planners.small_files import FillPolicy
 
 SIZES = {"target_file_bytes": 1000, "small_file_bytes": 500, "max_group_bytes": 4000}
 

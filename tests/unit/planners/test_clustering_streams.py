@@ -13,8 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from planners import All, ClusteringGroup, ClusteringPolicy, ColumnBounds, TableFile, plan_clustering
+from planners import All, ClusteringPolicy
 from planners.clustering.curves import hilbert
+from planners.clustering.plan import ClusteringGroup
+from planners.clustering.planner import plan_clustering
+from planners.model import ColumnBounds, TableFile
 
 TARGET, SMALL, FAN = 64, 40, 4
 

@@ -10,20 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners import (
-    SMALL_FILES_AT_MOST,
-    Arrival,
-    FileContent,
-    FileSizing,
-    FillPolicy,
-    FillVerdict,
-    InsertPlan,
-    Routing,
-    TableFile,
-    has_room,
-    plan_coalesced,
-    tasks_that_fit,
-)
+from planners import FileSizing
+from planners.coalesced import has_room, plan_coalesced, tasks_that_fit
+from planners.model import Arrival, FileContent, FillVerdict, InsertPlan, TableFile
+from planners.routing import Routing
+from planners.small_files import SMALL_FILES_AT_MOST, FillPolicy
 from tests.unit.planners.test_insert_streams import MIB, SIZING, WIDTH, Partition, rows_of
 
 

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners import SMALL_FILES_AT_MOST, FileSizing, FillPlan, FillPolicy, TableFile, plan_fills
-from planners.fills import FILES_A_PASS
+from planners import FileSizing
+from planners.fills import FILES_A_PASS, FillPlan, plan_fills
+from planners.model import TableFile
+from planners.small_files import SMALL_FILES_AT_MOST, FillPolicy
 
 MIB = 1024**2
 WIDTH = 46

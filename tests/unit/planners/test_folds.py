@@ -11,19 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners import (
-    DELETE_FILES_AT_MOST,
-    SMALL_FILES_AT_MOST,
-    FileSizing,
-    FillPlan,
-    FillPolicy,
-    PlannedDeleteMerge,
-    PlannedFill,
-    PositionDeletes,
-    TableFile,
-    plan_fills,
-)
-from planners.fills import FILES_A_PASS
+from planners import FileSizing
+from planners.fills import FILES_A_PASS, FillPlan, PlannedFill, plan_fills
+from planners.folds import DELETE_FILES_AT_MOST, PlannedDeleteMerge
+from planners.model import PositionDeletes, TableFile
+from planners.small_files import SMALL_FILES_AT_MOST, FillPolicy
 
 MIB = 1024**2
 WIDTH = 1024

@@ -7,8 +7,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners import Arrival, forecast_error
-from planners.forecast import forecast
+from planners.forecast import forecast, forecast_error
+from planners.model import Arrival
 
 A, B, NEW = ("a",), ("b",), ("new",)
 NAN = float("nan")

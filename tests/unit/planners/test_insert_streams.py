@@ -11,16 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners import (
-    SMALL_FILES_AT_MOST,
-    Arrival,
-    Bucket,
-    FileSizing,
-    FillPolicy,
-    InsertPlan,
-    TableFile,
-    plan_inserts,
-)
+from planners import FileSizing
+from planners.inserts import plan_inserts
+from planners.model import Arrival, Bucket, InsertPlan, TableFile
+from planners.small_files import SMALL_FILES_AT_MOST, FillPolicy
 
 MIB = 1024**2
 WIDTH = 46

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners import Arrival, Bucket, FileSizing, FillPolicy, FillVerdict, InsertPlan, TableFile, plan_inserts
+from planners import FileSizing
+from planners.inserts import plan_inserts
+from planners.model import Arrival, Bucket, FillVerdict, InsertPlan, TableFile
+from planners.small_files import FillPolicy
 
 MB = 1_000_000
 ALWAYS, AMORTIZED, NEVER = FillPolicy.ALWAYS, FillPolicy.AMORTIZED, FillPolicy.NEVER

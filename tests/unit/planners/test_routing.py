@@ -8,18 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners import (
-    SLOTS,
-    Arrival,
-    Bucket,
-    FileSizing,
-    InsertPlan,
-    Routing,
-    TableFile,
-    plan_inserts,
-    route_shuffled,
-    route_single,
-)
+from planners import FileSizing
+from planners.inserts import plan_inserts
+from planners.model import Arrival, Bucket, InsertPlan, TableFile
+from planners.routing import SLOTS, Routing, route_shuffled, route_single
 
 SIZING = FileSizing(max_file_bytes="120MB", small_file_bytes="100MB")
 

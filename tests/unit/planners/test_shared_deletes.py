@@ -12,22 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners import (
-    DELETE_FILES_AT_MOST,
-    FileSizing,
-    PlannedDeleteMerge,
-    PlannedRunMerge,
-    PositionDeletes,
-    TableFile,
-    own_from,
-    plan_fills,
-    share_delete_files,
-)
+from planners import FileSizing
+from planners.fills import plan_fills
+from planners.folds import DELETE_FILES_AT_MOST, PlannedDeleteMerge
+from planners.model import PositionDeletes, TableFile
 from planners.shared_deletes import (
     DELETE_FILES_A_BATCH,
     OWN_POSITIONS,
     RUNS_BESIDE_PLANS,
     SHARED_RUNS_AT_MOST,
+    PlannedRunMerge,
+    own_from,
+    share_delete_files,
 )
 
 WIDTH = 1024

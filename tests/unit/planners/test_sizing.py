@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners import DEFAULT_BYTES_PER_ROW, CommitSize, FileSizing, bytes_per_row, parse_bytes
+from planners import FileSizing
+from planners.sizing import DEFAULT_BYTES_PER_ROW, CommitSize, bytes_per_row, parse_bytes
 
 MIB = 1024**2
 

@@ -16,7 +16,9 @@ from pyiceberg.table import StaticTable
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
-from planners import ClusteringPolicy, InsertPlan, plan_clustering
+from planners import ClusteringPolicy
+from planners.clustering.planner import plan_clustering
+from planners.model import InsertPlan
 from streaming_sink.clustering import execution
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import execution_of

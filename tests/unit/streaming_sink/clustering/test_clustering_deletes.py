@@ -7,7 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from planners import All, PositionDeletes
+from planners import All
+from planners.model import PositionDeletes
 from streaming_sink.clustering import execution
 from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.clustering.job import GroupFailed

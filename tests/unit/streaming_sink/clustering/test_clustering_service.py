@@ -18,7 +18,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, LongType, NestedField, StringType
 
-from planners import All, Arrival, ClusteringPolicy, ColumnBounds, Strategy
+from planners import All, ClusteringPolicy, Strategy
+from planners.model import Arrival, ColumnBounds
 from streaming_sink import Clustering, clustering
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import PassOptions, pass_of

@@ -6,8 +6,10 @@ from pkgutil import resolve_name
 
 import pytest
 
-from planners import ClusteringPolicy, TableFile, plan_clustering
+from planners import ClusteringPolicy
+from planners.clustering.planner import plan_clustering
 from planners.clustering.strategies import BUILT_IN, SortColumns, Strategy, Traits, traits
+from planners.model import TableFile
 from streaming_sink.clustering.options import pass_of
 from streaming_sink.tasks.clustering.strategies import Sort, make_strategy
 

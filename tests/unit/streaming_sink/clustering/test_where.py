@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, DateType, LongType, NestedField, StringType, TimestampType
 
-from planners import TablePartition
+from planners.model import TablePartition
 from streaming_sink import clustering
 from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.cli import CANNOT, DONE, main

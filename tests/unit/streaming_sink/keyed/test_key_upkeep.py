@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from planners import TablePartition
+from planners.model import TablePartition
 from streaming_sink import Upsert
 from streaming_sink.keyed import key_upkeep
 from streaming_sink.keyed.key_upkeep import KeyUpkeep, key_columns

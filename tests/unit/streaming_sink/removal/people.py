@@ -15,7 +15,7 @@ from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, PrimitiveType, StringType
 
-from planners import InsertPlan
+from planners.model import InsertPlan
 from streaming_sink.checks.quarantine_table import QUARANTINE_SCHEMA
 from streaming_sink.removal.matching import find_key_columns, matcher_of
 from streaming_sink.removal.wanted import WantedKeys

@@ -9,7 +9,8 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.typedef import Record
 
-from planners import DELETE_FILES_AT_MOST, FillPlan
+from planners.fills import FillPlan
+from planners.folds import DELETE_FILES_AT_MOST
 from planners.shared_deletes import DELETE_FILES_A_BATCH, SHARED_RUNS_AT_MOST
 from streaming_sink.keyed.key_resolution import Resolution, look, resolve_again
 from streaming_sink.keyed.row_deletes import RowDeletes

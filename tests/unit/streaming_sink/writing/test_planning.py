@@ -13,7 +13,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
-from planners import Arrival, ClusteringPolicy, FileSizing, TablePartition, plan_clustering
+from planners import ClusteringPolicy, FileSizing
+from planners.clustering.planner import plan_clustering
+from planners.model import Arrival, TablePartition
 from streaming_sink.clustering.groups import match_groups
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.table.planned_files import files_to_fold

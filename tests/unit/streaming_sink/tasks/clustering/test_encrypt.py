@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from planners import All, Arrival
+from planners import All
+from planners.model import Arrival
 from streaming_sink import Clustering, clustering
 from streaming_sink.clustering.options import pass_of
 from streaming_sink.commands.cli import main

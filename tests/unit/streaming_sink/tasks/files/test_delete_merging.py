@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from planners import InputFile, PositionDeletes
+from planners.model import InputFile, PositionDeletes
 from streaming_sink.tasks.files.delete_files import (
     read_deletes_in,
     read_position_deletes,

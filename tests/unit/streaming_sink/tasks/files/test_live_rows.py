@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners import InputFile, PositionDeletes
+from planners.model import InputFile, PositionDeletes
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.delete_files import write_position_deletes
 from streaming_sink.tasks.files.live_rows import deleted_positions, leave_out

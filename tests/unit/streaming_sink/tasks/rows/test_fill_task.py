@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from planners import InputFile, PositionDeletes
+from planners.model import InputFile, PositionDeletes
 from streaming_sink.tasks.files.delete_files import write_position_deletes
 from streaming_sink.tasks.job import (
     FileIds,
