@@ -271,7 +271,7 @@ SWITCHES = (
            stormy=True, rare=True),
     Switch("R11", "another executor's claim passes for the own one", claims, "take_claim",
            "_executor(_content(store, path)) != executor", "False", stormy=True, rare=True),
-    Switch("R11", "a completed plan stays pending", pending, "withdraw", "if p.plan_id != plan_id", ""),
+    Switch("R11", "a completed plan stays pending", pending, "withdraw", "if plan.plan_id != plan_id", ""),
     Switch("R11", "a plan that timed out stays pending", instants, "schedule_plan",
            "if has_timed_out(each, head)]", "if False]"),
     Switch("R11", "an announcement drops those before it", pending, "announce", "(*known, ",
@@ -283,7 +283,7 @@ SWITCHES = (
            "        for listed in store.list_below(folder)\n"
            "        if (file_id := names.file_id(listed.path))"),
     Switch("R12", "a plan times out before enough later versions exist", reservations, "has_timed_out",
-           " and head.number - plan.version >= SAFE_DISTANCE", ""),
+           " and head.version.commits_since(plan.version) >= SAFE_DISTANCE", ""),
     Switch("R13", "a late executor's commit passes though nothing of it fits", Withdraw, "find_idleness",
            'return f"the plan is not pending: {self.plan_id}"', "return None", stormy=True),
     Switch("R12", "a version carries the writer's own time", succession, "commit_time",
