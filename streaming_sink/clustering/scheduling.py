@@ -50,7 +50,7 @@ def plan_pass(table: Table, reservations: Reservations, asked: Pass) -> Clusteri
 
     while True:
         plan = table.on_head(planned)
-        if table.log.schemas_only_grow:
+        if table.head.version.schemas_only_grow:
             return plan
         inputs = (path for group in plan.groups for path in group.inputs)
         new = find_unfit(table.store, [it for it in inputs if is_foreign(it) and it not in seen])

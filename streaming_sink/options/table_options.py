@@ -140,7 +140,6 @@ _KINDS: tuple[tuple[str, Any, str], ...] = (
     ("retention", Retention, 'a Retention, such as Retention(max_snapshot_age="1 day")'),
 )
 _MOST_APP_ID_BYTES = 150
-_QUARANTINING = SchemaContract(mismatch="quarantine")
 _BYTES_OF_A_MAIN_TABLE = 13
 """A key has at most 200 bytes; that of a delivery names the main table, too."""
 _MAY_BE_NONE = ("clustering", "retention")
@@ -195,7 +194,6 @@ class SinkOptions(TableOptions):
             raise ValueError(f"quarantine must be a table of its own, not the sink's table: {self.location}")
         left_out = {
             "a write by key": self.keys is not None,
-            "a contract other than a strict one": self.contract not in (STRICT, _QUARANTINING),
             "retention": self.retention is not None,
         }
         if named := [what for what, is_asked in left_out.items() if is_asked]:

@@ -117,7 +117,7 @@ def execute_merges(
         # The time in the files' names follows the table's, since the garbage fence compares the two (R6).
         ids = FileIds(commit_time(SYSTEM, head), _APP_ID, 0)
         # Which rows go where is in the portions alone.
-        needs_ids = not table.log.schemas_only_grow
+        needs_ids = not head.version.schemas_only_grow
         job = file_job(table.store, head, ids, options.sizing.max_file_bytes, needs_ids=needs_ids)
         task = FillTask(job, portions)
         results: list[Result] = collect_results(session.range(0, len(portions), 1, len(portions)), task)

@@ -69,7 +69,6 @@ class CatalogLog:
     """Whether the table is taken as it is, though what it remembers may be of other rows."""
 
     needs_probe = False
-    schemas_only_grow = False
     expires = False
     tombstone_folder = TOMBSTONE_FOLDER
     outbox_folder = OUTBOX_FOLDER

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 from pyiceberg.table.snapshots import Snapshot
 
@@ -23,6 +24,7 @@ class CatalogVersion(Version):
     """The properties as the catalog stores them, long values by the names of their files; None where no
     answer has shown it.
     """
+    schemas_only_grow: ClassVar[bool] = False
 
     @property
     def stored_properties(self) -> Mapping[str, str]:

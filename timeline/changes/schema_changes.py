@@ -17,6 +17,7 @@ from timeline.drafts.draft import Draft
 from timeline.errors import SchemaMismatchError
 from timeline.versions.evolution import merge_schemas
 from timeline.versions.head import Head
+from timeline.versions.name_mappings import extend_name_mapping
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,14 @@ class MergeSchema(Change):
 
     def apply(self, draft: Draft) -> None:
         schema = self.merged(draft.metadata)
+        known = draft.metadata.schemas
         draft.update_metadata(
-            schemas=[*draft.metadata.schemas, schema],
+            schemas=known if schema in known else [*known, schema],
             current_schema_id=schema.schema_id,
             last_column_id=max(draft.metadata.last_column_id, schema.highest_field_id),
         )
-        draft.properties[properties.NAME_MAPPING] = properties.name_mapping(schema)
+        if (stored := draft.properties.get(properties.NAME_MAPPING)) is not None:
+            draft.properties[properties.NAME_MAPPING] = extend_name_mapping(stored, schema)
 
     def merged(self, metadata: TableMetadata) -> Schema:
         """Return the table's schema after the change."""
@@ -62,7 +65,10 @@ class MergeSchema(Change):
         if merged == metadata.schema():
             return merged
         _check_partition_names(metadata, merged)
-        # The current schema may not have the greatest id: another engine may have set one back.
+        # The current schema may not have the greatest id, nor be the only one of its fields: another engine
+        # may have set one back.
+        if (same := next((each for each in metadata.schemas if each == merged), None)) is not None:
+            return same
         free = max(schema.schema_id for schema in metadata.schemas) + 1
         return merged.model_copy(update={"schema_id": free})
 

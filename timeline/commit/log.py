@@ -90,10 +90,6 @@ class CommitLog(Protocol):
         """Whether commits rely on the store's create-if-absent, so that the store must be probed (R18)."""
 
     @property
-    def schemas_only_grow(self) -> bool:
-        """Whether no writer of the table drops or renames a column."""
-
-    @property
     def expires(self) -> bool:
         """Whether commits of this log expire snapshots, whose files are to be deleted."""
 

@@ -36,7 +36,6 @@ class VersionLog(VersionFiles):
     """The `CommitLog` on version files."""
 
     needs_probe = True
-    schemas_only_grow = True
     expires = True
     tombstone_folder = DATA_FOLDER
     outbox_folder = DATA_FOLDER

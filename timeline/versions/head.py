@@ -49,11 +49,14 @@ class Head:
         return self.metadata.schema()
 
     def schema_at(self, sequence_number: int) -> Schema:
-        """Return a schema that has every field of the files which were added by this sequence number.
+        """Return a schema that has every field of now which is in the files that were added by this sequence
+        number.
 
-        Schemas only grow, so it is that of the first snapshot from there on which has not expired.
+        Where schemas only grow, it is that of the first snapshot from there on which has not expired. Where
+        others drop columns, and set schemas back, nothing but the present one is sure to have them all.
         """
-        for snapshot in self.metadata.snapshots if sequence_number else ():
+        is_sure = self.version.schemas_only_grow and sequence_number
+        for snapshot in self.metadata.snapshots if is_sure else ():
             if (snapshot.sequence_number or 0) >= sequence_number:
                 known = None if snapshot.schema_id is None else self.metadata.schema_by_id(snapshot.schema_id)
                 return self.schema if known is None else known

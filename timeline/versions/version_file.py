@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import is_
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataV2
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
@@ -49,6 +49,8 @@ class Version:
     """Its identity in a listing; empty where no listing has shown it yet."""
     arrays: Mapping[str, LongArray] = field(default_factory=dict, repr=False, compare=False)
     """Its long arrays as text in the file; empty where the file was parsed in whole."""
+    schemas_only_grow: ClassVar[bool] = True
+    """Whether no writer of the table drops or renames a column."""
 
     @property
     def commit_id(self) -> str:

@@ -17,7 +17,6 @@ from streaming_sink import (
     IcebergSink,
     PathTable,
     Retention,
-    SchemaContract,
     Upsert,
     changes,
     expire_snapshots,
@@ -142,7 +141,6 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
     ("options", "named"),
     [
         ({"write": Upsert(key=["id"])}, "a write by key"),
-        ({"contract": SchemaContract.evolving()}, "a contract other than a strict one"),
         ({"retention": Retention()}, "retention"),
     ],
 )

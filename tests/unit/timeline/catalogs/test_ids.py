@@ -98,3 +98,17 @@ def test_a_partition_field_of_others_keeps_its_id(kind: CatalogKind) -> None:
     fields = {(f.field_id, str(f.transform)) for it in head.metadata.partition_specs for f in it.fields}
     assert fields == {(1000, "identity"), (1001, "bucket[4]"), (1002, "bucket[8]")}
     assert before.partition_specs == head.metadata.partition_specs[:1]
+
+
+def test_a_schema_that_the_table_has_had_is_made_current_again(kind: CatalogKind) -> None:
+    """A catalog that knows the same fields under another id gives none a second one."""
+    table = kind.create()
+    with kind.read().update_schema(allow_incompatible_changes=True) as edit:
+        edit.update_column("id", required=True)
+    table.refresh()
+    assert table.head.schema.find_field("id").required
+    fields = (NestedField(99, it.name, it.field_type, required=False) for it in table.head.schema.fields)
+    table.commit([MergeSchema(StructType(*fields))])
+    after = kind.open().head.metadata
+    assert (len(after.schemas), after.current_schema_id) == (2, 0)
+    assert not after.schema().find_field("id").required
