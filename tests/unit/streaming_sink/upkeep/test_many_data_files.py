@@ -136,7 +136,9 @@ def test_a_second_look_reads_each_delete_file_once() -> None:
     write = changes_by_key().begin(target_of(ocean.table))
     assert write is not None
     positions = {file.file_path: np.array([7, 8]) for file in ocean.files}
-    before = Resolution(write.resolution.looked, write.resolution.live, write.resolution.searched, frozenset(), positions)
+    before = Resolution(
+        write.resolution.looked, write.resolution.live, write.resolution.searched, frozenset(), positions
+    )
     ocean.delete(8)
     ocean.store.count()
     keys = no_keys(write)
