@@ -14,7 +14,7 @@ from timeline.versions.head import Head
 from timeline.versions.staged import (
     PUBLISHED_WAP_ID,
     SOURCE_SNAPSHOT_ID,
-    WAP_ID,
+    find_picked,
     find_staged,
     staged_files,
     stated_of,
@@ -37,7 +37,7 @@ def stage_item(
         [Stage(item, tuple(files))],
         schema_id=schema_id,
         transaction=OpenItem(item.app_id, item.number, item.plan),
-        summary={**(summary or {}), WAP_ID: item.wap_id},
+        summary={**(summary or {}), table.log.wap_id_key: item.wap_id},
     )
 
 
@@ -53,8 +53,9 @@ def publish_item(
     `snapshot_id` alone, where it was audited. `beside` are other changes of the same commit.
     AlreadyCommitted where the item is settled.
 
-    Raises as `Table.commit`: CommitConflictError where the item is neither staged there nor settled, and
-    where its files no longer fit the table; they stay staged then.
+    Raises as `Table.commit`: CommitConflictError where the item is neither staged there nor settled, where
+    another engine has brought its files to main (`settle_picked`), and where they no longer fit the table;
+    they stay staged then.
     """
 
     def look(head: Head) -> tuple[Publish, int | None, Mapping[str, str]]:
@@ -80,6 +81,15 @@ def publish_item(
         summary=summary,
         open_below_bytes=open_below_bytes,
     )
+
+
+def settle_picked(table: Table, item: WorkItem) -> Committed | AlreadyCommitted | None:
+    """Record an item as published whose staged files another engine has brought to main, and drop its tag;
+    None where none has. Its files are never appended again.
+    """
+    if not table.on_head(lambda head: find_picked(head, item)):
+        return None
+    return table.commit([Discard(item)], transaction=item)
 
 
 def discard_item(table: Table, item: WorkItem) -> Committed | AlreadyCommitted:

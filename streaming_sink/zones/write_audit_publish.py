@@ -25,7 +25,7 @@ def settle(
 ) -> Committed | AlreadyCommitted | None:
     """Publish what is staged of an item once it passes the check, with other changes `beside` it;
     AlreadyCommitted where the known head has it as settled, and None where it is not staged: then it is to be
-    written.
+    written. One that another engine has brought to main is recorded as published, as it is.
 
     What is staged and cannot be read, or has a file by reference that the table has got since, is unstaged,
     with a CommitConflictError: the item is to be written again. Raises what the check raises, and as
@@ -33,6 +33,8 @@ def settle(
     """
     if item.check(table.head.properties) is None:
         return AlreadyCommitted(table.head.number)
+    if (picked := staging.settle_picked(table, item)) is not None:
+        return picked
     try:
         staged = find_staged(table.head, item)
         if staged is None:

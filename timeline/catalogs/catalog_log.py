@@ -48,6 +48,7 @@ from timeline.stores.base import Store
 from timeline.versions.addresses import catalog_address
 from timeline.versions.head import Head
 from timeline.versions.listing import read_head
+from timeline.versions.staged import OWN_WAP_ID
 from timeline.versions.version_file import Version
 
 _REFUSED_ENOUGH, _PATIENCE_SECONDS = 3, 5.0
@@ -72,6 +73,7 @@ class CatalogLog:
     expires = False
     tombstone_folder = TOMBSTONE_FOLDER
     outbox_folder = OUTBOX_FOLDER
+    wap_id_key = OWN_WAP_ID
     draft = CatalogDraft
 
     @cached_property

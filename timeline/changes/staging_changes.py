@@ -11,7 +11,7 @@ from timeline.changes.changes import Append, Beside, Change, Over
 from timeline.drafts.draft import Draft
 from timeline.errors import CommitConflictError
 from timeline.versions.head import Head
-from timeline.versions.staged import find_staged
+from timeline.versions.staged import find_picked, find_staged
 from timeline.versions.work_items import WorkItem
 
 
@@ -40,13 +40,13 @@ class Stage(Change):
 @dataclass(frozen=True)
 class Publish(Append):
     """Append the files that are staged in `snapshot_id`, and drop its tag. Refused where the item is not
-    staged there: its files may be deleted then.
+    staged there: its files may be deleted then; and where another engine has brought them to main.
     """
 
     over: ClassVar[Over] = Over(
         schema="checked again",
         others="refused",
-        when="where they settled or unstaged the item, or staged other files of it",
+        when="where they settled or unstaged the item, staged other files of it, or cherry-picked it",
     )
 
     item: WorkItem
@@ -58,11 +58,16 @@ class Publish(Append):
         return ()
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
-        staged = find_staged(head, self.item)
-        if staged is None or staged.snapshot_id != self.snapshot_id:
+        staged, picked = find_staged(head, self.item), find_picked(head, self.item)
+        if staged is None or staged.snapshot_id != self.snapshot_id or picked is not None:
+            how = (
+                f"is no longer staged in snapshot {self.snapshot_id}"
+                if picked is None
+                else f"was staged in snapshot {picked.snapshot_id}, which another engine has brought to main"
+            )
             raise CommitConflictError(
-                f"work item {self.item.number} of {self.item.app_id!r} is no longer staged in snapshot"
-                f" {self.snapshot_id}; nothing of this commit is live: {head.metadata.location}",
+                f"work item {self.item.number} of {self.item.app_id!r} {how}; nothing of this commit is live:"
+                f" {head.metadata.location}",
                 location=head.metadata.location,
                 version=head.number,
                 files=[file.file_path for file in self.files],

@@ -86,6 +86,10 @@ class CommitLog(Protocol):
         """
 
     @property
+    def wap_id_key(self) -> str:
+        """The key in the summary of a staged snapshot that has the id of its work item."""
+
+    @property
     def needs_probe(self) -> bool:
         """Whether commits rely on the store's create-if-absent, so that the store must be probed (R18)."""
 

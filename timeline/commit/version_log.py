@@ -27,6 +27,7 @@ from timeline.retention.deletions import DeletedKind, Deletion, Deletions
 from timeline.retention.policy import versions_to_delete
 from timeline.versions.head import Head
 from timeline.versions.listing import Listing, VersionFiles
+from timeline.versions.staged import WAP_ID
 
 _VERSIONS_AT_ONCE = 200
 
@@ -39,6 +40,7 @@ class VersionLog(VersionFiles):
     expires = True
     tombstone_folder = DATA_FOLDER
     outbox_folder = DATA_FOLDER
+    wap_id_key = WAP_ID
     draft = Draft
 
     @property

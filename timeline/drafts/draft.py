@@ -135,7 +135,7 @@ class Draft:
             path, snapshot_id, self.parent_id, sequence_number, manifests
         )
         previous = self.snapshots[-1] if self.snapshots else self.head.snapshot
-        extra = {} if self.snapshots else self.summary
+        extra = {} if self.snapshots or self.staged else self.summary
         counts = summaries.summarise(
             operation, added, removed, previous, self.head.schema, self.head.metadata.specs()
         )

@@ -1,12 +1,14 @@
 """Staged snapshots: work items whose files wait beside main, each held by a tag, until they are published.
 
 A staged snapshot is an append to what main was, as Iceberg's own write-audit-publish makes it: its summary
-has `wap.id`, and readers see its rows by its id or its tag alone.
+has `wap.id`, and readers see its rows by its id or its tag alone. In a catalog the id has a key of our own,
+so that no engine finds and publishes it by that id. Its snapshot may be cherry-picked all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadataV2
@@ -18,9 +20,12 @@ from timeline.versions.head import Head
 from timeline.versions.work_items import STAGED_TAG_PREFIX, WorkItem
 
 WAP_ID = "wap.id"
+OWN_WAP_ID = "streaming-sink.wap-id"
+"""In the place of `WAP_ID`, where other engines write to the table."""
 PUBLISHED_WAP_ID = "published-wap-id"
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 _OURS = "streaming-sink."
+_OF_ONE_SNAPSHOT = (properties.VERSION, properties.COMMIT_ID, properties.DIGEST, OWN_WAP_ID)
 
 
 def find_staged(head: Head, item: WorkItem) -> Snapshot | None:
@@ -75,14 +80,40 @@ def staged_files(head: Head, snapshot: Snapshot) -> tuple[DataFile, ...]:
     return tuple(found)
 
 
+def find_picked(head: Head, item: WorkItem) -> Snapshot | None:
+    """Return a snapshot in which a work item was staged, with its tag or without, and whose files another
+    engine has brought to main since; None where there is none.
+
+    Main has it as its own, or a snapshot that names it as its source, or its files.
+    """
+    own = [each for each in head.metadata.snapshots if wap_id_of(each) == item.wap_id]
+    if not own:
+        return None
+    main = list(head.main_snapshots())
+    known = {each.snapshot_id for each in main}
+    sources = {each.summary.additional_properties.get(SOURCE_SNAPSHOT_ID) for each in main if each.summary}
+    for each in own:
+        if each.snapshot_id in known or str(each.snapshot_id) in sources:
+            return each
+        with suppress(MissingMetadataError):
+            files = (file.file_path for file in staged_files(head, each))
+            # A file by reference may be live by another commit (R28).
+            if any(head.find_live(path) for path in files if path.startswith(f"{head.metadata.location}/")):
+                return each
+    return None
+
+
 def wap_id_of(snapshot: Snapshot) -> str | None:
     """Return the id under which a snapshot was staged; None for one of main."""
-    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(WAP_ID)
+    if snapshot.summary is None:
+        return None
+    stated = snapshot.summary.additional_properties
+    return stated.get(WAP_ID) or stated.get(OWN_WAP_ID)
 
 
 def stated_of(snapshot: Snapshot) -> dict[str, str]:
     """Return what the writer of a snapshot has stated of it, beside its counts and its version."""
     stated: Mapping[str, str] = {} if snapshot.summary is None else snapshot.summary.additional_properties
     return {
-        key: value for key, value in stated.items() if key.startswith(_OURS) and key != properties.VERSION
+        key: value for key, value in stated.items() if key.startswith(_OURS) and key not in _OF_ONE_SNAPSHOT
     }
