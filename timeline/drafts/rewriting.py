@@ -24,7 +24,7 @@ from timeline.manifests.entries import (
     entry_partition,
     existing_entry,
 )
-from timeline.manifests.manifest_policy import ManifestSize, manifests_to_merge, pack
+from timeline.manifests.manifest_policy import ManifestSize, manifests_to_merge, manifests_to_split, pack
 from timeline.manifests.manifests import is_data
 
 _LONG_LIST = 4
@@ -36,7 +36,7 @@ _Kind = tuple[ManifestContent, int]
 def choose_manifests(
     draft: Draft, removed: AbstractSet[str], open_below_bytes: int, *, is_retry: bool
 ) -> list[ManifestFile]:
-    """Return the manifests that hold a removed file, and those that the policy merges.
+    """Return the manifests that hold a removed file, and those that the policy merges or splits.
 
     Of a list that is not long only cached manifests are considered: those of removed files were read by the
     checks, and manifests that other writers added are merged by them. After a lost race, while others are
@@ -63,7 +63,7 @@ def _choose(
     is_long = len(manifests) >= _LONG_LIST * min_count
     if is_retry and not removed and not is_long:
         return set()
-    sizes = []
+    sizes, foreign = [], []
     touched = set()
     for manifest in manifests:
         contents = files.contents(manifest) if is_long else files.known(manifest)
@@ -76,7 +76,9 @@ def _choose(
             live = len(contents.files)
             opened = contents.open_below(open_below_bytes) if is_data(manifest) else live
             sizes.append(ManifestSize(path, manifest.partition_spec_id, live, opened))
-    return touched | manifests_to_merge(sizes, min_count)
+            if is_data(manifest) and names.file_id(path) is None:
+                foreign.append(sizes[-1])
+    return touched | manifests_to_merge(sizes, min_count) | manifests_to_split(foreign)
 
 
 def with_idle_deletes(draft: Draft, removed: AbstractSet[str]) -> AbstractSet[str]:

@@ -6,7 +6,8 @@ them) stay in manifests of their own, at most `OPEN_ENTRIES` each and ordered by
 rewrites a small manifest and never touches the big ones. All others (*sealed*) move up in tiers: when
 `min_count` manifests of one tier exist they are merged into one of the next, `min_count` times as big, until
 `SEALED_ENTRIES`. An entry is so rewritten about log(files) / log(min_count) times in its life, and a snapshot
-lists at most about `min_count` manifests a tier, beside the full ones.
+lists at most about `min_count` manifests a tier, beside the full ones. What is rewritten keeps the bounds,
+also where other engines have merged before.
 """
 
 from __future__ import annotations
@@ -53,6 +54,18 @@ def manifests_to_merge(sizes: Iterable[ManifestSize], min_count: int) -> frozens
     return frozenset(
         path for members in classes.values() if len(members) >= min_count for path in _at_most(members)
     )
+
+
+def manifests_to_split(sizes: Iterable[ManifestSize]) -> frozenset[str]:
+    """Return the paths of the manifests of other engines that the next rewrite should sort open from sealed
+    files in, of as many entries as one commit may merge. They merge by bytes alone, over both kinds. A larger
+    one is split once a fill takes a file of it.
+    """
+    return frozenset(_at_most([size for size in sizes if _is_mixed(size)]))
+
+
+def _is_mixed(size: ManifestSize) -> bool:
+    return size.live > OPEN_ENTRIES and size.open > 0
 
 
 def _at_most(members: Sequence[ManifestSize]) -> Iterator[str]:

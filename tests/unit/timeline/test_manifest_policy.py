@@ -18,6 +18,7 @@ from timeline.manifests.manifest_policy import (
     SEALED_ENTRIES,
     ManifestSize,
     manifests_to_merge,
+    manifests_to_split,
     pack,
 )
 
@@ -87,6 +88,23 @@ def test_one_commit_merges_no_more_entries_than_its_bound() -> None:
     crowd = [ManifestSize(f"{n:02}", 0, 1000, 0) for n in range(40)]
     chosen = manifests_to_merge(crowd, 32)
     assert chosen == {"00", "01", "02", "03"}, "as many as stay within the bound"
+
+
+@settings(deadline=None)
+@given(st.lists(sizes, max_size=40))
+def test_a_split_takes_what_mixes_files_up_to_what_one_commit_may_merge(
+    given_sizes: list[tuple[int, int, int]],
+) -> None:
+    manifests = [
+        ManifestSize(str(n), spec, live, opened) for n, (spec, live, opened) in enumerate(given_sizes)
+    ]
+    chosen = manifests_to_split(manifests)
+    mixed = [m for m in manifests if m.open and m.live > OPEN_ENTRIES]
+    assert chosen <= {m.path for m in mixed}
+    taken = sum(m.live for m in mixed if m.path in chosen)
+    assert taken <= SEALED_ENTRIES
+    left = min((m.live for m in mixed if m.path not in chosen), default=SEALED_ENTRIES + 1)
+    assert taken + left > SEALED_ENTRIES, "as many as stay within the bound"
 
 
 @pytest.mark.parametrize(
