@@ -131,7 +131,7 @@ def _deliver_one(
             location=delivery.location,
             app_id=app_id,
         ) from missing
-    if lost := _find_loss(second, main_uuid, delivery):
+    if lost := find_loss(second, main_uuid, delivery):
         _LOG.warning(
             "%d files with %d rows of application %r cannot be delivered: %s",
             len(delivery.files),
@@ -152,7 +152,7 @@ def _deliver_one(
     return Outcome.DELIVERED_BEFORE if isinstance(committed, AlreadyCommitted) else Outcome.DELIVERED
 
 
-def _find_loss(second: Table, main_uuid: str, delivery: Delivery) -> str | None:
+def find_loss(second: Table, main_uuid: str, delivery: Delivery) -> str | None:
     """Return why the files of a delivery are lost with their table, or None where they are there."""
     metadata = second.head.metadata
     if str(metadata.table_uuid) != delivery.table_uuid:

@@ -81,5 +81,4 @@ _KINDS: Mapping[str, _Check] = {
     "max_groups": _NUMBER,
     "overlap_at_least": _NUMBER,
     "checksum": _FLAG,
-    "schedule_only": _FLAG,
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from streaming_sink.commands.arguments import Pairs, also, of_a_table
-from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
+from streaming_sink.commands.terminal import DONE, FINDINGS, amount, say, say_json
 from streaming_sink.commands.zones import SearchedZone, search_zones, zones
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def purge(
 
 def _say_zone(zone: SearchedZone) -> None:
     say(f"buffer zone {zone.location}")
-    say(f"  found      {_count(sum(zone.found.values()), 'row')} in {_count(len(zone.found), 'staged file')}")
-    say(f"  done       {_count(len(zone.deleted), 'staged file')} deleted")
+    say(f"  found      {amount(sum(zone.found.values()), 'row')} in {amount(len(zone.found), 'staged file')}")
+    say(f"  done       {amount(len(zone.deleted), 'staged file')} deleted")
     for path in zone.left[:_SHOWN]:
         until = zone.unread.get(
             path, "its rows have landed, and this is run again; one that was rejected is yours to delete"
@@ -112,13 +112,13 @@ def _say(report: PurgeReport) -> None:
         else:
             versions = f" in version {', '.join(map(str, table.versions))}" if table.versions else ""
             say(
-                f"  done       {_count(table.deleted_rows, 'row')} deleted,"
-                f" {_count(table.rewritten_files, 'file')} rewritten without"
-                f" {_count(table.delete_files, 'delete file')}{versions}"
+                f"  done       {amount(table.deleted_rows, 'row')} deleted,"
+                f" {amount(table.rewritten_files, 'file')} rewritten without"
+                f" {amount(table.delete_files, 'delete file')}{versions}"
             )
             say(
-                f"             {_count(table.expired_snapshots, 'snapshot')} expired,"
-                f" {_count(table.deleted_files, 'file')} and {_count(table.deleted_runs, 'key run')} deleted"
+                f"             {amount(table.expired_snapshots, 'snapshot')} expired,"
+                f" {amount(table.deleted_files, 'file')} and {amount(table.deleted_runs, 'key run')} deleted"
             )
             if table.ends_time_travel is not None:
                 say(f"  history    {_ends(table, 'ends')}")
@@ -130,7 +130,7 @@ def _say(report: PurgeReport) -> None:
             say(f"  left       and {len(table.left) - _SHOWN:,} more, which --json shows")
         say("")
     if report.is_gone:
-        say(f"no row of {_count(report.keys, 'key')} is left in these tables")
+        say(f"no row of {amount(report.keys, 'key')} is left in these tables")
     elif report.dry_run:
         say("nothing was changed")
     else:
@@ -155,10 +155,6 @@ def _ends(table: PurgedTable, ends: str) -> str:
     first, last = table.ends_time_travel
     which = f"version {first:,}" if first == last else f"versions {first:,} to {last:,}"
     return f"time travel of the {table.role} to {which} {ends}, as their files hold rows of these keys"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 COMMANDS = (purge,)

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from planners.sizing import size_text
 from planners.spans import span_text
-from streaming_sink.commands.terminal import Figure, Id, say, say_table
+from streaming_sink.commands.terminal import Figure, Id, amount, say, say_table
 from streaming_sink.reading.description import Description, SizeClass
 from streaming_sink.reading.files import FileDetails, PartitionDetails
 from streaming_sink.reading.plans import PlanDetails
@@ -18,7 +18,7 @@ from timeline.properties import NAME_MAPPING, is_protocol
 
 
 def say_description(of: Description) -> None:
-    deletes = f", and {_count(of.delete_files, 'delete file')}" if of.delete_files else ""
+    deletes = f", and {amount(of.delete_files, 'delete file')}" if of.delete_files else ""
     for name, value in (
         ("table", of.location),
         ("uuid", of.table_uuid),
@@ -27,7 +27,7 @@ def say_description(of: Description) -> None:
         ("metadata", of.metadata),
         ("snapshots", f"{of.snapshots:,}"),
         ("rows", f"{of.rows:,}"),
-        ("size", f"{size_text(of.bytes)} in {_count(of.files, 'file')}{deletes}"),
+        ("size", f"{size_text(of.bytes)} in {amount(of.files, 'file')}{deletes}"),
     ):
         say(f"{name:<10}{value}")
     say("")
@@ -48,7 +48,7 @@ def say_description(of: Description) -> None:
         say("not partitioned")
     for it in of.specs:
         if not it.is_current:
-            files = f"{_count(it.files, 'file')}, {size_text(it.bytes)}"
+            files = f"{amount(it.files, 'file')}, {size_text(it.bytes)}"
             say(f"spec {it.spec_id} before: partitioned by {it.partition_by}; {files}")
     say("")
     say_table(
@@ -172,8 +172,8 @@ def _stage(of: PlanDetails) -> str:
 def say_status(of: TableStatus) -> None:
     say(f"{of.location}: version {of.version}")
     say(
-        f"{_count(of.files, 'file')}, {of.small_files:,} of them small, at most {of.most_small_files:,} in a"
-        f" partition; {_count(of.pending_plans, 'pending plan')}"
+        f"{amount(of.files, 'file')}, {of.small_files:,} of them small, at most {of.most_small_files:,} in a"
+        f" partition; {amount(of.pending_plans, 'pending plan')}"
     )
     for warning in of.warnings:
         say(f"warning: {warning}")
@@ -199,11 +199,11 @@ def say_status(of: TableStatus) -> None:
 
 
 def say_quarantine(of: QuarantineDetails) -> None:
-    say(f"{of.location}: {_count(of.waiting, 'row')} waiting, {of.replayed:,} replayed")
+    say(f"{of.location}: {amount(of.waiting, 'row')} waiting, {of.replayed:,} replayed")
     if of.undelivered:
-        say(f"{_count(of.undelivered, 'row')} and marks are committed, and not delivered yet")
+        say(f"{amount(of.undelivered, 'row')} and marks are committed, and not delivered yet")
     if of.of_other_tables:
-        say(f"{_count(of.of_other_tables, 'row')} waiting for other tables, which share it")
+        say(f"{amount(of.of_other_tables, 'row')} waiting for other tables, which share it")
     if of.oldest_ms is None or of.newest_ms is None:
         return
     say(f"oldest {_time(of.oldest_ms)}, newest {_time(of.newest_ms)}")
@@ -230,7 +230,7 @@ def _state(of: FileDetails) -> str:
 
 def _say_left(shown: int, of: int, noun: str) -> None:
     if of > shown:
-        say(f"and {_count(of - shown, f'more {noun}')}")
+        say(f"and {amount(of - shown, f'more {noun}')}")
 
 
 def _number(number: int | None) -> Figure | None:
@@ -263,7 +263,3 @@ def _change(added: int, removed: int) -> str:
 def _time(milliseconds: int) -> str:
     at = datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
     return at.strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -93,8 +93,7 @@ def with_zone_findings(diagnosis: Diagnosis, searched: Sequence[SearchedZone]) -
         ("not read", f"source files of {each.location}, their producers': {', '.join(each.sources)}")
         for each in searched
     ]
-    ordered = sorted([*diagnosis.findings, *findings], key=lambda it: -it.severity)
-    return replace(diagnosis, facts=(*diagnosis.facts, *facts), findings=tuple(ordered))
+    return diagnosis.extended(facts, findings)
 
 
 def _searched(zone: BufferZone, find: Callable[[Store, str], Sized], *, purge: bool) -> SearchedZone:

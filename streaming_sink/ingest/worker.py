@@ -26,6 +26,7 @@ from streaming_sink.zones.landed import (
     with_rejections,
     write_landed,
 )
+from streaming_sink.zones.ledger import delete_claims
 from streaming_sink.zones.records import KIND, Plan, item_of_claim
 from streaming_sink.zones.stored_zone import StoredZone
 from streaming_sink.zones.write_audit_publish import unstage_old
@@ -195,7 +196,7 @@ class Worker:
         landed = replace(landed, planned_ms=names.ulid_time_ms(plan.id))
         try:
             write_landed(store, landed)
-            _delete_claims(store, claim.plan_id, claim.number)
+            delete_claims(store, claim.plan_id, {"inflight": claim.number})
         except StoreUnavailableError as failure:
             _LOG.warning("work item %d has landed; its note is left to later runs: %s", item.number, failure)
         self._open.pop(item.number, None)
@@ -241,12 +242,8 @@ class Worker:
             if read_landed(store, number) is None:
                 write_landed(store, with_rejections(store, landed_in(table.head, self._zone.app_id, number)))
                 count += 1
-            _delete_claims(store, claim_id, states["inflight"])
+            delete_claims(store, claim_id, states)
         return count
-
-
-def _delete_claims(store: Store, claim_id: str, last: int) -> None:
-    store.delete(names.inflight_path(claim_id, number) for number in range(1, last + 1))
 
 
 def fail_claims(zone: StoredZone, name: str, reason: str) -> int:

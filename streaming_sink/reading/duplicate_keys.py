@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -94,9 +94,9 @@ def with_key_findings(
     if key is None:
         return diagnosis
     checked = check_keys(table.store, table.head, key)
-    facts = (*diagnosis.facts, ("key", f"{checked.key}; {checked.rows:,} rows were read"))
+    facts = [("key", f"{checked.key}; {checked.rows:,} rows were read")]
     if not checked.repeated:
-        return replace(diagnosis, facts=facts)
+        return diagnosis.extended(facts, ())
     finding = Finding(
         kind="key-repeated",
         severity=Severity.WARNING,
@@ -106,8 +106,7 @@ def with_key_findings(
         " change of such a key replaces all its rows; a reader sees them all until then",
         repair="write the right rows with Upsert, or delete the keys with Delete",
     )
-    findings = sorted((*diagnosis.findings, finding), key=lambda each: -each.severity)
-    return replace(diagnosis, facts=facts, findings=tuple(findings))
+    return diagnosis.extended(facts, [finding])
 
 
 def _live_keys(

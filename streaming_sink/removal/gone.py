@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from streaming_sink.options.values.tables import AnyTable, as_path_table
@@ -127,7 +126,7 @@ def _diagnosis(diagnosis: Diagnosis, wanted: WantedKeys, found: Sequence[Leftove
         ("read", f"{count(each.files, 'file')} of the {each.role} {each.table.store.location}")
         for each in found
     ]
-    findings = [*diagnosis.findings, *(it for each in found for it in _findings(each))]
+    findings = [it for each in found for it in _findings(each)]
     head = found[0].table.head
     if (key := key_of(head.properties)) is not None and not is_own_key(wanted, head):
         findings.append(
@@ -137,8 +136,7 @@ def _diagnosis(diagnosis: Diagnosis, wanted: WantedKeys, found: Sequence[Leftove
                 f" {key.describe(head.schema)}, and the keys asked about are of {', '.join(wanted.names)}",
             )
         )
-    ordered = tuple(sorted(findings, key=lambda each: -each.severity))
-    return replace(diagnosis, facts=(*diagnosis.facts, *facts), findings=ordered)
+    return diagnosis.extended(facts, findings)
 
 
 def _findings(left: Leftovers) -> Iterator[Finding]:

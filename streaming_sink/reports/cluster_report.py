@@ -68,10 +68,6 @@ class ClusterReport:
     milliseconds: int = 0
 
     @property
-    def is_finished(self) -> bool:
-        return self.outcome not in ("started", "running")
-
-    @property
     def committed(self) -> tuple[GroupReport, ...]:
         return tuple(group for group in self.groups if group.outcome == "committed")
 

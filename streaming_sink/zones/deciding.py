@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from planners.ingestion.buffering import PlannedItem
 from streaming_sink.zones.landed import Landed, landed_in, with_rejections, write_landed
-from streaming_sink.zones.ledger import open_of
+from streaming_sink.zones.ledger import delete_claims, open_of
 from streaming_sink.zones.records import Plan
 from streaming_sink.zones.stored_zone import StoredZone
 from timeline import names, staging
@@ -51,11 +51,8 @@ def discard(zone: StoredZone, number: int) -> None:
 
 
 def _forget_claims(zone: StoredZone, plan: Plan, item: PlannedItem) -> None:
-    claim_id = plan.claim_id(item)
-    claims = range(1, instants_of(zone.store, claim_id).get("inflight", 0) + 1)
-    zone.store.delete(
-        [names.cancelled_path(claim_id), *(names.inflight_path(claim_id, claim) for claim in claims)]
-    )
+    claim_id, store = plan.claim_id(item), zone.store
+    delete_claims(store, claim_id, instants_of(store, claim_id), names.cancelled_path(claim_id))
 
 
 def _find(zone: StoredZone, number: int) -> tuple[Plan, PlannedItem, Table]:

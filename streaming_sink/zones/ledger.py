@@ -27,6 +27,7 @@ from streaming_sink.zones.stored_zone import StoredZone
 from timeline import names
 from timeline.errors import TableNotFoundError
 from timeline.plans.claims import all_instants
+from timeline.stores.base import Store
 from timeline.table import Table
 from timeline.versions.staged import staged_items
 from timeline.versions.work_items import NumberSet, discarded_items, published_items
@@ -222,12 +223,15 @@ def retry(zone: StoredZone) -> list[int]:
     put_back = []
     for claim_id, states in sorted(all_instants(zone.store, KIND).items()):
         if "cancelled" in states:
-            claims = (
-                names.inflight_path(claim_id, number) for number in range(1, states.get("inflight", 0) + 1)
-            )
-            zone.store.delete([*claims, names.cancelled_path(claim_id)])
+            delete_claims(zone.store, claim_id, states, names.cancelled_path(claim_id))
             put_back.append(item_of_claim(claim_id))
     return sorted(put_back)
+
+
+def delete_claims(store: Store, claim_id: str, states: Mapping[str, int], *beside: str) -> None:
+    """Delete the claims on a work item, which has such instants, and other files of it."""
+    claims = range(1, states.get("inflight", 0) + 1)
+    store.delete([*(names.inflight_path(claim_id, number) for number in claims), *beside])
 
 
 def _read_note_of(zone: StoredZone, claim_id: str) -> str:

@@ -179,14 +179,7 @@ def ends_with_mark(data: bytes, mark: str) -> bool:
 
 
 def _to_record(file: BufferedFile) -> dict[str, Any]:
-    return {
-        "path": file.path,
-        "identity": file.identity,
-        "bytes": file.bytes,
-        "arrived_ms": file.arrived_ms,
-        "format": file.format,
-        "partition": file.partition,
-    }
+    return {each["name"]: getattr(file, each["name"]) for each in _FILE["fields"]}
 
 
 def _encode(schema: Any, value: dict[str, Any]) -> bytes:

@@ -72,9 +72,7 @@ def doctor(
         return Table.open(open_store(location, storage_options), environment)
 
     findings = _findings(store, lineage, found, objects, probe, environment, open_other)
-    return Diagnosis(
-        store.location, tuple(_facts(lineage, found)), tuple(sorted(findings, key=lambda f: -f.severity))
-    )
+    return Diagnosis(store.location, (), ()).extended(_facts(lineage, found), findings)
 
 
 def _findings(

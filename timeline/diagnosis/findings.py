@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -46,6 +46,11 @@ class Diagnosis:
     def healthy(self) -> bool:
         """Whether there is nothing to repair."""
         return all(finding.severity is Severity.NOTE for finding in self.findings)
+
+    def extended(self, facts: Iterable[tuple[str, str]], findings: Iterable[Finding]) -> Diagnosis:
+        """Return the diagnosis with more facts and findings."""
+        ordered = sorted((*self.findings, *findings), key=lambda finding: -finding.severity)
+        return Diagnosis(self.location, (*self.facts, *facts), tuple(ordered))
 
     def text(self) -> str:
         """Return the diagnosis for a person to read."""

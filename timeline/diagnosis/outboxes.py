@@ -8,7 +8,7 @@ from contextlib import suppress
 from timeline import properties
 from timeline.diagnosis.findings import Finding, Severity, count, some
 from timeline.errors import CorruptTableError, StoreUnavailableError, TableNotFoundError
-from timeline.outbox import OpenTable, delivery_app
+from timeline.outbox import OpenTable, delivery_app, find_loss
 from timeline.table import Table
 from timeline.versions.outbox import Delivery, OutboxEntry, mains_of, outbox_apps, outbox_of
 from timeline.versions.transactions import state_of
@@ -65,7 +65,7 @@ def _check_delivery(
     main_uuid = str(head.metadata.table_uuid)
     try:
         second = _open(open_table, delivery.location)
-        lost = _find_loss(second, main_uuid, delivery)
+        lost = None if second is None else find_loss(second, main_uuid, delivery)
         if second is None or lost is not None:
             yield _undeliverable(app_id, delivery, lost or "there is no table")
             return
@@ -96,17 +96,6 @@ def _check_delivery(
             means="they are kept and are delivered when the stream starts; until then they are in no table",
             repair="restart the stream; if it has ended for good, call timeline.outbox.deliver_all",
         )
-
-
-def _find_loss(second: Table | None, main_uuid: str, delivery: Delivery) -> str | None:
-    if second is None:
-        return None
-    found = second.head.metadata
-    if str(found.table_uuid) != delivery.table_uuid:
-        return f"the table there is {found.table_uuid}, and the files were written for {delivery.table_uuid}"
-    if mains_of(found.properties).get(main_uuid, "") is None:
-        return "the table there has retired this one"
-    return None
 
 
 def _undeliverable(app_id: str, delivery: Delivery, why: str) -> Finding:

@@ -102,17 +102,8 @@ class MemoryStore:
         return Stored(data, str(identity))
 
     def list_folder(self, folder: str) -> list[Listed]:
-        prefix = f"{folder}/" if folder else ""
-
-        def apply() -> list[Listed]:
-            with self._contents.lock:
-                return [
-                    ListedObject(path, len(data), str(identity))
-                    for path, (data, identity) in self._contents.objects.items()
-                    if path.startswith(prefix) and "/" not in path[len(prefix) :]
-                ]
-
-        return self._clean_request("list", folder, apply)
+        start = len(folder) + 1 if folder else 0
+        return [each for each in self.list_below(folder) if "/" not in each.path[start:]]
 
     def list_below(self, folder: str) -> Iterator[Listed]:
         prefix = f"{folder}/" if folder else ""
