@@ -19,6 +19,7 @@ from timeline.errors import (
     TableReplacedError,
     TimelineError,
     UnknownFeatureError,
+    UnsafeCatalogError,
     UnsafeStoreError,
     UnsupportedTableError,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "TableReplacedError",
     "TimelineError",
     "UnknownFeatureError",
+    "UnsafeCatalogError",
     "UnsafeStoreError",
     "UnsupportedTableError",
     "WorkerEnvironmentError",

@@ -108,6 +108,12 @@ class UnsafeStoreError(TimelineError):
     """The store does not keep create-if-absent, and would lose acknowledged rows. Use another store."""
 
 
+class UnsafeCatalogError(TimelineError):
+    """The catalog does not keep what commits rely on, and would lose acknowledged rows. Nothing was written;
+    use another catalog, or a table at a location.
+    """
+
+
 class CorruptTableError(TimelineError):
     """The table's files contradict themselves. It needs repair by a person; nothing was changed."""
 

@@ -33,6 +33,7 @@ TOMBSTONE_FOLDER = "_timeline/tombstones"
 PROBE_FOLDER = "_timeline/probe"
 EXPIRED_FOLDER = "_timeline/expired"
 OUTBOX_FOLDER = "_timeline/outbox"
+CATALOG_PROBE_FOLDER = "_timeline/catalog-probe"
 STATE_FOLDER = "_timeline/state"
 STATE_DIGEST_LETTERS = 32
 STATE_FILE_PATH_BYTES = len(f"{STATE_FOLDER}/-.txt") + 26 + STATE_DIGEST_LETTERS
@@ -109,6 +110,10 @@ def ulid_random_bits(file_id: str) -> int:
 
 def manifest_path(file_id: str) -> str:
     return f"{MANIFEST_FOLDER}/{file_id}-manifest.avro"
+
+
+def catalog_probe_path(catalog: str) -> str:
+    return f"{CATALOG_PROBE_FOLDER}/{catalog}.json"
 
 
 def manifest_list_path(file_id: str) -> str:

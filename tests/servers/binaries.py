@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,9 +27,11 @@ import pytest
 AZURITE = "3.37.0"
 MINIO = "v0.0.0-20260212201848-7aac2a2c5b7c"
 S3MOCK = "5.2.0"
+NESSIE = "0.99.0"
 VERSITYGW = "v1.8.0"
 
 _S3MOCK_SHA256 = "dd7c192fef0005374dec507317ae946eaa5beeffeb4e901d8b97f7fd2ddfb741"
+_NESSIE_SHA256 = "ce9fa33e2878bf5ea3981876b9e6204cabc0362b3dd82326b10e47271a78c417"
 _INSTALL_TIMEOUT_SECONDS = 900
 _FAKEGCS_SOURCES = Path(__file__).with_name("fakegcs")
 
@@ -75,6 +78,23 @@ def s3mock() -> Path:
     jar = f"com.adobe.testing s3mock {S3MOCK} exec"
     folder = cached(f"s3mock-{S3MOCK}-exec", lambda made: retrieve_jars({jar: _S3MOCK_SHA256}, made))
     return folder / f"s3mock-{S3MOCK}-exec.jar"
+
+
+def nessie() -> Path:
+    """Return Project Nessie's server, a JAR of 245 MB that runs by itself, on a Java of `java21`."""
+    jar = f"org.projectnessie.nessie nessie-quarkus {NESSIE} runner"
+    folder = cached(f"nessie-{NESSIE}", lambda made: retrieve_jars({jar: _NESSIE_SHA256}, made))
+    return folder / f"nessie-quarkus-{NESSIE}-runner.jar"
+
+
+def java21() -> str:
+    """Return a Java of version 21 or later, which Spark need not take."""
+    for program in (java(), *sorted(map(str, Path("/usr/lib/jvm").glob("*/bin/java")))):
+        said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+        found = re.search(r'version "(\d+)', said)
+        if found and int(found[1]) >= 21:
+            return program
+    raise ServerUnavailableError("needs a JDK of version 21 or later, in /usr/lib/jvm or as JAVA_HOME")
 
 
 def retrieve_jars(wanted: Mapping[str, str], folder: Path) -> None:

@@ -44,3 +44,13 @@ def unclear() -> tuple[type[Exception], ...]:
     except ImportError:
         return tuple(found)
     return (*found, SQLAlchemyError)
+
+
+def forbidden() -> tuple[type[Exception], ...]:
+    """Return the errors that say that this user may not, or that the catalog does not offer it."""
+    found: list[type[Exception]] = [ForbiddenError, NotImplementedError]
+    try:
+        from sqlalchemy.exc import ProgrammingError
+    except ImportError:
+        return tuple(found)
+    return (*found, ProgrammingError)

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 
 from timeline import properties, stores
 from timeline.catalogs.answers import unclear
-from timeline.catalogs.catalog_log import CatalogLog
+from timeline.catalogs.probed_log import Connect, ProbedLog
 from timeline.catalogs.settings import SQL, settings_of
 from timeline.catalogs.store_io import OpenStore
 from timeline.clock import SYSTEM, Environment
@@ -62,8 +62,10 @@ def open_in_catalog(
     environment: Environment = SYSTEM,
     *,
     accepts: bool = False,
+    connect: Connect | None = None,
 ) -> Table:
     """Open a table of a catalog, also one that another engine has created. `accepts` as `CatalogLog` has it.
+    With `connect` the catalog is probed before the first commit (R33); without it the caller knows it.
 
     TableNotFoundError where there is none of this name, StoreUnavailableError where the catalog does not
     answer, UnsupportedTableError for Iceberg's format versions 1 and 3.
@@ -80,7 +82,9 @@ def open_in_catalog(
     clock = getattr(catalog, "server_clock", None)
     if clock is not None:
         environment = replace(environment, now_ms=clock.now_ms)
-    return Table.open_in(CatalogLog(catalog, identifier, store, ManifestFiles(store), environment, accepts))
+    manifests = ManifestFiles(store)
+    log = ProbedLog(catalog, identifier, store, manifests, environment, accepts, connect, open_store)
+    return Table.open_in(log)
 
 
 def create_in_catalog(
@@ -93,8 +97,10 @@ def create_in_catalog(
     *,
     create_namespace: bool = False,
     environment: Environment = SYSTEM,
+    connect: Connect | None = None,
 ) -> Table:
     """Create an empty table where the catalog wants it, or open the one that another writer has created.
+    `connect` as in `open_in_catalog`.
 
     TableNotFoundError where the namespace does not exist and is not to be created.
     """
@@ -118,7 +124,7 @@ def create_in_catalog(
             ) from absent
         except unclear() as failure:
             raise StillUnknownError from failure
-        return open_in_catalog(catalog, identifier, open_store, environment)
+        return open_in_catalog(catalog, identifier, open_store, environment, connect=connect)
 
     try:
         return until_known(environment, environment.monotonic() + _PATIENCE_SECONDS)(create)

@@ -170,7 +170,8 @@ class CatalogTable(Value):
         """Return the table, as the catalog has it now. TableNotFoundError where there is none."""
         from timeline.catalogs.opening import open_in_catalog
 
-        return open_in_catalog(self._connect(), tuple(self.table), self._open_store)
+        connect = self._connect
+        return open_in_catalog(connect(), tuple(self.table), self._open_store, connect=connect)
 
     def accept(self) -> int:
         """Take the table as it is, after a TableReplacedError: its streams go on after their last batches,
@@ -178,7 +179,8 @@ class CatalogTable(Value):
         """
         from timeline.catalogs.opening import open_in_catalog
 
-        table = open_in_catalog(self._connect(), tuple(self.table), self._open_store, accepts=True)
+        connect, name = self._connect, tuple(self.table)
+        table = open_in_catalog(connect(), name, self._open_store, accepts=True, connect=connect)
         return table.commit([SetProperties()]).version
 
     def create(self, schema: Schema, spec: PartitionSpec, table_properties: Mapping[str, str]) -> Table:
@@ -193,6 +195,7 @@ class CatalogTable(Value):
             spec,
             table_properties,
             create_namespace=self.create_namespace,
+            connect=self._connect,
         )
 
     def beside(self, name: str) -> CatalogTable:

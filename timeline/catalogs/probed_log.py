@@ -1,0 +1,104 @@
+"""The commit log of a catalog that has to show first that it is safe to write through (R33)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from threading import Lock
+from typing import Any
+
+import pyiceberg
+from pyiceberg.catalog import Catalog
+
+from timeline import names
+from timeline.catalogs.catalog_log import CatalogLog
+from timeline.catalogs.probe import Capabilities, probe_catalog
+from timeline.catalogs.settings import shown_address
+from timeline.catalogs.store_io import OpenStore
+from timeline.commit.attempts import Candidate
+from timeline.commit.log import Judge, Lost, StateUnknown, Won
+from timeline.errors import UnsafeCatalogError
+from timeline.stores import open_store
+from timeline.versions.head import Head
+
+Connect = Callable[[], Catalog]
+_REVISION = 1
+"""Of what the probe tries. A greater one is tried by each writer anew."""
+_shown: dict[str, Capabilities] = {}
+_PROBING = Lock()
+
+
+@dataclass(frozen=True)
+class ProbedLog(CatalogLog):
+    """A `CatalogLog` whose catalog is probed before the first commit through it."""
+
+    connect: Connect | None = None
+    """Connects to the catalog once more; None where the caller knows it."""
+    open_store: OpenStore = open_store
+
+    def check_writable(self, head: Head) -> None:
+        """Raise as the log itself does, and UnsafeCatalogError where the catalog loses commits."""
+        self.capabilities()
+        super().check_writable(head)
+
+    def publish(self, candidate: Candidate, judge: Judge, give_up_at: float) -> Won | Lost | StateUnknown:
+        """Commit as the log does. UnsafeCatalogError for two snapshots where the catalog would keep one."""
+        assert candidate.base is not None
+        before = {it.snapshot_id for it in candidate.base.metadata.snapshots}
+        new = [it for it in candidate.head.metadata.snapshots if it.snapshot_id not in before]
+        if len(new) > 1 and not self.capabilities().keeps_both:
+            raise UnsafeCatalogError(
+                "the catalog has not shown that it keeps two snapshots of one commit, and this one has two;"
+                f' nothing was committed. Use fill="beside": {self.name}',
+                location=self.store.location,
+            )
+        return super().publish(candidate, judge, give_up_at)
+
+    def capabilities(self) -> Capabilities:
+        """Return what the catalog has shown: in this process, to a writer of this table, or now."""
+        if self.connect is None:
+            return Capabilities(raced=True, keeps_both=True, removes_snapshots=True)
+        catalog = catalog_signature(self.catalog)
+        with _PROBING:
+            if catalog not in _shown:
+                _shown[catalog] = self._recall(catalog) or self._probe(catalog, self.connect)
+            return _shown[catalog]
+
+    def _recall(self, catalog: str) -> Capabilities | None:
+        try:
+            stated = json.loads(self.store.read(names.catalog_probe_path(catalog)).data)
+            return Capabilities(**stated["shown"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError):
+            return None  # damaged, or of another release: to probe again is right
+
+    def _probe(self, catalog: str, connect: Connect) -> Capabilities:
+        shown = probe_catalog(connect, self.identifier, self.open_store, self.environment)
+        stated = {"shown": asdict(shown), "at": self.environment.now_ms(), "catalog": describe(self.catalog)}
+        self.store.overwrite(names.catalog_probe_path(catalog), json.dumps(stated).encode())
+        return shown
+
+
+def catalog_signature(catalog: Catalog) -> str:
+    """Return a name for a catalog as it is now: for its kind, address, configuration and client."""
+    text = json.dumps([_REVISION, pyiceberg.__version__, describe(catalog)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def describe(catalog: Catalog) -> dict[str, Any]:
+    """Return what is known of a catalog, without secrets: its endpoints may tell its version."""
+    given = catalog.properties
+    endpoints: Sequence[Any] = sorted(map(str, getattr(catalog, "_supported_endpoints", ())))
+    engine = getattr(catalog, "engine", None)
+    return {
+        "class": type(catalog).__name__,
+        "address": shown_address(str(given.get("uri", ""))),
+        "name": catalog.name,
+        "warehouse": given.get("warehouse"),
+        "prefix": given.get("prefix"),
+        "endpoints": hashlib.sha256("\n".join(endpoints).encode()).hexdigest()[:16] if endpoints else None,
+        "server": str(getattr(getattr(engine, "dialect", None), "server_version_info", None)),
+    }
