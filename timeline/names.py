@@ -112,10 +112,6 @@ def manifest_path(file_id: str) -> str:
     return f"{MANIFEST_FOLDER}/{file_id}-manifest.avro"
 
 
-def catalog_probe_path(catalog: str) -> str:
-    return f"{CATALOG_PROBE_FOLDER}/{catalog}.json"
-
-
 def manifest_list_path(file_id: str) -> str:
     return f"{MANIFEST_FOLDER}/{file_id}-list.avro"
 

@@ -68,7 +68,7 @@ class ProbedLog(CatalogLog):
 
     def _recall(self, catalog: str) -> Capabilities | None:
         try:
-            stated = json.loads(self.store.read(names.catalog_probe_path(catalog)).data)
+            stated = json.loads(self.store.read(_record(catalog)).data)
             return Capabilities(**stated["shown"])
         except FileNotFoundError:
             return None
@@ -77,19 +77,27 @@ class ProbedLog(CatalogLog):
 
     def _probe(self, catalog: str, connect: Connect) -> Capabilities:
         shown = probe_catalog(connect, self.identifier, self.open_store, self.environment)
-        stated = {"shown": asdict(shown), "at": self.environment.now_ms(), "catalog": describe(self.catalog)}
-        self.store.overwrite(names.catalog_probe_path(catalog), json.dumps(stated).encode())
+        stated = {
+            "shown": asdict(shown),
+            "at": self.environment.now_ms(),
+            "catalog": describe_catalog(self.catalog),
+        }
+        self.store.overwrite(_record(catalog), json.dumps(stated).encode())
         return shown
+
+
+def _record(signature: str) -> str:
+    return f"{names.CATALOG_PROBE_FOLDER}/{signature}.json"
 
 
 def catalog_signature(catalog: Catalog) -> str:
     """Return a name for a catalog as it is now: for its kind, address, configuration and client."""
-    text = json.dumps([_REVISION, pyiceberg.__version__, describe(catalog)], sort_keys=True)
+    text = json.dumps([_REVISION, pyiceberg.__version__, describe_catalog(catalog)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def describe(catalog: Catalog) -> dict[str, Any]:
-    """Return what is known of a catalog, without secrets: its endpoints may tell its version."""
+def describe_catalog(catalog: Catalog) -> dict[str, Any]:
+    """Return what is known of a catalog, without secrets: its endpoints may show its version."""
     given = catalog.properties
     endpoints: Sequence[Any] = sorted(map(str, getattr(catalog, "_supported_endpoints", ())))
     engine = getattr(catalog, "engine", None)

@@ -220,10 +220,9 @@ class CatalogTable(Value):
 
     def find_renamed(self, table_uuid: str) -> str | None:
         """Return how reports call the table of a uuid, where it has another name in this one's namespace."""
-        from timeline.catalogs.opening import connect_catalog
         from timeline.catalogs.renames import find_by_uuid
 
-        found = find_by_uuid(connect_catalog(self.catalog), tuple(self.table[:-1]), table_uuid)
+        found = find_by_uuid(self._connect(), tuple(self.table[:-1]), table_uuid)
         return None if found is None or found == self.table else replace(self, table=found).location
 
     def _connect(self) -> Catalog:

@@ -22,6 +22,7 @@ KINDS = {
         "TableRenamedError",
         "TimelineError",
         "UnknownFeatureError",
+        "UnsafeCatalogError",
         "UnsafeStoreError",
         "UnsupportedTableError",
     },
