@@ -34,7 +34,6 @@ from timeline import names, outbox
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError, TimelineError
 from timeline.plans.claims import Claim, Watch, all_instants, heartbeat, holder_of, instants_of, take_claim
 from timeline.stores.base import Store
-from timeline.table import open_table
 from timeline.versions.work_items import published_items, settled_items
 
 _LOG = logging.getLogger("streaming_sink")
@@ -69,7 +68,7 @@ class Worker:
         """Return the work items that were planned and are not settled, by their number."""
         table = self._landing.table()
         properties = {} if table is None else table.head.properties
-        self._zone.check_lineage(properties)
+        self._zone.check_table(table)
         settled = settled_items(properties, self._zone.app_id)
         if self._plans_read is None:
             self._plans_read = self._first_open(settled.ranges)
@@ -208,7 +207,7 @@ class Worker:
         table = self._landing.table()
         if table is None:
             return []
-        self._zone.check_lineage(table.head.properties)
+        self._zone.check_table(table)
         return unstage_old(table, self._zone.app_id, self._zone.staged_timeout_ms)
 
     def deliver(self) -> None:
@@ -217,9 +216,9 @@ class Worker:
         """
         if (table := self._landing.table()) is None:
             return
-        options = self._zone.sink_options.storage_options
+        place = self._zone.sink_options.table
         try:
-            outbox.deliver(table, self._zone.app_id, lambda at: open_table(at, options))
+            outbox.deliver(table, self._zone.app_id, lambda address: place.beside(address).open())
         except TimelineError as failure:
             _LOG.warning("rows for the quarantine are delivered later: %s", failure)
 
@@ -234,7 +233,7 @@ class Worker:
         table, count, store = self._landing.table(), 0, self._zone.store
         if table is None:
             return 0
-        self._zone.check_lineage(table.head.properties)
+        self._zone.check_table(table)
         published = published_items(table.head.properties, self._zone.app_id)
         for claim_id, states in all_instants(store, KIND).items():
             if "inflight" not in states or (number := item_of_claim(claim_id)) not in published:

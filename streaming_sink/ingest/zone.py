@@ -11,7 +11,7 @@ from planners.sizing import FileSizing
 from streaming_sink.options.table_options import TableOptions, unknown_option
 from streaming_sink.options.values.checks import Checks
 from streaming_sink.options.values.contract import SchemaContract
-from streaming_sink.options.values.tables import AnyTable, as_path_table
+from streaming_sink.options.values.tables import AnyTable, as_path_table, as_table
 from streaming_sink.options.values.writes import Write
 from streaming_sink.tasks.ingest.sources import overlap, spell_path
 from streaming_sink.zones.audit import Audit, StagedItem
@@ -32,20 +32,21 @@ if TYPE_CHECKING:
 class BufferZone(StoredZone):
     """A buffer zone for one table.
 
-    `location` is a folder of its own, beside the table and not in it. `table` is the table's location, or a
-    `PathTable`; the first work item creates the table. `write`, `partition_by`, `sizing`, `contract`,
-    `checks` and `table_properties` are those of `IcebergSink`, and so is `options`, which has all of these;
-    with `Upsert` or `Delete` the rows of the files change those of their keys. `rules`: see `ingest.Rules`.
+    `location` is a folder of its own, beside the table and not in it. `table` is the table's location, a
+    `PathTable`, or a `CatalogTable`; the first work item creates the table. `write`, `partition_by`,
+    `sizing`, `contract`, `checks` and `table_properties` are those of `IcebergSink`, and so is `options`,
+    which has all of these; with `Upsert` or `Delete` the rows of the files change those of their keys.
+    `rules`: see `ingest.Rules`.
     `sources`: the folders that may have files, as a list or as `ingest.SourceFolders`.
     `announcements="kafka://host:9092/topic"`, or an `ingest.KafkaTopic`, keeps announcements in a topic.
 
     `audit=True` stages work items before they are published, and counts their rows; an `ingest.Audit` or a
     function checks more. False, the default of a new zone, publishes them as they are written.
 
-    The zone stores all of this at its first use, but for `storage_options` and the settings of Kafka's
-    client, which may hold secrets. What a later `BufferZone(location)` is given replaces what was stored: an
-    argument that is left out keeps it, None or an empty value removes it. A zone stays with its table:
-    another `table` is a ValueError.
+    The zone stores all of this at its first use, but for `storage_options`, the properties of a catalog and
+    the settings of Kafka's client, which may hold secrets; of a catalog it stores the name. What a later
+    `BufferZone(location)` is given replaces what was stored: an argument that is left out keeps it, None or
+    an empty value removes it. A zone stays with its table: another `table` is a ValueError.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class BufferZone(StoredZone):
     ) -> None:
         if unknown:
             raise TypeError(unknown_option("BufferZone", next(iter(unknown)), ZONE_OPTIONS))
-        place = None if table is None else as_path_table(table)
+        place = None if table is None else as_table(table)
         if storage_options is None and place is not None:
             storage_options = place.storage_options
         said = {
@@ -120,8 +121,8 @@ class BufferZone(StoredZone):
 
     def _elsewhere(self, path: str) -> str:
         """Return how a source is spelled. ValueError for files of the table or of the zone."""
-        for own in (self.definition.table, self.store.location):
-            if overlap(path, own):
+        for own in (self.definition.own_folder, self.store.location):
+            if own and overlap(path, own):
                 why = "source files lie outside of the table and the zone, whose rows would land again"
                 raise ValueError(f"{why}; give them a folder of their own: {path} and {own}")
         return spell_path(path)

@@ -23,9 +23,14 @@ def publish(zone: StoredZone, number: int) -> Landed:
     """
     plan, item, table = _find(zone, number)
     numbered = zone.work_item(number)
-    if numbered.check(table.head.properties) is not None and find_staged(table.head, numbered) is None:
-        raise ValueError(f"work item {number} is not staged, so that a worker has to land it first")
-    done = staging.publish_item(table, numbered, open_below_bytes=zone.sink_options.sizing.small_file_bytes)
+    done = None
+    if numbered.check(table.head.properties) is not None:
+        done = staging.settle_picked(table, numbered)
+        if done is None and find_staged(table.head, numbered) is None:
+            raise ValueError(f"work item {number} is not staged, so that a worker has to land it first")
+    if done is None:
+        small = zone.sink_options.sizing.small_file_bytes
+        done = staging.publish_item(table, numbered, open_below_bytes=small)
     if number in discarded_items(table.head.properties, zone.app_id):
         raise ValueError(f"work item {number} was discarded, and never lands")
     landed = with_rejections(zone.store, landed_in(table.head, zone.app_id, number))

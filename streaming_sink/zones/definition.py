@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from streaming_sink.options.table_options import SinkOptions, TableOptions, sink_options
-from streaming_sink.options.values.tables import PathTable
+from streaming_sink.options.values.tables import CatalogTable, PathTable
 from streaming_sink.options.values.writes import BulkInsert
 from streaming_sink.tasks.ingest.sources import overlap
 from streaming_sink.zones.given import Given, checked_topic, remote
@@ -18,6 +18,7 @@ from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.slots.numbered import NumberedLog
 from timeline.stores import StorageOptions
 from timeline.stores.base import Store
+from timeline.versions.addresses import identifier_of
 
 if TYPE_CHECKING:
     from streaming_sink.zones.kafka_log import KafkaLog
@@ -33,6 +34,7 @@ class Definition:
 
     id: str
     table: str
+    """The table's location, or its address in its catalog."""
     options: Mapping[str, Any]
     """As `TableOptions.to_dict`."""
     rules: Mapping[str, Any]
@@ -43,16 +45,24 @@ class Definition:
     """The Kafka topic that has the announcements, as a URL; "" for files in the zone."""
     audit: Mapping[str, Any] | None = None
     """As `Audit.to_stored`; None where items are published as they are written."""
+    catalog: Mapping[str, str] | None = None
+    """Of a table in a catalog: the catalog's `name`, "" for one that was given by its properties, which are
+    never stored; the table's `uuid` and its `location`, once it is there.
+    """
 
     def to_json(self) -> bytes:
-        return json.dumps({"format": 1, **asdict(self)}, indent=1, sort_keys=True).encode()
+        stored = {"format": 1, **asdict(self)}
+        if self.catalog is None:
+            del stored["catalog"]
+        return json.dumps(stored, indent=1, sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> Definition:
         try:
             stored = json.loads(data)
+            stored.setdefault("catalog", None)
             return cls(**{each.name: stored[each.name] for each in fields(cls)})
-        except (ValueError, KeyError, TypeError) as failure:
+        except (ValueError, KeyError, TypeError, AttributeError) as failure:
             raise CorruptTableError(
                 f"the buffer zone's definition cannot be read; nothing was changed. Restore it from a copy:"
                 f" {where}: {failure}",
@@ -67,10 +77,31 @@ class Definition:
     def source_folders(self) -> SourceFolders:
         return SourceFolders.from_dict(self.sources)
 
-    def sink_options(self, storage_options: StorageOptions | None) -> SinkOptions:
-        """Return the options under which work items land."""
-        table = PathTable(self.table, remote(self.table, storage_options))
+    @property
+    def own_folder(self) -> str:
+        """Where the table's files are; "" while only its catalog knows."""
+        return self.table if self.catalog is None else self.catalog.get("location", "")
+
+    def sink_options(
+        self, storage_options: StorageOptions | None, given: CatalogTable | None = None
+    ) -> SinkOptions:
+        """Return the options under which work items land; `given` is the table in a catalog, as this process
+        was given it. ValueError where it was not, and the zone has no name of the catalog.
+        """
+        table = self._table(storage_options) if given is None else given
         return sink_options(table, {}, TableOptions.from_dict(self.options))
+
+    def _table(self, storage_options: StorageOptions | None) -> PathTable | CatalogTable:
+        if self.catalog is None:
+            return PathTable(self.table, remote(self.table, storage_options))
+        identifier, name = identifier_of(self.table), self.catalog["name"]
+        assert identifier is not None
+        if not name:
+            raise ValueError(
+                f"the zone's table {'.'.join(identifier)} is in a catalog that was given by its properties,"
+                " which no zone stores: give it again, as BufferZone(zone, CatalogTable(...))"
+            )
+        return CatalogTable(identifier, name, storage_options=storage_options)
 
 
 def settle_definition(
@@ -93,7 +124,7 @@ def settle_definition(
         if wanted == stored:
             return wanted
         check_together(wanted)
-        wanted.sink_options(None)
+        wanted.sink_options(None, given.in_catalog)
         if log.create(number + 1, wanted.to_json()):
             _LOG.info("the buffer zone has new options: %s", store.location)
             return wanted
@@ -107,6 +138,8 @@ def _with(stored: Definition, given: Given) -> Definition:
     """Return a definition with what is given in the place of what it has."""
     options = replace(TableOptions.from_dict(stored.options), **given.options)
     wanted = replace(stored, options=options.to_dict())
+    if given.in_catalog is not None and isinstance(name := given.in_catalog.catalog, str):
+        wanted = replace(wanted, catalog={**(stored.catalog or {}), "name": name})
     if given.rules is not KEPT:
         wanted = replace(wanted, rules=(given.rules or Rules()).to_dict())
     if given.sources is not KEPT:
@@ -145,11 +178,8 @@ def _made(
             "there is no buffer zone here; `streaming-sink ingest create ZONE --table LOCATION` makes"
             f" one, as does BufferZone(zone, table): {where}"
         )
-    if overlap(where, given.table):
-        raise ValueError(
-            "a zone has a folder of its own, and neither its nor the table's is inside of the other, where"
-            f" cleaners would look at its files: {where} and {given.table}"
-        )
+    if given.in_catalog is None:
+        check_is_elsewhere(where, given.table)
     usual = Definition(
         new_id(),
         given.table,
@@ -157,6 +187,7 @@ def _made(
         Rules().to_dict(),
         SourceFolders().to_dict(),
         "" if given.topic in (KEPT, None) else given.topic.url,
+        catalog=None if given.in_catalog is None else {"name": "", "uuid": "", "location": ""},
     )
     return _with(usual, given)
 
@@ -174,6 +205,36 @@ def _changed(stored: Definition, given: Given, store: Store) -> Definition:
             f" {store.location}: {stored.announcements or 'files of the zone'}"
         )
     return _with(stored, given)
+
+
+def check_is_elsewhere(zone: str, table: str) -> None:
+    """Raise ValueError where the folders of a zone and its table are not apart."""
+    if overlap(zone, table):
+        raise ValueError(
+            "a zone has a folder of its own, and neither its nor the table's is inside of the other, where"
+            f" cleaners would look at its files: {zone} and {table}"
+        )
+
+
+def name_table(store: Store, table_uuid: str, location: str) -> Definition:
+    """Store the uuid and the location of a zone's table, which is in a catalog and was not there before, and
+    return what the zone says of itself then: another process may have been first.
+    """
+    log = NumberedLog(store, _FOLDER, "json")
+    for _ in range(_TRIES):
+        number = log.last()
+        stored = _stored(store, log, number)
+        assert stored is not None
+        if stored.catalog is None or stored.catalog["uuid"]:
+            return stored
+        check_is_elsewhere(store.location, location)
+        named = {**stored.catalog, "uuid": table_uuid, "location": location}
+        if log.create(number + 1, replace(stored, catalog=named).to_json()):
+            return replace(stored, catalog=named)
+    raise StoreUnavailableError(
+        f"other processes keep changing the zone's options; try again: {store.location}",
+        location=store.location,
+    )
 
 
 def check_together(definition: Definition) -> None:
@@ -194,6 +255,12 @@ def check_together(definition: Definition) -> None:
         )
     if options.keys is not None and options.keys.changelog_table is not None:
         raise ValueError("a zone keeps no change log; leave out changelog_table")
+    if definition.source_folders.by_reference and definition.catalog is not None:
+        raise ValueError(
+            "files by reference are not offered for a table in a catalog: another engine's expiry deletes"
+            " what no snapshot reaches, the owner's file too. Leave by_reference out, or use a table at a"
+            f" location: {definition.table}"
+        )
     if definition.source_folders.by_reference and by_row:
         raise ValueError(
             f"a zone with {by_row[0]} looks at rows one by one and registers no file as it is: leave"

@@ -8,7 +8,7 @@ from typing import Any
 
 from streaming_sink.extras import MissingExtraError
 from streaming_sink.options.table_options import TableOptions, given_options
-from streaming_sink.options.values.tables import AnyTable, as_path_table
+from streaming_sink.options.values.tables import AnyTable, CatalogTable, as_table
 from streaming_sink.zones.audit import Audit, audit_option
 from streaming_sink.zones.zone_options import KEPT, KafkaTopic, Rules, SourceFolders
 from timeline.stores import StorageOptions, open_store
@@ -19,12 +19,15 @@ class Given:
     """What is given; what is KEPT stays as it is stored."""
 
     table: str | None
+    """Its location, or its address in its catalog."""
     options: Mapping[str, Any]
     """The options of `TableOptions` that are given."""
     rules: Rules | None
     sources: SourceFolders | None
     audit: Audit | None
     topic: KafkaTopic | None
+    in_catalog: CatalogTable | None = None
+    """The table, where it is in a catalog."""
 
 
 NOTHING_GIVEN = Given(None, {}, KEPT, KEPT, KEPT, KEPT)
@@ -52,13 +55,20 @@ def given_to_zone(
     values = {name: getattr(checked, name) for name in names}
     if rules is not KEPT and not isinstance(rules, Rules | None):
         raise TypeError(f'rules must be ingest.Rules, such as Rules(max_age="5 minutes"), not {rules!r}')
+    place = None if table is None else as_table(table)
+    if isinstance(place, CatalogTable):
+        place.check()
+        at: str | None = place.address
+    else:
+        at = None if place is None else _located(place.location, storage_options)
     return Given(
-        None if table is None else _located(as_path_table(table).location, storage_options),
+        at,
         values,
         rules,
         sources if sources is KEPT else _sources(sources, storage_options),
         audit if audit is KEPT else audit_option(audit),
         announcements if announcements is KEPT else _topic(announcements),
+        place if isinstance(place, CatalogTable) else None,
     )
 
 

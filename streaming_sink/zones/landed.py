@@ -16,6 +16,7 @@ from planners.ingestion.buffering import PlannedItem
 from planners.percentiles import percentiles
 from planners.sizing import size_text
 from planners.spans import span_text
+from timeline.retention.policy import snapshot_version
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 from timeline.versions.staged import wap_id_of
@@ -220,7 +221,7 @@ def landed_in(head: Head, app_id: str, number: int) -> Landed:
             return Landed(
                 number,
                 published_before=True,
-                version=int(counts.get("streaming-sink.version", head.number)),
+                version=snapshot_version(snapshot) or snapshot.sequence_number or head.number,
                 snapshot_id=snapshot.snapshot_id,
                 files_in=int(counts.get(_FILES_IN, 0)),
                 bytes_in=int(counts.get(_BYTES_IN, 0)),

@@ -63,8 +63,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self._table = open_of(self.zone)
-        if self._table is not None:
-            self.zone.check_lineage(self._table.head.properties)
+        self.zone.check_table(self._table)
         self._instants = all_instants(self.zone.store, KIND)
 
     @cached_property
@@ -243,11 +242,7 @@ def _read_note_of(zone: StoredZone, claim_id: str) -> str:
 
 def open_of(zone: StoredZone) -> Table | None:
     """Return the table of a zone; None where no work item has created it yet."""
-    from streaming_sink.zones.given import remote
-    from timeline.table import open_table
-
-    location = zone.definition.table
     try:
-        return open_table(location, remote(location, zone.storage_options))
+        return zone.sink_options.table.open()
     except TableNotFoundError:
         return None

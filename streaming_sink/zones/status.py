@@ -80,7 +80,7 @@ def status(zone: StoredZone, flux: Flux | None = None) -> ZoneStatus:
     last = ledger.last_landed(_LAST)
     return ZoneStatus(
         location=zone.store.location,
-        table=zone.definition.table,
+        table=zone.sink_options.location,
         rules=dict(rules),
         watched=zone.watched(),
         waiting=[

@@ -18,7 +18,8 @@ _timeline/consolidation/…   claims of workers on work items, and how these end
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,13 @@ from planners.ingestion.buffering import BufferedFile, PlanningRules
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.zones.audit import DEFAULT_TIMEOUT_MS, Audit
-from streaming_sink.zones.definition import Definition, default_sources, open_log, settle_definition
+from streaming_sink.zones.definition import (
+    Definition,
+    default_sources,
+    name_table,
+    open_log,
+    settle_definition,
+)
 from streaming_sink.zones.given import NOTHING_GIVEN, Given
 from streaming_sink.zones.plan_marks import PlanMarks
 from streaming_sink.zones.records import (
@@ -41,10 +48,11 @@ from streaming_sink.zones.records import (
 from streaming_sink.zones.watched import read_watched
 from streaming_sink.zones.zone_options import KEPT, KafkaTopic
 from timeline.clock import SYSTEM
-from timeline.errors import CorruptTableError
+from timeline.errors import CorruptTableError, TableNotFoundError, TableRenamedError
 from timeline.slots.numbered import NumberedLog
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
+from timeline.table import Table
 from timeline.versions.work_items import WorkItem, check_lineage
 
 if TYPE_CHECKING:
@@ -69,6 +77,7 @@ class StoredZone:
     ) -> None:
         self.store, self.storage_options = store, storage_options
         self._given, self._topic = given, given.topic if topic is KEPT else topic
+        self._in_catalog = given.in_catalog
         self.given_audit: Audit | None = given.audit
         """The audit that this process was given, whose function may be no module's; else what is stored."""
         self._known: Definition | None = None
@@ -82,7 +91,10 @@ class StoredZone:
     def reopened(self) -> StoredZone:
         """Return the zone as it is stored, for use in another thread."""
         return StoredZone(
-            open_store(self.store.location, self.storage_options), self.storage_options, topic=self._topic
+            open_store(self.store.location, self.storage_options),
+            self.storage_options,
+            replace(NOTHING_GIVEN, in_catalog=self._in_catalog),
+            topic=self._topic,
         )
 
     @cached_property
@@ -98,7 +110,7 @@ class StoredZone:
         """
         if self._known is None:
             self._known = settle_definition(self.store, self.plans, self._given, self.new_id)
-            self._given = NOTHING_GIVEN  # a later look changes nothing
+            self._given = replace(NOTHING_GIVEN, in_catalog=self._in_catalog)  # a later look changes nothing
         return self._known
 
     @property
@@ -126,7 +138,7 @@ class StoredZone:
     def refresh(self) -> None:
         """Look again at the zone's own file, which others may have changed: its rules are new then."""
         self.definition  # noqa: B018 - stores what was given
-        self._known = settle_definition(self.store, self.plans, NOTHING_GIVEN, self.new_id)
+        self._known = settle_definition(self.store, self.plans, self._given, self.new_id)
 
     @property
     def sources(self) -> Sources:
@@ -137,7 +149,7 @@ class StoredZone:
     @property
     def sink_options(self) -> SinkOptions:
         """The options under which the zone's work items land."""
-        return self.definition.sink_options(self.storage_options)
+        return self.definition.sink_options(self.storage_options, self._in_catalog)
 
     @property
     def staged_timeout_ms(self) -> int:
@@ -194,11 +206,38 @@ class StoredZone:
         """Return a work item, of a plan that was read, as a transaction of the table."""
         return WorkItem(self.app_id, number, self.marks.plan_of(number))
 
-    def check_lineage(self, properties: Mapping[str, str]) -> None:
-        """Raise CorruptTableError where the table has items of other plans than the zone's: it was restored
-        from an older copy, or is a copy itself.
+    def check_table(self, table: Table | None) -> None:
+        """Raise where an open table is not the zone's, by its uuid, or not there any more; where it is in a
+        catalog, the first look stores it. None where there is none under its name.
+
+        CorruptTableError where it has items of other plans than the zone's: the zone was restored from an
+        older copy, or is a copy itself. TableRenamedError, TableNotFoundError: another table has its name.
         """
-        check_lineage(properties, self.app_id, self.marks.of)
+        if self.definition.catalog is not None:
+            self._check_uuid(self.definition.catalog["uuid"], table)
+        check_lineage({} if table is None else table.head.properties, self.app_id, self.marks.of)
+
+    def _check_uuid(self, known: str, table: Table | None) -> None:
+        found = "" if table is None else str(table.head.metadata.table_uuid)
+        if table is not None and not known:
+            self._known = name_table(self.store, found, table.store.location)
+            assert self._known.catalog is not None
+            known = self._known.catalog["uuid"]
+        if found == known:
+            return
+        place = self.sink_options.table
+        if renamed := place.find_renamed(known):
+            raise TableRenamedError(
+                f"the zone's table was renamed: {place.location} is {renamed} by now, by its uuid {known}. A"
+                f" zone stays with its table, so rename it back: {self.store.location}",
+                location=place.location,
+            )
+        raise TableNotFoundError(
+            f"the zone's table {place.location} was dropped: its uuid was {known}"
+            f"{f', and another table has its name, {found}' if found else ''}. A zone stays with its table,"
+            f" so make one at another location for a new table: {self.store.location}",
+            location=place.location,
+        )
 
     def items_of_plan(self, number: int) -> list[ItemSummary]:
         """Return the work items of an entry that is known to be there. Raises as `existing_plan`."""

@@ -42,7 +42,7 @@ class Zone(ingest.BufferZone):
         self.requests: Counter[str] = Counter()
         self.store = MemoryStore(store.location.removeprefix("memory://"), before=self._count)
         self.environment = SYSTEM
-        self.storage_options = None
+        self.storage_options = self._in_catalog = None
         self._known = Definition("one", "/no/table", {}, {}, {})
         self._log = NumberedLog(self.store, "log", "avro")
         self.plans = NumberedLog(self.store, "plans", "avro")

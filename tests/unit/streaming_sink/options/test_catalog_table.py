@@ -21,7 +21,6 @@ from streaming_sink import (
     changes,
     expire_snapshots,
     history,
-    ingest,
 )
 from streaming_sink.errors import StoreUnavailableError
 from timeline.catalogs import settings
@@ -206,8 +205,6 @@ def test_functions_that_do_not_take_one_yet_say_so() -> None:
         expire_snapshots(table)
     with pytest.raises(ValueError, match="not offered for a table in a catalog yet"):
         changes(None, table, 1)
-    with pytest.raises(ValueError, match="not offered for a table in a catalog yet"):
-        ingest.BufferZone("/nowhere/zone", table)
 
 
 def test_a_server_that_is_away_is_told_from_a_table_that_is_absent() -> None:
