@@ -19,7 +19,7 @@ from timeline.clock import SYSTEM, Environment
 from timeline.commit import conflicts
 from timeline.commit.attempts import Attempts, Candidate
 from timeline.commit.creation import publish_first_version
-from timeline.commit.log import CommitLog
+from timeline.commit.log import CommitLog, finds_newer
 from timeline.commit.outcomes import AlreadyCommitted, Committed
 from timeline.commit.publish import DEADLINE_SECONDS, Unneeded, publish_version
 from timeline.commit.standing import judge_standing
@@ -164,15 +164,15 @@ class Table:
         """Return what `look` makes of the known head; of a newer one, where files of the known head were
         deleted since.
 
-        They may be, in a process that slept past the grace period. CorruptTableError where the head is still
-        the newest.
+        They may be, in a process that slept past the grace period, or where another engine deletes without
+        one. CorruptTableError where the head is still the newest.
         """
         while True:
             head = self._head
             try:
                 return look(head)
             except MissingMetadataError:
-                if self.refresh() is head:
+                if not finds_newer(self.log, head, self.refresh):
                     raise
 
     def commit(

@@ -16,10 +16,12 @@ class DeletesJudge:
     positions: dict[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
     """Delete file → positions in each data file. Those of another engine are not declared: they match none.
     """
+    by_value: dict[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
+    """The same of equality deletes, which no writer of this protocol reads."""
 
     def gone(self, uri: str, deletes: Iterable[str]) -> frozenset[int]:
         """Return the positions that delete files delete of one data file."""
-        named = (self.positions.get(each, {}).get(uri, frozenset()) for each in deletes)
+        named = (self._declared(each).get(uri, frozenset()) for each in deletes)
         return frozenset[int]().union(*named)
 
     def live_rows(
@@ -39,9 +41,12 @@ class DeletesJudge:
         of = {
             named
             for uri in deletes.keys() ^ later.keys()
-            for named in self.positions.get(uri, dict.fromkeys(filter(None, [(deletes | later)[uri]])))
+            for named in self._declared(uri) or dict.fromkeys(filter(None, [(deletes | later)[uri]]))
         }
         return (old.live.keys() ^ new.live.keys()) | (of & old.live.keys())
+
+    def _declared(self, delete: str) -> Mapping[str, frozenset[int]]:
+        return self.positions.get(delete) or self.by_value.get(delete, {})
 
     def check(self, member: Member) -> None:
         """No delete file of a row delta outlives its data file: a fold takes it away."""

@@ -1,20 +1,9 @@
-"""One switch for each rule that the code can break: the simulator is as good as what it catches of these.
-
-A switch rewrites a few words of one function of the timeline, for as long as a schedule runs. The words must
-be there, so a switch that no longer fits the code fails instead of passing unseen.
-"""
+"""One switch for each rule that the code can break: the simulator is as good as what it catches of these."""
 
 from __future__ import annotations
 
-import inspect
-import sys
-import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 from planners import fills as fills_planner
 from streaming_sink.ingest.worker import Worker
@@ -30,6 +19,8 @@ from streaming_sink.tasks.keys import tombstones as key_tombstones
 from streaming_sink.upkeep import fills
 from streaming_sink.zones import write_audit_publish
 from streaming_sink.zones.planning.flux import Flux
+from tests.simulation.catalogs.mutations import CATALOG_SWITCHES
+from tests.simulation.switch import Switch
 from timeline import outbox
 from timeline.changes import key_changes
 from timeline.changes.changes import Change, RaiseFence, Replace
@@ -63,61 +54,6 @@ from timeline.versions.head import Head
 from timeline.versions.keys import Looked
 from timeline.versions.listing import VersionFiles
 from timeline.versions.work_items import DiscardedItem, WorkItem
-
-
-@dataclass(frozen=True)
-class Switch:
-    """One rule, switched off: the words of one function that stand for it, and what stands there instead."""
-
-    rule: str
-    what: str
-    """What the code does wrong with the switch thrown."""
-    owner: ModuleType | type
-    function: str
-    words: str
-    instead: str
-    stormy: bool = False
-    """Only a fork at just the wrong moment shows it: run stormy schedules."""
-    two_tables: bool = False
-    """Only an outbox shows it: run schedules of two tables."""
-    keyed: bool = False
-    """Only changes by key show it: run schedules of a table with a key."""
-    buffered: bool = False
-    """Only buffered ingestion shows it: run schedules of a buffer zone."""
-    audited: bool = False
-    """Only audits show it: run schedules of a buffer zone whose items are staged."""
-    rare: bool = False
-    """It takes more schedules than CI has time for."""
-
-    @contextmanager
-    def thrown(self) -> Iterator[None]:
-        original = self.owner.__dict__[self.function]
-        if isinstance(original, property):
-            assert original.fget is not None
-            rewritten: Any = property(_rewritten(original.fget, self.words, self.instead))
-        else:
-            rewritten = _rewritten(original, self.words, self.instead)
-        with ExitStack() as stack:
-            for place in (self.owner, *_importers()):
-                if place.__dict__.get(self.function) is original:
-                    stack.enter_context(mock.patch.object(place, self.function, rewritten))
-            yield
-
-
-def _importers() -> list[ModuleType]:
-    """The modules that may have imported a function by its name."""
-    ours = ("timeline.", "streaming_sink.", "tests.simulation.")
-    return [module for name, module in list(sys.modules.items()) if name.startswith(ours)]
-
-
-def _rewritten(function: Callable[..., Any], words: str, instead: str) -> Any:
-    source = textwrap.dedent(inspect.getsource(function))
-    assert source.count(words) == 1, f"{function.__qualname__} says {source.count(words)} times: {words}"
-    code = f"from __future__ import annotations\n{source.replace(words, instead)}"
-    defined: dict[str, Any] = {}
-    exec(compile(code, "<switch>", "exec"), function.__globals__, defined)
-    rewritten = defined[function.__name__]
-    return rewritten.fget if isinstance(rewritten, property) else rewritten
 
 
 def only_once(intent: Intent, check: Callable[..., Any]) -> Callable[..., Any]:
@@ -598,6 +534,7 @@ SWITCHES = (
            by_key, "_look_again",
            "return table.on_head(lambda head: resolve_again(table.store, before, head, keys))",
            "return resolve_again(table.store, before, table.head, keys)", keyed=True, rare=True),
+    *CATALOG_SWITCHES,
 )  # fmt: skip
 
 ELSEWHERE = (

@@ -64,7 +64,7 @@ class Oracle:
     """Every data file that any actor ever wrote → its rows."""
     owner: dict[int, Work] = field(default_factory=dict)
     """Every row that was ever made → whose it is."""
-    committed: dict[tuple[str, Work], int] = field(default_factory=dict)
+    committed: dict[tuple[str, Work | None], int] = field(default_factory=dict)
     """Table's uuid, work → the version that made its rows live."""
     forbidden: dict[str, str] = field(default_factory=dict)
     """Files of commits that were declared failed → as what."""
@@ -111,6 +111,13 @@ class Oracle:
 
     def member(self, number: int) -> Member:
         return self.lineage[number - 1]
+
+    def member_with(self, work: Work | None, number: int) -> Member:
+        """Return the version of a number that has a work."""
+        return self.member(number)
+
+    def has_member(self, number: int) -> bool:
+        return number <= len(self.lineage)
 
     def created(self, path: str, data: bytes) -> None:
         self._raw.objects[path] = data
@@ -517,9 +524,9 @@ class Oracle:
 
     def acknowledged(self, work: Work | None, outputs: Iterable[str], version: int) -> None:
         """A commit was acknowledged: it stands in the lineage, at that version."""
-        if version > len(self.lineage):
+        if not self.has_member(version):
             raise ViolationError(f"version {version} was acknowledged and does not exist")
-        member = self.member(version)
+        member = self.member_with(work, version)
         if work is not None and self.committed.get((member.uuid, work)) != version:
             raise ViolationError(
                 f"{work} was acknowledged at version {version}, and is in"

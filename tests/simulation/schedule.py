@@ -20,6 +20,8 @@ from tests.simulation import (
     writers,
 )
 from tests.simulation.acting import Body
+from tests.simulation.catalogs.judge import CatalogOracle
+from tests.simulation.catalogs.schedule import CatalogWorld
 from tests.simulation.followers import Log
 from tests.simulation.purgers import Purgers
 from tests.simulation.raw import ViolationError
@@ -67,9 +69,15 @@ AUDITS = 4_000_000
 """From this seed on schedules are of a buffer zone whose work items are staged and audited."""
 
 
+CATALOGS = 5_000_000
+"""From this seed on schedules are of one table in a catalog, which other engines write to as well."""
+
+
 def run(seed: int, traced: bool = False) -> Report:
     """Run the schedule of a seed to its end, or to the first violation."""
     with small_constants():
+        if seed >= CATALOGS:
+            return Simulation(seed, traced, CatalogOracle).run(*_in_a_catalog())
         sim = Simulation(seed, traced)
         if seed < OUTBOXES:
             return sim.run(_arrange, _finish)
@@ -107,6 +115,18 @@ def _two_tables() -> tuple[Callable[[Simulation], None], Callable[[Simulation], 
         made[0].finish()
 
     return arrange, finish
+
+
+def _in_a_catalog() -> tuple[Callable[[Simulation], None], Callable[[Simulation], None]]:
+    made: list[CatalogWorld] = []
+
+    def arrange(sim: Simulation) -> None:
+        sim.skewed = sim.random.random() < 0.5
+        made.append(CatalogWorld(sim))
+        weather = _storm(sim.random) if sim.seed % STORMY == 0 else _weather(sim.random)
+        made[0].arrange(_starter(sim), weather)
+
+    return arrange, lambda sim: made[0].finish()
 
 
 def _ingestion(*, audited: bool) -> tuple[Callable[[Simulation], None], Callable[[Simulation], None]]:

@@ -10,8 +10,9 @@ from functools import partial
 from multiprocessing import Pool
 from pathlib import Path
 
-from tests.simulation.mutations import ELSEWHERE, SWITCHES, Switch
-from tests.simulation.schedule import AUDITS, INGESTION, KEYS, OUTBOXES, STORMY, run
+from tests.simulation.mutations import ELSEWHERE, SWITCHES
+from tests.simulation.schedule import AUDITS, CATALOGS, INGESTION, KEYS, OUTBOXES, STORMY, run
+from tests.simulation.switch import Switch
 
 MOST_SEEDS = 3000
 _KNOWN_SEEDS = Path(__file__).with_name("known_seeds.json")
@@ -64,6 +65,7 @@ def _score_one(numbered: tuple[int, int | None], most: int) -> Scored:
     switch = SWITCHES[number]
     first_seed = OUTBOXES if switch.two_tables else KEYS if switch.keyed else 0
     first_seed = AUDITS if switch.audited else INGESTION if switch.buffered else first_seed
+    first_seed = CATALOGS if switch.catalog else first_seed
     step = STORMY if switch.stormy else 1
     seeds = range(first_seed, first_seed + most * step, step)
     with switch.thrown():

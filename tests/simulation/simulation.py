@@ -99,9 +99,11 @@ class Process:
     actor: Actor
     store: SimulatedStore
     environment: Environment
+    opening: Callable[[Process], Table]
+    """Opens the table as this process sees it."""
 
     def open(self) -> Table:
-        return Table.open(self.store, self.environment)
+        return self.opening(self)
 
 
 @dataclass
@@ -119,17 +121,21 @@ class Report:
 class Simulation:
     """Draws a schedule from a seed and runs it."""
 
-    def __init__(self, seed: int, traced: bool = False) -> None:
+    def __init__(self, seed: int, traced: bool = False, judge: type[Oracle] = Oracle) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.scheduler = Scheduler(self.random)
-        self.oracle = Oracle(LOCATION, VERSIONS_KEPT, SAFE_DISTANCE)
+        self.oracle = judge(LOCATION, VERSIONS_KEPT, SAFE_DISTANCE)
         self.objects = Objects(self.oracle)
         self.met: Counter[str] = self.oracle.met
         self.weather = Weather()
         self.trace: list[str] = []
         self.bounds: Callable[[tuple[int, ...]], dict[str, Any]] = lambda _: {}
         """What a manifest states of the values in a file of rows; nothing, where no actor reads it."""
+        self.opening: Callable[[Process], Table] = lambda it: Table.open(it.store, it.environment)
+        """Opens the table as a process sees it."""
+        self.columns_of: Callable[[Head], frozenset[Any]] = lambda head: frozenset(head.schema.column_names)
+        """What tells the columns of a file: their names, where nobody renames them."""
         self.restarts = 0
         self._traced = traced
         self._rows = itertools.count(1)
@@ -186,7 +192,7 @@ class Simulation:
             sleep,
             Random(self.random.getrandbits(64)),
         )
-        return Process(actor, self.store(actor), environment)
+        return Process(actor, self.store(actor), environment, self.opening)
 
     skewed = False
     evolving = False
@@ -252,7 +258,7 @@ class Simulation:
         file_id = names.ulid(time_ms, process.environment.random.getrandbits(80))
         name = name or names.data_file_name(file_id, what, 0, p, 0)
         location = process.store.uri(f"data/p={p}/{name}")
-        columns = frozenset(field.name for field in head.schema.fields)
+        columns = self.columns_of(head)
         self.oracle.wrote(location, rows, str(head.metadata.table_uuid), columns, spec.spec_id)
         with process.store.open_output(process.store.relative(location)) as output:
             output.write(content(rows))

@@ -56,6 +56,8 @@ class Weather:
     stall: float = 0.0
     """The process or its packet stands still for longer than any retention."""
     stall_seconds: float = 30.0
+    stale: float = 0.0
+    """A load of a catalog's table is answered from a cache."""
     calm_reads: float = 0.3
     """How much rarer all faults are for what is not the create of a version file."""
 

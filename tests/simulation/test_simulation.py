@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from tests.simulation.mutations import SWITCHES
-from tests.simulation.schedule import AUDITS, INGESTION, KEYS, OUTBOXES, run
+from tests.simulation.schedule import AUDITS, CATALOGS, INGESTION, KEYS, OUTBOXES, run
 from tests.simulation.score import Scored, known_seeds, markdown, score
 from tests.simulation.simulation import Report
 
@@ -23,6 +23,7 @@ SCHEDULES_OF_TWO_TABLES = SCHEDULES * 3 // 10
 SCHEDULES_OF_KEYS = SCHEDULES * 4 // 10
 SCHEDULES_OF_INGESTION = SCHEDULES * 6 // 10
 SCHEDULES_OF_AUDITS = SCHEDULES * 6 // 10
+SCHEDULES_OF_CATALOGS = SCHEDULES * 4 // 10
 _MUST_BE_MET = (
     "a delete file shared", "acknowledged", "another had changed the partitioning",
     "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",
@@ -71,6 +72,23 @@ _MUST_BE_MET_BY_AUDITS = (
 )  # fmt: skip
 
 
+_MUST_BE_MET_BY_CATALOGS = (
+    "acknowledged", "another had changed the partitioning", "another run took over", "batch skipped",
+    "cannot be decided", "commit conflict", "commit duplicate", "commit exists_own", "commit late",
+    "commit lost_reply", "commit lost_request", "crash", "deletes folded", "deletes folded beside",
+    "failed: CommitConflictError", "failed: FencedError", "failed: SchemaMismatchError",
+    "file of a failed commit deleted", "filled beside", "fork or race lost, then won", "repartitioned",
+    "replace dropped", "schema evolved", "stale load", "stopped: CorruptTableError",
+    "stopped: TableNotFoundError", "stopped: TableReplacedError", "table made again", "theirs: append",
+    "theirs: branch", "theirs: cherry-pick", "theirs: column added", "theirs: column dropped",
+    "theirs: column renamed", "theirs: compaction", "theirs: delete by copy",
+    "theirs: delete by position", "theirs: delete by value", "theirs: expiry", "theirs: fast-forward",
+    "theirs: memory edited", "theirs: partitioning", "theirs: properties", "theirs: rewrite_manifests",
+    "theirs: rollback", "theirs: table dropped and created", "theirs: table renamed",
+    "theirs: table replaced", "theirs: tag", "unknown",
+)  # fmt: skip
+
+
 @cache
 def _reports() -> list[Report]:
     return _run(range(SCHEDULES))
@@ -96,6 +114,11 @@ def _reports_of_audits() -> list[Report]:
     return _run(range(AUDITS, AUDITS + SCHEDULES_OF_AUDITS))
 
 
+@cache
+def _reports_of_catalogs() -> list[Report]:
+    return _run(range(CATALOGS, CATALOGS + SCHEDULES_OF_CATALOGS))
+
+
 def _run(seeds: range) -> list[Report]:
     with ProcessPoolExecutor(2, initializer=sys.settrace, initargs=(None,)) as pool:  # see score
         return list(pool.map(run, seeds, chunksize=10))
@@ -104,7 +127,7 @@ def _run(seeds: range) -> list[Report]:
 @pytest.mark.slow
 def test_no_schedule_breaks_a_rule() -> None:
     reports = [*_reports(), *_reports_of_two_tables(), *_reports_of_keys(), *_reports_of_ingestion()]
-    reports += _reports_of_audits()
+    reports += [*_reports_of_audits(), *_reports_of_catalogs()]
     broken = {report.seed: report.violation for report in reports if report.violation}
     assert not broken, f"replay with: python -m tests.simulation {min(broken)}"
 
@@ -118,6 +141,7 @@ def test_the_schedules_meet_what_they_are_for() -> None:
         (_reports_of_keys(), _MUST_BE_MET_BY_KEYS),
         (_reports_of_ingestion(), _MUST_BE_MET_BY_INGESTION),
         (_reports_of_audits(), _MUST_BE_MET_BY_AUDITS),
+        (_reports_of_catalogs(), _MUST_BE_MET_BY_CATALOGS),
     ):
         met: Counter[str] = Counter()
         for report in reports:

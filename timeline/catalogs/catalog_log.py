@@ -11,6 +11,7 @@ twice; after no answer the commit may have landed, or may land later, for as lon
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -27,6 +28,7 @@ from timeline.catalogs.catalog_draft import CatalogDraft
 from timeline.catalogs.catalog_version import commit_of
 from timeline.catalogs.loaded import read_loaded
 from timeline.catalogs.memory import check_memory
+from timeline.catalogs.staleness import is_older
 from timeline.catalogs.state_files import StateFiles
 from timeline.catalogs.updates import CatalogCommit, catalog_commit, may_pass
 from timeline.clock import Environment
@@ -51,9 +53,9 @@ from timeline.versions.listing import read_head
 from timeline.versions.staged import OWN_WAP_ID
 from timeline.versions.version_file import Version
 
-_REFUSED_ENOUGH, _PATIENCE_SECONDS = 3, 5.0
-"""A commit that is refused so often, over so many seconds, on a table that does not change will be refused
-again. In less time a cache may show the table as it was before the commit that has won.
+_REFUSED_ENOUGH = 3
+"""A commit that is refused so often, for longer than a cache may show the past, on a table that does not
+change, will be refused again. In less time a cache may show the table as it was before the commit that won.
 """
 
 
@@ -74,6 +76,7 @@ class CatalogLog:
     tombstone_folder = TOMBSTONE_FOLDER
     outbox_folder = OUTBOX_FOLDER
     wap_id_key = OWN_WAP_ID
+    stale_seconds = 5.0
     draft = CatalogDraft
 
     @cached_property
@@ -97,25 +100,31 @@ class CatalogLog:
             check_memory(head)
 
     def newest(self, *, base: Head | None = None) -> Head | None:
-        """Return the newest head, as the catalog has it."""
-        known: str | None = None
-        while True:
+        """Return the newest head, as the catalog has it. Others may expire a snapshot between a load and the
+        read of its list, and a cache may show it after that: MissingMetadataError where it stays so.
+        """
+        missing_at: float | None = None
+
+        def look() -> Head | None:
+            nonlocal missing_at
+            sent_at = self.environment.monotonic()
             try:
                 loaded = self.catalog.load_table(self.identifier)
+                return self._head(loaded.metadata, loaded.metadata_location)
             except NoSuchTableError:
                 return None
+            except MissingMetadataError as failure:
+                if missing_at is not None and sent_at - missing_at >= self.stale_seconds:
+                    raise
+                missing_at = missing_at or self.environment.monotonic()
+                raise StillUnknownError from failure
             except unclear() as failure:
                 raise StoreUnavailableError(
                     f"the catalog does not answer, or not in a way that can be read: {self.name}: {failure}",
                     location=self.store.location,
                 ) from failure
-            try:
-                return self._head(loaded.metadata, loaded.metadata_location)
-            except MissingMetadataError:
-                # Others may expire a snapshot between a load and the read of its list.
-                if loaded.metadata_location == known:
-                    raise
-                known = loaded.metadata_location
+
+        return until_known(self.environment, math.inf)(look)
 
     def newer(self, known: Head) -> Head | None:
         """Return the newest head; the known one where the answer is older, which a cache may give."""
@@ -123,7 +132,7 @@ class CatalogLog:
         if head is None or head.metadata.table_uuid != known.metadata.table_uuid:
             return head
         unchanged = head.version.identity == known.version.identity
-        return known if unchanged or head.number < known.number else head
+        return known if unchanged or is_older(head, known) else head
 
     def head_after(self, base: Head | None, winner: Version) -> Head:
         """Return a winner with its manifests: no property says what it added, since others would keep it."""
@@ -136,21 +145,21 @@ class CatalogLog:
         assert candidate.base is not None
         base = candidate.base
         commit = catalog_commit(*self.state_files.store(base, candidate.head))
-        in_doubt, refused, began = False, 0, self.environment.monotonic()
+        in_doubt, refused, refused_at = False, 0, math.inf
 
         def send() -> Won | Lost:
-            nonlocal in_doubt, refused
+            nonlocal in_doubt, refused, refused_at
             try:
                 return Won(candidate, self._send(candidate, commit))
             except Exception as failure:  # noqa: BLE001 - of as many kinds as there are catalogs and proxies
                 cause = failure
                 in_doubt = in_doubt or not is_refusal(failure)
+            asked_at = self.environment.monotonic()
+            refused_at = min(refused_at, asked_at)
             try:
                 head = self.newest()
                 if head is None:
                     self._raise_dropped(candidate)
-                if _is_stale(candidate, head):
-                    raise StillUnknownError
                 if self._has_landed(head, candidate, judge):
                     return Won(candidate, head)
             except (StoreUnavailableError, MissingMetadataError) as failure:
@@ -167,8 +176,7 @@ class CatalogLog:
             if in_doubt:
                 raise StillUnknownError from cause
             refused += 1
-            took = self.environment.monotonic() - began
-            if refused >= _REFUSED_ENOUGH and took >= _PATIENCE_SECONDS:
+            if refused >= _REFUSED_ENOUGH and asked_at - refused_at >= self.stale_seconds:
                 raise StoreUnavailableError(
                     "the catalog refuses a commit, and the table has not changed since it was built; nothing"
                     f" of it is live: {self.name}: {type(cause).__name__}: {cause}",
@@ -230,11 +238,14 @@ class CatalogLog:
     def _has_landed(self, head: Head, candidate: Candidate, judge: Judge) -> bool:
         """Return whether the commit has become part of the table, also where main was set back since.
 
-        CommitStateUnknownError where nothing shows it.
+        StillUnknownError where the head may be older than the one that the candidate was built on, as from
+        a cache; CommitStateUnknownError where nothing shows it.
         """
         assert candidate.base is not None
         if head.metadata.table_uuid != candidate.base.metadata.table_uuid:
             self._raise_dropped(candidate)
+        if is_older(head, candidate.base):
+            raise StillUnknownError
         # Not by its snapshots' ids: all attempts of a commit add the snapshot of its new rows under one id.
         ours, known = candidate.head.version.commit_id, head.metadata.snapshots
         if any(commit_of(snapshot) == ours for snapshot in known):
@@ -266,13 +277,6 @@ class CatalogLog:
             location=self.store.location,
             version=candidate.head.number,
         )
-
-
-def _is_stale(candidate: Candidate, head: Head) -> bool:
-    """Return whether a load has brought an older head than the one that the candidate was built on."""
-    assert candidate.base is not None
-    same = head.metadata.table_uuid == candidate.base.metadata.table_uuid
-    return same and head.number < candidate.base.number
 
 
 @cache

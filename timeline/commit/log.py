@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -16,6 +17,7 @@ from timeline.drafts.draft import Draft
 from timeline.errors import CommitStateUnknownError
 from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import Deletions
+from timeline.slots.retrying import StillUnknownError, until_known
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version
@@ -102,6 +104,10 @@ class CommitLog(Protocol):
         """Where the files of deleted keys are."""
 
     @property
+    def stale_seconds(self) -> float:
+        """For how long the log may show an old head, as a cache before it does; 0 where it never does."""
+
+    @property
     def draft(self) -> type[Draft]:
         """The kind of draft that candidates for this log are built as."""
 
@@ -148,3 +154,18 @@ class CommitLog(Protocol):
 
     def delete_old(self, head: Head, seen: object = None, *, dry_run: bool = False) -> Deletions:
         """Delete the log's own records that newer ones have superseded (R19). `seen` as in `tidy`."""
+
+
+def finds_newer(log: CommitLog, head: Head, refresh: Callable[[], Head]) -> bool:
+    """Return whether `refresh` brings a newer head, asked again while the log may still show an old one."""
+    began = log.environment.monotonic()
+
+    def look() -> bool:
+        asked_at = log.environment.monotonic()
+        if refresh() is not head:
+            return True
+        if asked_at - began < log.stale_seconds:
+            raise StillUnknownError
+        return False
+
+    return until_known(log.environment, math.inf)(look)

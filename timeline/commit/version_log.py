@@ -38,6 +38,7 @@ class VersionLog(VersionFiles):
 
     needs_probe = True
     expires = True
+    stale_seconds = 0.0
     tombstone_folder = DATA_FOLDER
     outbox_folder = DATA_FOLDER
     wap_id_key = WAP_ID
