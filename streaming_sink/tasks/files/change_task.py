@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.files.delete_files import read_position_deletes
+from streaming_sink.tasks.files.live_rows import leave_out
 from streaming_sink.tasks.spark_task import start_task
 from timeline.stores.base import Store
 
@@ -51,13 +51,7 @@ class ChangeTask:
             if not piece.added:
                 yield from file.read_at(self._schema, positions)
                 return
-            start = 0
-            for rows in file.read(self._schema):
-                gone = positions[(positions >= start) & (positions < start + rows.num_rows)] - start
-                kept = np.ones(rows.num_rows, bool)
-                kept[gone] = False
-                start += rows.num_rows
-                yield rows if kept.all() else rows.filter(pa.array(kept))
+            yield from leave_out(file.read(self._schema), positions)
 
 
 def _described(rows: pa.RecordBatch, piece: ChangedRows) -> pa.RecordBatch:
