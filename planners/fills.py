@@ -172,12 +172,13 @@ def plan_fills(
         most_worn = sorted(alone.get(partition, ()), key=lambda it: (-it.deleted_bytes, it.path))
         fills += [PlannedFill(partition, (it,), (), why_worn(it)) for it in most_worn[:FILES_A_PASS]]
     taken = {file.path for fill in fills for file in fill.inputs}
+    deleted_from = [file for file in files if file.deletes]
     return FillPlan(
         tuple(fills),
         max((len(small) for small in free.values()), default=0),
-        tuple(merges_of_deletes(files, taken)),
-        max((len(file.deletes) for file in files if has_open_deletes(file)), default=0),
-        tuple(merges_of_runs(files)),
+        tuple(merges_of_deletes(deleted_from, taken)),
+        max((len(file.deletes) for file in deleted_from if has_open_deletes(file)), default=0),
+        tuple(merges_of_runs(deleted_from)),
     )
 
 

@@ -59,7 +59,9 @@ class Landing:
         quarantine = Quarantine(options)
         self._keys = ChangesByKey(options)
         self._parts = SinkParts(options, self._destination, RulesOfBatches(options), self._keys, quarantine)
-        self._seconds: tuple[SecondTable, ...] = (quarantine, ChangeLog(options))
+        self._seconds: list[SecondTable] = [quarantine]
+        if options.keys is not None and options.keys.changelog_table is not None:
+            self._seconds.append(ChangeLog(options, options.keys.changelog_table))
         self._maintenance = Maintenance(upkeep or options)
         self._runs = RunStates()
 

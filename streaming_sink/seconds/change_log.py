@@ -65,13 +65,12 @@ _OWN_COLUMNS = (
 
 
 class ChangeLog:
-    """Holds the one open change log of a sink. Without the option it does nothing."""
+    """Holds the one open change log of a sink."""
 
-    def __init__(self, options: SinkOptions) -> None:
-        self._location = None if options.keys is None else options.keys.changelog_table
+    def __init__(self, options: SinkOptions, location: str) -> None:
+        self._location, self._place = location, options.table.beside(location)
         self._options = options
         self._table: Table | None = None
-        self._place = options.table if self._location is None else options.table.beside(self._location)
         self.maintenance = Maintenance(options_of_second_table(options, self._place))
 
     def prepare(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:
@@ -93,8 +92,6 @@ class ChangeLog:
         Raises SchemaMismatchError for a table at its location that is no log of this one, ValueError where
         versions have expired before they were appended, and as a commit does; the next call continues.
         """
-        if self._location is None:
-            return
         if self._table is None:
             known = second_tables_of(main.head.properties).get(self._place.address)
             self._table = open_or_create(self._place, known, log_schema(main.head.schema), _check_is_log)
