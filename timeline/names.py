@@ -49,7 +49,8 @@ _WRITTEN = re.compile(
     rf"^(?:(?:{DATA_FOLDER}/(?:.+/)?|{OUTBOX_FOLDER}/)({_ULID})-(?:[A-Za-z0-9]{{1,8}}|clustered-{_ORDER}-[0-9]+)"
     r"-[0-9]+-[0-9]+-[0-9]+(?:-deletes|-tombstones)?\.parquet"
     rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro"
-    rf"|{TOMBSTONE_FOLDER}/({_ULID})-[A-Za-z0-9]{{1,8}}-[0-9]+-[0-9]+-[0-9]+-tombstones\.parquet)$"
+    rf"|{TOMBSTONE_FOLDER}/({_ULID})-[A-Za-z0-9]{{1,8}}-[0-9]+-[0-9]+-[0-9]+-tombstones\.parquet"
+    rf"|{STATE_FOLDER}/({_ULID})-[0-9a-f]{{{STATE_DIGEST_LETTERS}}}\.txt)$"
 )
 _KIND = "[a-z][a-z0-9-]*"
 _FIRST_KIND = "clustering"

@@ -37,6 +37,7 @@ REPARTITIONED = _OURS + "repartitioned"
 CLUSTERING_COUNT = _OURS + "clustering.commits"
 MAX_SNAPSHOTS = _OURS + "history.max-snapshots"
 WITNESS = _OURS + "witness"
+MAINTAINED = _OURS + "maintained"
 DIGEST = _OURS + "digest"
 DELETION_GRACE_MS = _OURS + "history.deletion-grace-ms"
 

@@ -31,7 +31,6 @@ from timeline.features import check_features_are_known
 from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import Deletions
 from timeline.retention.garbage import sweep
-from timeline.retention.policy import MAINTAIN_EVERY
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 from timeline.stores.probe import check_store
@@ -211,7 +210,7 @@ class Table:
         with take_turn(self.store, self.log.environment) as others_committed:
             published = publish_version(
                 self.log,
-                self.refresh() if others_committed else self._head,
+                self.refresh() if others_committed or self._head.version.expires_next else self._head,
                 lambda head: self._build(attempts, head),
                 lambda head, candidate: judge_standing(intent, head, candidate),
                 self.deadline_seconds,
@@ -225,17 +224,17 @@ class Table:
             return AlreadyCommitted(self._head.number, transaction.epoch_after_skip(self._head.properties))
         self._unrecorded_probe = None
         self._move_to(published.head)
-        deleted = self.tidy(published.seen, published.candidate.head.number)
+        deleted = self.tidy(published.seen, published.candidate.head)
         return Committed.of(published, deleted)
 
-    def tidy(self, seen: object = None, version: int | None = None) -> Deletions:
-        """Complete what a crash may have cut off after the commit of `version` (default: the known head's):
+    def tidy(self, seen: object = None, made: Head | None = None) -> Deletions:
+        """Complete what a crash may have cut off after the commit that made a head (default: the known one):
         the hint, and at every twentieth version the deletion of what has expired. Best effort; failures are
         logged, and the next call continues. `seen`, what the log saw when it confirmed, saves a request.
         """
         try:
             shown = self.log.tidy(self._head, seen)
-            if self.log.expires and (version or self._head.number) % MAINTAIN_EVERY == 0:
+            if self.log.maintains(made or self._head):
                 return self.delete_expired(None if seen is None else shown, at_most=_NOTES_AT_ONCE)
         except Exception as failure:  # noqa: BLE001 - the commit is acknowledged: no failure here undoes it
             _LOG.warning(

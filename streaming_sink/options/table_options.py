@@ -194,7 +194,6 @@ class SinkOptions(TableOptions):
             raise ValueError(f"quarantine must be a table of its own, not the sink's table: {self.location}")
         left_out = {
             "a write by key": self.keys is not None,
-            "retention": self.retention is not None,
         }
         if named := [what for what, is_asked in left_out.items() if is_asked]:
             raise ValueError(

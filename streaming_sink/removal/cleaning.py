@@ -1,14 +1,13 @@
-"""Snapshot expiry and orphan removal by location, safe beside running streams."""
+"""Snapshot expiry and orphan removal, safe beside running streams."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 from streaming_sink.durations import Duration, duration
-from streaming_sink.options.values.tables import AnyTable, as_path_table
+from streaming_sink.options.values.tables import AnyTable, as_table
 from timeline.maintenance import expiry, orphans
 from timeline.retention.deletions import Deletions
-from timeline.table import open_table
 
 
 def expire_snapshots(
@@ -25,10 +24,12 @@ def expire_snapshots(
 
     A sink does this by itself; a call helps after the policy became stricter, and `dry_run=True` lists what a
     call would delete. No snapshot expires before 100 later versions exist, and no file is deleted before 100
-    more and the grace period. Raises TableNotFoundError if there is no table, else the errors of a batch.
+    more and the grace period; in a catalog these are commits of any engine, and a table that another engine
+    has made needs one of the arguments. Raises TableNotFoundError if there is no table,
+    UnsupportedTableError where nothing may expire, else the errors of a batch.
     """
     return expiry.expire_snapshots(
-        as_path_table(table).open(),
+        as_table(table).open(),
         max_snapshot_age=_given("max_snapshot_age", max_snapshot_age),
         min_snapshots_to_keep=min_snapshots_to_keep,
         max_snapshots=max_snapshots,
@@ -51,12 +52,12 @@ def remove_orphan_files(
     into a quarantine, they must be there, and are opened with the table's `storage_options`; else
     TableNotFoundError says what to do. ValueError for less than 24 hours.
     """
-    place = as_path_table(table)
+    place = as_table(table)
     return orphans.remove_orphan_files(
         place.open(),
         older_than=duration("older_than", older_than),
         dry_run=dry_run,
-        open_table=lambda main: open_table(main, place.storage_options),
+        open_table=lambda main: place.beside(main).open(),
     )
 
 

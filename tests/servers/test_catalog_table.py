@@ -13,7 +13,7 @@ import pytest
 import requests
 from pyspark.sql import SparkSession
 
-from streaming_sink import CatalogTable, FileSizing, IcebergSink, history
+from streaming_sink import CatalogTable, FileSizing, IcebergSink, Retention, history
 from streaming_sink.errors import (
     SchemaMismatchError,
     StoreUnavailableError,
@@ -267,3 +267,45 @@ def test_two_creators_land_in_one_table(case: Case) -> None:
     for place, sink in enumerate(both):
         sink(case.spark.range(place * 3, place * 3 + 3).selectExpr("id", "'ours' by"), 0)
     assert Counter(case.ids()) == Counter(range(6))
+
+
+def their_snapshots(case: Case, count: int) -> set[int]:
+    """Let another engine make the table and commit to it so often; return its snapshots."""
+    case.do("CREATE TABLE {t} (id BIGINT, by STRING)")
+    table = case.loaded()
+    rows = pa.table({"id": [1000], "by": ["theirs"]})
+    for _ in range(count):
+        table.append(rows)
+    return set(case.snapshots())
+
+
+def test_snapshots_of_a_table_of_theirs_stay_until_retention_is_asked_for(case: Case) -> None:
+    theirs = their_snapshots(case, 150)
+    for number in range(2):
+        case.land(number)
+    assert theirs <= set(case.snapshots())
+    brief = Retention(max_snapshot_age="0 seconds", min_snapshots_to_keep=1)
+    asked = case.new_sink(retention=brief)
+    for number in range(2, 4):
+        case.land(number, asked)
+    left = theirs - set(case.snapshots())
+    assert len(left) == 154 - 100, "the safe distance is a hundred commits, of any engine"
+    assert case.ids() == sorted([*tens(0, 1, 2, 3), *[1000] * 150])
+    assert {row[0] for row in case.do("SELECT count(*) FROM {t}")} == {190}
+
+
+def test_the_newest_snapshot_with_another_engines_memory_stays(case: Case) -> None:
+    case.do("CREATE TABLE {t} (id BIGINT, by STRING)")
+    rows = pa.table({"id": [1000], "by": ["theirs"]})
+    table = case.loaded()
+    for number in range(10):
+        table.append(rows, snapshot_properties={"flink.max-committed-checkpoint-id": str(number)})
+    theirs = case.snapshots()
+    for _ in range(120):
+        table.append(rows)
+    asked = case.new_sink(retention=Retention(max_snapshot_age="0 seconds", min_snapshots_to_keep=1))
+    for number in range(3):
+        case.land(number, asked)
+    assert case.snapshots()[0] == theirs[-1]
+    summary = case.loaded().snapshots()[0].summary
+    assert summary["flink.max-committed-checkpoint-id"] == "9"

@@ -161,7 +161,7 @@ SWITCHES = (
            "max(known, self.cutoff)", "self.cutoff", stormy=True),
     # ------------------------------------------------------------------------------------------ expiry
     Switch("R7", "files go as soon as their snapshots expire", garbage, "sweep",
-           "elif later < SAFE_DISTANCE or age_ms < grace_ms:", "elif False:"),
+           "elif later < SAFE_DISTANCE or age_of(pending) < grace_ms:", "elif False:"),
     Switch("R7", "the note of a lost commit ends the grace of another's expiry", garbage, "sweep",
            "for note in waits for record in note.expired", "for note in () for record in note.expired"),
     Switch("R7", "the note of a lost commit ends the grace of what a tag had kept", garbage, "sweep",
@@ -191,10 +191,10 @@ SWITCHES = (
     Switch("R7", "a tag pins nothing", policy, "_find_unpinned", " - pinned", ""),
     Switch("R7", "the newest snapshot that changed rows expires", policy, "snapshots_to_expire",
            "next((s for s in main if _changes_rows(s)), main[0])", "main[0]"),
-    Switch("R7", "an append expires without its replace", policy, "_group_by_version",
-           "snapshot_version(snapshots[end]) != snapshot_version(snapshots[start])", "True"),
+    Switch("R7", "an append expires without its replace", policy, "_group_by_commit",
+           "commit_of(snapshots[end]) != commit_of(snapshots[start])", "True"),
     Switch("R12", "snapshots expire before enough later versions exist", policy, "snapshots_to_expire",
-           "near = version - snapshot_version(group[-1]) < SAFE_DISTANCE", "near = False"),
+           "near = _later_commits(group[-1], version, places) < SAFE_DISTANCE", "near = False"),
     # ---------------------------------------------------------------------------------- building on a head
     Switch("R8", "a retry carries the manifests of the head that it lost on", Attempts, "build",
            "draft = self.draft.begin(head, self.manifest_files, self.environment, intent.summary)",
@@ -213,9 +213,9 @@ SWITCHES = (
     Switch("R11", "an announcement drops those before it", pending, "announce", "(*known, ",
            "(*known[:0], "),
     Switch("R11", "the orphan cleaner deletes instants", orphans, "remove_orphan_files",
-           "for folder in _FOLDERS\n        for listed in store.list_below(folder)\n"
+           "for folder in folders\n        for listed in store.list_below(folder)\n"
            "        if (file_id := names.written_id(listed.path))",
-           "for folder in (*_FOLDERS, names.plan_folder('clustering'))\n"
+           "for folder in (*folders, names.plan_folder('clustering'))\n"
            "        for listed in store.list_below(folder)\n"
            "        if (file_id := names.file_id(listed.path))"),
     Switch("R12", "a plan times out before enough later versions exist", reservations, "has_timed_out",
@@ -490,7 +490,7 @@ SWITCHES = (
     Switch("R25", "deleted keys from below the fence are committed", PutTombstones, "find_conflict",
            "(names.file_id(self.location) or cutoff) < cutoff", "False", keyed=True),
     Switch("R25", "the orphan cleaner deletes deleted keys", orphans, "remove_orphan_files",
-           "referred.add_locations(file.location for file in tombstones_of(table.head.properties))",
+           "referred.add_locations(locations_named_by(table.head))",
            "pass", keyed=True),
     Switch("R25", "an append passes without a look at its keys", conflicts,
            "check_keys_of_new_rows_are_known", "if (key := key_of(head.properties)) is not None:",

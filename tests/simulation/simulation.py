@@ -28,8 +28,9 @@ from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.store import LOCATION, Objects, SimulatedStore, Weather
 from tests.unit.timeline.world import NOON
-from timeline import names, properties, table
+from timeline import names, properties
 from timeline.clock import Environment
+from timeline.commit import version_log
 from timeline.drafts import draft, succession
 from timeline.maintenance import orphans
 from timeline.plans import instants, reservations
@@ -64,7 +65,7 @@ def small_constants() -> Iterator[None]:
             (reservations, "SAFE_DISTANCE", SAFE_DISTANCE),
             (instants, "KEPT_MS", 5000),
             (draft, "MAINTAIN_EVERY", 1),
-            (table, "MAINTAIN_EVERY", 1),
+            (version_log, "MAINTAIN_EVERY", 1),
             (orphans, "LEAST_AGE", timedelta(0)),
             (properties, "RECENT_COMMITS_KEPT", RECENT_COMMITS),
             (folds, "DELETE_FILES_AT_MOST", 2),

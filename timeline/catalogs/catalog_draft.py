@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar
 
 from pyiceberg.table.metadata import TableMetadata
@@ -16,10 +18,13 @@ from timeline.catalogs.memory import bear_witness
 from timeline.clock import Environment
 from timeline.drafts import succession, summaries
 from timeline.drafts.draft import Draft
-from timeline.errors import UnsupportedTableError
+from timeline.errors import StoreUnavailableError
 from timeline.manifests.manifests import ManifestFiles
+from timeline.retention.expired import pending_notes
 from timeline.retention.policy import NOTHING_EXPIRED, Expiry
 from timeline.versions.head import Head
+
+_LOG = logging.getLogger("streaming_sink.timeline")
 
 
 @dataclass
@@ -46,23 +51,35 @@ class CatalogDraft(Draft):
     def number(self) -> int:
         return self.sequence_number + (not self.snapshots)  # which `finish` adds
 
+    @property
+    def maintains(self) -> bool:
+        """Whether snapshots are to expire with this commit."""
+        return self._expiry_policy is not None or self._base.expires_next
+
+    @property
+    def _base(self) -> CatalogVersion:
+        assert isinstance(self.head.version, CatalogVersion)
+        return self.head.version
+
     def place_in_summaries(self) -> dict[str, str]:
         return {properties.COMMIT_ID: self.commit_id}
 
     def continue_lineage(self, probed: str | None) -> None:
         """Nothing to state: the snapshots do."""
 
-    def request_expiry(self, policy: Mapping[str, str]) -> None:
-        """Raise UnsupportedTableError."""
-        raise UnsupportedTableError(
-            "snapshots of a table in a catalog are not expired by this sink; nothing was changed. Use another"
-            f" engine's expiry, such as Spark's expire_snapshots: {self.head.metadata.location}",
-            location=self.head.metadata.location,
-        )
-
     def expire(self, snapshots: Sequence[Snapshot], refs: Mapping[str, SnapshotRef]) -> Expiry:
-        """Expire nothing: what other engines have committed is theirs (R32)."""
-        return NOTHING_EXPIRED
+        """Return which snapshots leave: at every twentieth commit of main, in a table that states a policy of
+        this sink; none where what they leave could not be found and deleted (R32).
+        """
+        if not self.maintains:
+            return NOTHING_EXPIRED
+        try:
+            pending_notes(self.manifest_files.store)
+            return self.expire_by_policy(snapshots, refs)
+        except (StoreUnavailableError, ValueError) as failure:
+            # A value that no one can read is of another engine, and no error of this commit.
+            _warn_that_snapshots_stay(self.head.metadata.location, str(failure))
+            return NOTHING_EXPIRED
 
     def finish(self) -> tuple[Head, bytes, Expiry]:
         """Return the version as a head. A commit that changes no file moves main by an empty replace: what
@@ -75,9 +92,11 @@ class CatalogDraft(Draft):
         number = {properties.VERSION: str(self.number)}
         self.snapshots = [summaries.stating(each, number) for each in self.snapshots]
         self.staged = [summaries.stating(each, number) for each in self.staged]
+        if self.maintains:
+            self.snapshots[-1] = summaries.stating(self.snapshots[-1], {properties.MAINTAINED: "true"})
         self.snapshots[-1] = bear_witness(self.properties, self.snapshots[-1])
         finished, expiry = self.complete()
-        version = CatalogVersion(self.number, finished)
+        version = replace(self._base, number=self.number, metadata=finished, identity="", stored=None)
         return Head(version, self.manifests, self.manifest_files), b"", expiry
 
 
@@ -90,3 +109,9 @@ def newest_ms(metadata: TableMetadata) -> int:
     times += [entry.timestamp_ms for entry in metadata.snapshot_log]
     times += [entry.timestamp_ms for entry in metadata.metadata_log]
     return max(times)
+
+
+@cache
+def _warn_that_snapshots_stay(location: str, why: str) -> None:
+    """Say it once in a process."""
+    _LOG.warning("the snapshots of %s stay: %s", location, why)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import NoReturn
 
@@ -23,9 +23,10 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table as LoadedTable
 from pyiceberg.table.metadata import TableMetadata
 
+from timeline import properties
 from timeline.catalogs.answers import is_refusal, unclear
 from timeline.catalogs.catalog_draft import CatalogDraft
-from timeline.catalogs.catalog_version import commit_of
+from timeline.catalogs.catalog_version import CatalogVersion
 from timeline.catalogs.loaded import read_loaded
 from timeline.catalogs.memory import check_memory
 from timeline.catalogs.staleness import is_older
@@ -45,6 +46,7 @@ from timeline.errors import (
 from timeline.manifests.manifests import ManifestFiles
 from timeline.names import OUTBOX_FOLDER, TOMBSTONE_FOLDER
 from timeline.retention.deletions import Deletions
+from timeline.retention.policy import commit_of
 from timeline.slots.retrying import StillUnknownError, until_known
 from timeline.stores.base import Store
 from timeline.versions.addresses import catalog_address
@@ -70,9 +72,10 @@ class CatalogLog:
     environment: Environment
     accepts: bool = False
     """Whether the table is taken as it is, though what it remembers may be of other rows."""
+    keeps_files: str = ""
+    """Why the catalog has no client delete files; "" where it does not say so."""
 
     needs_probe = False
-    expires = False
     tombstone_folder = TOMBSTONE_FOLDER
     outbox_folder = OUTBOX_FOLDER
     wap_id_key = OWN_WAP_ID
@@ -91,6 +94,15 @@ class CatalogLog:
     @property
     def address(self) -> str:
         return catalog_address(self.identifier)
+
+    def maintains(self, head: Head) -> bool:
+        """Return whether the newest commit of main has expired what was due."""
+        summary = None if head.snapshot is None else head.snapshot.summary
+        return summary is not None and properties.MAINTAINED in summary.additional_properties
+
+    def find_ban(self) -> str:
+        """Return why snapshots and files of the table stay, as far as the catalog has said or shown."""
+        return self.keeps_files
 
     def check_writable(self, head: Head) -> None:
         """Raise TableReplacedError or CorruptTableError where what the table remembers is not of its rows
@@ -259,7 +271,9 @@ class CatalogLog:
         return verdict is Standing.COMMITTED
 
     def _head(self, metadata: TableMetadata, place: str) -> Head:
-        return read_loaded(metadata, place, self.state_files, self.name)
+        head = read_loaded(metadata, place, self.state_files, self.name)
+        assert isinstance(head.version, CatalogVersion)
+        return replace(head, version=replace(head.version, keeps_by_catalog=self.find_ban()))
 
     def _raise_dropped(self, candidate: Candidate) -> NoReturn:
         raise CommitStateUnknownError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -10,7 +10,7 @@ from typing import ClassVar
 from pyiceberg.table.snapshots import Snapshot
 
 from timeline import properties
-from timeline.retention.policy import lineage
+from timeline.retention.policy import MAINTAIN_EVERY, commit_of, lineage
 from timeline.versions.version_file import Version
 
 
@@ -24,6 +24,8 @@ class CatalogVersion(Version):
     """The properties as the catalog stores them, long values by the names of their files; None where no
     answer has shown it.
     """
+    keeps_by_catalog: str = ""
+    """Why the catalog has no client delete files; "" where it does not say so."""
     schemas_only_grow: ClassVar[bool] = False
 
     @property
@@ -39,9 +41,40 @@ class CatalogVersion(Version):
     @cached_property
     def recent_commits(self) -> tuple[str, ...]:
         """The ids of the last commits of this protocol on main, by the summaries of its snapshots."""
-        snapshots = {snapshot.snapshot_id: snapshot for snapshot in self.metadata.snapshots}
-        main = lineage(self.metadata.current_snapshot_id, snapshots)[: properties.RECENT_COMMITS_KEPT]
-        return tuple(dict.fromkeys(commit for commit in map(commit_of, main) if commit))[::-1]
+        stated = (_stated(it, properties.COMMIT_ID) for it in self._main)
+        ours = tuple(dict.fromkeys(commit for commit in stated if commit))
+        return ours[: properties.RECENT_COMMITS_KEPT][::-1]
+
+    @property
+    def is_shared(self) -> bool:
+        return True
+
+    @property
+    def keeps_files(self) -> str:
+        if self.metadata.properties.get(properties.GC_ENABLED, "true").lower() == "false":
+            return f"the table says {properties.GC_ENABLED}=false"
+        return self.keeps_by_catalog
+
+    @property
+    def states_policy(self) -> bool:
+        """Whether the table says how long this sink is to keep its snapshots: it made the table, or was
+        asked to by `retention`. Nothing leaves unasked (R32).
+        """
+        return properties.MAX_SNAPSHOTS in self.metadata.properties
+
+    @cached_property
+    def expires_next(self) -> bool:
+        """Whether snapshots are to expire with the next commit of this protocol: with every twentieth of
+        main, of any engine. Numbers have gaps, so they decide nothing.
+        """
+        if not self.states_policy or self.keeps_files:
+            return False
+        since: set[Hashable] = {None}  # the next commit
+        for snapshot in self._main:
+            if len(since) >= MAINTAIN_EVERY or _stated(snapshot, properties.MAINTAINED):
+                break
+            since.add(commit_of(snapshot))
+        return len(since) >= MAINTAIN_EVERY
 
     def commits_since(self, number: int) -> int:
         """Return how many commits on main the version is after the version of that number.
@@ -49,15 +82,23 @@ class CatalogVersion(Version):
         A commit may take several numbers, also of snapshots beside main. Of those of main that have expired
         each number counts: who expires them has waited for longer than anything here.
         """
-        snapshots = {snapshot.snapshot_id: snapshot for snapshot in self.metadata.snapshots}
-        main = lineage(self.metadata.current_snapshot_id, snapshots)
-        since = [it for it in main if (it.sequence_number or 0) > number]
+        since = [it for it in self._main if (it.sequence_number or 0) > number]
         oldest = (since[-1].sequence_number or 0) if since else self.number + 1
-        expired = oldest - number - 1 if len(since) == len(main) else 0
-        return expired + len({commit_of(it) or it.snapshot_id for it in since})
+        expired = oldest - number - 1 if len(since) == len(self._main) else 0
+        return max(expired, 0) + len({commit_of(it) for it in since})
+
+    def may_have(self, number: int, commit_id: str) -> bool:
+        """Return whether main has a commit, or may have had it, or may get it."""
+        if number > self.number:
+            return True
+        has_left = not any((it.sequence_number or 0) <= number for it in self._main)
+        return has_left or any(_stated(it, properties.COMMIT_ID) == commit_id for it in self._main)
+
+    @cached_property
+    def _main(self) -> list[Snapshot]:
+        snapshots = {snapshot.snapshot_id: snapshot for snapshot in self.metadata.snapshots}
+        return lineage(self.metadata.current_snapshot_id, snapshots)
 
 
-def commit_of(snapshot: Snapshot) -> str:
-    """Return the id of the commit of this protocol that added a snapshot; "" for another engine's."""
-    stated = {} if snapshot.summary is None else snapshot.summary.additional_properties
-    return stated.get(properties.COMMIT_ID, "")
+def _stated(snapshot: Snapshot, key: str) -> str:
+    return "" if snapshot.summary is None else snapshot.summary.additional_properties.get(key, "")

@@ -30,6 +30,8 @@ _OF_NEW_TABLES = {
     properties.PREVIOUS_VERSIONS_MAX: "100",
 }
 """So that a table's old metadata files leave, where the catalog sees to it."""
+_DELETE_ENABLED = "s3.delete-enabled"
+"""Iceberg's own name for it."""
 _PATIENCE_SECONDS = 60.0
 
 
@@ -71,19 +73,21 @@ def open_in_catalog(
     answer, UnsupportedTableError for Iceberg's format versions 1 and 3.
     """
     try:
-        place = catalog.load_table(identifier).metadata.location
+        loaded = catalog.load_table(identifier)
     except NotInCatalogError as absent:
         raise TableNotFoundError(
             f"there is no table {'.'.join(identifier)} in the catalog; a stream's first batch creates it"
         ) from absent
     except unclear() as failure:
         raise StoreUnavailableError(f"the catalog does not answer: {failure}") from failure
-    store = open_store(local_path(place.rstrip("/")))  # whose characters are not escaped
+    # The characters of its location are not escaped.
+    store = open_store(local_path(loaded.metadata.location.rstrip("/")))
     clock = getattr(catalog, "server_clock", None)
     if clock is not None:
         environment = replace(environment, now_ms=clock.now_ms)
     manifests = ManifestFiles(store)
-    log = ProbedLog(catalog, identifier, store, manifests, environment, accepts, connect, open_store)
+    keeps = _find_ban_of_deletes({**catalog.properties, **loaded.config})
+    log = ProbedLog(catalog, identifier, store, manifests, environment, accepts, keeps, connect, open_store)
     return Table.open_in(log)
 
 
@@ -133,6 +137,12 @@ def create_in_catalog(
             f"the catalog did not say whether it has created {'.'.join(identifier)}; no row was written. Try"
             f" again, which finds out: {failure.__cause__}"
         ) from failure
+
+
+def _find_ban_of_deletes(config: Mapping[str, object]) -> str:
+    """Return why clients of a catalog delete no files, by what it says to them; "" where they may."""
+    stated = str(config.get(_DELETE_ENABLED, "true"))
+    return f"the catalog says {_DELETE_ENABLED}={stated}" if stated.lower() == "false" else ""
 
 
 def _create_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:

@@ -43,6 +43,13 @@ class ProbedLog(CatalogLog):
         self.capabilities()
         super().check_writable(head)
 
+    def find_ban(self) -> str:
+        """Return why snapshots and files of the table stay, as far as the catalog has said or shown."""
+        shown = None if self.connect is None else _shown.get(catalog_signature(self.catalog))
+        stays = shown is not None and not shown.removes_snapshots
+        why = "the catalog has not shown that it removes snapshots" if stays else ""
+        return super().find_ban() or why
+
     def publish(self, candidate: Candidate, judge: Judge, give_up_at: float) -> Won | Lost | StateUnknown:
         """Commit as the log does. UnsafeCatalogError for two snapshots where the catalog would keep one."""
         assert candidate.base is not None

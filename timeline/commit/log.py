@@ -96,10 +96,6 @@ class CommitLog(Protocol):
         """Whether commits rely on the store's create-if-absent, so that the store must be probed (R18)."""
 
     @property
-    def expires(self) -> bool:
-        """Whether commits of this log expire snapshots, whose files are to be deleted."""
-
-    @property
     def tombstone_folder(self) -> str:
         """Where the files of deleted keys are."""
 
@@ -110,6 +106,9 @@ class CommitLog(Protocol):
     @property
     def draft(self) -> type[Draft]:
         """The kind of draft that candidates for this log are built as."""
+
+    def maintains(self, head: Head) -> bool:
+        """Return whether the commit that made a head is one after which files are deleted."""
 
     def check_writable(self, head: Head) -> None:
         """Raise where no writer may build on a head of this log, nor take a batch for committed by it."""

@@ -24,7 +24,7 @@ from timeline.drafts.draft import Draft
 from timeline.errors import CommitStateUnknownError, CorruptTableError
 from timeline.names import DATA_FOLDER, version_number, version_path
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
-from timeline.retention.policy import versions_to_delete
+from timeline.retention.policy import MAINTAIN_EVERY, versions_to_delete
 from timeline.versions.head import Head
 from timeline.versions.listing import Listing, VersionFiles
 from timeline.versions.staged import WAP_ID
@@ -37,7 +37,6 @@ class VersionLog(VersionFiles):
     """The `CommitLog` on version files."""
 
     needs_probe = True
-    expires = True
     stale_seconds = 0.0
     tombstone_folder = DATA_FOLDER
     outbox_folder = DATA_FOLDER
@@ -47,6 +46,9 @@ class VersionLog(VersionFiles):
     @property
     def address(self) -> str:
         return self.store.location
+
+    def maintains(self, head: Head) -> bool:
+        return head.number % MAINTAIN_EVERY == 0
 
     def check_writable(self, head: Head) -> None:
         """Any head: a version file was checked when it was read."""

@@ -218,6 +218,10 @@ class Draft:
         """Return which of the snapshots leave with this version."""
         if self._expiry_policy is None and self.number % MAINTAIN_EVERY:
             return NOTHING_EXPIRED
+        return self.expire_by_policy(snapshots, refs)
+
+    def expire_by_policy(self, snapshots: Sequence[Snapshot], refs: Mapping[str, SnapshotRef]) -> Expiry:
+        """Choose the snapshots to expire by the policy that was asked for, or the table's, and note them."""
         policy = {**self.properties, **(self._expiry_policy or {})}
         return expire(
             self.manifest_files, self.number, self.commit_id, snapshots, refs, policy, self.updated_ms

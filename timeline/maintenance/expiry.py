@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from timeline import properties
 from timeline.changes.changes import ExpireSnapshots
+from timeline.errors import UnsupportedTableError
 from timeline.retention.deletions import Deletions
 from timeline.retention.policy import Expiry, snapshots_to_expire
 from timeline.table import AlreadyCommitted, Table
@@ -28,10 +29,11 @@ def expire_snapshots(
     versions exist. Its files are deleted once 100 versions and the grace period have passed since, both by
     the table's own time: so a call mostly deletes what earlier commits expired. Branches and tags pin.
     Writers may go on. With `dry_run` nothing changes, and the report says what a call would expire and delete
-    now.
+    now. In a catalog versions are commits of main, of any engine.
 
     Safe to call from any process at any time, and again after a crash: it continues where it stopped. Raises
-    as `Table.commit` does.
+    as `Table.commit` does; UnsupportedTableError in a catalog where no file may be deleted, and for a table
+    of another engine without a policy of this sink, where no argument is given.
     """
     policy = {
         properties.MAX_SNAPSHOT_AGE_MS: _milliseconds("max_snapshot_age", max_snapshot_age),
@@ -41,6 +43,14 @@ def expire_snapshots(
     given = {key: str(value) for key, value in policy.items() if value is not None}
     grace_ms = _milliseconds("grace", grace)
     head = table.refresh()
+    check_files_may_go(head)
+    if not (given or head.version.states_policy):
+        raise UnsupportedTableError(
+            "another engine has made the table, and it states no retention of this sink, so nothing of it"
+            " expires unasked: say max_snapshot_age, min_snapshots_to_keep or max_snapshots, or give the sink"
+            f" a Retention: {head.metadata.location}",
+            location=head.metadata.location,
+        )
     if dry_run:
         expired = len(_plan_expiry(head, given, head.number).snapshot_ids)
         deleted = table.delete_expired(grace_ms=grace_ms, dry_run=True)
@@ -53,6 +63,16 @@ def expire_snapshots(
             break
         done += Deletions(committed.deleted.files, committed.expired_snapshots)
     return done + table.delete_expired(grace_ms=grace_ms)
+
+
+def check_files_may_go(head: Head) -> None:
+    """Raise UnsupportedTableError where no file of the table may be deleted."""
+    if why := head.version.keeps_files:
+        raise UnsupportedTableError(
+            f"nothing of the table is expired or deleted by this sink: {why}; nothing was changed. Leave it"
+            f" to the catalog, or allow it there: {head.metadata.location}",
+            location=head.metadata.location,
+        )
 
 
 def _plan_expiry(head: Head, given: dict[str, str], number: int) -> Expiry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -10,9 +10,11 @@ from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table.snapshots import Snapshot
 
 from timeline import names, properties
+from timeline.catalogs.state_files import state_files_of
 from timeline.changes.changes import RaiseFence
 from timeline.errors import CorruptTableError
 from timeline.features import check_features_are_known
+from timeline.maintenance.expiry import check_files_may_go
 from timeline.maintenance.outboxes import locations_in_outboxes, open_mains
 from timeline.outbox import OpenTable
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
@@ -23,6 +25,8 @@ from timeline.versions.tombstones import tombstones_of
 
 LEAST_AGE = timedelta(hours=24)
 _FOLDERS = (names.DATA_FOLDER, names.MANIFEST_FOLDER)
+_FOLDERS_IN_CATALOGS = (names.TOMBSTONE_FOLDER, names.OUTBOX_FOLDER, names.STATE_FOLDER)
+"""What a table in a catalog has there, since other engines take away what no snapshot names elsewhere."""
 
 
 def remove_orphan_files(
@@ -47,7 +51,8 @@ def remove_orphan_files(
     Where other tables deliver into this one (R24), the fence rises in them too, and what their outboxes name
     stays; `open_table` opens them. TableNotFoundError where one is missing: nothing was deleted.
 
-    ValueError for less than 24 hours. Raises as `Table.commit` does; what was not deleted is found again.
+    ValueError for less than 24 hours, UnsupportedTableError where no file of a table in a catalog may be
+    deleted. Raises as `Table.commit` does; what was not deleted is found again.
     """
     if older_than < LEAST_AGE:
         raise ValueError(
@@ -56,14 +61,16 @@ def remove_orphan_files(
         )
     store = table.store
     head = table.refresh()
+    check_files_may_go(head)
     if not dry_run:
         check_features_are_known(head.properties, store.location)
     cutoff = _cutoff(head, older_than)
     referred = _Referred(table)
     referred.add(head)
+    folders = (*_FOLDERS, *(_FOLDERS_IN_CATALOGS if head.version.is_shared else ()))
     old = {
         listed.path: (file_id, listed.size)
-        for folder in _FOLDERS
+        for folder in folders
         for listed in store.list_below(folder)
         if (file_id := names.written_id(listed.path)) is not None and file_id < cutoff
     }
@@ -80,7 +87,7 @@ def remove_orphan_files(
     if orphans:
         # Later commits add no file below the cutoff, so this state decides.
         referred.add(table.refresh())
-        referred.add_locations(file.location for file in tombstones_of(table.head.properties))
+        referred.add_locations(locations_named_by(table.head))
         orphans -= referred.paths
     if orphans and not dry_run:
         store.delete(sorted(orphans))
@@ -88,6 +95,13 @@ def remove_orphan_files(
     return Deletions(
         tuple(Deletion(path, _kind(path), old[path][1], why) for path in sorted(orphans)), dry_run=dry_run
     )
+
+
+def locations_named_by(head: Head) -> Iterator[str]:
+    """Yield the location of each file that a head names itself, and no snapshot of it does."""
+    yield from (file.location for file in tombstones_of(head.properties))
+    if head.version.is_shared:
+        yield from map(head.manifest_files.store.uri, state_files_of(head))
 
 
 def _cutoff(head: Head, older_than: timedelta) -> str:
@@ -167,6 +181,8 @@ class _Referred:
 
 
 def _kind(path: str) -> DeletedKind:
-    if path.startswith(names.DATA_FOLDER):
+    if path.startswith((names.DATA_FOLDER, names.TOMBSTONE_FOLDER, names.OUTBOX_FOLDER)):
         return DeletedKind.DATA_FILE
+    if path.startswith(names.STATE_FOLDER):
+        return DeletedKind.STATE_FILE
     return DeletedKind.MANIFEST_LIST if names.is_manifest_list(path) else DeletedKind.MANIFEST

@@ -14,6 +14,7 @@ class DeletedKind(str, Enum):
     MANIFEST = "manifest"
     MANIFEST_LIST = "manifest list"
     VERSION = "version file"
+    STATE_FILE = "state file"
 
 
 @dataclass(frozen=True, slots=True)

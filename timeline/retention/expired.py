@@ -19,7 +19,13 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.manifests.manifests import ManifestFiles
 from timeline.names import EXPIRED_FOLDER, expired_path, expired_version
-from timeline.retention.policy import NOTHING_EXPIRED, Expiry, lineage, snapshots_to_expire
+from timeline.retention.policy import (
+    NOTHING_EXPIRED,
+    Expiry,
+    lineage,
+    snapshot_version,
+    snapshots_to_expire,
+)
 from timeline.stores.base import Store
 
 _LOG = logging.getLogger("streaming_sink.timeline")
@@ -59,13 +65,18 @@ class Note:
     kept: SnapshotRecord
     unpinned: tuple[SnapshotRecord, ...] = ()
     """Those from before it, which a tag had kept. `remove_orphan_files` deletes what only they reach."""
+    theirs: bool = False
+    """Whether another engine has made any of them."""
 
     @property
     def path(self) -> str:
         return expired_path(self.version, self.commit_id)
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        stored = asdict(self)
+        if not self.theirs:
+            del stored["theirs"]
+        return json.dumps(stored, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Note | None:
@@ -78,6 +89,7 @@ class Note:
                 tuple(map(SnapshotRecord.read, stored["expired"])),
                 SnapshotRecord.read(stored["kept"]),
                 tuple(map(SnapshotRecord.read, stored.get("unpinned", ()))),
+                stored.get("theirs") is True,
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -133,6 +145,7 @@ def expire(
         tuple(SnapshotRecord.of(s) for s in gone if s.snapshot_id in main),
         SnapshotRecord.of(lineage(tip, by_id)[-1]),
         tuple(SnapshotRecord.of(s) for s in gone if s.snapshot_id not in main),
+        not all(map(snapshot_version, gone)),
     )
     try:
         files.write_fresh(note.path, note.encode())

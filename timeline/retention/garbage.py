@@ -8,8 +8,8 @@ snapshots S1 … Sk, and S the oldest that main kept, what later snapshots still
 * the lists of S1 … Sk are garbage.
 
 Nothing else of the table is read, however large it is. Snapshots that do not descend from S (branches, tags,
-staged ones) pin what they reach; so do those that a tag had kept, in a grace period of their own. Main itself
-only grows: no commit of this protocol moves it to another line.
+staged ones) pin what they reach; so do those that a tag had kept, in a grace period of their own. This holds
+while main only grows; where it may not have, all snapshots are asked (reachability.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from timeline.errors import ErrorKind, TimelineError
 from timeline.manifests.manifests import ManifestContents, ManifestFiles
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions, by_kind
 from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_expiry_note
-from timeline.retention.policy import SAFE_DISTANCE, lineage
+from timeline.retention.policy import SAFE_DISTANCE, lineage, snapshot_version
+from timeline.retention.reachability import find_unreached
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 
@@ -49,18 +50,25 @@ def sweep(
     """Delete the files that only snapshots reach whose grace period is over, of at most so many expiries.
 
     `head` is the newest that is known; a later one only pins less. One LIST, and then the notes that are due.
+    Where main may not only have grown, all snapshots are asked: with `at_most` once a grace period, so that
+    several expiries are paid for at once.
     """
+    if head.version.keeps_files:
+        return Deletions(dry_run=dry_run)
     if grace_ms is None:
         grace_ms = properties.number(head.properties, properties.DELETION_GRACE_MS)
+
+    def age_of(pending: Pending) -> int:
+        return head.metadata.last_updated_ms - names.ulid_time_ms(pending.commit_id)
+
     waiting: list[Pending] = []
     due: list[Pending] = []
     for pending in pending_notes(files.store):
-        later = head.number - pending.version
-        age_ms = head.metadata.last_updated_ms - names.ulid_time_ms(pending.commit_id)
-        if 0 <= later < SAFE_DISTANCE and pending.commit_id not in head.version.recent_commits:
+        later = head.version.commits_since(pending.version)
+        if 0 <= later < SAFE_DISTANCE and not head.version.may_have(pending.version, pending.commit_id):
             if not dry_run:  # it is of an attempt that lost; the winner has a note of its own
                 files.store.delete([pending.path])
-        elif later < SAFE_DISTANCE or age_ms < grace_ms:
+        elif later < SAFE_DISTANCE or age_of(pending) < grace_ms:
             waiting.append(pending)
         else:
             due.append(pending)
@@ -83,13 +91,22 @@ def sweep(
         in_grace = {record.snapshot_id for record in left}
         ripe = [each for each in due if _of_none(read.get(each), in_grace)]
         waiting += [each for each in due if each not in ripe]
-        for pending in ripe[:at_most]:
+        doubtful = {
+            each: note for each in ripe if (note := read.get(each)) and _may_return(head, note, notes_of_main)
+        }
+        if doubtful and (at_most is None or max(map(age_of, doubtful)) >= 2 * grace_ms):
+            notes = [note for note in doubtful.values() if _of_none(note, live)]
+            garbage = find_unreached(files, head, notes, left) if notes else []
+            if not dry_run:
+                _delete(files.store, garbage, doubtful)
+            deleted += garbage
+        for pending in [each for each in ripe if each not in doubtful][:at_most]:
             note = read.get(pending)
-            garbage: list[Deletion] = []
+            garbage = []
             if note in notes_of_main and _of_none(note, live):
                 garbage = _find_garbage_of(files, head, note, unpinned)
             if not dry_run:
-                _delete(files.store, garbage, pending)
+                _delete(files.store, garbage, [pending])
             deleted += garbage
     return Deletions(tuple(deleted), waiting=len(waiting), dry_run=dry_run)
 
@@ -127,11 +144,27 @@ def _find_garbage_of(
     return []
 
 
-def _delete(store: Store, garbage: list[Deletion], pending: Pending) -> None:
-    """Delete what a note names, and then the note."""
+def _may_return(head: Head, note: Note, notes: Sequence[Note]) -> bool:
+    """Return whether a file that a note's snapshots reach may have left main and have come back since.
+
+    Where other engines commit too, it cannot have where each sequence number since is known to be of this
+    protocol and on main: a snapshot that they have made or removed is there, or leaves a gap.
+    """
+    if not head.version.is_shared or not note.expired:
+        return False
+    ours = {snapshot.sequence_number for snapshot in head.main_snapshots() if snapshot_version(snapshot)}
+    if len(ours) < len(head.metadata.snapshots):
+        return True
+    later = [each for each in notes if each.version >= note.version and not each.theirs]
+    known = ours.union(record.sequence_number for each in later for record in each.expired)
+    return not known.issuperset(range(note.expired[0].sequence_number, head.number + 1))
+
+
+def _delete(store: Store, garbage: list[Deletion], pending: Iterable[Pending]) -> None:
+    """Delete what notes name, and then the notes."""
     for kind in _DELETION_ORDER:
         store.delete([file.path for file in by_kind(garbage, kind)])
-    store.delete([pending.path])
+    store.delete([each.path for each in pending])
 
 
 def find_garbage(

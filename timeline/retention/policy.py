@@ -5,7 +5,7 @@ Ages are differences of times within the table's own lineage, never against a lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
@@ -18,11 +18,13 @@ VERSIONS_ALWAYS_KEPT = 100
 VERSIONS_MOST = 900
 VERSION_AGE_MS = 3_600_000
 SAFE_DISTANCE = 100
-"""Nothing expires, and no file of what expired goes, until so many later versions exist: a writer whose clock
-is a day ahead must not expire everything.
+"""Nothing expires, and no file of what expired goes, until so many later versions exist, or commits in a
+catalog: a writer whose clock is a day ahead must not expire everything.
 """
 MAINTAIN_EVERY = 20
 """Snapshots expire, and files are deleted, at every so many versions: most commits do neither."""
+_MEMORIES = ("flink.", "kafka.connect.", "spark.sql.streaming.")
+"""What other engines remember of their own commits, in the summaries of snapshots, begins so."""
 _EXPIRE_AT_MOST = 200
 """Snapshots that one version expires, so that the deletion of what they reached is bounded too."""
 
@@ -53,17 +55,23 @@ def snapshots_to_expire(
 ) -> Expiry:
     """Return which snapshots version `version`, committed at `now_ms` of the table's time, leaves out.
 
-    Only a prefix of main goes, version by version, so that a fill's append stays as long as its replace, and
-    what a branch or tag pinned of an earlier one; snapshots that one pins, or that another engine staged,
-    stay where they are; main's newest snapshot that changed rows stays, since a stream reader's offset names
-    it. `snapshots` are in the order of their commits. One too many takes a twentieth of the greatest number
-    with it. At most 200 go at once. What is staged beside main does not count: it would make main's history
+    Only a prefix of main goes, commit by commit, so that a fill's append stays as long as its replace, and
+    what a branch or tag pinned of an earlier one; snapshots that one pins, or that another engine has beside
+    main, stay where they are; main's newest snapshot that changed rows stays, since a stream reader's offset
+    names it, and so does the newest with the memory of each other engine, which walks main to find it.
+    `snapshots` are in the order of their commits. One too many takes a twentieth of the greatest number with
+    it. At most 200 go at once. What is staged beside main does not count: it would make main's history
     shorter while it waits.
+
+    In a catalog, where numbers have gaps, the distance is in commits of main, of any writer.
     """
     main = _find_main(snapshots, refs)
     if not main:
         return NOTHING_EXPIRED
-    newest = next((s for s in main if _changes_rows(s)), main[0])
+    needed = {next((s for s in main if _changes_rows(s)), main[0]).snapshot_id, *_find_memories(main)}
+    places: dict[Hashable, int] = {}
+    for snapshot in main:
+        places.setdefault(commit_of(snapshot), len(places))
     max_age = properties.number(table_properties, properties.MAX_SNAPSHOT_AGE_MS)
     most = max(properties.number(table_properties, properties.MAX_SNAPSHOTS), 1)
     least = max(properties.number(table_properties, properties.MIN_SNAPSHOTS_TO_KEEP), 1)
@@ -72,13 +80,15 @@ def snapshots_to_expire(
     cut_by_number = False
     staged = {ref.snapshot_id for name, ref in refs.items() if name.startswith(STAGED_TAG_PREFIX)}
     counted = len(snapshots) - len(staged.difference(s.snapshot_id for s in main))
-    for group in _group_by_version(snapshots):
+    for group in _group_by_commit(snapshots):
+        if not snapshot_version(group[0]) and commit_of(group[0]) not in places:
+            continue  # another engine has it beside main
         kept = counted - len(expired)
         old = now_ms - group[-1].timestamp_ms > max_age and kept - len(group) >= least
         too_many = kept > (most - most // _SLACK if expired else most)
-        near = version - snapshot_version(group[-1]) < SAFE_DISTANCE
+        near = _later_commits(group[-1], version, places) < SAFE_DISTANCE
         enough = len(expired) + len(group) > _EXPIRE_AT_MOST
-        if near or enough or any(s is newest for s in group) or not (old or too_many):
+        if near or enough or any(s.snapshot_id in needed for s in group) or not (old or too_many):
             break
         expirable = expirable or _find_unpinned(snapshots, main, refs, max_age, least, now_ms)
         # A tag on a replace keeps its append too (R7).
@@ -92,6 +102,12 @@ def snapshot_version(snapshot: Snapshot) -> int:
     """Return the number of the version that added a snapshot; 0 where its summary does not say."""
     stated = {} if snapshot.summary is None else snapshot.summary.additional_properties
     return int(stated.get(properties.VERSION, 0))
+
+
+def commit_of(snapshot: Snapshot) -> Hashable:
+    """Return what the snapshots of one commit have in common. A commit of another engine has one."""
+    stated = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return stated.get(properties.COMMIT_ID) or stated.get(properties.VERSION) or snapshot.snapshot_id
 
 
 def versions_to_delete(listed: Iterable[int], log: Mapping[int, int], highest: int, now_ms: int) -> list[int]:
@@ -129,10 +145,10 @@ def cut_off(snapshots: Iterable[Snapshot], main: Sequence[Snapshot]) -> list[Sna
     return [s for s in snapshots if snapshot_version(s) and (s.sequence_number or 0) < start]
 
 
-def _group_by_version(snapshots: Sequence[Snapshot]) -> Iterable[Sequence[Snapshot]]:
+def _group_by_commit(snapshots: Sequence[Snapshot]) -> Iterable[Sequence[Snapshot]]:
     start = 0
     for end in range(1, len(snapshots) + 1):
-        if end == len(snapshots) or snapshot_version(snapshots[end]) != snapshot_version(snapshots[start]):
+        if end == len(snapshots) or commit_of(snapshots[end]) != commit_of(snapshots[start]):
             yield snapshots[start:end]
             start = end
 
@@ -140,6 +156,28 @@ def _group_by_version(snapshots: Sequence[Snapshot]) -> Iterable[Sequence[Snapsh
 def _find_main(snapshots: Iterable[Snapshot], refs: Mapping[str, SnapshotRef]) -> list[Snapshot]:
     ref = refs.get("main")
     return lineage(None if ref is None else ref.snapshot_id, {s.snapshot_id: s for s in snapshots})
+
+
+def _later_commits(snapshot: Snapshot, version: int, places: Mapping[Hashable, int]) -> int:
+    """Return how many commits are later than a snapshot's: by its version, or by its place on main."""
+    stated = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    if properties.VERSION in stated and properties.COMMIT_ID not in stated:
+        return version - int(stated[properties.VERSION])
+    return places.get(commit_of(snapshot), len(places))
+
+
+def _find_memories(main: Sequence[Snapshot]) -> list[int]:
+    """Return the newest snapshot that each other engine has left its memory in."""
+    theirs = [s for s in main if s.summary is not None and not snapshot_version(s)]
+    newest = (
+        next((s for s in theirs if any(key.startswith(memory) for key in _keys_of(s))), None)
+        for memory in _MEMORIES
+    )
+    return [s.snapshot_id for s in newest if s is not None]
+
+
+def _keys_of(snapshot: Snapshot) -> Iterable[str]:
+    return () if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def _changes_rows(snapshot: Snapshot) -> bool:

@@ -65,6 +65,32 @@ class Version:
         """Return how many commits the version is after the version of that number."""
         return self.number - number
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other engines commit to the table too."""
+        return False
+
+    @property
+    def expires_next(self) -> bool:
+        """Whether the next commit may expire what others have tagged since, so that it needs the newest
+        version. A tag in version files is a version of its own, which that commit would find.
+        """
+        return False
+
+    @property
+    def states_policy(self) -> bool:
+        """Whether the table says how long this sink is to keep its snapshots."""
+        return True
+
+    @property
+    def keeps_files(self) -> str:
+        """Why no file of the table may be deleted, as a clause; "" where that is not so."""
+        return ""
+
+    def may_have(self, number: int, commit_id: str) -> bool:
+        """Return whether a commit may be the version of this number, as far as that is still known."""
+        return number > self.number or commit_id in self.recent_commits
+
     @cached_property
     def entries(self) -> dict[str, IcebergBaseModel]:
         """The entries of its long arrays by the line that each has in the file."""

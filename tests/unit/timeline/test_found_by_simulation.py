@@ -10,8 +10,9 @@ import pytest
 
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import BY_P, SCHEMA, FaultyStore, Lake, version_of
-from timeline import names, properties, table
+from timeline import names, properties
 from timeline.changes.changes import Append, Replace
+from timeline.commit import version_log
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.retention import garbage, policy
@@ -31,7 +32,7 @@ def short_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(properties, "RECENT_COMMITS_KEPT", 3)
     monkeypatch.setattr(policy, "VERSIONS_ALWAYS_KEPT", 3)
     monkeypatch.setattr(policy, "VERSION_AGE_MS", -1)
-    monkeypatch.setattr(table, "MAINTAIN_EVERY", 1)
+    monkeypatch.setattr(version_log, "MAINTAIN_EVERY", 1)
 
 
 def batch(number: int, run: str = "run", epoch: int | None = None) -> Transaction:
@@ -199,10 +200,10 @@ def test_the_hint_never_names_a_version_that_a_sleeper_deletes(monkeypatch: pyte
     """Its listing is newer than the head that it knows, and what goes is counted from the listing (R19)."""
     lake = Lake()
     sleeper = lake.open()
-    monkeypatch.setattr(table, "MAINTAIN_EVERY", 1000)
+    monkeypatch.setattr(version_log, "MAINTAIN_EVERY", 1000)
     others_commit(lake, 8)
     lake.store.overwrite(names.HINT_PATH, b"1")
-    monkeypatch.setattr(table, "MAINTAIN_EVERY", 1)
+    monkeypatch.setattr(version_log, "MAINTAIN_EVERY", 1)
     sleeper.tidy()
     listing = lake.table.log.list()
     assert 1 not in listing.versions

@@ -9,8 +9,9 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.world import NOON, FaultyStore
-from timeline import names, properties, table
+from timeline import names, properties
 from timeline.changes.changes import Append, Replace
+from timeline.commit import version_log
 from timeline.drafts import draft
 from timeline.errors import CommitConflictError, CorruptTableError, MissingMetadataError
 from timeline.retention import garbage, policy
@@ -35,7 +36,7 @@ def shore(monkeypatch: pytest.MonkeyPatch) -> Shore:
     monkeypatch.setattr(policy, "VERSIONS_ALWAYS_KEPT", 3)
     monkeypatch.setattr(policy, "VERSION_AGE_MS", -1)
     monkeypatch.setattr(draft, "MAINTAIN_EVERY", 1)
-    monkeypatch.setattr(table, "MAINTAIN_EVERY", 1)
+    monkeypatch.setattr(version_log, "MAINTAIN_EVERY", 1)
     shore = Shore(BRIEF)
     shore.append()
     return shore

@@ -16,10 +16,8 @@ from streaming_sink import (
     Checks,
     IcebergSink,
     PathTable,
-    Retention,
     Upsert,
     changes,
-    expire_snapshots,
     history,
 )
 from streaming_sink.errors import StoreUnavailableError
@@ -140,7 +138,6 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
     ("options", "named"),
     [
         ({"write": Upsert(key=["id"])}, "a write by key"),
-        ({"retention": Retention()}, "retention"),
     ],
 )
 def test_what_is_not_kept_beside_other_engines_yet_is_refused(options: dict[str, Any], named: str) -> None:
@@ -201,8 +198,6 @@ def test_appends_are_taken_and_the_sink_pickles(write: Any) -> None:
 
 def test_functions_that_do_not_take_one_yet_say_so() -> None:
     table = CatalogTable("db.events", REST)
-    with pytest.raises(ValueError, match="not offered for a table in a catalog yet"):
-        expire_snapshots(table)
     with pytest.raises(ValueError, match="not offered for a table in a catalog yet"):
         changes(None, table, 1)
 

@@ -19,13 +19,12 @@ from tests.unit.timeline.logs.kinds import (
     VersionFilesKind,
 )
 from timeline import properties
-from timeline.changes.changes import Append, ExpireSnapshots, Replace, SetProperties
+from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     FencedError,
     TableNotFoundError,
-    UnsupportedTableError,
 )
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.names import HINT_PATH
@@ -255,19 +254,6 @@ def test_a_run_that_was_superseded_is_fenced_on_the_head_that_won(kind: Kind) ->
     with pytest.raises(FencedError):
         old.commit([Append((kind.file([3]),))], transaction=batch(2, "old", first.epoch))
     assert kind.rows() == [1, 2]
-
-
-def test_in_a_catalog_snapshots_are_left_to_its_engines(tmp_path: Path) -> None:
-    kind = CatalogKind(tmp_path)
-    table = kind.create()
-    table.commit([Append((kind.file([1]),))])
-    with pytest.raises(UnsupportedTableError, match="expire_snapshots"):
-        table.commit([ExpireSnapshots({})])
-    for _ in range(30):
-        kind.clock.now_ms += 24 * 3600 * 1000
-        table.commit([SetProperties({})])
-    assert len(kind.read().snapshots()) == 31
-    kind.close()
 
 
 def test_snapshots_expire_and_what_only_they_reached_is_deleted_after_the_grace(tmp_path: Path) -> None:
