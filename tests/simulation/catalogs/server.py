@@ -6,10 +6,11 @@ number is taken twice, and no snapshot is ahead of its clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import format_datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pyiceberg.exceptions import (
@@ -48,6 +49,11 @@ class Loaded(NamedTuple):
 
     metadata: TableMetadata
     metadata_location: str
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """What the server says of the table to its clients: nothing."""
+        return {}
 
 
 class CatalogWatcher(Protocol):
@@ -126,6 +132,9 @@ class Server:
 
 class SimulatedCatalog:
     """One process's client of the catalog, as far as `CatalogLog` uses pyiceberg's."""
+
+    properties: Mapping[str, str] = MappingProxyType({})
+    """What the server says to its clients: nothing."""
 
     def __init__(self, sim: Simulation, server: Server, actor: Actor, local_ms: Callable[[], int]) -> None:
         self._sim, self._server, self._actor = sim, server, actor
