@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 
 class ErrorKind(str, Enum):
@@ -20,6 +20,13 @@ class ErrorKind(str, Enum):
     """The call, its options or its rows do not fit the table, and never will as they are."""
     REPAIR = "repair"
     """A person has to look at the table's files."""
+
+
+class Where(TypedDict):
+    """The table's location and the version that an error is about."""
+
+    location: str
+    version: int
 
 
 class TimelineError(Exception):

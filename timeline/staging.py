@@ -64,8 +64,7 @@ def publish_item(
             raise CommitConflictError(
                 f"work item {item.number} of {item.app_id!r} is not staged"
                 f"{'' if snapshot_id is None else f' in snapshot {snapshot_id}'}: {head.metadata.location}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
             )
         published = Publish(staged_files(head, staged), item, staged.snapshot_id)
         wap = {PUBLISHED_WAP_ID: item.wap_id, SOURCE_SNAPSHOT_ID: str(staged.snapshot_id)}

@@ -46,16 +46,14 @@ def searched_file(head: Head, file: LiveFile, in_partitions: bool) -> SearchedFi
                 "another engine has deleted rows of the table by their values, and this sink finds rows by"
                 " their positions: let that engine rewrite the data file (rewrite_data_files), then restart"
                 f" the stream: {delete.location}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
                 files=[delete.location],
             )
     if in_partitions and file.spec_id != head.spec.spec_id:
         raise KeyConflictError(
             "a key that is unique in each partition needs one partition spec, and the table has files of"
             f' another one; write the table again under one, or use key_scope="table": {file.location}',
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
             files=[file.location],
         )
     salt = scope_salt(in_partitions, file.partition)

@@ -113,8 +113,7 @@ def _entries_of(head: Head, snapshot: Snapshot) -> Iterator[ManifestEntry]:
             if entries is None:
                 raise MissingMetadataError(
                     f"a manifest of a snapshot that is kept was deleted: {manifest.manifest_path}",
-                    location=head.metadata.location,
-                    version=head.number,
+                    **head.where,
                     files=[manifest.manifest_path],
                 )
             for entry in entries:

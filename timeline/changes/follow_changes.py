@@ -57,8 +57,7 @@ class Follow(Append):
             raise CommitConflictError(
                 f"another process has followed the main table to version {now}, and this one begins after"
                 f" {self.after}; nothing of it is live: {head.metadata.location}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
                 files=[file.file_path for file in self.files],
             )
         return None

@@ -50,8 +50,7 @@ class DeclareKey(Change):
                 "the table has rows of which it is not known that each key is there once; nothing was"
                 " declared. `streaming-sink key LOCATION --columns ... --declare` checks them, and declares"
                 " the key",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
             )
         return None
 
@@ -104,16 +103,14 @@ class KeysResolved(Change):
                 " looked for, and a key is unique in its partition; nothing of the commit is live. Change the"
                 ' spec back, or write the table again with key_scope="table":'
                 f" {head.metadata.location}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
             )
         unseen = sorted(self.looked.find_unseen(head))
         if unseen:
             raise RowsChangedError(
                 f"{len(unseen)} files came or left since this commit's keys were looked for, and may hold the"
                 f" same keys; nothing of the commit is live, look again: {', '.join(unseen[:_NAMED])}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
                 files=unseen,
             )
         deleted = sorted({file.location for file in tombstones_of(head.properties)} - self.tombstones)
@@ -121,8 +118,7 @@ class KeysResolved(Change):
             raise RowsChangedError(
                 "keys were deleted since this commit's keys were looked for, maybe the same ones; nothing of"
                 f" the commit is live, look into {deleted[0]}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
                 files=deleted,
             )
         return None
@@ -151,8 +147,7 @@ class PutTombstones(Change):
             raise CommitConflictError(
                 f"this file was written before the table's garbage cutoff {cutoff} and may be deleted"
                 f" already; nothing of the commit is live, write the batch again: {self.location}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
                 files=[self.location],
             )
         return None
@@ -188,8 +183,7 @@ def check_key_is(declared: TableKey, wanted: TableKey, head: Head) -> None:
             f"the key of the table is {declared.describe(head.schema)}, and this writer's is"
             f" {wanted.describe(head.schema)}; nothing was written. Give this sink the table's key,"
             f" sequence_by, key_scope and partial_update: {head.metadata.location}",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
         )
 
 
@@ -204,8 +198,7 @@ def check_key_has_its_columns(key: TableKey, head: Head) -> None:
             f"the key of the table is {key.describe(head.schema)}, and its columns {names} were dropped;"
             " nothing was written. A column that is added under the name is another one: restore the table to"
             f" a version that has it, or write another table: {head.metadata.location}",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
         )
 
 

@@ -72,8 +72,7 @@ class PutOutbox(Change):
                 f"the last commit of application {self.app_id!r} left files to deliver, and this one would"
                 " forget them; nothing of it is live. Deliver them, and commit again:"
                 f" {', '.join(each.location for each in known.deliveries)}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
                 app_id=self.app_id,
                 files=[file.file_path for file in known.files],
             )
@@ -121,8 +120,7 @@ class Deliver(Append):
             raise CommitConflictError(
                 f"table {self.main_uuid} is not registered as one that delivers into this table, so that"
                 f" the files may be deleted already; nothing of them is live: {head.metadata.location}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
                 files=[file.file_path for file in self.files],
             )
         return None
@@ -141,8 +139,7 @@ class RegisterMain(Change):
             raise CommitConflictError(
                 "this table has retired the one that delivers into it; deliver into a new table:"
                 f" {head.metadata.location} has retired {self.main_uuid}, {self.location}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
             )
         return None
 

@@ -62,8 +62,7 @@ class SetPartitioning(Change):
                 f" {other!r} has changed that to {describe_spec(head.spec, head.schema)} since; only that"
                 " application may change it back. Give both the same partition_by, or leave it out of this"
                 " sink, which then follows the table",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
             )
         return None
 

@@ -88,8 +88,7 @@ def check_data_files_are_live(head: Head, files: Mapping[str, LiveFile | None]) 
         raise RowsChangedError(
             "another commit has replaced a file that this one deletes from, and its rows have moved; nothing"
             f" of the commit is live, find the rows again: {gone[0]}",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
             files=gone,
         )
 
@@ -104,16 +103,14 @@ def check_deletes_are_known(head: Head, files: Sequence[LiveFile], applied: froz
         raise RowsChangedError(
             "another commit has deleted from a file that this one deletes from, maybe the same rows; nothing"
             f" of the commit is live, find the rows again: {changed[0]}",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
             files=changed,
         )
     if gone := sorted(applied.difference(*deletes.values())):
         raise RowsChangedError(
             "rows that this commit's writer found deleted are live again; nothing of the commit is live, find"
             f" the rows again: {gone[0]}",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
             files=sorted(deletes),
         )
 

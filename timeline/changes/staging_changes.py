@@ -68,8 +68,7 @@ class Publish(Append):
             raise CommitConflictError(
                 f"work item {self.item.number} of {self.item.app_id!r} {how}; nothing of this commit is live:"
                 f" {head.metadata.location}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
                 files=[file.file_path for file in self.files],
             )
         return None

@@ -71,8 +71,7 @@ def check_table_is_the_same(head: Head, table_uuid: str) -> None:
             "the table was dropped and created again while this commit ran, and nothing of the commit is"
             f" live; restart the query if the new table is the one that you mean: was {table_uuid}, is"
             f" {head.metadata.table_uuid}",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
         )
 
 
@@ -85,8 +84,7 @@ def check_staged_item_is_published_as_it_is(head: Head, intent: Intent) -> None:
         raise CommitConflictError(
             f"another worker has staged work item {item.number} of {item.app_id!r}; nothing of this commit is"
             f" live, publish what is staged: {head.metadata.location}",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
             files=[file.file_path for file in intent.new_files],
         )
 
@@ -102,16 +100,14 @@ def check_new_files_fit_the_schema(head: Head, intent: Intent) -> None:
         raise CommitConflictError(
             f"the files were written under schema {intent.schema_id}, which the table no longer has; nothing"
             " of the commit is live, write the batch again",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
         )
     if problem := find_misfit(written, head.schema):
         raise SchemaMismatchError(
             "the table's schema changed while the batch was written, and its rows no longer fit:"
             f" {problem}. Nothing of the batch is live; change the stream, or the table back, and restart the"
             " query on its checkpoint",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
         )
 
 
@@ -124,8 +120,7 @@ def check_keys_of_new_rows_are_known(head: Head, intent: Intent) -> None:
             f"the table has the key {key.describe(head.schema)}, and this commit appends rows without a look"
             " at their keys; nothing of it is live. Write with Upsert and that key, or with"
             " Append(allow_duplicates=True) if the keys are known to be new",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
         )
 
 
@@ -137,8 +132,7 @@ def check_files_have_a_known_spec(head: Head, files: Iterable[DataFile]) -> None
             raise CommitConflictError(
                 f"the file has partition spec {file.spec_id}, which the table no longer has; nothing of the"
                 f" commit is live, write the batch again: {file.file_path}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
                 files=[file.file_path],
             )
 
@@ -154,8 +148,7 @@ def check_files_are_above_the_fence(head: Head, files: Iterable[DataFile]) -> No
             raise CommitConflictError(
                 f"this file was written before the table's garbage cutoff {cutoff} and may be deleted"
                 f" already; nothing of the commit is live, write the batch again: {file.file_path}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
                 files=[file.file_path],
             )
 
@@ -171,8 +164,7 @@ def check_files_are_not_live(head: Head, files: Iterable[DataFile]) -> None:
             raise CommitConflictError(
                 "a file of this append is in the table already, and its rows would count twice; nothing more"
                 f" of the commit is live: {min(known)}",
-                location=head.metadata.location,
-                version=head.number,
+                **head.where,
                 files=sorted(known),
             )
 
@@ -202,7 +194,6 @@ def check_something_is_left(head: Head, kept: Sequence[Change], dropped: Sequenc
         reasons = "; ".join(each.reason for each in dropped)
         raise CommitConflictError(
             f"nothing of this commit is live; plan it again: {reasons}",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
             files=sorted({location for each in dropped for location in each.change.inputs}),
         )

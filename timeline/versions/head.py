@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortOrder
 
 from timeline import properties
-from timeline.errors import CorruptTableError
+from timeline.errors import CorruptTableError, Where
 from timeline.manifests.deletes import DeleteIndex
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.manifests import ManifestFiles, is_data
@@ -35,6 +35,11 @@ class Head:
     @property
     def number(self) -> int:
         return self.version.number
+
+    @property
+    def where(self) -> Where:
+        """What errors say of the head."""
+        return {"location": self.metadata.location, "version": self.number}
 
     @property
     def metadata(self) -> TableMetadataV2:
@@ -78,8 +83,7 @@ class Head:
             raise CorruptTableError(
                 f"version {self.number} names snapshot {current} as current and does not hold it; nothing was"
                 f" changed. Restore {version_path(self.number)} from a copy: {self.metadata.location}",
-                location=self.metadata.location,
-                version=self.number,
+                **self.where,
             )
         return snapshot
 

@@ -43,8 +43,7 @@ def find_staged(head: Head, item: WorkItem) -> Snapshot | None:
             f"tag {item.tag!r} does not name a staged snapshot of its work item, so which files are staged is"
             " not known; nothing was changed. Discard the item, or drop the tag to have it written again:"
             f" {head.metadata.location}",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
         )
     return snapshot
 

@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEnt
 from pyiceberg.typedef import IcebergBaseModel
 
 from timeline import properties
-from timeline.errors import CorruptTableError
+from timeline.errors import CorruptTableError, Where
 from timeline.names import version_path
 
 _Entry = TypeVar("_Entry", bound=IcebergBaseModel)
@@ -201,7 +201,7 @@ def parse_version(
     belongs to another place: an unreadable highest version is never a silent step back to the one before
     (R9).
     """
-    path = version_path(number)
+    path, where = version_path(number), Where(location=location, version=number)
     try:
         metadata, arrays = _decode(data.decode("utf-8"), known)
     except Exception as failure:  # the parser fails in many ways
@@ -210,8 +210,7 @@ def parse_version(
             f"version {number} of the table cannot be read; nothing was changed. Restore {path} from a copy,"
             f" or move it away if no reader ever saw it: {location}/{path}: {type(failure).__name__}:"
             f" {' '.join(str(failure).split())[:200]}",
-            location=location,
-            version=number,
+            **where,
         ) from failure
     _check_format_version(metadata.format_version, number, location)
     assert isinstance(metadata, TableMetadataV2)
@@ -221,45 +220,39 @@ def parse_version(
         raise CorruptTableError(
             f"{path} was not written by this sink: it is a table of another writer, whose commits this"
             f" protocol cannot join. Use a location of its own for the stream: {location}",
-            location=location,
-            version=number,
+            **where,
         )
     if stated != str(number):
         raise CorruptTableError(
             f"{path} says that it is version {stated}: it was copied or written by another writer. Nothing"
             f" was changed; see what wrote to {location}",
-            location=location,
-            version=number,
+            **where,
         )
     if metadata.properties.get(properties.RECENT_COMMITS, "").split(",")[-1] != stated_commit:
         raise CorruptTableError(
             f"{path} does not name the commits before it, among which writers find their own: its property"
             f" {properties.RECENT_COMMITS} was removed or damaged. Nothing was changed; restore the file from"
             f" a copy: {location}",
-            location=location,
-            version=number,
+            **where,
         )
     if properties.METADATA_PATH not in metadata.properties:
         raise CorruptTableError(
             f"the property {properties.METADATA_PATH} was removed, which guards the table against unsafe"
             f" writers; set it to {location}/metadata again: {path}",
-            location=location,
-            version=number,
+            **where,
         )
     main = metadata.refs.get("main")
     if (None if main is None else main.snapshot_id) != metadata.current_snapshot_id:
         raise CorruptTableError(
             f"{path} names another snapshot as current than its branch main: it was edited or damaged."
             f" Nothing was changed; restore the file from a copy: {location}",
-            location=location,
-            version=number,
+            **where,
         )
     if metadata.location != location:
         raise CorruptTableError(
             f"the table was made at {metadata.location} and is opened at {location}: it was moved or copied,"
             " and its paths are absolute. Open it where it was made",
-            location=location,
-            version=number,
+            **where,
         )
     return Version(number, metadata, identity, arrays)
 
