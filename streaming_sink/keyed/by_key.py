@@ -23,9 +23,11 @@ from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from
 from streaming_sink.keyed.remembered_deletes import remember_deletes
 from streaming_sink.keyed.row_deletes import RowDeletes
 from streaming_sink.options.table_options import SinkOptions
+from streaming_sink.options.values.tables import CatalogTable
 from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.keys import as_changes, written_schema
+from streaming_sink.table.name_mapping import needs_field_ids
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.table.table_keys import partial_columns, table_key
@@ -34,7 +36,13 @@ from streaming_sink.writing.planning import Experience, Planned, commit_sizes
 from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
 from timeline.changes.changes import Append, Change
-from timeline.changes.key_changes import AllowDuplicates, DeclareKey, KeysResolved, check_key_is
+from timeline.changes.key_changes import (
+    AllowDuplicates,
+    DeclareKey,
+    KeysResolved,
+    check_key_has_its_columns,
+    check_key_is,
+)
 from timeline.changes.row_deltas import RowDelta
 from timeline.errors import KeyConflictError, RowsChangedError, SchemaMismatchError
 from timeline.manifests.entries import added_file
@@ -109,6 +117,8 @@ class ChangesByKey:
                     version=head.number,
                 )
             return
+        if declared is not None and head is not None:
+            check_key_has_its_columns(declared, head)
         key = self._key_for(target)
         if head is None:
             if self._keys.deletes_only:
@@ -118,9 +128,13 @@ class ChangesByKey:
         elif declared is not None:
             check_key_is(declared, key, head)
         elif target.table is not None and target.table.on_head(_has_rows):
+            how = (
+                "land in a table without rows"
+                if isinstance(self._options.table, CatalogTable)
+                else "`streaming-sink key LOCATION --columns ... --declare` checks that, and declares the key"
+            )
             raise KeyConflictError(
-                "the table has rows and no key, and may hold a key twice; `streaming-sink key LOCATION"
-                f" --columns ... --declare` checks that, and declares the key: {self._options.location}",
+                f"the table has rows and no key, and may hold a key twice; {how}: {self._options.location}",
                 location=self._options.location,
                 version=head.number,
             )
@@ -147,6 +161,7 @@ class ChangesByKey:
             partial=partial_columns(key, target.schema),
             inserts_null_keys=self._keys.null_keys == "insert",
             except_columns=tuple(self._keys.except_columns),
+            needs_ids=needs_field_ids(head),
         )
         return KeyedWrite(key, job, resolution, declares=key_of(head.properties) is None)
 
@@ -197,7 +212,7 @@ class ChangesByKey:
         parquet = parquet_settings(target.properties, target.schema)
         deletes = RowDeletes(table.store, ids, parquet)
         keys: BatchKeys | None = None
-        remembered = remember_deletes(table.store, target.head, write.job, result, ids)
+        remembered = remember_deletes(table, write.job, result, ids)
         for _ in range(_LOOKS):
             try:
                 return publish([*_to_commit(write, added, deletes), *remembered]), write.touched

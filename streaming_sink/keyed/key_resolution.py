@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.manifest import DataFileContent
 
 from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.name_mapping import needs_field_ids
 from streaming_sink.tasks.changes.finding import FoundRows, find_rows
 from streaming_sink.tasks.changes.ties import stored_texts
 from streaming_sink.tasks.files.delete_files import read_deletes_of
@@ -21,6 +22,7 @@ from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
 from streaming_sink.tasks.keys.scopes import scope_salt
 from streaming_sink.tasks.keys.sequences import LONG, no_sequences
 from streaming_sink.tasks.keys.tombstones import deleted_until
+from streaming_sink.tasks.leaves import field_id
 from streaming_sink.writing.writer import WriteResult
 from timeline.errors import KeyConflictError, RowsChangedError
 from timeline.manifests.entries import LiveFile
@@ -120,6 +122,8 @@ class BatchKeys:
     file: np.ndarray
     """The number of the file that has the key's row; -1 where the batch deletes the key."""
     position: np.ndarray
+    schema: pa.Schema
+    """The table's, as the batch knows it."""
 
     @classmethod
     def of(cls, store: Store, job: KeyJob, schema: pa.Schema, result: WriteResult) -> BatchKeys:
@@ -140,12 +144,21 @@ class BatchKeys:
             parts.append((hashes, np.frombuffer(gone.sequences, gone.kind), nowhere, nowhere))
         hashes, sequences, files, positions = map(np.concatenate, zip(*parts, strict=True))
         paths = [file.path for file in result.new]
-        return cls(job, hashes, sequences, paths, files, positions)
+        return cls(job, hashes, sequences, paths, files, positions, schema)
+
+    def schema_at(self, head: Head) -> pa.Schema:
+        """Return the columns of a head, by the names that the batch knows them by. Others may have widened or
+        renamed them.
+        """
+        known = {field_id(column): column.name for column in self.schema}
+        now = arrow_schema(head.schema)
+        return pa.schema([column.with_name(known.get(field_id(column), column.name)) for column in now])
 
 
 def _key_columns(job: KeyJob, schema: pa.Schema) -> KeyColumns:
     sequence = None if job.sequence_by is None else schema.field(job.sequence_by)
-    return KeyColumns(job.table_uuid, pa.schema([schema.field(it) for it in job.columns]), sequence)
+    keys = pa.schema([schema.field(it) for it in job.columns])
+    return KeyColumns(job.table_uuid, keys, sequence, job.needs_ids)
 
 
 def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys) -> Resolution:
@@ -157,8 +170,8 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
     more was added than the driver looks at: write the batch again.
     """
     now = look(head, keys.job.in_partitions)
-    schema = arrow_schema(head.schema)  # others may have widened columns, and their files hold wider values
-    columns = _key_columns(keys.job, schema)
+    schema = keys.schema_at(head)
+    columns = replace(_key_columns(keys.job, schema), needs_ids=needs_field_ids(head))
     added = [file for location, file in now.searched.items() if location not in before.searched]
     if sum(file.rows for file in added) > MOST_ROWS:
         raise RowsChangedError(
@@ -181,7 +194,7 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
         )
     withdrawn = _withdrawn(before, keys)
     if columns.sequence is not None:
-        late = _are_older(store, keys, [file.location for file in added], schema, found)
+        late = _are_older(store, keys, [file.location for file in added], schema, found, columns.needs_ids)
         withdrawn[found.change[late]] = True
         withdrawn |= until.covers(np.arange(len(keys.hashes)), keys.sequences)
     leaves = ~withdrawn[found.change]
@@ -205,7 +218,12 @@ def _withdrawn(before: Resolution, keys: BatchKeys) -> np.ndarray:
 
 
 def _are_older(
-    store: Store, keys: BatchKeys, files: Sequence[str], schema: pa.Schema, found: FoundRows
+    store: Store,
+    keys: BatchKeys,
+    files: Sequence[str],
+    schema: pa.Schema,
+    found: FoundRows,
+    needs_ids: bool,
 ) -> np.ndarray:
     """Return, for each row that was found, whether the batch's change of its key is older."""
     mine = keys.sequences[found.change]
@@ -214,7 +232,7 @@ def _are_older(
     for place in tied:  # hardly ever one
         change = found.change[place]
         theirs, own = (
-            stored_texts(store, location, schema, np.array([position]))
+            stored_texts(store, location, schema, np.array([position]), needs_ids=needs_ids)
             for location, position in (
                 (files[found.file[place]], found.position[place]),
                 (keys.files[keys.file[change]], keys.position[change]),

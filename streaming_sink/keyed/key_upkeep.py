@@ -14,6 +14,7 @@ from planners.model import PartitionKey, TablePartition
 from planners.partitions import comparable
 from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.name_mapping import needs_field_ids
 from streaming_sink.tasks.key_index.index import INDEXED_ROWS, KeyIndex
 from streaming_sink.tasks.key_index.upkeep import maintain
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
@@ -100,7 +101,7 @@ def key_columns(head: Head, options: WriteByKey) -> KeyColumns:
     schema = arrow_schema(head.schema)
     sequence = None if options.sequence_by is None else schema.field(options.sequence_by)
     keys = pa.schema([schema.field(name) for name in options.key])
-    return KeyColumns(head.metadata.table_uuid, keys, sequence)
+    return KeyColumns(head.metadata.table_uuid, keys, sequence, needs_field_ids(head))
 
 
 def _rows_in(partitions: Iterable[TablePartition], files: Iterable[LiveFile]) -> int:

@@ -19,8 +19,8 @@ from streaming_sink.writing.writer import WriteResult
 from timeline import names, properties
 from timeline.changes.key_changes import PutTombstones
 from timeline.clock import SYSTEM
-from timeline.stores.base import Store
-from timeline.versions.head import Head
+from timeline.drafts.succession import commit_time
+from timeline.table import Table
 from timeline.versions.tombstones import TombstoneFile, tombstones_of
 
 FILES_A_TIER = 8
@@ -29,9 +29,7 @@ _TIERS = 64
 """All that there are."""
 
 
-def remember_deletes(
-    store: Store, head: Head | None, job: KeyJob, result: WriteResult, ids: FileIds
-) -> list[PutTombstones]:
+def remember_deletes(table: Table, job: KeyJob, result: WriteResult, ids: FileIds) -> list[PutTombstones]:
     """Return the change that remembers what a batch deletes; none where nothing is deleted, or where no
     sequence says which change is older. Writes the file.
     """
@@ -41,15 +39,15 @@ def remember_deletes(
     if not count or job.sequence_by is None:
         return []
     own = Tombstones(np.concatenate(hashes), np.concatenate(sequences), np.full(count, AT_COMMIT))
-    known = () if head is None else tombstones_of(head.properties)
-    merged = files_to_merge(known, count)
-    oldest_ms = 0
-    if head is not None and merged:
-        oldest_ms = ids.time_ms - properties.number(head.properties, properties.TOMBSTONE_TTL_MS)
+    store, stated = table.store, table.head.properties
+    merged = files_to_merge(tombstones_of(stated), count)
+    # A driver's clock may be ahead of a catalog's, by which its versions have their times (R12).
+    now_ms = min(ids.time_ms, commit_time(table.log.environment, table.head))
+    oldest_ms = now_ms - properties.number(stated, properties.TOMBSTONE_TTL_MS) if merged else 0
     older = [read_tombstones(store, file.location).landed(file.newest_ms) for file in merged]
     together = merge_tombstones([*older, own], oldest_ms)
     file_id = SYSTEM.new_id(ids.time_ms)
-    path = names.tombstone_path(file_id, ids.app_id, ids.batch)
+    path = names.tombstone_path(file_id, ids.app_id, ids.batch, table.log.tombstone_folder)
     write_tombstones(store, path, together)
     forgotten = frozenset(file.location for file in merged)
     return [PutTombstones(store.uri(path), len(together.sequences), forgotten)]

@@ -154,7 +154,11 @@ class Landing:
         # Rows that others change, or fills move, are not where an older head says: it would look twice.
         keys = self.options.keys
         moved = keys is not None and bool(keys.keeps or self._maintenance.has_published())
-        fresh, planned_on = state.last_landed is None or moved, 0
+        beside = keys is not None and self._destination.is_made_first and state.last_landed is not None
+        fresh, planned_on = state.last_landed is None or (moved and not beside), 0
+        if beside:  # others delete without a tombstone: no change may be late by a row that was gone before
+            with steps("head"):
+                self._destination.refresh()
         before: Written | None = None
         for tries in count(1):
             try:

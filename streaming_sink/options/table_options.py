@@ -193,7 +193,7 @@ class SinkOptions(TableOptions):
         if self.quarantine.location == self.location:
             raise ValueError(f"quarantine must be a table of its own, not the sink's table: {self.location}")
         left_out = {
-            "a write by key": self.keys is not None,
+            "a changelog_table": self.keys is not None and self.keys.changelog_table is not None,
         }
         if named := [what for what, is_asked in left_out.items() if is_asked]:
             raise ValueError(

@@ -46,8 +46,9 @@ class BatchReport:
     """Check → the rows that failed it, most first: the text of an expectation, for example."""
     changes: Mapping[str, int] = field(default_factory=dict)
     """What became of the changes of a batch: "inserted", "updated", "deleted", "absent" (deletes of keys that
-    the table does not hold), "late", "unchanged", "superseded" (the batch has a newer one of its key) and
-    "tied" (of one sequence). Empty where rows are only added.
+    the table does not hold), "late", "unchanged", "superseded" (the batch has a newer one of its key), "tied"
+    (of one sequence) and "repeated" (keys of which others had inserted several rows). Empty where rows are
+    only added.
     """
     new_files: int = 0
     new_bytes: int = 0

@@ -153,6 +153,8 @@ class KeyJob:
     """Whether rows without a key are inserted; else they are refused."""
     except_columns: tuple[str, ...] = ()
     """Columns of the batch that bring no value, though the table may have a column of that name."""
+    needs_ids: bool = False
+    """As `KeyColumns` has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,10 @@ class ChangeCounts:
     """Changes of a key of which the batch brings a newer one."""
     tied: int = 0
     """Those of them that have the same sequence and other values: the order of the values has decided."""
+    repeated: int = 0
+    """Keys of which the table held several rows, as others insert them; one at most is left where the change
+    counts.
+    """
 
 
 TaskResult = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Set
 from typing import Any
 from unittest.mock import patch
 
@@ -10,10 +11,11 @@ from pyiceberg.table.update import AssertRefSnapshotId
 from timeline.catalogs import catalog_log
 from timeline.catalogs.updates import CatalogCommit, catalog_commit
 from timeline.versions.head import Head
+from timeline.versions.keys import Looked
 
 
 def switch_on(fault: str) -> None:
-    """Break a rule for the rest of this process."""
+    """Break a rule for the rest of this process, or until `patch.stopall()`."""
     _FAULTS[fault]()
 
 
@@ -33,8 +35,31 @@ def _ignore_deletes() -> None:
     patch.object(Head, "has_deletes", lambda *_: False).start()
 
 
+def _know_keys_by_numbers() -> None:
+    """Take for new what has a higher sequence number than the head that was looked at."""
+    look = Looked.at
+
+    def at(head: Head, files: Set[str] | None = None) -> Looked:
+        looked = look(head, files)
+        object.__setattr__(looked, "number", head.metadata.last_sequence_number)
+        return looked
+
+    def find_unseen(looked: Looked, head: Head) -> Iterator[str]:
+        number = getattr(looked, "number", 0)
+        return (file.location for file in head.live_files() if file.sequence_number > number)
+
+    patch.object(Looked, "at", at).start()
+    patch.object(Looked, "find_unseen", find_unseen).start()
+
+
+def _follow_any_head() -> None:
+    patch.object(Head, "follows", lambda *_: True).start()
+
+
 _FAULTS = {
     "none": lambda: None,
     "no requirement on main": _leave_out_main,
     "deletes are ignored": _ignore_deletes,
+    "keys are known by numbers": _know_keys_by_numbers,
+    "rows that a rollback brings back are not looked at": _follow_any_head,
 }

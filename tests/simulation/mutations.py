@@ -467,7 +467,7 @@ SWITCHES = (
            "_withdrawn", "if path in before.positions:", "if False:", keyed=True),
     Switch("R25", "a change that is withdrawn replaces a row all the same", key_resolution,
            "resolve_again", "leaves = ~withdrawn[found.change]",
-           "leaves = ~_are_older(store, keys, [it.location for it in added], schema, found)"
+           "leaves = ~_are_older(store, keys, [it.location for it in added], schema, found, needs_ids=False)"
            " if columns.sequence is not None else ~withdrawn[found.change]", keyed=True, rare=True),
     Switch("R25", "a delete file that the next try needs is deleted", row_deletes.RowDeletes, "write",
            "for group, held in self._written.items() if group not in kept",

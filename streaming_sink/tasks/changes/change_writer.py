@@ -4,6 +4,7 @@ new files, and the rows that they replace are reported by file and position.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,9 +43,9 @@ class ChangeWriter:
         self._writer = writer
         self._keys = keys
         schema = writer.job.schema
-        sequence = [] if keys.sequence_by is None else [schema.field(keys.sequence_by)]
+        sequence = None if keys.sequence_by is None else schema.field(keys.sequence_by)
         key = pa.schema([schema.field(name) for name in keys.columns])
-        self._columns = KeyColumns(keys.table_uuid, key, *sequence)
+        self._columns = KeyColumns(keys.table_uuid, key, sequence, keys.needs_ids)
         self._seed = self._columns.seed
         sources = [field.source[0] for field in writer.job.partition_by] if keys.in_partitions else []
         self._sources = list(dict.fromkeys(sources))
@@ -175,7 +176,8 @@ class ChangeWriter:
         self._held.close()
         hashes, sequences = newest.hashes[decided.remembered], decided.deleted_at[decided.remembered]
         keys = DeletedKeys(hashes.tobytes(), sequences.tobytes(), sequences.dtype.str)
-        return [*self._writer.finish(), *deleted, keys, decided.counts]
+        repeated = int((np.bincount(found.change) > 1).sum())
+        return [*self._writer.finish(), *deleted, keys, replace(decided.counts, repeated=repeated)]
 
     def _decide(self, newest: Newest, found: FoundRows, until: DeletedUntil) -> Decided:
         """Return what becomes of the keys where each change is a whole row: the newest one counts."""
@@ -215,7 +217,13 @@ class ChangeWriter:
             here = np.flatnonzero(tied & (found.file == number))
             here = here[np.argsort(found.position[here])]
             location = self._keys.files[number].location
-            stored = stored_texts(store, location, self._writer.job.schema, found.position[here])
+            stored = stored_texts(
+                store,
+                location,
+                self._writer.job.schema,
+                found.position[here],
+                needs_ids=self._keys.needs_ids,
+            )
             for change, text in zip(found.change[here], stored, strict=True):
                 came = texts[int(newest.places[change])]
                 late[change] |= text > came

@@ -9,7 +9,6 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +21,7 @@ from streaming_sink.tasks.changes.finding import FoundRows
 from streaming_sink.tasks.changes.held_changes import HeldChanges, Newest
 from streaming_sink.tasks.changes.ties import value_texts
 from streaming_sink.tasks.files.data_file_reader import open_data_file
-from streaming_sink.tasks.job import KeyJob, SearchedFile
+from streaming_sink.tasks.job import KeyJob
 from streaming_sink.tasks.keys.sequences import sequence_values
 from streaming_sink.tasks.keys.tombstones import DeletedUntil
 from streaming_sink.tasks.leaves import field_id
@@ -42,7 +41,7 @@ def decide_by_column(
     """
     changes = held.all_rows()
     order = np.lexsort((found.position, found.file))
-    stored = _stored_rows(store, keys.files, changes.schema, found, order)
+    stored = _stored_rows(store, keys, changes.schema, found, order)
     key = np.append(found.change[order], _keys_of_rows(newest, changes.num_rows))
     rows = pa.concat_tables([stored, changes])
     deletes = _Deletes.of(newest)
@@ -50,11 +49,12 @@ def decide_by_column(
 
 
 def _stored_rows(
-    store: Store, files: Sequence[SearchedFile], schema: pa.Schema, found: FoundRows, order: np.ndarray
+    store: Store, keys: KeyJob, schema: pa.Schema, found: FoundRows, order: np.ndarray
 ) -> pa.Table:
     read: list[pa.RecordBatch] = []
     for number in np.unique(found.file):
-        with open_data_file(store, files[number].location, "a data file") as reader:
+        location = keys.files[number].location
+        with open_data_file(store, location, "a data file", needs_ids=keys.needs_ids) as reader:
             read += reader.read_at(schema, found.position[order][found.file[order] == number])
     return pa.Table.from_batches(read, schema)
 

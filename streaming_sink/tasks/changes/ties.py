@@ -17,9 +17,11 @@ def value_texts(rows: pa.RecordBatch) -> list[str]:
     return rows_as_json(rows, by_name=True)[0]  # Python lacks some dates and times that a table may hold
 
 
-def stored_texts(store: Store, location: str, schema: pa.Schema, positions: np.ndarray) -> list[str]:
+def stored_texts(
+    store: Store, location: str, schema: pa.Schema, positions: np.ndarray, *, needs_ids: bool = False
+) -> list[str]:
     """Return the texts of the rows at these positions of a data file, which are ascending. DataFileError for
-    a file that cannot be read.
+    a file that cannot be read; `needs_ids` as for `open_data_file`.
     """
-    with open_data_file(store, location, "a data file") as reader:
+    with open_data_file(store, location, "a data file", needs_ids=needs_ids) as reader:
         return [text for rows in reader.read_at(schema, positions) for text in value_texts(rows)]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import ParquetSettings
 from timeline.names import DATA_FOLDER
-from timeline.stores.base import Store, paths_below
+from timeline.stores.base import Store, open_by_name, paths_below
 
 _SCHEMA = pa.schema(
     [
@@ -106,7 +106,7 @@ def read_deletes_in(store: Store, path: str) -> dict[str, np.ndarray]:
     DataFileError as above.
     """
     try:
-        with store.open_input(store.relative(path)) as source:
+        with open_by_name(store, path) as source:
             # By name: writers of other engines may leave the field ids out.
             deletes = pq.read_table(
                 pa.PythonFile(source, mode="r"),
@@ -115,7 +115,7 @@ def read_deletes_in(store: Store, path: str) -> dict[str, np.ndarray]:
             )
     except FileNotFoundError as missing:
         raise DataFileError(f"a delete file is missing: {path}") from missing
-    except (pa.ArrowException, OSError) as damage:
+    except (pa.ArrowException, OSError, ValueError) as damage:
         raise DataFileError(f"a delete file cannot be read: {path}: {damage}") from damage
     named = deletes.unify_dictionaries()["file_path"].combine_chunks()
     positions = deletes["pos"].combine_chunks().to_numpy(zero_copy_only=False)

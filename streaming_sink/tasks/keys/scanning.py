@@ -83,6 +83,8 @@ class KeyColumns:
     table_uuid: UUID
     keys: pa.Schema
     sequence: pa.Field | None = None
+    needs_ids: bool = False
+    """Whether a data file without field ids is refused, since a column may have been renamed."""
 
     def __post_init__(self) -> None:
         for column in self.keys:
@@ -122,7 +124,7 @@ def scan_keys(
     keys = [column.with_nullable(True) for column in columns.keys]
     sequence = [] if columns.sequence is None else [columns.sequence.with_nullable(True)]
     start = 0
-    with open_data_file(store, file.location, "a data file", cipher) as reader:
+    with open_data_file(store, file.location, "a data file", cipher, needs_ids=columns.needs_ids) as reader:
         if reader.rows != file.rows:
             raise DataFileError(
                 f"a data file has {reader.rows:,} rows, not {file.rows:,} as the table says: {file.location}"

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming_sink import Upsert
+from streaming_sink import PathTable, Upsert
 from streaming_sink.keyed import by_key
 from streaming_sink.keyed.by_key import ChangesByKey, KeyedWrite
 from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, look
 from streaming_sink.landing import outcomes
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.reports.steps import Steps
+from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.upkeep.maintenance import Maintained
 from streaming_sink.upkeep.small_files import SmallFiles
@@ -22,7 +23,7 @@ from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.test_sleepers import oversleep, shore
-from tests.unit.timeline.world import Lake
+from tests.unit.timeline.world import SCHEMA, Lake
 from timeline.changes.changes import Append, Change
 from timeline.changes.key_changes import DeclareKey, KeysResolved
 from timeline.errors import KeyConflictError, MissingMetadataError, RowsChangedError
@@ -35,7 +36,9 @@ KEYS = Upsert(key=("id",), sequence_by="p")
 
 
 def changes_by_key() -> ChangesByKey:
-    options: Any = SimpleNamespace(keys=KEYS, allow_duplicates=False, location="memory://t")
+    options: Any = SimpleNamespace(
+        keys=KEYS, allow_duplicates=False, table=PathTable("memory://t"), location="memory://t"
+    )
     return ChangesByKey(options)
 
 
@@ -46,7 +49,8 @@ def target_of(table: Table) -> Target:
 def no_keys(write: KeyedWrite) -> BatchKeys:
     """A batch without keys: to look for them reads manifests, and no data file."""
     none = np.empty(0, np.int64)
-    return BatchKeys(write.job, np.empty((0, 2), np.uint64), none, [], none, none)
+    schema = arrow_schema(SCHEMA)
+    return BatchKeys(write.job, np.empty((0, 2), np.uint64), none, [], none, none, schema)
 
 
 def test_a_sleeper_looks_for_keys_in_a_newer_head(shore: Shore) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.typedef import Record
 
 from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, look, resolve_again
@@ -18,6 +20,7 @@ from streaming_sink.tasks.job import KeyJob, ParquetSettings
 from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.scanning import KeyColumns
 from tests.unit.streaming_sink.small_tables import append, append_rows, delete_rows, make_table
+from tests.unit.timeline.world import change_metadata
 from timeline import names
 from timeline.changes.delete_merges import MergeDeletes
 from timeline.errors import RowsChangedError
@@ -57,7 +60,8 @@ def looked(table: Table, positions: Mapping[str, Sequence[int]]) -> tuple[Resolu
     )
     job = KeyJob(("id",), None, table.head.metadata.table_uuid, ())
     none = np.empty(0, np.int64)
-    return before, BatchKeys(job, np.empty((0, 2), np.uint64), none, [], none, none)
+    schema = arrow_schema(table.head.schema)
+    return before, BatchKeys(job, np.empty((0, 2), np.uint64), none, [], none, none, schema)
 
 
 def test_rows_are_where_they_were_once_the_delete_files_were_merged(table: Table) -> None:
@@ -81,7 +85,7 @@ def test_a_change_that_was_withdrawn_replaces_no_row_that_came_since(table: Tabl
     none = look(table.head, in_partitions=False)
     before = replace(none, positions={"own": np.array([3])})
     file, places = np.zeros(2, np.int64), np.array([3, 4])
-    keys = BatchKeys(job, hashes, np.array([7, 7]), ["own"], file, places)
+    keys = BatchKeys(job, hashes, np.array([7, 7]), ["own"], file, places, schema)
     rows = [{"id": it, "p": "p0", "key": 1} for it in (5000, 6000)]
     append_rows(table, pa.Table.from_pylist(rows), 1)
     again = resolve_again(table.store, before, table.head, keys)
@@ -96,3 +100,34 @@ def test_rows_that_are_live_again_have_the_batch_written_again(table: Table) -> 
     merge(table, file, known, [1, 3])
     with pytest.raises(RowsChangedError, match="rows that were deleted are live again"):
         resolve_again(table.store, before, table.head, keys)
+
+
+def test_rows_of_a_column_that_others_have_renamed_are_found_by_its_field_id(table: Table) -> None:
+    before, keys = looked(table, {})
+    columns = KeyColumns(keys.job.table_uuid, pa.schema([keys.schema.field("id")]))
+    hashes = hash_keys([pa.array([5000])], columns.seed)
+    once = np.zeros(1, np.int64)
+    keys = replace(keys, hashes=hashes, sequences=once, files=["own"], file=once, position=once)
+    append_rows(table, pa.Table.from_pylist([{"id": 5000, "p": "p0", "key": 1}]), 1)
+    (added,) = look(table.refresh(), in_partitions=False).live.keys() - before.live.keys()
+
+    def rename(metadata: TableMetadataV2) -> dict[str, object]:
+        fields = [each.model_copy(update={"name": f"new_{each.name}"}) for each in metadata.schema().fields]
+        renamed = Schema(*fields, schema_id=metadata.current_schema_id + 1)
+        return {"schemas": [*metadata.schemas, renamed], "current_schema_id": renamed.schema_id}
+
+    change_metadata(table, rename)
+    again = resolve_again(table.store, before, table.refresh(), keys)
+    assert {path: these.tolist() for path, these in again.positions.items()} == {added: [0]}
+
+
+def test_a_table_that_was_set_back_to_before_rows_were_deleted_has_the_batch_written_again(
+    table: Table,
+) -> None:
+    """Also where the batch has found none of its keys in that file: the row may have one of them."""
+    first = table.head
+    file = next(first.live_files())
+    delete_rows(table, {file.location: [1]})
+    before, keys = looked(table, {})
+    with pytest.raises(RowsChangedError, match="the table was set back"):
+        resolve_again(table.store, before, first, keys)

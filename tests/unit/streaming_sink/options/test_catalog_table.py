@@ -137,7 +137,7 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"write": Upsert(key=["id"])}, "a write by key"),
+        ({"write": Upsert(key=["id"], changelog_table="db.log")}, "a changelog_table"),
     ],
 )
 def test_what_is_not_kept_beside_other_engines_yet_is_refused(options: dict[str, Any], named: str) -> None:

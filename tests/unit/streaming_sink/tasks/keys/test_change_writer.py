@@ -253,3 +253,17 @@ def test_rows_without_key_or_sequence_are_refused_whole(change: Change, message:
     with pytest.raises(RowsDoNotFitError, match=message):
         lake.take([(5, 1, "x", 1, False), change])
     assert lake.files == {}
+
+
+def test_keys_of_which_others_have_inserted_several_rows_are_counted_and_one_is_left() -> None:
+    lake = Lake()
+    lake.take([(1, 1, "a", 1, False), (2, 1, "a", 1, False)])
+    (path, file) = next(iter(lake.files.items()))
+    for number in range(2):
+        copy = f"data/copy-{number}.parquet"
+        lake.store.overwrite(copy, lake.store.read(lake.store.relative(path)).data)
+        lake.files[lake.store.uri(copy)] = replace(file, location=lake.store.uri(copy))
+    lake.take([(1, 2, "b", 1, False), (3, 1, "a", 1, False)])
+    assert lake.counts == ChangeCounts(inserted=1, updated=1, repeated=1)
+    lake.take([(1, 3, "c", 1, False), (2, 0, "late", 1, False)])
+    assert lake.counts == ChangeCounts(updated=1, late=1, repeated=1)
