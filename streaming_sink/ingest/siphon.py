@@ -24,6 +24,7 @@ from streaming_sink.zones.records import Pushed
 from streaming_sink.zones.stored_zone import StoredZone
 from timeline.errors import CheckpointRegressionError, CorruptTableError, StoreUnavailableError
 from timeline.slots.settling import create_settled
+from timeline.stores.base import read_if_there
 
 _LOG = logging.getLogger("streaming_sink")
 
@@ -100,11 +101,8 @@ class Siphon:
         return files
 
     def _committed(self, run: QueryRun, batch_id: int) -> list[str] | None:
-        try:
-            data = self._zone.store.read(_commit_path(run, batch_id)).data
-        except FileNotFoundError:
-            return None
-        return self._files_in(data, run, batch_id)
+        data = read_if_there(self._zone.store, _commit_path(run, batch_id))
+        return None if data is None else self._files_in(data, run, batch_id)
 
     def _files_in(self, data: bytes, run: QueryRun, batch_id: int) -> list[str]:
         try:

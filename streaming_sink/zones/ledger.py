@@ -27,7 +27,7 @@ from streaming_sink.zones.stored_zone import StoredZone
 from timeline import names
 from timeline.errors import TableNotFoundError
 from timeline.plans.claims import all_instants
-from timeline.stores.base import Store
+from timeline.stores.base import Store, read_if_there
 from timeline.table import Table
 from timeline.versions.staged import staged_items
 from timeline.versions.work_items import NumberSet, discarded_items, published_items
@@ -234,10 +234,8 @@ def delete_claims(store: Store, claim_id: str, states: Mapping[str, int], *besid
 
 
 def _read_note_of(zone: StoredZone, claim_id: str) -> str:
-    try:
-        return zone.store.read(names.cancelled_path(claim_id)).data.decode(errors="replace")
-    except FileNotFoundError:
-        return ""
+    note = read_if_there(zone.store, names.cancelled_path(claim_id)) or b""
+    return note.decode(errors="replace")
 
 
 def open_of(zone: StoredZone) -> Table | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from timeline import names, properties
 from timeline.errors import CorruptTableError
-from timeline.stores.base import Listed, Store
+from timeline.stores.base import Listed, Store, read_if_there
 from timeline.stores.local import is_unfinished
 from timeline.versions.version_file import Version, parse_version
 
@@ -78,10 +78,7 @@ def read_lineage(store: Store) -> Lineage:
     """Return what the top of `metadata/` holds. The hint is read first: it follows the versions, so that one
     that a listing begun later does not show is no race with a writer.
     """
-    try:
-        hint: bytes | None = store.read(names.HINT_PATH).data
-    except FileNotFoundError:
-        hint = None
+    hint = read_if_there(store, names.HINT_PATH)
     versions: dict[int, Listed] = {}
     strangers = []
     for listed in store.list_folder(names.VERSION_FOLDER):
@@ -97,9 +94,8 @@ def read_lineage(store: Store) -> Lineage:
 
 
 def _read_version(store: Store, lineage: Lineage, number: int) -> None:
-    try:
-        data = store.read(names.version_path(number)).data
-    except FileNotFoundError:  # deleted by a writer's retention since it was listed
+    data = read_if_there(store, names.version_path(number))
+    if data is None:  # deleted by a writer's retention since it was listed
         return
     place = _place(data)
     # Parsing in full takes six times as long, which nine hundred versions make a minute of.

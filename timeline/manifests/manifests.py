@@ -26,7 +26,7 @@ from timeline.manifests.manifest_format import (
     decode_live_entries,
     encode_manifest,
 )
-from timeline.stores.base import Created, Store
+from timeline.stores.base import Created, Store, read_if_there
 
 _CACHED_ENTRIES = 256
 """A manifest of at most so many live entries is kept parsed in whole; it is the kind that fills rewrite."""
@@ -173,18 +173,16 @@ class ManifestFiles:
         if isinstance(outcome, Created):
             return
         # The name is fresh and unique, so what is stored there is these bytes in whole, or nothing.
-        try:
-            stored = self.store.read(path).data
-        except FileNotFoundError:
+        stored = read_if_there(self.store, path)
+        if stored is None:
             self.store.overwrite(path, data)
-        else:
-            if stored != data:
-                raise CorruptTableError(
-                    "a file of a fresh name holds other bytes; two processes share one source of randomness:"
-                    f" {path}",
-                    location=self.store.location,
-                    files=[path],
-                )
+        elif stored != data:
+            raise CorruptTableError(
+                "a file of a fresh name holds other bytes; two processes share one source of randomness:"
+                f" {path}",
+                location=self.store.location,
+                files=[path],
+            )
         # Neither proves that the name is durable, as a create does; a listing that shows it does.
         self.store.list_folder(path.rpartition("/")[0])
 
@@ -207,10 +205,7 @@ class ManifestFiles:
             return self.remember_list(location, tuple(read_manifest_list(ReadBytes(location, data))))
 
     def _find(self, location: str) -> bytes | None:
-        try:
-            return self.store.read(self._path(location)).data
-        except FileNotFoundError:
-            return None
+        return read_if_there(self.store, self._path(location))
 
     def _path(self, location: str) -> str:
         try:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from timeline.clock import SYSTEM, Environment
 from timeline.errors import CorruptTableError
 from timeline.slots.settling import create_settled
-from timeline.stores.base import Store
+from timeline.stores.base import Store, read_if_there
 
 _DIGITS = 12
 
@@ -48,10 +48,7 @@ class NumberedLog:
         """Return an entry, None where there is none yet. StoreUnavailableError where the store does not
         answer.
         """
-        try:
-            return self._store.read(self.path(number)).data
-        except FileNotFoundError:
-            return None
+        return read_if_there(self._store, self.path(number))
 
     def open(self, number: int) -> BinaryIO:
         """Open an entry for seeking reads. FileNotFoundError where there is none yet."""

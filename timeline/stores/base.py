@@ -162,6 +162,14 @@ class Store(Protocol):
         """
 
 
+def read_if_there(store: Store, path: str) -> bytes | None:
+    """Return what an object holds; None where there is none."""
+    try:
+        return store.read(path).data
+    except FileNotFoundError:
+        return None
+
+
 def open_by_name(store: Store, uri: str) -> BinaryIO:
     """Open a file by its absolute name for seeking reads, also one that lies outside of the store's location.
 

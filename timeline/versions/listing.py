@@ -9,7 +9,7 @@ from timeline.clock import Environment
 from timeline.errors import MissingMetadataError, StoreUnavailableError
 from timeline.manifests.manifests import ManifestFiles
 from timeline.names import HINT_PATH, VERSION_FOLDER, hint_text, version_number, version_path
-from timeline.stores.base import Listed, Store
+from timeline.stores.base import Listed, Store, read_if_there
 from timeline.versions.added_manifests import manifests_after
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version, parse_version
@@ -109,10 +109,7 @@ class VersionFiles:
 
     def read_hint(self) -> int | None:
         """Return the number that the hint names, or None where there is none. No decision rests on it."""
-        try:
-            text = self.store.read(HINT_PATH).data
-        except FileNotFoundError:
-            return None
+        text = read_if_there(self.store, HINT_PATH) or b""
         return int(text) if text.strip().isdigit() and len(text) < _HINT_DIGITS else None
 
     def delete(self, numbers: Iterable[int]) -> None:
