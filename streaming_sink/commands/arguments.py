@@ -67,17 +67,80 @@ def of_a_zone(command: F) -> F:
     return zone_argument(storage_option(cast("F", opened)))
 
 
+def secret_key_values(_context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> Pairs:
+    """Return KEY=VALUE arguments as a dict, as `key_values`; no error repeats them."""
+    if any("=" not in text for text in values):
+        raise click.BadParameter("takes KEY=VALUE", param=parameter)
+    return {key: value for key, _, value in (text.partition("=") for text in values)} or None
+
+
 def of_a_table(command: F) -> F:
-    """Let a command take LOCATION, --option and --json, as `location`, `storage_options` and `as_json`."""
+    """Let a command take LOCATION and --option, or --catalog and --table in its place, as `table`, a value;
+    and --json as `as_json`.
+    """
+
+    @wraps(command)
+    def of_one(
+        location: str | None,
+        storage_options: Pairs,
+        catalog: str | None,
+        catalog_options: Pairs,
+        table_name: str | None,
+        **given: Any,
+    ) -> Any:
+        from streaming_sink.options.values.tables import CatalogTable, PathTable
+
+        in_catalog = catalog is not None or catalog_options is not None
+        if location is None and table_name is None and not in_catalog:
+            raise click.UsageError("Missing argument 'LOCATION', or --catalog and --table in its place.")
+        if location is not None and (in_catalog or table_name is not None):
+            raise click.UsageError("LOCATION is the place of a table, and --table one in a catalog: say one")
+        if location is None and not (in_catalog and table_name is not None):
+            raise click.UsageError("--catalog NAME and --table NAMESPACE.TABLE go together")
+        if location is not None:
+            return command(PathTable(location, storage_options), **given)
+        return command(
+            CatalogTable(
+                table_name or "", _catalog(catalog, catalog_options), storage_options=storage_options
+            ),
+            **given,
+        )
+
+    taking = cast("F", of_one)
     for add in (
         click.option(
             "--json", "as_json", is_flag=True, help="Print one JSON value, for programs, in place of text."
         ),
+        click.option(
+            "--table", "table_name", metavar="NAME", help="The table's name there, with its namespace."
+        ),
+        click.option(
+            "--catalog-option",
+            "catalog_options",
+            multiple=True,
+            metavar="KEY=VALUE",
+            callback=secret_key_values,
+            help="One of the catalog's properties; may be repeated. Leave secrets in .pyiceberg.yaml or in"
+            " PYICEBERG_CATALOG__NAME__KEY.",
+        ),
+        click.option(
+            "--catalog", metavar="NAME", help="A configured catalog, with --table in LOCATION's place."
+        ),
         storage_option,
-        click.argument("location", metavar="LOCATION"),
+        click.argument("location", metavar="LOCATION", required=False),
     ):
-        command = add(command)
-    return command
+        taking = add(taking)
+    return taking
+
+
+def _catalog(name: str | None, given: Pairs) -> str | Mapping[str, str]:
+    """Return a catalog by its name, or by what is configured under it with some properties more."""
+    from timeline.catalogs.settings import configured_as
+
+    if given is None:
+        assert name is not None
+        return name
+    return {**({} if name is None else {**configured_as(name), "name": name}), **given}
 
 
 def with_sizing(command: F) -> F:

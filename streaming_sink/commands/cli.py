@@ -8,7 +8,7 @@ obstore reads it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,10 +16,14 @@ from streaming_sink import __version__
 from streaming_sink.commands import clustering, ingest_decisions, inspecting, purging
 from streaming_sink.commands import declaring as keys
 from streaming_sink.commands import quarantined as quarantine
-from streaming_sink.commands.arguments import Pairs, also, of_a_table
+from streaming_sink.commands.arguments import also, of_a_table
 from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_json
 from streaming_sink.commands.wording import refuse_in_options
 from streaming_sink.commands.zones import search_zones, with_zone_findings, zones
+
+if TYPE_CHECKING:
+    from streaming_sink.options.values.tables import KnownTable
+    from timeline.diagnosis import Diagnosis
 
 _INTERRUPTED = 130
 
@@ -65,8 +69,7 @@ def _commands() -> None:
 @also
 @zones
 def doctor(
-    location: str,
-    storage_options: Pairs,
+    table: KnownTable,
     as_json: bool,
     probe: bool,
     with_keys: bool,
@@ -75,23 +78,23 @@ def doctor(
     zones: tuple[str, ...],
 ) -> int:
     """Look for damage and say how to repair it; changes nothing."""
-    from timeline.diagnosis import doctor as diagnose
-
     if (also or zones) and not gone:
         raise ValueError("--also and --zone say where --gone is to look, which is missing")
 
-    diagnosis = diagnose(location, storage_options, probe=probe)
+    diagnosis = _diagnosed(table, probe=probe)
     if with_keys:
         from streaming_sink.reading.duplicate_keys import with_key_findings
 
-        diagnosis = with_key_findings(diagnosis, location, storage_options)
+        diagnosis = with_key_findings(diagnosis, table.open())
     if gone:
+        from streaming_sink.options.values.tables import as_path_table
         from streaming_sink.removal.gone import with_gone_findings
         from streaming_sink.removal.wanted import WantedKeys
 
-        wanted = WantedKeys.parse(gone)
-        diagnosis = with_gone_findings(diagnosis, location, wanted, also, storage_options)
-        searched = search_zones(zones, location, wanted, storage_options, purge=False)
+        wanted, place = WantedKeys.parse(gone), as_path_table(table)
+        options = place.storage_options
+        diagnosis = with_gone_findings(diagnosis, place.location, wanted, also, options)
+        searched = search_zones(zones, place.location, wanted, options, purge=False)
         diagnosis = with_zone_findings(diagnosis, searched)
     if as_json:
         found = [
@@ -117,14 +120,24 @@ def doctor(
     return DONE if diagnosis.healthy else FINDINGS
 
 
+def _diagnosed(table: KnownTable, *, probe: bool) -> Diagnosis:
+    from streaming_sink.options.values.tables import CatalogTable
+    from timeline import diagnosis
+
+    if isinstance(table, CatalogTable):
+        return diagnosis.doctor_in_catalog(
+            table.open(), table.location, lambda address: table.beside(address).open()
+        )
+    return diagnosis.doctor(table.location, table.storage_options, probe=probe)
+
+
 @click.command()
 @of_a_table
-def history(location: str, storage_options: Pairs, as_json: bool) -> int:
+def history(table: KnownTable, as_json: bool) -> int:
     """Print a line for every batch that the table remembers. Oldest first."""
-    from streaming_sink.options.values.tables import PathTable
     from streaming_sink.reports.batch_report import history as reports_of
 
-    reports = reports_of(PathTable(location, storage_options))
+    reports = reports_of(table)
     if as_json:
         say_json(reports)
         return DONE
@@ -139,27 +152,41 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only say what would go,
 @click.command()
 @of_a_table
 @_dry_run
-def expire(location: str, storage_options: Pairs, as_json: bool, dry_run: bool) -> int:
+def expire(table: KnownTable, as_json: bool, dry_run: bool) -> int:
     """Expire old snapshots and delete their files, by the policy."""
-    from streaming_sink.options.values.tables import PathTable
     from streaming_sink.removal.cleaning import expire_snapshots
 
-    return _say_deletions(expire_snapshots(PathTable(location, storage_options), dry_run=dry_run), as_json)
+    return _say_deletions(expire_snapshots(table, dry_run=dry_run), as_json)
 
 
 @click.command()
 @of_a_table
 @_dry_run
 @click.option("--older-than", default="3 days", show_default=True, metavar="AGE", help="24 hours at least.")
-def orphans(location: str, storage_options: Pairs, as_json: bool, dry_run: bool, older_than: str) -> int:
+def orphans(table: KnownTable, as_json: bool, dry_run: bool, older_than: str) -> int:
     """Delete old files of this sink that nothing refers to."""
-    from streaming_sink.options.values.tables import PathTable
     from streaming_sink.removal.cleaning import remove_orphan_files
 
-    return _say_deletions(
-        remove_orphan_files(PathTable(location, storage_options), older_than=older_than, dry_run=dry_run),
-        as_json,
-    )
+    return _say_deletions(remove_orphan_files(table, older_than=older_than, dry_run=dry_run), as_json)
+
+
+@click.command()
+@of_a_table
+def accept(table: KnownTable, as_json: bool) -> int:
+    """Take a table of a catalog as it is, after it was replaced.
+
+    Its streams go on after their last batches, though these may not be in it.
+    """
+    from streaming_sink.options.values.tables import CatalogTable
+
+    if not isinstance(table, CatalogTable):
+        raise ValueError(f"only a table in a catalog can have been replaced: {table.location}")
+    version = table.accept()
+    if as_json:
+        say_json({"table": table.location, "version": version})
+    else:
+        say(f"{table.location} is taken as it is, by version {version}; restart its streams")
+    return DONE
 
 
 def _say_deletions(report: Any, as_json: bool) -> int:
@@ -184,6 +211,7 @@ for _each in (
     history,
     expire,
     orphans,
+    accept,
     *clustering.COMMANDS,
     *quarantine.COMMANDS,
     *keys.COMMANDS,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from planners.clustering.strategies import BUILT_IN
-from streaming_sink.commands.arguments import F, Pairs, a_size, key_values, of_a_table
+from streaming_sink.commands.arguments import F, a_size, key_values, of_a_table
 from streaming_sink.commands.pass_flags import NUMBERS, SIZES, flag
 from streaming_sink.commands.terminal import DONE, say, say_json
+
+if TYPE_CHECKING:
+    from streaming_sink.options.values.tables import KnownTable
 
 
 def _with_options_of_a_pass(command: F) -> F:
@@ -56,8 +59,7 @@ def _with_options_of_a_pass(command: F) -> F:
     " over those without a heartbeat for 5 minutes.",
 )
 def cluster(
-    location: str,
-    storage_options: Pairs,
+    table: KnownTable,
     as_json: bool,
     dry_run: bool,
     schedule_only: bool,
@@ -72,7 +74,7 @@ def cluster(
         raise click.UsageError("--dry-run, --schedule-only and --pending exclude each other")
     if wait is not None and not pending:
         raise click.UsageError("--wait waits for other executors; give it with --pending")
-    call = Call(location, storage_options, as_json)
+    call = Call(table, as_json)
     options = call.pass_options(given)
     if pending:
         code = call.execute_pending(dict(options), wait)
@@ -86,14 +88,13 @@ def cluster(
 
 @click.command()
 @of_a_table
-def plans(location: str, storage_options: Pairs, as_json: bool) -> int:
+def plans(table: KnownTable, as_json: bool) -> int:
     """List clustering plans: pending ones, and the last week's. Oldest first."""
     from streaming_sink.commands.rendering import say_plans
     from streaming_sink.reading.plans import list_plans
     from timeline.clock import SYSTEM
-    from timeline.table import open_table
 
-    listed = list_plans(open_table(location, storage_options), SYSTEM.now_ms())
+    listed = list_plans(table.open(), SYSTEM.now_ms())
     (say_json if as_json else say_plans)(listed)
     return DONE
 
@@ -101,12 +102,11 @@ def plans(location: str, storage_options: Pairs, as_json: bool) -> int:
 @click.command()
 @of_a_table
 @click.argument("plan_id", metavar="PLAN")
-def cancel(location: str, storage_options: Pairs, as_json: bool, plan_id: str) -> int:
+def cancel(table: KnownTable, as_json: bool, plan_id: str) -> int:
     """Withdraw a pending clustering plan, and free its files. PLAN is its id, as `plans` prints it."""
     from streaming_sink import clustering
-    from streaming_sink.options.values.tables import PathTable
 
-    if not clustering.cancel(PathTable(location, storage_options), plan_id):
+    if not clustering.cancel(table, plan_id):
         raise ValueError(f"no plan {plan_id} is pending; the command `plans` shows those that are")
     if as_json:
         say_json({"plan_id": plan_id, "cancelled": True})

@@ -13,18 +13,15 @@ from streaming_sink import clustering
 from streaming_sink.clustering.options import Pass, PassOptions, execution_of, pass_of
 from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
 from streaming_sink.clustering.where import partitions_where
-from streaming_sink.commands.arguments import Pairs
 from streaming_sink.commands.pass_flags import NUMBERS, SIZES, flag
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
 from streaming_sink.durations import duration
-from streaming_sink.options.values.tables import PathTable
+from streaming_sink.options.values.tables import KnownTable
 from streaming_sink.reports.cluster_report import ClusterReport
 from timeline.clock import SYSTEM
 from timeline.plans.claims import PATIENCE_SECONDS, Watch
 from timeline.plans.instants import Instant, State
 from timeline.plans.reservations import Reservations
-from timeline.stores import open_store
-from timeline.table import open_table
 
 _OF_THE_EXECUTION = ("memory_bytes", "checksum", "max_commits")
 _LOOK_SECONDS = 30.0
@@ -36,8 +33,7 @@ class Call:
     as JSON.
     """
 
-    location: str
-    storage_options: Pairs
+    table: KnownTable
     as_json: bool
     plan_id: str | None = None
     plan: ClusteringPlan | None = None
@@ -57,7 +53,7 @@ class Call:
             options["checksum"] = True
         select = [_plan_strategy(text) for text in given["select"]]
         if given["where"] is not None:
-            head = open_table(self.location, self.storage_options).head
+            head = self.table.open().head
             select = [*(select or [plan_strategy("by_size")]), partitions_where(head, given["where"])]
         if select:
             options["select"] = select
@@ -65,13 +61,13 @@ class Call:
 
     def only_plan(self, options: PassOptions) -> int:
         """Plan a pass, and change nothing."""
-        self.plan = clustering.plan(PathTable(self.location, self.storage_options), **options)
+        self.plan = clustering.plan(self.table, **options)
         self.say(self.plan.explain())
         return DONE
 
     def schedule(self, options: PassOptions, *, execute: bool) -> int:
         """Plan and save a pass, and execute it if asked to."""
-        asked, table = pass_of(**options), open_table(self.location, self.storage_options)
+        asked, table = pass_of(**options), self.table.open()
         if execute:
             _check_keys(asked)
         scheduled = schedule_pass(table, Reservations(table.store), asked)
@@ -92,11 +88,11 @@ class Call:
             if name not in _OF_THE_EXECUTION:
                 raise ValueError(f"--pending executes plans as they were saved: drop {flag(name)}")
         execution_of(**options)  # refuses impossible values before Spark starts
-        store, watch, code = open_store(self.location, self.storage_options), Watch(SYSTEM), DONE
+        store, watch, code = self.table.open().store, Watch(SYSTEM), DONE
         ends = SYSTEM.monotonic() + _wait_seconds(wait)
         tried: set[tuple[str, int]] = set()
         while True:
-            shown = clustering.show(PathTable(self.location, self.storage_options))
+            shown = clustering.show(self.table)
             pending = [it for it in shown if not it.timed_out and (it.plan_id, it.claim) not in tried]
             claimed = [it for it in pending if it.state is State.INFLIGHT]
             ready = [it for it in claimed if watch.is_abandoned(store, it.plan_id, it.claim)]
@@ -123,9 +119,7 @@ class Call:
         session = SparkSession.builder.appName("streaming_sink cluster").getOrCreate()
         code = DONE
         for plan_id in plan_ids:
-            report = clustering.execute(
-                session, PathTable(self.location, self.storage_options), plan_id, watch=watch, **options
-            )
+            report = clustering.execute(session, self.table, plan_id, watch=watch, **options)
             if report is None:
                 self.held.append(plan_id)
                 self.say(f"clustering {plan_id}: another executor has it")

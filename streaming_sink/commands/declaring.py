@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming_sink.commands.arguments import Pairs, of_a_table
+from streaming_sink.commands.arguments import of_a_table
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
 
 if TYPE_CHECKING:
+    from streaming_sink.options.values.tables import KnownTable
     from streaming_sink.options.values.writes import WriteByKey
 
 
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     "--declare", is_flag=True, help="Also declare the --columns as the table's key, which stays its key."
 )
 def key(
-    location: str,
-    storage_options: Pairs,
+    table: KnownTable,
     as_json: bool,
     columns: str | None,
     sequence_by: str | None,
@@ -54,33 +54,32 @@ def key(
     from streaming_sink.table.table_keys import table_key
     from timeline.changes.key_changes import DeclareKey, check_key_is
     from timeline.changes.schema_changes import MergeSchema
-    from timeline.table import open_table
     from timeline.versions.keys import Looked, key_of
 
     if declare and columns is None:
         raise ValueError("--declare needs the columns of the key: --columns id")
     named = None if columns is None else _names("--columns", columns)
-    table = open_table(location, storage_options)
-    declared = key_of(table.head.properties)
+    name, opened = table.location, table.open()
+    declared = key_of(opened.head.properties)
     options: WriteByKey | None = None
     if named is None:
         if declared is None:
-            raise ValueError(f"the table has no key; name its columns: --columns id: {location}")
+            raise ValueError(f"the table has no key; name its columns: --columns id: {name}")
         wanted = declared
     else:
         columns_kept = partial is not None and (partial.strip() == "*" or _names("--partial-update", partial))
         options = Upsert(key=named, sequence_by=sequence_by, key_scope=scope, partial_update=columns_kept)
-        wanted = table_key(options, table.head.schema)
+        wanted = table_key(options, opened.head.schema)
         if declared is not None:
-            check_key_is(declared, wanted, table.head)
-    head = table.head
-    checked = check_keys(table.store, head, wanted)
+            check_key_is(declared, wanted, opened.head)
+    head = opened.head
+    checked = check_keys(opened.store, head, wanted)
     declares = declare and not checked.repeated and declared is None
     if declares:
         grown = evolved_fields(head.schema, None, (), options)
         if grown is not None:
-            table.commit([MergeSchema(grown)])
-        table.commit([DeclareKey(wanted, Looked.at(head))])
+            opened.commit([MergeSchema(grown)])
+        opened.commit([DeclareKey(wanted, Looked.at(head))])
     if as_json:
         say_json({"checked": checked, "declared": declares or declared is not None})
     else:

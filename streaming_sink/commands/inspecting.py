@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming_sink.commands.arguments import Pairs, limited, of_a_table, with_sizing
+from streaming_sink.commands.arguments import limited, of_a_table, with_sizing
 from streaming_sink.commands.terminal import DONE, FINDINGS, clear, say_json
 
 if TYPE_CHECKING:
     from planners import FileSizing
+    from streaming_sink.options.values.tables import KnownTable
     from streaming_sink.reading.status import TableStatus
     from timeline.table import Table
 
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 @click.command()
 @of_a_table
 @with_sizing
-def describe(location: str, storage_options: Pairs, as_json: bool, small: str | None, largest: str) -> int:
+def describe(table: KnownTable, as_json: bool, small: str | None, largest: str) -> int:
     """Describe a table: its schema, properties, and file sizes."""
     from streaming_sink.commands.rendering import say_description
     from streaming_sink.reading.description import describe as described
 
     sizing = _sizing(small, largest)
-    description = _table(location, storage_options).on_head(lambda head: described(head, sizing))
+    description = table.open().on_head(lambda head: described(head, sizing))
     (say_json if as_json else say_description)(description)
     return DONE
 
@@ -45,8 +46,7 @@ def describe(location: str, storage_options: Pairs, as_json: bool, small: str | 
 )
 @limited
 def files(
-    location: str,
-    storage_options: Pairs,
+    table: KnownTable,
     as_json: bool,
     partition: str | None,
     order: str,
@@ -63,13 +63,13 @@ def files(
     from timeline.plans.reservations import Reservations
     from timeline.versions.head import Head
 
-    table = _table(location, storage_options)
+    opened = table.open()
 
     def look(head: Head) -> list[FileDetails]:
         keep = None if partition is None else partitions_where(head, partition).holds
-        return list_files(head, Reservations(table.store).files(head), keep)
+        return list_files(head, Reservations(opened.store).files(head), keep)
 
-    listed = table.on_head(look)
+    listed = opened.on_head(look)
     if order == "smallest":
         listed.reverse()
     elif order == "path":
@@ -85,15 +85,13 @@ def files(
 @of_a_table
 @with_sizing
 @limited
-def partitions(
-    location: str, storage_options: Pairs, as_json: bool, small: str | None, largest: str, limit: int | None
-) -> int:
+def partitions(table: KnownTable, as_json: bool, small: str | None, largest: str, limit: int | None) -> int:
     """List the partitions, those with most small files first."""
     from streaming_sink.commands.rendering import say_partitions
     from streaming_sink.reading.files import list_partitions
 
     below = _sizing(small, largest).small_file_bytes
-    listed = _table(location, storage_options).on_head(lambda head: list_partitions(head, below))
+    listed = table.open().on_head(lambda head: list_partitions(head, below))
     if as_json:
         say_json(listed[:limit])
     else:
@@ -104,12 +102,12 @@ def partitions(
 @click.command()
 @of_a_table
 @limited
-def snapshots(location: str, storage_options: Pairs, as_json: bool, limit: int | None) -> int:
+def snapshots(table: KnownTable, as_json: bool, limit: int | None) -> int:
     """List the snapshots that are kept, newest first."""
     from streaming_sink.commands.rendering import say_snapshots
     from streaming_sink.reading.snapshots import list_snapshots
 
-    listed = list_snapshots(_table(location, storage_options).head)
+    listed = list_snapshots(table.open().head)
     if as_json:
         say_json(listed[:limit])
     else:
@@ -135,8 +133,7 @@ def snapshots(location: str, storage_options: Pairs, as_json: bool, limit: int |
     "--every", metavar="TIME", default="5 seconds", show_default=True, help="How often --watch looks."
 )
 def status(
-    location: str,
-    storage_options: Pairs,
+    table: KnownTable,
     as_json: bool,
     small: str | None,
     largest: str,
@@ -158,9 +155,9 @@ def status(
     oldest = None if max_age is None else duration("--max-age", max_age).total_seconds()
     pause = duration("--every", every).total_seconds()
     below = _sizing(small, largest).small_file_bytes
-    table = _table(location, storage_options)
+    opened = table.open()
     while True:
-        found = _status(table, below, app_id, SYSTEM.now_ms())
+        found = _status(opened, below, app_id, SYSTEM.now_ms())
         if watch and not as_json:
             clear()
         if as_json:
@@ -195,12 +192,6 @@ def _is_recent(found: TableStatus, oldest: float) -> bool:
     """Return whether there are applications, and each is known to have committed within so many seconds."""
     ages = [it.age_seconds for it in found.applications]
     return bool(ages) and all(age is not None and age <= oldest for age in ages)
-
-
-def _table(location: str, storage_options: Pairs) -> Table:
-    from timeline.table import open_table
-
-    return open_table(location, storage_options)
 
 
 def _sizing(small: str | None, largest: str) -> FileSizing:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from streaming_sink.commands.arguments import Pairs, also, of_a_table
+from streaming_sink.commands.arguments import also, of_a_table
 from streaming_sink.commands.terminal import DONE, FINDINGS, amount, say, say_json
 from streaming_sink.commands.zones import SearchedZone, search_zones, zones
 
 if TYPE_CHECKING:
+    from streaming_sink.options.values.tables import KnownTable
     from streaming_sink.removal.report import PurgedTable, PurgeReport
 
 _SHOWN = 20
@@ -39,8 +40,7 @@ _LABEL = "  {:<11}"
 @click.option("--dry-run", is_flag=True, help="Only say what there is, and what would happen.")
 @click.option("--wait", metavar="AGE", help="Stay until all has left, so long at most, as in '3 hours'.")
 def purge(
-    location: str,
-    storage_options: Pairs,
+    table: KnownTable,
     as_json: bool,
     keys: tuple[str, ...],
     keys_file: TextIO | None,
@@ -58,6 +58,7 @@ def purge(
     a version every ten seconds where no stream does. Streams may go on. Exit code 1: something is left.
     """
     from streaming_sink.durations import duration
+    from streaming_sink.options.values.tables import as_path_table
     from streaming_sink.removal.purge import Purge
     from streaming_sink.removal.wanted import WantedKeys
 
@@ -65,19 +66,20 @@ def purge(
         raise ValueError("name the keys, by --key COLUMN=VALUE or by --keys-file FILE")
     wanted = WantedKeys.parse(keys) if keys_file is None else WantedKeys.read(keys_file)
     most = None if wait is None else duration("--wait", wait)
-    job = Purge.open(location, wanted, also, storage_options)
+    place = as_path_table(table)
+    job = Purge.open(place.location, wanted, also, place.storage_options)
     before = job.report(dry_run=True)
     if not dry_run:
         if not as_json:
-            for table in before.tables:
-                if table.ends_time_travel is not None:
-                    say(_ends(table, "is about to end"))
+            for purged in before.tables:
+                if purged.ends_time_travel is not None:
+                    say(_ends(purged, "is about to end"))
         job.run()
         if most is not None:
             sys.stderr.write(f"waiting until all has left, {most} at most\n")
             job.wait(most.total_seconds())
     report = before if dry_run else job.report()
-    searched = search_zones(zones, location, wanted, storage_options, purge=not dry_run)
+    searched = search_zones(zones, place.location, wanted, place.storage_options, purge=not dry_run)
     is_gone = report.is_gone and not any(each.left for each in searched)
     if as_json:
         say_json({"is_gone": is_gone, "report": report, "zones": searched})

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streaming_sink.commands.arguments import F, Pairs, key_values, of_a_table
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
+
+if TYPE_CHECKING:
+    from streaming_sink.options.values.tables import KnownTable
 
 _elsewhere = click.option(
     "--quarantine",
@@ -29,8 +32,7 @@ _elsewhere = click.option(
 )
 @click.option("--samples", metavar="NUMBER", type=click.IntRange(min=0), default=3, show_default=True)
 def quarantine(
-    location: str,
-    storage_options: Pairs,
+    table: KnownTable,
     as_json: bool,
     elsewhere: str | None,
     deliver: bool,
@@ -39,11 +41,9 @@ def quarantine(
     """Show which rows are quarantined, and why. LOCATION is the main table's."""
     from streaming_sink.checks.quarantine_table import open_quarantine
     from streaming_sink.commands.rendering import say_quarantine
-    from streaming_sink.options.values.tables import PathTable
     from streaming_sink.reading.quarantined_rows import quarantine_of
     from timeline.outbox import deliver_all
 
-    table = PathTable(location, storage_options)
     second = table.default_quarantine if elsewhere is None else table.beside(elsewhere)
     main = table.open()
     if deliver:
@@ -73,8 +73,7 @@ def _repeated(name: str, help_text: str, **given: Any) -> Callable[[F], F]:
 @_repeated("--drop", "Leave out a column that the table lacks", metavar="COLUMN")
 @_repeated("--expect", "A condition; a row that fails it is quarantined again", metavar="CONDITION")
 def replay(
-    location: str,
-    storage_options: Pairs,
+    table: KnownTable,
     as_json: bool,
     elsewhere: str | None,
     where: str,
@@ -91,7 +90,6 @@ def replay(
     from streaming_sink.options.table_options import TableOptions
     from streaming_sink.options.values.checks import Checks
     from streaming_sink.options.values.contract import SchemaContract
-    from streaming_sink.options.values.tables import PathTable
     from streaming_sink.replaying.replay import replay as replay_rows
 
     values = {name.strip(): text.strip() for name, text in (set or {}).items()}
@@ -99,7 +97,7 @@ def replay(
     session = SparkSession.builder.appName("streaming_sink replay").getOrCreate()
     reports = replay_rows(
         session,
-        PathTable(location, storage_options),
+        table,
         where=where,
         set=values,
         fix=(lambda rows: rows.drop(*drop)) if drop else None,

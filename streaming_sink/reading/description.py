@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from planners import FileSizing
 from streaming_sink.reading.files import PartitionDetails, list_partitions
-from timeline.names import version_path
 from timeline.versions.head import Head
 from timeline.versions.partitioning import describe_spec
 
@@ -105,7 +104,7 @@ def describe(head: Head, sizing: FileSizing) -> Description:
         format_version=metadata.format_version,
         version=head.number,
         updated_ms=metadata.last_updated_ms,
-        metadata=f"{metadata.location}/{version_path(head.number)}",
+        metadata=head.version.place,
         snapshots=len(metadata.snapshots),
         snapshot_id=metadata.current_snapshot_id,
         rows=sum(it.rows for it in partitions),

@@ -15,9 +15,8 @@ from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
 from streaming_sink.tasks.keys.scopes import scope_salt
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, some
 from timeline.manifests.entries import LiveFile
-from timeline.stores import StorageOptions
 from timeline.stores.base import Store
-from timeline.table import open_table
+from timeline.table import Table
 from timeline.versions.head import Head
 from timeline.versions.keys import PARTITION_SCOPE, TableKey, key_of
 
@@ -85,11 +84,8 @@ def check_keys(store: Store, head: Head, key: TableKey) -> KeyCheck:
     )
 
 
-def with_key_findings(
-    diagnosis: Diagnosis, location: str, storage_options: StorageOptions | None
-) -> Diagnosis:
+def with_key_findings(diagnosis: Diagnosis, table: Table) -> Diagnosis:
     """Return a diagnosis with what the table's keys show; as it is where the table has no key."""
-    table = open_table(location, storage_options)
     key = key_of(table.head.properties)
     if key is None:
         return diagnosis

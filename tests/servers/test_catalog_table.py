@@ -14,6 +14,7 @@ import requests
 from pyspark.sql import SparkSession
 
 from streaming_sink import CatalogTable, FileSizing, IcebergSink, Retention, history
+from streaming_sink.commands.cli import main
 from streaming_sink.errors import (
     SchemaMismatchError,
     StoreUnavailableError,
@@ -309,3 +310,27 @@ def test_the_newest_snapshot_with_another_engines_memory_stays(case: Case) -> No
     assert case.snapshots()[0] == theirs[-1]
     summary = case.loaded().snapshots()[0].summary
     assert summary["flink.max-committed-checkpoint-id"] == "9"
+
+
+def test_commands_take_a_table_by_its_catalog(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(3):
+        case.land(number)
+    named = [
+        "--catalog-option",
+        f"uri={case.catalog.uri}",
+        "--catalog-option",
+        "type=rest",
+        "--table",
+        case.name,
+    ]
+    for command in ("describe", "files", "partitions", "snapshots", "status", "history", "doctor", "plans"):
+        assert main([command, *named]) == 0, command
+        assert main([command, *named, "--json"]) == 0, command
+    assert main(["expire", *named, "--dry-run"]) == 0
+    assert main(["orphans", *named, "--dry-run"]) == 0
+    capsys.readouterr()
+    assert main(["accept", *named]) == 0
+    assert f"{case.name} is taken as it is" in capsys.readouterr().out
+    case.do(f"CALL lake.system.rollback_to_snapshot('{case.name}', {case.snapshots()[0]})")
+    assert main(["doctor", *named]) == 1
+    assert "rolled-back" in capsys.readouterr().out

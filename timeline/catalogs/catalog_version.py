@@ -46,6 +46,10 @@ class CatalogVersion(Version):
         return ours[: properties.RECENT_COMMITS_KEPT][::-1]
 
     @property
+    def place(self) -> str:
+        return self.identity
+
+    @property
     def is_shared(self) -> bool:
         return True
 

@@ -69,7 +69,7 @@ def check_memory(head: Head) -> Descent:
                 version=head.number,
             )
         return Descent.FOLLOWED
-    witness = _parse(stated[properties.WITNESS], head)
+    witness = witness_of(head)
     if _digest(stated) != witness.digest:
         raise CorruptTableError(
             "what the table remembers of its writers is not what the last of them wrote: its properties were"
@@ -94,6 +94,11 @@ def check_memory(head: Head) -> Descent:
             version=head.number,
         )
     return descent
+
+
+def witness_of(head: Head) -> Witness:
+    """Return the witness that a head states. CorruptTableError where it cannot be read."""
+    return _parse(head.properties[properties.WITNESS], head)
 
 
 def find_descent(head: Head, witness: Witness) -> Descent:

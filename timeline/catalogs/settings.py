@@ -29,6 +29,11 @@ class CatalogSettings(NamedTuple):
         return f"CatalogSettings({self.kind!r}, {self.name!r}, ...)"
 
 
+def configured_as(name: str) -> dict[str, Any]:
+    """Return the properties that are configured under a catalog's name."""
+    return dict(Config().get_catalog_config(name) or {})
+
+
 def settings_of(catalog: str | Mapping[str, str]) -> CatalogSettings:
     """Return a catalog's settings: those that are given, or those that are configured under its name in
     `.pyiceberg.yaml` or the environment. Sends no request.
@@ -37,7 +42,7 @@ def settings_of(catalog: str | Mapping[str, str]) -> CatalogSettings:
     its properties are of no use; it names a package that is not installed.
     """
     if isinstance(catalog, str):
-        name, known = catalog, dict[str, Any](Config().get_catalog_config(catalog) or {})
+        name, known = catalog, configured_as(catalog)
     else:
         # A catalog in SQL finds its tables by its own name; "default" is pyiceberg's.
         name, known = str(catalog.get("name", "default")), dict[str, Any](catalog)

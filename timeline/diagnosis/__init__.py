@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from timeline.clock import SYSTEM, Environment
+from timeline.diagnosis.catalogs import doctor_in_catalog
 from timeline.diagnosis.deletes import check_deletes
+from timeline.diagnosis.facts import facts_of
 from timeline.diagnosis.files import (
     Reachable,
     check_files,
     read_reachable,
     sizes_of_references,
-    staged_tags,
 )
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, some
 from timeline.diagnosis.lineage import Lineage, read_lineage
@@ -23,7 +24,7 @@ from timeline.diagnosis.neighbours import (
 )
 from timeline.diagnosis.outboxes import check_main_tables, check_outbox
 from timeline.diagnosis.staged import check_staged
-from timeline.diagnosis.state import applications, check_state, check_the_store_is_safe
+from timeline.diagnosis.state import check_state, check_the_store_is_safe
 from timeline.diagnosis.versions import check_versions
 from timeline.errors import TableNotFoundError
 from timeline.outbox import OpenTable
@@ -31,12 +32,11 @@ from timeline.stores import open_store
 from timeline.stores.base import Store
 from timeline.stores.local import is_unfinished
 from timeline.table import Table
-from timeline.versions.work_items import STAGED_TAG_PREFIX
 
 if TYPE_CHECKING:
     from timeline.stores import StorageOptions
 
-__all__ = ["Diagnosis", "Finding", "Severity", "doctor"]
+__all__ = ["Diagnosis", "Finding", "Severity", "doctor", "doctor_in_catalog"]
 
 
 def doctor(
@@ -72,7 +72,10 @@ def doctor(
         return Table.open(open_store(location, storage_options), environment)
 
     findings = _findings(store, lineage, found, objects, probe, environment, open_other)
-    return Diagnosis(store.location, (), ()).extended(_facts(lineage, found), findings)
+    facts: Iterable[tuple[str, str]] = ()
+    if lineage.head is not None and found is not None:
+        facts = facts_of(lineage.head, found, len(lineage.versions))
+    return Diagnosis(store.location, (), ()).extended(facts, findings)
 
 
 def _findings(
@@ -128,22 +131,3 @@ def _check_creates_are_finished(objects: dict[str, int]) -> Iterator[Finding]:
             " process id. No reader takes such a file for anything",
             repair="none needed; delete those whose process no longer runs",
         )
-
-
-def _facts(lineage: Lineage, found: Reachable | None) -> Iterator[tuple[str, str]]:
-    if lineage.head is None or found is None:
-        return
-    metadata = lineage.head.metadata
-    yield "uuid", str(metadata.table_uuid)
-    yield "version", f"{lineage.head.number}, of {count(len(lineage.versions), 'version')} that are kept"
-    yield "snapshots", f"{len(metadata.snapshots):,}"
-    if staged := sorted(staged_tags(lineage.head).values()):
-        yield "staged", some([tag.removeprefix(STAGED_TAG_PREFIX) for tag in staged])
-    if not found.unreadable.keys() & found.needed_now:
-        live, deletes = found.data_files, found.delete_files
-        rows, size = sum(file.rows for file in live), sum(file.bytes for file in live)
-        deleted = f", less those of {count(len(deletes), 'delete file')}" if deletes else ""
-        yield "current", f"{count(rows, 'row')} in {count(len(live), 'file')} of {size:,} bytes{deleted}"
-    for app_id, state in applications(lineage.head).items():
-        if state is not None:
-            yield "writer", f"{app_id!r}: batch {state.batch} of query {state.query_id}, epoch {state.epoch}"

@@ -33,7 +33,7 @@ def check_state(lineage: Lineage, head: Version, location: str) -> Iterator[Find
     yield from _check_lineage_is_stated(head)
     yield from _check_live_versions_are_logged(lineage, head)
     yield from _check_applications(head)
-    yield from _check_work_items(head)
+    yield from check_work_items(head)
 
 
 def check_the_store_is_safe(
@@ -118,7 +118,8 @@ def _check_live_versions_are_logged(lineage: Lineage, head: Version) -> Iterator
         )
 
 
-def _check_work_items(head: Version) -> Iterator[Finding]:
+def check_work_items(head: Version) -> Iterator[Finding]:
+    """Yield the applications whose published work items cannot be read."""
     for app_id in applications_of_items(head.metadata.properties):
         try:
             published_items(head.metadata.properties, app_id)

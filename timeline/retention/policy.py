@@ -68,7 +68,7 @@ def snapshots_to_expire(
     main = _find_main(snapshots, refs)
     if not main:
         return NOTHING_EXPIRED
-    needed = {next((s for s in main if _changes_rows(s)), main[0]).snapshot_id, *_find_memories(main)}
+    needed = {next((s for s in main if _changes_rows(s)), main[0]).snapshot_id, *find_memories(main)}
     places: dict[Hashable, int] = {}
     for snapshot in main:
         places.setdefault(commit_of(snapshot), len(places))
@@ -166,7 +166,7 @@ def _later_commits(snapshot: Snapshot, version: int, places: Mapping[Hashable, i
     return places.get(commit_of(snapshot), len(places))
 
 
-def _find_memories(main: Sequence[Snapshot]) -> list[int]:
+def find_memories(main: Sequence[Snapshot]) -> list[int]:
     """Return the newest snapshot that each other engine has left its memory in."""
     theirs = [s for s in main if s.summary is not None and not snapshot_version(s)]
     newest = (

@@ -66,6 +66,11 @@ class Version:
         return self.number - number
 
     @property
+    def place(self) -> str:
+        """Where the file is."""
+        return f"{self.metadata.location}/{version_path(self.number)}"
+
+    @property
     def is_shared(self) -> bool:
         """Whether other engines commit to the table too."""
         return False

@@ -234,6 +234,8 @@ class CatalogTable(Value):
         return open_store(location, self.storage_options)
 
 
+KnownTable = PathTable | CatalogTable
+"""A table that is given as a value."""
 AnyTable = str | os.PathLike[str] | PathTable | CatalogTable
 """What is taken for a table: its location, a `PathTable`, or a `CatalogTable`."""
 

@@ -1,0 +1,30 @@
+"""What a diagnosis says of every table: its size, its state, its writers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from timeline.diagnosis.files import Reachable, staged_tags
+from timeline.diagnosis.findings import count, some
+from timeline.diagnosis.state import applications
+from timeline.versions.version_file import Version
+from timeline.versions.work_items import STAGED_TAG_PREFIX
+
+
+def facts_of(head: Version, found: Reachable, versions: int | None = None) -> Iterator[tuple[str, str]]:
+    """Yield facts as (name, value). `versions`: how many version files are kept, where there are any."""
+    metadata = head.metadata
+    yield "uuid", str(metadata.table_uuid)
+    kept = "" if versions is None else f", of {count(versions, 'version')} that are kept"
+    yield "version", f"{head.number}{kept}"
+    yield "snapshots", f"{len(metadata.snapshots):,}"
+    if staged := sorted(staged_tags(head).values()):
+        yield "staged", some([tag.removeprefix(STAGED_TAG_PREFIX) for tag in staged])
+    if not found.unreadable.keys() & found.needed_now:
+        live, deletes = found.data_files, found.delete_files
+        rows, size = sum(file.rows for file in live), sum(file.bytes for file in live)
+        deleted = f", less those of {count(len(deletes), 'delete file')}" if deletes else ""
+        yield "current", f"{count(rows, 'row')} in {count(len(live), 'file')} of {size:,} bytes{deleted}"
+    for app_id, state in applications(head).items():
+        if state is not None:
+            yield "writer", f"{app_id!r}: batch {state.batch} of query {state.query_id}, epoch {state.epoch}"
