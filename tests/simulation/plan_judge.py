@@ -25,6 +25,10 @@ class PlanJudge:
 
     def check(self, before: Member, member: Member) -> None:
         """What the head announces comes and goes as it should, and a plan completes once, at most (R11)."""
+        self.check_announced(before, member)
+        self.check_completed(before, member)
+
+    def check_announced(self, before: Member, member: Member) -> None:
         old, new = before.pending, member.pending
         for plan in new.keys() - old.keys():
             if new[plan] != (member.number, member.updated_ms):
@@ -42,6 +46,9 @@ class PlanJudge:
                         f" {before.updated_ms - time_ms} ms before (R12)"
                     )
                 self.met["plan timed out"] += 1
+
+    def check_completed(self, before: Member, member: Member) -> None:
+        old, new = before.pending, member.pending
         for key, snapshot in member.snapshots.items():
             plan = snapshot["summary"].get(PLAN_ID) if key not in before.snapshots else None
             if plan is None:

@@ -94,6 +94,11 @@ class CatalogOracle(Oracle):
     def has_member(self, number: int) -> bool:
         return number in self._numbered
 
+    def gave_up_nothing(self, plan: str, version: int) -> None:
+        before = next(at for at, each in enumerate(self.lineage) if each.number == version) - 1
+        if plan not in self.lineage[before].pending:
+            raise ViolationError(f"version {version} was acknowledged to an executor, and does nothing (R13)")
+
     def skipped(self, work: Work, version: int) -> None:
         super().skipped(work, version)
         if self.stops and version > self.stopped_at:  # else by a head from before
@@ -146,6 +151,9 @@ class CatalogOracle(Oracle):
         self._check_what_is_theirs(before, member, raw)
         self.schemas.check_added(number, self._metadata, raw)
         self.partitions.check_files(number, member.files.live)
+        for plan in member.pending.keys() - before.pending.keys():
+            self.plans.completed.setdefault(plan, 0)
+        self.plans.check_completed(before, member)
         change = self._change(before.files, member.files)
         self._check_rows(before, member)
         self.model.update(change)
@@ -221,6 +229,9 @@ class CatalogOracle(Oracle):
         """Others delete what no snapshot needs; a writer only what it was told to have failed."""
         if by.startswith(ENGINE):
             return
+        if path.startswith("_timeline/"):
+            self._check_deleted_note(path, by)
+            return
         if uri in self.reachable(self.head):
             raise ViolationError(f"{by} deleted a file that version {self.head.number} needs: {path}")
         if uri not in self.forbidden:
@@ -257,11 +268,17 @@ class CatalogOracle(Oracle):
             current,
             {key.removeprefix(prefix): json.loads(v) for key, v in told.items() if key.startswith(prefix)},
             told,
-            {},
+            _pending(told),
             frozenset(ref["snapshot-id"] for name, ref in refs.items() if name != _MAIN),
             {},
             metadata.get("last-sequence-number", 0),
         )
+
+
+def _pending(told: dict[str, str]) -> dict[str, tuple[int, int]]:
+    stated = [value for key, value in told.items() if key.startswith(OURS + "pending-plans.")]
+    found = (value.split("@") for value in stated)
+    return {plan: (int(version), int(time_ms)) for plan, version, time_ms in found}
 
 
 def _is_ours(key: str) -> bool:

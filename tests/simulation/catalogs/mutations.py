@@ -13,7 +13,7 @@ _ERRORS = "__import__('timeline.errors', fromlist=['x'])"
 
 CATALOG_SWITCHES = (
     Switch("R29", "main is not asserted", updates, "_requirements",
-           "for name in sorted({MAIN_BRANCH, *_moved_refs(base, after)}):", "for name in ():",
+           "for name in sorted({MAIN_BRANCH, *beside}):", "for name in ():",
            catalog=True),
     Switch("R29", "the current schema is not asserted", updates, "_requirements",
            "yield AssertCurrentSchemaId(current_schema_id=base.current_schema_id)", "pass", catalog=True),

@@ -9,7 +9,7 @@ from uuid import UUID
 from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from tests.simulation import deltas, fillers, repartitioners, writers
+from tests.simulation import clusterers, deltas, fillers, others, repartitioners, writers
 from tests.simulation.acting import Body, think
 from tests.simulation.catalogs.engines import Engine
 from tests.simulation.catalogs.judge import CatalogOracle
@@ -82,7 +82,8 @@ class CatalogWorld:
         self.create()
         weather.stale = random.choice([0.0, 0.0, 0.1, 0.3])
         self.server.logs = random.random() < 0.5
-        self.server.slow_ms = random.choice([0, 0, 3000])
+        # Where neither a log nor the time tells an old state, a commit stays unknown until the next one.
+        self.server.slow_ms = random.choice([0, 3000]) if self.server.logs else 0
         sim.weather = weather
         deadline = random.choice([1.0, 5.0, 60.0, 600.0])
         fills = random.random() < 0.7
@@ -99,6 +100,12 @@ class CatalogWorld:
             start("filler", self.guarded(fillers.fill_beside(sim, random.randrange(4, 10), deadline)))
         if random.random() < 0.3:
             start("clusterer", self.guarded(writers.cluster(sim, random.randrange(2, 5), deadline)))
+        planned = random.choice([0, 0, 1, 2])
+        for number in range(planned):
+            plans = clusterers.cluster_by_plans(sim, random.randrange(2, 5), deadline)
+            start(f"clusterer{number}", self.guarded(plans))
+        if planned and random.random() < 0.3:
+            start("vandal", others.spoil_the_timeline(sim, random.randrange(1, 4)))
         if random.random() < 0.3:
             start("owner", self.guarded(writers.set_properties(sim, random.randrange(1, 5))))
         if random.random() < 0.3:

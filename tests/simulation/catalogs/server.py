@@ -124,7 +124,13 @@ class Server:
         # Who only moves a ref says when: a slow clock steps back.
         stepped = self.table is not None and metadata.last_sequence_number == before.last_sequence_number
         time_ms = now - self.slow_ms if stepped and by.startswith(ENGINE) else now
-        metadata = metadata.model_copy(update={"last_updated_ms": time_ms, "metadata_log": log})
+        told = {"last_updated_ms": time_ms, "metadata_log": log}
+        # pyiceberg logs a ref that is set by this machine's own clock.
+        logged = [
+            it.model_copy(update={"timestamp_ms": min(it.timestamp_ms, time_ms)})
+            for it in metadata.snapshot_log
+        ]
+        metadata = metadata.model_copy(update={**told, "snapshot_log": logged})
         self._changes += 1
         self.table = Loaded(metadata, f"{LOCATION}/metadata/{self._changes:05}.metadata.json")
         self.watcher.changed(metadata, by)

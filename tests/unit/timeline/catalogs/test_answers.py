@@ -138,6 +138,31 @@ def test_a_stale_load_is_no_proof_that_a_commit_was_lost(
     assert kind.rows() == [1, 2, 3]
 
 
+def test_a_load_from_before_a_rollback_is_no_proof_though_its_number_is_the_same(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollback has no sequence number of its own: the load shows another main, and not our commit."""
+    table = kind.create()
+    table.commit([Append((kind.file([1]),))])
+    table.commit([Append((kind.file([2]),))])
+    stale, loads = table.log.newest(), []
+    _roll_back(kind)
+    table.refresh()
+    answer(kind, monkeypatch, Raising(ConnectionError("reset"), landed=True))
+    log, newest = type(table.log), type(table.log).newest
+
+    def load(self: Any, **named: Any) -> Any:
+        loads.append(1)
+        return stale if len(loads) < 3 else newest(self, **named)
+
+    monkeypatch.setattr(log, "newest", load)
+    committed = table.commit([Append((kind.file([3]),))])
+    assert isinstance(committed, Committed)
+    assert committed.attempts == 1
+    monkeypatch.undo()
+    assert kind.rows() == [1, 3]
+
+
 def test_a_commit_that_landed_and_was_rolled_back_since_counts_as_committed(
     kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
