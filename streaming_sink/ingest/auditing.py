@@ -81,9 +81,9 @@ def rows_of(session: SparkSession, table: Table, staged: Snapshot) -> DataFrame:
             staged.snapshot_id,
             staged.timestamp_ms,
             file.file_path,
-            True,
-            (),
-            file.record_count,
+            added=True,
+            deletes=(),
+            rows=file.record_count,
         )
         for file in staged_files(table.head, staged)
     ]

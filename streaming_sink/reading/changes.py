@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
-from streaming_sink.options.values.tables import AnyTable, as_path_table
+from streaming_sink.options.values.tables import AnyTable, as_table
 from streaming_sink.reading.pieces import Piece, changed_pieces
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_python import map_in_arrow
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.conversions import spark_type
+from streaming_sink.table.name_mapping import needs_field_ids
 from streaming_sink.table.sql_names import quoted
+from streaming_sink.tasks.batches import RESERVED_PREFIX
 from streaming_sink.tasks.files.change_task import ChangedRows, ChangeTask
 from streaming_sink.tasks.files.delete_files import read_deletes_in
 from timeline.table import Table
@@ -39,6 +41,10 @@ def changes(
     """Return the rows that a table got and lost in the versions from `from_version` to
     `to_version`, both included; to the newest one by default.
 
+    Versions of other engines are among them: of a catalog's table the number is a sequence number. Of a
+    snapshot that rewrites files (copy-on-write) the rows that are equal before and after are left out, each
+    as often as it is on both sides.
+
     The columns are the table's present ones, and `_change_type`, `_commit_version`, `_commit_snapshot_id` and
     `_commit_timestamp`. The type is INSERT or DELETE; of a table with a key UPDATE_BEFORE and UPDATE_AFTER
     where one version has deleted and added a row of the same key. Fills, foldings and clusterings change no
@@ -48,7 +54,7 @@ def changes(
     ValueError where the first versions have expired, or another engine deleted rows by their values;
     TableNotFoundError, StoreUnavailableError as for every reader.
     """
-    opened = as_path_table(table).open()
+    opened = as_table(table).open()
     head = opened.head
     last = head.number if to_version is None else to_version
     if not 1 <= from_version <= last <= head.number:
@@ -63,19 +69,57 @@ def changes(
 def changes_of(session: SparkSession, table: Table, changed: Sequence[Piece]) -> DataFrame:
     """Return the rows of what versions of a table have changed. As `changes`; no row is read twice."""
     head = table.head
-    pieces = [
-        ChangedRows(it.location, it.deletes, it.added, it.version, it.snapshot_id, it.committed_ms * 1000)
-        for it in changed
-    ]
-    fields = [spark.StructField(field.name, spark_type(field.field_type)) for field in head.schema.fields]
-    numbers = session.range(0, len(pieces), 1, max(1, min(len(pieces), 4 * parallelism(session))))
-    task = ChangeTask(table.store, pieces, arrow_schema(head.schema))
-    rows = map_in_arrow(numbers, task, spark.StructType([*fields, *_OF_THE_COMMIT]))
+    rewriting = {it.snapshot_id for it in changed if it.whole and not it.added}
+    rewriting &= {it.snapshot_id for it in changed if it.added}
+    rows = _rows_of(session, table, [it for it in changed if it.snapshot_id not in rewriting])
+    if rewriting:
+        both = _rows_of(session, table, [it for it in changed if it.snapshot_id in rewriting])
+        rows = rows.unionByName(_without_equals(both))
     key = key_of(head.properties)
     if key is None:
         return rows
     names = [head.schema.find_column_name(each) or "" for each in key.column_ids]
     return _with_updates(rows, names)
+
+
+def _rows_of(session: SparkSession, table: Table, changed: Sequence[Piece]) -> DataFrame:
+    head = table.head
+    pieces = [
+        ChangedRows(
+            it.location,
+            it.deletes,
+            it.added,
+            it.version,
+            it.snapshot_id,
+            it.committed_ms * 1000,
+            it.whole,
+            it.before,
+        )
+        for it in changed
+    ]
+    fields = [spark.StructField(field.name, spark_type(field.field_type)) for field in head.schema.fields]
+    numbers = session.range(0, len(pieces), 1, max(1, min(len(pieces), 4 * parallelism(session))))
+    task = ChangeTask(table.store, pieces, arrow_schema(head.schema), needs_ids=needs_field_ids(head))
+    return map_in_arrow(numbers, task, spark.StructType([*fields, *_OF_THE_COMMIT]))
+
+
+def _without_equals(rows: DataFrame) -> DataFrame:
+    """Return the changes of snapshots without rows that one has both deleted and added: of equal rows, as
+    many of each kind as there are of the other.
+    """
+    own = [each for each in rows.schema.fields if each.name not in {it.name for it in _OF_THE_COMMIT}]
+    equal = [sf.col("_commit_snapshot_id"), *(_comparable(each) for each in own)]
+    kind, number = sf.col(CHANGE_TYPE), RESERVED_PREFIX + "number"
+    of_equals = Window.partitionBy(*equal)
+    pairs = sf.least(*(sf.count(sf.when(kind == each, 1)).over(of_equals) for each in ("INSERT", "DELETE")))
+    numbered = sf.row_number().over(Window.partitionBy(*equal, kind).orderBy(sf.lit(0)))
+    return rows.withColumn(number, numbered - pairs).where(sf.col(number) > 0).drop(number)
+
+
+def _comparable(field: spark.StructField) -> Column:
+    """Return a column's value in a form that Spark compares: it compares no maps."""
+    column = sf.col(quoted(field.name))
+    return sf.to_json(sf.struct(column)) if "map<" in field.dataType.simpleString() else column
 
 
 def _with_updates(rows: DataFrame, key: list[str]) -> DataFrame:

@@ -5,20 +5,28 @@ delete files that several data files share.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
-from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from timeline.errors import MissingMetadataError
-from timeline.manifests.entries import live_file
+from timeline.manifests.deletes import DeleteIndex, live_rows
+from timeline.manifests.entries import LiveFile, live_file
+from timeline.manifests.manifests import is_data
 from timeline.retention.policy import lineage, snapshot_version
 from timeline.versions.head import Head
 
 _CHANGES = (Operation.APPEND, Operation.OVERWRITE, Operation.DELETE)
 PURGE = "streaming-sink.purge"
 """In the summary of a snapshot whose deletes are for the law: no copy of their rows may be made."""
+
+
+NamedIn = Callable[[str], Mapping[str, Sized]]
+"""Returns the positions in a shared delete file, by the data files that it names."""
 
 
 @dataclass(frozen=True)
@@ -30,42 +38,60 @@ class Piece:
     committed_ms: int
     location: str
     added: bool
-    """Whether the snapshot has added the file, without the rows that `deletes` name; else it has deleted the
-    rows that they name.
-    """
     deletes: tuple[str, ...]
-    """Position-delete files of the snapshot."""
+    """Position-delete files."""
     rows: int
-    """How many rows these are."""
+    """How many rows these are; at most, where `before` has some of them."""
+    whole: bool = True
+    """Whether these are all rows of the file but those that `deletes` name; else these alone."""
+    before: tuple[str, ...] = ()
+    """Position-delete files whose rows are none of these, though `deletes` name them too."""
 
 
 def changed_pieces(
     head: Head,
     first: int,
     last: int,
-    named_in: Callable[[str], Mapping[str, Sized]],
+    named_in: NamedIn,
     *,
     purges: bool = True,
 ) -> list[Piece]:
-    """Return what the versions from `first` to `last` have changed, in their order. A replace changes no row.
-    `named_in` returns the positions in a shared delete file, by the data files that it names. `purges`: also
-    what was deleted for the law.
+    """Return what the versions from `first` to `last` have changed, in their order; those of other engines
+    too. A replace changes no row. `purges`: also what was deleted for the law.
 
-    ValueError where a version in between is no longer in the history, or removed whole data files, which no
-    commit of this protocol does. MissingMetadataError where the head is so old that its manifests were
-    deleted.
+    ValueError where a version in between is no longer in the history, or rows were deleted by their values.
+    MissingMetadataError where the head is so old that its manifests were deleted.
     """
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
     of_main = lineage(head.metadata.current_snapshot_id, snapshots)
     main = sorted(of_main, key=lambda snapshot: snapshot.sequence_number or 0)
-    if main and main[0].parent_snapshot_id is not None and first < snapshot_version(main[0]):
+    if main and first < version_of(main[0]) and _has_older(head, main[0]):
         raise ValueError(
-            f"the changes before version {snapshot_version(main[0])} have expired with their snapshots; begin"
+            f"the changes before version {version_of(main[0])} have expired with their snapshots; begin"
             f" there, or keep snapshots for longer (retention): the first version asked for is {first}:"
             f" {head.metadata.location}"
         )
-    wanted = (it for it in main if first <= snapshot_version(it) <= last and (purges or not _is_purge(it)))
-    return [piece for snapshot in wanted for piece in _pieces(head, snapshot, named_in)]
+    wanted = (it for it in main if first <= version_of(it) <= last and (purges or not _is_purge(it)))
+    return [piece for snapshot in wanted for piece in _pieces(head, snapshot, snapshots, named_in)]
+
+
+def version_of(snapshot: Snapshot) -> int:
+    """Return the version that a snapshot of main is part of: that of its commit, or, of another engine's in
+    a catalog, its sequence number.
+    """
+    return snapshot_version(snapshot) or snapshot.sequence_number or 0
+
+
+def _has_older(head: Head, oldest: Snapshot) -> bool:
+    """Return whether snapshots from before the oldest of main have expired: some catalogs set its parent to
+    null then, and its files have older numbers all the same.
+    """
+    if oldest.parent_snapshot_id is not None:
+        return True
+    if head.version.schemas_only_grow:
+        return False
+    listed = head.manifest_files.read_list(oldest.manifest_list)
+    return any(it.min_sequence_number < (oldest.sequence_number or 0) for it in listed)
 
 
 def _is_purge(snapshot: Snapshot) -> bool:
@@ -73,51 +99,141 @@ def _is_purge(snapshot: Snapshot) -> bool:
 
 
 def _pieces(
-    head: Head, snapshot: Snapshot, named_in: Callable[[str], Mapping[str, Sized]]
+    head: Head, snapshot: Snapshot, snapshots: Mapping[int, Snapshot], named_in: NamedIn
 ) -> Iterator[Piece]:
     if snapshot.summary is None or snapshot.summary.operation not in _CHANGES:
         return
-    version = snapshot_version(snapshot)
+    version = version_of(snapshot)
 
-    def piece(location: str, added: int, deletes: Mapping[str, int]) -> Piece:
-        names = tuple(sorted(deletes))
-        rows = abs(added - sum(deletes.values()))
-        return Piece(version, snapshot.snapshot_id, snapshot.timestamp_ms, location, added > 0, names, rows)
+    is_ours = bool(snapshot_version(snapshot))
 
-    added, deletes = [], defaultdict[str, dict[str, int]](dict)
+    def piece(location: str, rows: int, deletes: Iterable[str], **kind: Any) -> Piece:
+        names, of = tuple(sorted(deletes)), snapshot
+        return Piece(version, of.snapshot_id, of.timestamp_ms, location, deletes=names, rows=rows, **kind)
+
+    added: list[LiveFile] = []
+    removed: list[LiveFile] = []
+    new, restored = _Positions(named_in), _Positions(named_in)
     for entry in _entries_of(head, snapshot):
-        file = live_file(entry)
-        if entry.status == ManifestEntryStatus.DELETED or (file.content == DataFileContent.EQUALITY_DELETES):
-            raise ValueError(
-                f"version {version} deleted rows in a way that names no rows, as another engine may; its"
-                f" changes cannot be shown: {file.location}"
-            )
+        file, left = live_file(entry), entry.status == ManifestEntryStatus.DELETED
+        if file.content == DataFileContent.EQUALITY_DELETES or (left and is_ours):
+            raise _nameless(version, file.location)
         if file.content == DataFileContent.DATA:
-            added.append(file)
-        elif file.refers_to is not None:
-            deletes[file.refers_to][file.location] = file.rows
+            (removed if left else added).append(file)
         else:
-            for location, positions in named_in(file.location).items():
-                deletes[location][file.location] = len(positions)
+            (restored if left else new).add(file)
     for file in added:
-        yield piece(file.location, file.rows, deletes.pop(file.location, {}))
-    for location in sorted(deletes):
-        yield piece(location, 0, deletes[location])
+        deletes = new.found.pop(file.location, {})
+        yield piece(file.location, file.rows - sum(deletes.values()), deletes, added=True)
+    before = _Before(head, snapshot, snapshots)
+    for file in removed:
+        applied = before.deletes_of(file)
+        yield piece(file.location, live_rows(file, applied), [it.location for it in applied], added=False)
+    for location, deletes in sorted(new.found.items()):
+        # This sink deletes no row twice; another engine may name rows again that were deleted.
+        known = () if is_ours else before.names_near(location, new.files[location])
+        yield piece(location, sum(deletes.values()), deletes, added=False, whole=False, before=known)
+    for location, deletes in sorted(restored.found.items()):
+        if _is_live(head, snapshot, location):  # else the delete file has left after its data file
+            kept = before.names_near(location, restored.files[location])
+            now = tuple(sorted({*new.found.get(location, {}), *kept} - deletes.keys()))
+            yield piece(location, sum(deletes.values()), deletes, added=True, whole=False, before=now)
+
+
+def _nameless(version: int, location: str) -> ValueError:
+    return ValueError(
+        f"version {version} deleted rows in a way that names no rows, as another engine may; its changes"
+        f" cannot be shown: {location}"
+    )
+
+
+class _Positions:
+    """Position-delete files of a snapshot, by the data files that they name."""
+
+    def __init__(self, named_in: NamedIn) -> None:
+        self._named_in = named_in
+        self.found: dict[str, dict[str, int]] = defaultdict(dict)
+        """Data file → delete file → how many rows."""
+        self.files: dict[str, LiveFile] = {}
+        """One delete file of each data file."""
+
+    def add(self, file: LiveFile) -> None:
+        own = file.refers_to
+        named = self._named_in(file.location) if own is None else {own: range(file.rows)}
+        for location, positions in named.items():
+            self.found[location][file.location] = len(positions)
+            self.files[location] = file
+
+
+class _Before:
+    """The delete files of the snapshot before another engine's, which is read when it is asked for."""
+
+    def __init__(self, head: Head, snapshot: Snapshot, snapshots: Mapping[int, Snapshot]) -> None:
+        self._head, self._snapshot = head, snapshot
+        self._parent = snapshots.get(snapshot.parent_snapshot_id or 0)
+
+    @cached_property
+    def _index(self) -> DeleteIndex:
+        if self._parent is None:
+            if _has_older(self._head, self._snapshot):
+                raise ValueError(
+                    f"the snapshot before version {version_of(self._snapshot)} has expired, so that which"
+                    " rows it deleted cannot be shown; begin after it, or keep snapshots for longer:"
+                    f" {self._head.metadata.location}"
+                )
+            return DeleteIndex(())
+        files = self._head.manifest_files
+        manifests = [it for it in files.read_list(self._parent.manifest_list) if not is_data(it)]
+        return DeleteIndex(live_file(entry) for it in manifests for entry in _live_entries(self._head, it))
+
+    def deletes_of(self, file: LiveFile) -> list[LiveFile]:
+        """Return the position-delete files that may apply to a data file. ValueError where rows of it may
+        have been deleted by their values.
+        """
+        found = self._index.find(file)
+        if any(it.content == DataFileContent.EQUALITY_DELETES for it in found):
+            raise _nameless(version_of(self._snapshot), file.location)
+        return found
+
+    def names_near(self, location: str, delete: LiveFile) -> tuple[str, ...]:
+        """Return those of a data file, of which a delete file is known, which is in the same partition."""
+        file = replace(
+            delete, location=location, content=DataFileContent.DATA, sequence_number=0, applies_to=None
+        )
+        return tuple(sorted(it.location for it in self.deletes_of(file)))
+
+
+def _is_live(head: Head, snapshot: Snapshot, location: str) -> bool:
+    listed = head.manifest_files.read_list(snapshot.manifest_list)
+    found = (head.manifest_files.find_contents(it) for it in listed if is_data(it))
+    return any(contents is not None and location in contents.files for contents in found)
 
 
 def _entries_of(head: Head, snapshot: Snapshot) -> Iterator[ManifestEntry]:
     """Yield the entries that a snapshot has added, or removed."""
     for manifest in head.manifest_files.read_list(snapshot.manifest_list):
         if manifest.added_snapshot_id == snapshot.snapshot_id:
-            entries = head.manifest_files.find_entries(manifest)
-            if entries is None:
-                raise MissingMetadataError(
-                    f"a manifest of a snapshot that is kept was deleted: {manifest.manifest_path}",
-                    **head.where,
-                    files=[manifest.manifest_path],
-                )
-            for entry in entries:
+            for entry in _all_entries(head, manifest):
                 if entry.snapshot_id in (None, snapshot.snapshot_id) and (
                     entry.status != ManifestEntryStatus.EXISTING
                 ):
                     yield entry
+
+
+def _live_entries(head: Head, manifest: ManifestFile) -> Iterator[ManifestEntry]:
+    return (it for it in _all_entries(head, manifest) if it.status != ManifestEntryStatus.DELETED)
+
+
+def _all_entries(head: Head, manifest: ManifestFile) -> Sequence[ManifestEntry]:
+    entries = head.manifest_files.find_entries(manifest)
+    if entries is None:
+        raise MissingMetadataError(
+            f"a manifest of a snapshot that is kept was deleted: {manifest.manifest_path}",
+            **head.where,
+            files=[manifest.manifest_path],
+        )
+    for entry in entries:
+        entry.data_file.spec_id = manifest.partition_spec_id
+        if entry.sequence_number is None and entry.status == ManifestEntryStatus.ADDED:
+            entry.sequence_number = manifest.sequence_number
+    return entries

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from streaming_sink.tasks import fast_workers
@@ -22,19 +23,27 @@ class ChangedRows:
     location: str
     deletes: tuple[str, ...]
     added: bool
-    """Whether these are all rows of the file but those that the deletes name, or these alone."""
+    """Whether the rows are new, or deleted."""
     version: int
     snapshot_id: int
     committed_micros: int
+    whole: bool = True
+    """Whether these are all rows of the file but those that the deletes name; else these alone."""
+    before: tuple[str, ...] = ()
+    """Delete files whose rows are none of these."""
 
 
 class ChangeTask:
     """The function that `DataFrame.mapInArrow` runs over numbers of pieces. DataFileError where a file is
-    missing or damaged. `schema` has field ids; the rows come in its columns.
+    missing or damaged. `schema` has field ids; the rows come in its columns. `needs_ids` as for
+    `open_data_file`.
     """
 
-    def __init__(self, store: Store, pieces: Sequence[ChangedRows], schema: pa.Schema) -> None:
+    def __init__(
+        self, store: Store, pieces: Sequence[ChangedRows], schema: pa.Schema, *, needs_ids: bool = False
+    ) -> None:
         self._store, self._pieces, self._schema = store, tuple(pieces), schema
+        self._needs_ids = needs_ids
         self._fast_workers = fast_workers.is_enabled()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -47,9 +56,10 @@ class ChangeTask:
 
     def _rows(self, piece: ChangedRows) -> Iterator[pa.RecordBatch]:
         positions = read_position_deletes(self._store, piece.deletes, piece.location)
-        with open_data_file(self._store, piece.location, "a data file") as file:
-            if not piece.added:
-                yield from file.read_at(self._schema, positions)
+        known = read_position_deletes(self._store, piece.before, piece.location)
+        with open_data_file(self._store, piece.location, "a data file", needs_ids=self._needs_ids) as file:
+            if not piece.whole:
+                yield from file.read_at(self._schema, np.setdiff1d(positions, known))
                 return
             yield from leave_out(file.read(self._schema), positions)
 

@@ -112,7 +112,11 @@ def open_data_file(
 
 
 def _has_ids(field: pa.Field) -> bool:
-    nested = (field.type.field(place) for place in range(field.type.num_fields))
+    kind = field.type
+    if pa.types.is_map(kind):  # whose entries are a struct without one
+        nested = [kind.key_field, kind.item_field]
+    else:
+        nested = [kind.field(place) for place in range(kind.num_fields)]
     return match_field_id(field) is not None and all(map(_has_ids, nested))
 
 

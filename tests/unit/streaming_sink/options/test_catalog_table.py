@@ -17,8 +17,8 @@ from streaming_sink import (
     IcebergSink,
     PathTable,
     Upsert,
-    changes,
     history,
+    purge,
 )
 from streaming_sink.errors import StoreUnavailableError
 from timeline.catalogs import settings
@@ -199,7 +199,7 @@ def test_appends_are_taken_and_the_sink_pickles(write: Any) -> None:
 def test_functions_that_do_not_take_one_yet_say_so() -> None:
     table = CatalogTable("db.events", REST)
     with pytest.raises(ValueError, match="not offered for a table in a catalog yet"):
-        changes(None, table, 1)
+        purge(table, ["id = 1"])
 
 
 def test_a_server_that_is_away_is_told_from_a_table_that_is_absent() -> None:
