@@ -64,6 +64,8 @@ from planners.tiers import best_repaid
 FILES_A_PASS = 4 * SMALL_FILES_AT_MOST
 """The files of a partition that one plan considers, the smallest ones, so that a pass over a partition that
 comes with thousands ends soon. No less than a stream leaves while a pass runs."""
+FILES_AFTER_A_WAIT = 9 * SMALL_FILES_AT_MOST
+"""The same in a table of which merging leaves partitions alone for a while (`planners/room.py`)."""
 
 _SLACK = 32
 """A tail below one part in this many of a file joins the full files before it, beyond the maximum."""
@@ -145,9 +147,10 @@ def plan_fills(
     sizing: FileSizing,
     policy: FillPolicy = FillPolicy.AMORTIZED,
     fold_above: float = FOLD_ABOVE,
+    files_a_pass: int = FILES_A_PASS,
 ) -> FillPlan:
     """Return which of these live files are merged or folded, each at most once, where the new files end, and
-    which delete files of the others are merged.
+    which delete files of the others are merged. Of a partition it takes so many files, the smallest ones.
 
     Files that are reserved, encrypted, with deletes by value, or neither small nor worn, are left alone;
     sorted ones are not merged, nor files of two partition specs. No new file is planned above
@@ -167,10 +170,10 @@ def plan_fills(
             free.setdefault(partition_of(file), []).append(file)
     fills: list[PlannedFill] = []
     for partition in sorted(free.keys() | alone.keys(), key=lambda it: (it.spec_id, sort_key(it.values))):
-        small = sorted(free.get(partition, ()), key=by_size)[:FILES_A_PASS]
+        small = sorted(free.get(partition, ()), key=by_size)[:files_a_pass]
         fills += _fills(small, sizing, _LEFT_AT_MOST[policy], fold_above)
         most_worn = sorted(alone.get(partition, ()), key=lambda it: (-it.deleted_bytes, it.path))
-        fills += [PlannedFill(partition, (it,), (), why_worn(it)) for it in most_worn[:FILES_A_PASS]]
+        fills += [PlannedFill(partition, (it,), (), why_worn(it)) for it in most_worn[:files_a_pass]]
     taken = {file.path for fill in fills for file in fill.inputs}
     deleted_from = [file for file in files if file.deletes]
     return FillPlan(

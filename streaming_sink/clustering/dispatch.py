@@ -65,9 +65,7 @@ def prepare_jobs(
     # The time in the files' names runs with the table (R6).
     ids = FileIds(commit_time(SYSTEM, head), _APP_ID, 0)
     worker = replace(
-        file_job(
-            table.store, head, ids, plan.target_file_bytes, needs_ids=not head.version.schemas_only_grow
-        ),
+        file_job(table.store, head, ids, plan.target_file_bytes, needs_ids=head.version.is_shared),
         partition_by=(),  # a group is of one partition
         cipher=None if how.keys is None else Cipher(how.keys),
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Unpack
 
+    from streaming_sink.table.foreign_rewrites import ForeignRewrites
     from timeline.plans.claims import Watch
     from timeline.plans.reservations import Reservations
     from timeline.table import Table
@@ -133,8 +134,9 @@ def run_pass(
     table: Table,
     reservations: Reservations,
     watch: Watch,
+    rewrites: ForeignRewrites | None = None,
 ) -> list[ClusterReport]:
-    """Take over abandoned plans, run a pass, and return the report of each.
+    """Take over abandoned plans, run a pass, and return the report of each. `rewrites`: where it leaves room.
 
     Never raises for a pass that fails: its report and the log have the failure, and its plan is cancelled.
     """
@@ -147,7 +149,7 @@ def run_pass(
     try:
         table.refresh()
         reports += take_over(session, table, settings.execution, watch)
-        scheduled = schedule_pass(table, reservations, settings)
+        scheduled = schedule_pass(table, reservations, settings, rewrites)
         if not isinstance(scheduled, Scheduled):
             return [*reports, nothing_to_do(location, scheduled)]
         plan_id = scheduled.plan_id

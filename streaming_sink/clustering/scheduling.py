@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from planners.clustering.plan import ClusteringPlan, partition_text
 from planners.clustering.planner import plan_clustering
 from planners.model import Decision, FillVerdict, TableFile
+from planners.partitions import partition_of
 from streaming_sink.clustering.foreign_inputs import find_unfit, is_foreign
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import Pass
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.foreign_rewrites import ForeignRewrites, Room
 from timeline.errors import CommitConflictError
 from timeline.plans import instants
 from timeline.plans.clustering import CLUSTERING
@@ -23,6 +25,7 @@ from timeline.versions.head import Head
 
 _TRIES = 3
 _REASONS = 3
+_WAITS = "another engine rewrites files of its partition, and a pass of the stream leaves it room for a while"
 
 
 @dataclass(frozen=True)
@@ -33,24 +36,29 @@ class Scheduled:
     plan: ClusteringPlan
 
 
-def plan_pass(table: Table, reservations: Reservations, asked: Pass) -> ClusteringPlan:
+def plan_pass(
+    table: Table, reservations: Reservations, asked: Pass, rewrites: ForeignRewrites | None = None
+) -> ClusteringPlan:
     """Return the plan of a pass on the newest head that this process has seen.
 
     Where other engines may rename columns, each of their files that the plan takes is opened once; the plan
-    leaves alone what cannot be read. ValueError for a column that the table lacks.
+    leaves alone what cannot be read. `rewrites`: leave room for other engines, too. ValueError for a column
+    that the table lacks.
     """
     seen: dict[str, str | None] = {}
 
     def planned(head: Head) -> ClusteringPlan:
         asked.check_columns(arrow_schema(head.schema))
         unfit = {path: why for path, why in seen.items() if why is not None}
-        files = list(known_files(head, asked.policy, reservations.files(head), unfit))
+        room = Room() if rewrites is None else rewrites.room(head, asked.policy.small_file_bytes)
+        known = known_files(head, asked.policy, reservations.files(head), unfit)
+        files = [replace(it, unfit=_WAITS) if partition_of(it) in room.waiting else it for it in known]
         plan = plan_clustering(files, head.metadata.last_updated_ms, asked.policy)
         return _bounded(plan, asked.max_bytes, files)
 
     while True:
         plan = table.on_head(planned)
-        if table.head.version.schemas_only_grow:
+        if not table.head.version.is_shared:
             return plan
         inputs = (path for group in plan.groups for path in group.inputs)
         new = find_unfit(table.store, [it for it in inputs if is_foreign(it) and it not in seen])
@@ -59,13 +67,15 @@ def plan_pass(table: Table, reservations: Reservations, asked: Pass) -> Clusteri
             return plan
 
 
-def schedule_pass(table: Table, reservations: Reservations, asked: Pass) -> Scheduled | ClusteringPlan:
+def schedule_pass(
+    table: Table, reservations: Reservations, asked: Pass, rewrites: ForeignRewrites | None = None
+) -> Scheduled | ClusteringPlan:
     """Plan a pass and save the plan. A plan without groups is returned unsaved: it has the reasons.
 
     Plans again where another scheduler was first with some of the files. Raises as `Table.commit`.
     """
     for tries in range(1, _TRIES + 1):
-        plan = plan_pass(table, reservations, asked)
+        plan = plan_pass(table, reservations, asked, rewrites)
         if not plan.groups:
             return plan
         # Every sink reads the plan for its reservations: the files that it leaves alone are not worth the

@@ -55,7 +55,7 @@ class RowWriting:
                 ids=ids,
                 sieve=sieve_of(rules, batch, ids, self.query_id, parts.quarantine, target),
                 keys=None if keyed is None else keyed.job,
-                needs_ids=target.head is not None and not target.head.version.schemas_only_grow,
+                needs_ids=target.head is not None and target.head.version.is_shared,
             )
             written = Written(fitted, planned, ids, write(rows, job), keyed)
         check_as_counted(planned, written.result)

@@ -88,7 +88,7 @@ def _has_older(head: Head, oldest: Snapshot) -> bool:
     """
     if oldest.parent_snapshot_id is not None:
         return True
-    if head.version.schemas_only_grow:
+    if not head.version.is_shared:
         return False
     listed = head.manifest_files.read_list(oldest.manifest_list)
     return any(it.min_sequence_number < (oldest.sequence_number or 0) for it in listed)

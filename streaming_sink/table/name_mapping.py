@@ -13,7 +13,7 @@ def needs_field_ids(head: Head) -> bool:
     """Return whether a data file must have field ids to be read: not where the table's name mapping has each
     column under its present name and no other. Of one that was renamed or dropped older files say nothing.
     """
-    if head.version.schemas_only_grow:
+    if not head.version.is_shared:
         return False
     try:
         stated = _by_id(json.loads(head.properties.get(NAME_MAPPING, "[]")))

@@ -11,6 +11,7 @@ from streaming_sink.clustering.passes import BESIDE, Clustering, failed_pass, ru
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.reports.reporting import hand_over
 from streaming_sink.reports.steps import Steps
+from streaming_sink.table.foreign_rewrites import ForeignRewrites
 from streaming_sink.upkeep.beside import PassesBeside
 from streaming_sink.upkeep.small_files import SmallFiles, count_small_files
 from timeline.clock import SYSTEM
@@ -36,6 +37,7 @@ class Clusterer:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._watch = Watch(SYSTEM)
+        self._rewrites = ForeignRewrites()
         self._passes = PassesBeside[_Request, ClusterReport]("clustering", self._run_beside)
 
     def after_commit(
@@ -112,7 +114,9 @@ class Clusterer:
         reservations: Reservations,
         waited: str = "",
     ) -> list[ClusterReport]:
-        reports = run_pass(asked, session, table, reservations, self._watch)
+        # A pass that the user's bound on small files makes necessary does not wait.
+        rewrites = None if waited else self._rewrites
+        reports = run_pass(asked, session, table, reservations, self._watch, rewrites)
         called = self._options.table.called
         reports = [replace(report, table=called(report.table), waited=waited) for report in reports]
         for report in reports:

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING
 from planners.fills import FillPlan
 from planners.folds import DELETE_FILES_AT_MOST
 from planners.model import TablePartition
+from planners.partitions import comparable
 from planners.small_files import SMALL_FILES_AT_MOST
 from streaming_sink.reports.maintenance_report import FillReport
 from streaming_sink.reports.reporting import hand_over
 from streaming_sink.reports.steps import Steps
 from streaming_sink.spark.jobs import is_stopped, parallelism
+from streaming_sink.table.foreign_rewrites import ForeignRewrites, Room
 from streaming_sink.upkeep.beside import PassesBeside
 from streaming_sink.upkeep.fills import execute_merges, plan_merges
 from timeline.errors import CommitStateUnknownError
 from timeline.plans.reservations import Reservations
 from timeline.table import Table
+from timeline.versions.head import Head
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +37,9 @@ SMALL_FILES_WHILE_FILLING = 3 * SMALL_FILES_AT_MOST
 """A batch that leaves more small files in a partition waits for the running pass, and runs one. A pass that
 starts at nine, as it should, then takes longer than fifteen batches: merging falls behind the stream."""
 
+SMALL_FILES_WHILE_WAITING = 3 * SMALL_FILES_WHILE_FILLING
+"""The same, of a partition in which merging leaves room for other engines."""
+
 DELETE_FILES_WHILE_FILLING = 3 * DELETE_FILES_AT_MOST
 """As above, for the delete files of one data file. A pass that folds a file loses to each batch that deletes
 from it before the pass has ended. It cannot lose to a batch that waits for it, and runs one itself."""
@@ -41,9 +47,11 @@ from it before the pass has ended. It cannot lose to a batch that waits for it, 
 _Request = tuple["SparkSession", Collection[TablePartition]]
 
 
-def _crowd(plan: FillPlan) -> str:
-    """Return why a batch waits for the fills of a plan; "" if it does not."""
-    if plan.most_small_files > SMALL_FILES_WHILE_FILLING:
+def _crowd(plan: FillPlan, leaves_room: bool) -> str:
+    """Return why a batch waits for the fills of a plan; "" if it does not. `leaves_room`: other engines have
+    rewritten files in its partitions of late.
+    """
+    if plan.most_small_files > (SMALL_FILES_WHILE_WAITING if leaves_room else SMALL_FILES_WHILE_FILLING):
         return f"{plan.most_small_files} small files in a partition"
     if plan.most_delete_files > DELETE_FILES_WHILE_FILLING and not plan.is_empty:
         return f"{plan.most_delete_files} delete files of one data file"
@@ -60,8 +68,11 @@ class Filler:
         self._table: Table | None = None
         self._reservations: Reservations | None = None
         self._unfit: frozenset[str] = frozenset()
-        # The partitions of the last pass, where it failed or left out a merge: no batch may touch them again.
+        # The partitions of the last pass, where it failed or left out a merge, and those in which nothing was
+        # merged to leave room for others: no batch may touch them again.
         self._left: frozenset[TablePartition] = frozenset()
+        self._waiting: frozenset[TablePartition] = frozenset()
+        self._rewrites = ForeignRewrites()
         self._published = threading.Event()
 
     def after_commit(
@@ -76,20 +87,26 @@ class Filler:
         failed. Return the reports of the passes that ended since the last call.
 
         Afterwards none of these partitions has more than `SMALL_FILES_WHILE_FILLING` small files that may be
-        merged, and no data file in them more than `DELETE_FILES_WHILE_FILLING` delete files, unless the
-        batch brought several to one, or a pass failed, which is reported and not raised.
+        merged, or three times as many where others rewrite files, and no data file in them more than
+        `DELETE_FILES_WHILE_FILLING` delete files, unless the batch brought several to one, or a pass failed,
+        which is reported and not raised.
         """
         if not self._options.fills_beside:
             return []
         reports = self._passes.ended()
-        touched = {*touched, *self._left}
-        plan = self._plan(table, reservations, touched)
-        if _crowd(plan):
+        touched = {
+            TablePartition(spec_id, comparable(values))
+            for spec_id, values in (*touched, *self._left, *self._waiting)
+        }
+        plan, room = self._plan(table, reservations, touched)
+        self._waiting = room.waiting & touched
+        leaves_room = not room.rewritten.isdisjoint(touched)
+        if _crowd(plan, leaves_room):
             with steps("fill"):
                 self._passes.wait()
                 reports += self._passes.ended()
                 table.refresh()
-                if crowd := _crowd(self._plan(table, reservations, touched)):
+                if crowd := _crowd(self._plan(table, reservations, touched)[0], leaves_room):
                     reports += self._run(session, touched, waited=crowd)
                     table.refresh()
         elif not plan.is_empty:
@@ -112,10 +129,15 @@ class Filler:
 
     def _plan(
         self, table: Table, reservations: Reservations, touched: Collection[TablePartition]
-    ) -> FillPlan:
-        return table.on_head(
-            lambda head: plan_merges(head, touched, self._options, reservations.files(head), self._unfit)
-        )
+    ) -> tuple[FillPlan, Room]:
+        """Return the merges that the partitions need on the known head, and where these leave room."""
+
+        def planned(head: Head) -> tuple[FillPlan, Room]:
+            room = self._rewrites.room(head, self._options.sizing.small_file_bytes)
+            reserved = reservations.files(head)
+            return plan_merges(head, touched, self._options, reserved, self._unfit, room.waiting), room
+
+        return table.on_head(planned)
 
     def _run_beside(self, requests: Sequence[_Request]) -> list[FillReport]:
         session = requests[-1][0]
@@ -153,7 +175,9 @@ class Filler:
         try:
             table, reservations = self._open()
             table.refresh()
-            plan = self._plan(table, reservations, touched)
+            plan, room = self._plan(table, reservations, touched)
+            if not room.waiting.isdisjoint(touched):
+                self._left = room.waiting.intersection(touched)
             if plan.is_empty:
                 return FillReport(table=self._options.location, outcome="nothing")
             done = execute_merges(session, table, plan, self._options, reservations, tasks)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.typedef import Record
 
-from planners.fills import FillPlan, PlannedFill, plan_fills
+from planners.fills import FILES_A_PASS, FILES_AFTER_A_WAIT, FillPlan, PlannedFill, plan_fills
 from planners.model import TablePartition
 from planners.partitions import comparable
 from streaming_sink.clustering.sort_orders import recorded_sort_order
@@ -75,16 +75,20 @@ def plan_merges(
     options: SinkOptions,
     reserved: Mapping[str, str],
     unfit: Collection[str] = (),
+    waiting: Collection[TablePartition] = (),
 ) -> FillPlan:
     """Return the merges and folds that these partitions need, without files that are reserved or known to be
-    unfit. `touched`: where rows came to, or were deleted from, since the last pass.
+    unfit. `touched`: where rows came to, or were deleted from, since the last pass; `waiting`: where nothing
+    is merged now.
 
     Reads no file but manifests.
     """
     partitions = {TablePartition(spec_id, comparable(values)) for spec_id, values in touched}
+    partitions -= set(waiting)
     asked = head, partitions, options.sizing.small_file_bytes, reserved
     files = (it for it in chain(small_files(*asked), files_to_fold(*asked)) if it.path not in unfit)
-    plan = plan_fills(files, options.sizing, options.fill_policy, options.sizing.fold_above)
+    most = FILES_AFTER_A_WAIT if head.version.is_shared else FILES_A_PASS
+    plan = plan_fills(files, options.sizing, options.fill_policy, options.sizing.fold_above, most)
     fit = (it for it in plan.run_merges if not any(deletes.path in unfit for deletes in it.deletes))
     return replace(plan, run_merges=tuple(fit))
 
@@ -117,7 +121,7 @@ def execute_merges(
         # The time in the files' names follows the table's, since the garbage fence compares the two (R6).
         ids = FileIds(commit_time(SYSTEM, head), _APP_ID, 0)
         # Which rows go where is in the portions alone.
-        needs_ids = not head.version.schemas_only_grow
+        needs_ids = head.version.is_shared
         job = file_job(table.store, head, ids, options.sizing.max_file_bytes, needs_ids=needs_ids)
         task = FillTask(job, portions)
         results: list[Result] = collect_results(session.range(0, len(portions), 1, len(portions)), task)

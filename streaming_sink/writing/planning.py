@@ -14,13 +14,14 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from planners.coalesced import has_room, plan_coalesced, tasks_that_fit
 from planners.forecast import HISTORY_BATCHES, forecast
 from planners.inserts import plan_inserts
-from planners.model import Arrival, InsertPlan, PartitionKey, TablePartition
+from planners.model import Arrival, InsertPlan, PartitionKey, TableFile, TablePartition
 from planners.partitions import comparable
 from planners.routing import Routing, route_shuffled, route_single
 from planners.sizing import HISTORY_COMMITS, CommitSize, bytes_per_row
 from planners.small_files import FillPolicy
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import FILL
+from streaming_sink.table.foreign_rewrites import ForeignRewrites
 from streaming_sink.table.planned_files import small_files
 from streaming_sink.writing.change_tasks import ChangeTasks
 from streaming_sink.writing.profile import Profile
@@ -59,6 +60,7 @@ class Experience:
     changes: ChangeTasks = field(default_factory=ChangeTasks)
     unfit: set[str] = field(default_factory=set)
     """Files that cannot be merged, by their locations."""
+    rewrites: ForeignRewrites = field(default_factory=ForeignRewrites)
 
     def add(
         self, result: WriteResult, planned: Planned, spec_id: int, seconds: float, parallelism: int
@@ -178,15 +180,12 @@ def plan_batch(
     sizing = options.sizing
     sizes = () if head is None else commit_sizes(head)
     width = bytes_per_row(sizes, max_file_bytes=sizing.max_file_bytes)
-    files = (
-        ()
-        if head is None or not options.fills_inline
-        else tuple(
-            file
-            for file in small_files(head, partitions, sizing.small_file_bytes, reserved)
-            if file.path not in experience.unfit
-        )
-    )
+    files: tuple[TableFile, ...] = ()
+    if head is not None and options.fills_inline:
+        below = sizing.small_file_bytes
+        fillable = partitions - experience.rewrites.room(head, below).waiting
+        small = small_files(head, fillable, below, reserved)
+        files = tuple(file for file in small if file.path not in experience.unfit)
     policy = options.fill_policy if options.fills_inline else FillPolicy.NEVER
     plan = plan_inserts(
         arrivals, files, sizing, bytes_per_row=width, policy=policy, exact=profile is not None

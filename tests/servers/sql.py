@@ -49,9 +49,13 @@ class Sql(Child):
     def try_until_it_runs(self, statement: str, tries: int = 40) -> int:
         """Run a statement, again after each conflict with another writer. Return how often that was."""
         for conflicts in range(tries):
-            self.send(json.dumps(statement))
-            answer = self.says("R")
-            if answer.startswith("RAN"):
+            if self.try_once(statement):
                 return conflicts
-            assert any(word in answer for word in _CONFLICTS), answer
         raise AssertionError(f"Spark's statement lost {tries} races: {statement}")
+
+    def try_once(self, statement: str) -> bool:
+        """Run a statement. Return whether it ran; else it was in conflict with another writer."""
+        self.send(json.dumps(statement))
+        answer = self.says("R")
+        assert answer.startswith("RAN") or any(word in answer for word in _CONFLICTS), answer
+        return answer.startswith("RAN")

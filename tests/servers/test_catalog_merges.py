@@ -173,3 +173,35 @@ def test_a_sort_order_that_another_engine_sets_meanwhile_keeps_its_id(
     orders = {it.order_id: [f.source_id for f in it.fields] for it in case.loaded().metadata.sort_orders}
     assert orders == {0: [], 1: [2], 2: [1]}
     assert case.do("SELECT DISTINCT sort_order_id FROM {t}.files") == [[2]]
+
+
+def small_files_of(case: Case, writer: str) -> int:
+    [[count]] = case.do(f"SELECT count(*) FROM {{t}}.files WHERE partition.by = '{writer}'")
+    return int(count)
+
+
+def test_merging_leaves_room_where_others_rewrite_and_nowhere_else(case: Case) -> None:
+    case.do("CREATE TABLE {t} (id BIGINT, by STRING) PARTITIONED BY (by)")
+    filling = case.new_sink(sizing=FileSizing(max_file_bytes="64KiB", small_file_bytes="48KiB"))
+
+    def land(number: int) -> None:
+        rows = case.spark.range(number * 10, number * 10 + 10)
+        filling(rows.selectExpr("id", "if(id % 2 = 0, 'a', 'b') by").coalesce(1), number)
+
+    for number in range(3):
+        land(number)
+    case.do("DELETE FROM {t} WHERE by = 'a' AND id = 2")
+    for number in range(3, 30):
+        land(number)
+    filling.finish()
+    assert small_files_of(case, "b") < 24
+    assert small_files_of(case, "a") == 30  # the first one was replaced by another
+    before = case.snapshots()[-1]
+    case.do("DELETE FROM {t} WHERE by = 'a' AND id = 4")  # what it reads is there when it ends
+    for number in range(30, 80):
+        land(number)
+        assert small_files_of(case, "a") <= 72 if number % 10 == 0 else True
+    filling.finish()
+    assert small_files_of(case, "a") < 40
+    assert before in case.snapshots()
+    assert case.ids() == [it for it in range(800) if it not in (2, 4)]

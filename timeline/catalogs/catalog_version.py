@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
 
 from pyiceberg.table.snapshots import Snapshot
 
@@ -26,7 +25,6 @@ class CatalogVersion(Version):
     """
     keeps_by_catalog: str = ""
     """Why the catalog has no client delete files; "" where it does not say so."""
-    schemas_only_grow: ClassVar[bool] = False
 
     @property
     def stored_properties(self) -> Mapping[str, str]:

@@ -60,7 +60,7 @@ class Head:
         Where schemas only grow, it is that of the first snapshot from there on which has not expired. Where
         others drop columns, and set schemas back, nothing but the present one is sure to have them all.
         """
-        is_sure = self.version.schemas_only_grow and sequence_number
+        is_sure = sequence_number and not self.version.is_shared
         for snapshot in self.metadata.snapshots if is_sure else ():
             if (snapshot.sequence_number or 0) >= sequence_number:
                 known = None if snapshot.schema_id is None else self.metadata.schema_by_id(snapshot.schema_id)

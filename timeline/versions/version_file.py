@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import is_
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataV2
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
@@ -49,8 +49,6 @@ class Version:
     """Its identity in a listing; empty where no listing has shown it yet."""
     arrays: Mapping[str, LongArray] = field(default_factory=dict, repr=False, compare=False)
     """Its long arrays as text in the file; empty where the file was parsed in whole."""
-    schemas_only_grow: ClassVar[bool] = True
-    """Whether no writer of the table drops or renames a column."""
 
     @property
     def commit_id(self) -> str:
@@ -72,7 +70,7 @@ class Version:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other engines commit to the table too."""
+        """Whether other engines commit to the table too: they drop and rename columns, and rewrite files."""
         return False
 
     @property
