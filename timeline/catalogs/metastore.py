@@ -75,8 +75,12 @@ class Metastore(MetastoreCatalog):
         try:
             answer = super().commit_table(table, requirements, updates)  # type: ignore[safe-super]
         except Exception as failure:
+            # Of the store: the pointer is moved after all that goes there, so nothing can take effect.
+            from_store = isinstance(failure, StoreUnavailableError)
             if (written := self._written.now) is not None:
-                self._unsettled.append(replace(written, refused=is_refusal(failure)))
+                self._unsettled.append(replace(written, refused=from_store or is_refusal(failure)))
+            if from_store:
+                raise CommitFailedException(f"its metadata cannot be written: {failure}") from failure
             raise
         if (written := self._written.now) is not None:
             self._delete_replaced(written, answer.metadata)
@@ -103,13 +107,6 @@ class Metastore(MetastoreCatalog):
                 staged.metadata_location,
             )
         return staged
-
-    def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
-        try:
-            super()._write_metadata(metadata, io, metadata_path)
-        except StoreUnavailableError as failure:
-            # The catalog was not asked yet, so nothing of the commit can take effect.
-            raise CommitFailedException(f"its metadata cannot be written: {failure}") from failure
 
     def _settle(self, loaded: Table) -> None:
         """Delete what attempts have written that are known to have lost: the pointer has left the file that

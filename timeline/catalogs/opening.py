@@ -15,7 +15,8 @@ from pyiceberg.schema import Schema
 from timeline import properties, stores
 from timeline.catalogs.answers import unclear
 from timeline.catalogs.probed_log import Connect, ProbedLog
-from timeline.catalogs.settings import SQL, settings_of
+from timeline.catalogs.rest import connect_rest
+from timeline.catalogs.settings import REST, settings_of
 from timeline.catalogs.store_io import OpenStore
 from timeline.clock import SYSTEM, Environment
 from timeline.errors import StoreUnavailableError, TableNotFoundError
@@ -44,17 +45,14 @@ def connect_catalog(
     `open_store`. ValueError as `settings_of`, StoreUnavailableError where the catalog does not answer.
     """
     settings = settings_of(catalog)
-    name = settings.name
+    if settings.kind == REST:
+        return connect_rest(settings, environment)
+    from timeline.catalogs.sql import SqlMetastore
+
     try:
-        if settings.kind == SQL:
-            from timeline.catalogs.sql import SqlMetastore
-
-            return SqlMetastore(name, open_store, environment, **settings.properties)
-        from timeline.catalogs.rest import TimedRestCatalog
-
-        return TimedRestCatalog(name, environment.now_ms, **settings.properties)
+        return SqlMetastore(settings.name, open_store, environment, **settings.properties)
     except unclear() as failure:
-        raise StoreUnavailableError(f"the catalog {name!r} does not answer: {failure}") from failure
+        raise StoreUnavailableError(f"the catalog {settings.name!r} does not answer: {failure}") from failure
 
 
 def open_in_catalog(

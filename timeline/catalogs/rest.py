@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from threading import Lock
+from threading import Lock, local
 from typing import Any
 
-from pyiceberg.catalog import rest
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog import TOKEN, rest
+from pyiceberg.catalog.rest import Capability, RestCatalog, TableResponse
+from pyiceberg.catalog.rest.scan_planning import StorageCredential
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
+
+from timeline.catalogs.answers import unclear
+from timeline.catalogs.settings import CatalogSettings
+from timeline.clock import SYSTEM, Environment
+from timeline.errors import StoreUnavailableError
 
 _SECONDS = (10, 60)
 """To connect, and between two parts of an answer."""
@@ -58,27 +67,67 @@ class ServerClock:
 
 
 class _TimedSession(Session):
-    """A session whose requests end, through whichever adapter they go."""
+    """A session whose requests end, through whichever adapter they go, and that has a token of one commit."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.next = local()
         for scheme in ("http://", "https://"):
             self.mount(scheme, HTTPAdapter(max_retries=_READ_AGAIN))
 
     def send(self, request: PreparedRequest, **named: Any) -> Response:
         if named.get("timeout") is None:
             named["timeout"] = _SECONDS
+        if (token := getattr(self.next, "token", None)) is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
         return super().send(request, **named)
 
 
 class TimedRestCatalog(RestCatalog):
-    """A REST catalog whose requests end, and that knows its server's clock."""
+    """A REST catalog whose requests end, that knows its server's clock, and what is stated for each table."""
 
     server_clock: ServerClock
 
-    def __init__(self, name: str, now_ms: Callable[[], int], **given: str) -> None:
+    def __init__(self, name: str, now_ms: Callable[[], int], **given: Any) -> None:
         self.server_clock = ServerClock(now_ms)
+        self._stated: dict[Identifier, tuple[Mapping[str, Any], list[StorageCredential]]] = {}
         super().__init__(name, **given)
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Commit, with the token that the server has stated for the table: pyiceberg would use it for all
+        tables from then on.
+        """
+        token = self._stated[table.name()][0].get(TOKEN) if table.name() in self._stated else None
+        bare = Table(table.name(), table.metadata, table.metadata_location, table.io, self)
+        if token is None or not isinstance(self._session, _TimedSession):
+            return self._commit(bare, requirements, updates)
+        self._session.next.token = token
+        try:
+            return self._commit(bare, requirements, updates)
+        finally:
+            self._session.next.token = None
+
+    def _commit(self, *given: Any) -> CommitTableResponse:
+        answer: CommitTableResponse = super().commit_table(*given)
+        return answer
+
+    def file_settings(self, identifier: tuple[str, ...], location: str) -> dict[str, Any]:
+        """Return how files at a location of a table are reached, with credentials where some are vended.
+
+        NoSuchTableError where there is none of this name.
+        """
+        self.load_table(identifier)
+        config, credentials = self._stated[identifier]
+        vended = self._resolve_storage_credentials(credentials, location)
+        if not vended and Capability.V1_LOAD_CREDENTIALS in self._supported_endpoints:
+            vended = self.load_credentials(identifier, location)
+        return {**self.properties, **config, **vended}
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        self._stated[identifier_tuple] = table_response.config, table_response.storage_credentials
+        return super()._response_to_table(identifier_tuple, table_response)
 
     def _create_session(self) -> Session:
         # pyiceberg makes the session, and asks for a token through it, in one call: so it makes ours.
@@ -89,6 +138,14 @@ class TimedRestCatalog(RestCatalog):
 
     def _see_date(self, answer: Response, *_: Any, **__: Any) -> None:
         self.server_clock.see(answer.headers.get("Date"))
+
+
+def connect_rest(settings: CatalogSettings, environment: Environment = SYSTEM) -> TimedRestCatalog:
+    """Return a REST catalog. StoreUnavailableError where it does not answer."""
+    try:
+        return TimedRestCatalog(settings.name, environment.now_ms, **settings.properties)
+    except unclear() as failure:
+        raise StoreUnavailableError(f"the catalog {settings.name!r} does not answer: {failure}") from failure
 
 
 @contextmanager

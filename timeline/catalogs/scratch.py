@@ -54,8 +54,10 @@ class Scratch:
         metadata = self.load()
         self.store = self.open_store(local_path(metadata.location.rstrip("/")))
         path = names.manifest_list_path(self.environment.new_id(self.environment.now_ms()))
-        self.manifest_list, _ = ManifestFiles(self.store).write_list(path, 1, None, 1, ())
-        self.files.append(self.manifest_list)
+        self.manifest_list = self.store.uri(path)
+        with suppress(StoreUnavailableError):  # credentials may be for the table itself alone
+            ManifestFiles(self.store).write_list(path, 1, None, 1, ())
+            self.files.append(self.manifest_list)
         return metadata
 
     def load(self) -> TableMetadataV2:

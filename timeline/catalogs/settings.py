@@ -8,8 +8,6 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from pyiceberg.utils.config import Config
-
 REST, SQL = "rest", "sql"
 _KINDS = {"http": REST, "https": REST, "sqlite": SQL, "postgresql": SQL}
 """By the scheme of an address, where no type is given."""
@@ -31,6 +29,8 @@ class CatalogSettings(NamedTuple):
 
 def configured_as(name: str) -> dict[str, Any]:
     """Return the properties that are configured under a catalog's name."""
+    from pyiceberg.utils.config import Config  # not for those who unpickle settings
+
     return dict(Config().get_catalog_config(name) or {})
 
 

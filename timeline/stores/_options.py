@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 StorageOptions = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
-"""Options by name, or a picklable function without arguments that fetches them, in whichever process asks."""
+"""Options by name, or a picklable function without arguments that fetches them, in whichever process asks.
+
+A function may have `is_due(options)`: whether clients that were made with these should be made anew; and
+`renew(options)`, which is called with those that the store has refused, before the function is called again.
+"""
 
 CLIENT_KEYS = frozenset(
     [

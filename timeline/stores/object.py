@@ -205,10 +205,15 @@ class ObjectStore:
             if not (callable(self._storage_options) and _is_refused(error)):
                 raise
         # Refused, so nothing was applied: a create, too, may be sent again with fresh credentials.
+        if (renew := getattr(self._storage_options, "renew", None)) is not None:
+            renew(self._options)
         self._forget_clients()
         return action(self._client(commit))
 
     def _client(self, commit: bool) -> Client:
+        is_due = getattr(self._storage_options, "is_due", None)
+        if is_due is not None and self._options is not None and is_due(self._options):
+            self._forget_clients()
         with self._lock:
             if commit not in self._clients:
                 options = self._resolved()

@@ -231,7 +231,13 @@ class CatalogTable(Value):
         return connect_catalog(self.catalog, open_store=self._open_store)
 
     def _open_store(self, location: str) -> Store:
-        return open_store(location, self.storage_options)
+        options = self.storage_options
+        if options is None:
+            from timeline.catalogs.settings import settings_of
+            from timeline.catalogs.vended import vended_options
+
+            options = vended_options(settings_of(self.catalog), tuple(self.table), location)
+        return open_store(location, options)
 
 
 KnownTable = PathTable | CatalogTable

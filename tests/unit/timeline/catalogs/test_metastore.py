@@ -17,7 +17,6 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from sqlalchemy.exc import OperationalError
 
 from tests.unit.timeline.logs.kinds import Answers, CatalogKind
-from timeline.catalogs.metastore import Metastore
 from timeline.catalogs.store_io import StoreIO
 from timeline.changes.changes import Append, SetProperties
 from timeline.clock import SYSTEM
@@ -56,15 +55,15 @@ def set_properties(kind: CatalogKind, changed: dict[str, str]) -> None:
 def test_what_a_lost_attempt_wrote_is_deleted_once_it_is_known_to_have_lost(
     kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, other, write, written = kind.create(), kind.open(), Metastore._write_metadata, []
+    table, other, write, written = kind.create(), kind.open(), SqlCatalog._write_metadata, []
 
-    def overtaken(self: Any, **given: Any) -> None:
-        write(self, **given)
+    def overtaken(**given: Any) -> None:
+        write(**given)
         written.append(given["metadata_path"])
         if len(written) == 1:
             other.commit([Append((kind.file([1]),))])
 
-    monkeypatch.setattr(Metastore, "_write_metadata", overtaken)
+    monkeypatch.setattr(SqlCatalog, "_write_metadata", staticmethod(overtaken))
     committed = table.commit([Append((kind.file([2]),))])
     assert isinstance(committed, Committed)
     assert (committed.attempts, len(written)) == (2, 3)
@@ -170,6 +169,8 @@ def test_metadata_that_cannot_be_written_is_an_error_and_nothing_is_live(
         return create(self, path, data)
 
     monkeypatch.setattr(LocalStore, "create", refusing)
+    with pytest.raises(StoreUnavailableError, match="no space is left"):
+        CatalogKind(kind.folder / "other").create()
     with pytest.raises(StoreUnavailableError, match=r"nothing of it is live.*no space is left"):
         table.commit([Append((kind.file([1]),))])
     monkeypatch.undo()
