@@ -135,7 +135,7 @@ def of_a_table(command: F) -> F:
 
 def _catalog(name: str | None, given: Pairs) -> str | Mapping[str, str]:
     """Return a catalog by its name, or by what is configured under it with some properties more."""
-    from timeline.catalogs.settings import configured_as
+    from timeline.catalogs.clients.settings import configured_as
 
     if given is None:
         assert name is not None

@@ -17,7 +17,7 @@ from tests.servers.launch import BUCKET, Server
 from tests.servers.rest_catalog import rest_catalog
 from tests.unit.timeline.world import SCHEMA
 from timeline.catalogs.opening import connect_catalog, create_in_catalog
-from timeline.catalogs.probe import Capabilities, probe_catalog
+from timeline.catalogs.probing.probe import Capabilities, probe_catalog
 from timeline.changes.changes import SetProperties
 from timeline.clock import SYSTEM
 from timeline.errors import UnsafeCatalogError

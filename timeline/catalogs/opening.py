@@ -14,10 +14,10 @@ from pyiceberg.schema import Schema
 
 from timeline import properties, stores
 from timeline.catalogs.answers import unclear
+from timeline.catalogs.clients.rest import connect_rest
+from timeline.catalogs.clients.settings import REST, settings_of
+from timeline.catalogs.clients.store_io import OpenStore
 from timeline.catalogs.probed_log import Connect, ProbedLog
-from timeline.catalogs.rest import connect_rest
-from timeline.catalogs.settings import REST, settings_of
-from timeline.catalogs.store_io import OpenStore
 from timeline.clock import SYSTEM, Environment
 from timeline.errors import StoreUnavailableError, TableNotFoundError
 from timeline.manifests.manifest_format import check_partition_names
@@ -47,7 +47,7 @@ def connect_catalog(
     settings = settings_of(catalog)
     if settings.kind == REST:
         return connect_rest(settings, environment)
-    from timeline.catalogs.sql import SqlMetastore
+    from timeline.catalogs.clients.sql import SqlMetastore
 
     try:
         return SqlMetastore(settings.name, open_store, environment, **settings.properties)

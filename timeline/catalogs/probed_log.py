@@ -14,9 +14,9 @@ from pyiceberg.catalog import Catalog
 
 from timeline import names
 from timeline.catalogs.catalog_log import CatalogLog
-from timeline.catalogs.probe import Capabilities, probe_catalog
-from timeline.catalogs.settings import shown_address
-from timeline.catalogs.store_io import OpenStore
+from timeline.catalogs.clients.settings import shown_address
+from timeline.catalogs.clients.store_io import OpenStore
+from timeline.catalogs.probing.probe import Capabilities, probe_catalog
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import Judge, Lost, StateUnknown, Won
 from timeline.errors import UnsafeCatalogError

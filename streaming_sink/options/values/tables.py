@@ -91,8 +91,8 @@ class CatalogTable(Value):
     `{"type": "sql", "uri": "sqlite:////srv/lake.db", "warehouse": …}`, with its `"name"` in the database. The
     table is opened, also one that another engine has created; else it is created where the catalog wants it,
     by the first batch, and `create_namespace` creates its namespace too. Other engines may write to it at the
-    same time. `storage_options` as of a `PathTable`. Properties and storage options are in no repr and no
-    dict.
+    same time. `storage_options` as of a `PathTable`; left out, files are reached as the catalog states it,
+    with credentials that it vends. Properties and storage options are in no repr and no dict.
 
     TypeError or ValueError for a name without a namespace, a catalog that is neither, or a package that is
     not installed.
@@ -152,7 +152,7 @@ class CatalogTable(Value):
     @property
     def _catalog_name(self) -> str:
         """The catalog's name; of one that is given by its properties its address, without a password."""
-        from timeline.catalogs.settings import shown_address
+        from timeline.catalogs.clients.settings import shown_address
 
         return (
             self.catalog
@@ -162,7 +162,7 @@ class CatalogTable(Value):
 
     def check(self) -> None:
         """Raise ValueError where no such catalog is configured. Sends no request."""
-        from timeline.catalogs.settings import settings_of
+        from timeline.catalogs.clients.settings import settings_of
 
         settings_of(self.catalog)
 
@@ -233,8 +233,8 @@ class CatalogTable(Value):
     def _open_store(self, location: str) -> Store:
         options = self.storage_options
         if options is None:
-            from timeline.catalogs.settings import settings_of
-            from timeline.catalogs.vended import vended_options
+            from timeline.catalogs.clients.settings import settings_of
+            from timeline.catalogs.clients.vended import vended_options
 
             options = vended_options(settings_of(self.catalog), tuple(self.table), location)
         return open_store(location, options)

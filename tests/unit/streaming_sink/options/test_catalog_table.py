@@ -21,8 +21,8 @@ from streaming_sink import (
     purge,
 )
 from streaming_sink.errors import StoreUnavailableError
-from timeline.catalogs import settings
-from timeline.catalogs.settings import settings_of
+from timeline.catalogs.clients import settings
+from timeline.catalogs.clients.settings import settings_of
 from timeline.catalogs.state_files import MOST_KEY_BYTES
 from timeline.outbox import delivery_app
 from timeline.properties import TRANSACTION_PREFIX

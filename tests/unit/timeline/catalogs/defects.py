@@ -20,7 +20,7 @@ from pyiceberg.table.update import (
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from timeline.catalogs.sql import SqlMetastore
+from timeline.catalogs.clients.sql import SqlMetastore
 from timeline.clock import SYSTEM
 from timeline.stores import LocalStore
 

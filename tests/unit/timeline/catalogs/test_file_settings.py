@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyiceberg import io
 
-from timeline.catalogs import file_settings
-from timeline.catalogs.file_settings import read_file_settings
+from timeline.catalogs.clients import file_settings
+from timeline.catalogs.clients.file_settings import read_file_settings
 from timeline.errors import UnsupportedTableError
 from timeline.stores import open_store
 

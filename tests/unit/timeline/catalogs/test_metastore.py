@@ -17,7 +17,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from sqlalchemy.exc import OperationalError
 
 from tests.unit.timeline.logs.kinds import Answers, CatalogKind
-from timeline.catalogs.store_io import StoreIO
+from timeline.catalogs.clients.store_io import StoreIO
 from timeline.changes.changes import Append, SetProperties
 from timeline.clock import SYSTEM
 from timeline.errors import StoreUnavailableError

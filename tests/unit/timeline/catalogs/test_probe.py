@@ -25,7 +25,7 @@ from tests.unit.timeline.world import SCHEMA, data_file
 from timeline import names
 from timeline.catalogs import probed_log
 from timeline.catalogs.opening import create_in_catalog, open_in_catalog
-from timeline.catalogs.probe import Capabilities, probe_catalog
+from timeline.catalogs.probing.probe import Capabilities, probe_catalog
 from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.clock import SYSTEM
 from timeline.errors import StoreUnavailableError, UnsafeCatalogError

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timeline.catalogs import rest
+from timeline.catalogs.clients import rest
+from timeline.catalogs.clients.rest import ServerClock
 from timeline.catalogs.opening import connect_catalog
-from timeline.catalogs.rest import ServerClock
 from timeline.errors import StoreUnavailableError
 
 DAY_MS = 24 * 3600 * 1000

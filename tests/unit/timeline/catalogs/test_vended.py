@@ -19,10 +19,10 @@ from pyiceberg.table import Table as LoadedTable
 
 from streaming_sink import CatalogTable
 from tests.unit.timeline.world import SCHEMA
-from timeline.catalogs import vended
+from timeline.catalogs.clients import vended
+from timeline.catalogs.clients.settings import settings_of
+from timeline.catalogs.clients.vended import VendedOptions, vended_options
 from timeline.catalogs.opening import connect_catalog
-from timeline.catalogs.settings import settings_of
-from timeline.catalogs.vended import VendedOptions, vended_options
 from timeline.clock import Environment
 from timeline.errors import StoreUnavailableError, UnsupportedTableError
 from timeline.stores.object import ObjectStore
@@ -263,7 +263,7 @@ def test_a_task_unpickles_them_without_the_packages_of_the_driver(catalog: Catal
         check=True,
     )
     loaded = set(done.stdout.decode().split())
-    assert "timeline.catalogs.vended" in loaded
+    assert "timeline.catalogs.clients.vended" in loaded
     assert not {"pyiceberg", "pyspark", "sqlalchemy"} & loaded
     assert now == [NOON]
 
@@ -271,8 +271,9 @@ def test_a_task_unpickles_them_without_the_packages_of_the_driver(catalog: Catal
 @pytest.mark.parametrize("of_catalog", [None, "hush-catalog"])
 def test_the_tokens_of_two_tables_of_one_client_do_not_mix(catalog: Catalog, of_catalog: str | None) -> None:
     """pyiceberg sends the last one with every request from then on, where the catalog has none."""
-    properties = {"type": "rest", "uri": catalog.uri}
+    properties: dict[str, Any] = {"type": "rest", "uri": catalog.uri, "auth": {"type": "noop"}}
     if of_catalog:
+        del properties["auth"]
         properties |= {"token": of_catalog, "oauth2-server-uri": catalog.uri}
     with contextlib.closing(connect_catalog(properties)) as client:
         for name in ("one", "two"):

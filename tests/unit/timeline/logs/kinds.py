@@ -18,8 +18,8 @@ from pyiceberg.typedef import Record
 
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, data_file
 from timeline import names
+from timeline.catalogs.clients.sql import SqlMetastore
 from timeline.catalogs.opening import create_in_catalog, open_in_catalog
-from timeline.catalogs.sql import SqlMetastore
 from timeline.clock import Environment
 from timeline.commit.log import CommitLog
 from timeline.commit.version_log import VersionLog

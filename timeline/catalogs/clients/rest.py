@@ -19,7 +19,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
 from timeline.catalogs.answers import unclear
-from timeline.catalogs.settings import CatalogSettings
+from timeline.catalogs.clients.settings import CatalogSettings
 from timeline.clock import SYSTEM, Environment
 from timeline.errors import StoreUnavailableError
 

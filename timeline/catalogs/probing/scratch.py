@@ -23,7 +23,7 @@ from pyiceberg.types import LongType, NestedField
 
 from timeline import names
 from timeline.catalogs.answers import unclear
-from timeline.catalogs.store_io import OpenStore
+from timeline.catalogs.clients.store_io import OpenStore
 from timeline.clock import Environment
 from timeline.drafts.succession import new_snapshot_id
 from timeline.errors import StoreUnavailableError, UnsafeCatalogError

@@ -18,9 +18,9 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, SetCurrentSchemaUpdate
 
 from timeline.catalogs.answers import forbidden, unclear
-from timeline.catalogs.requirements import as_it_is, broken
-from timeline.catalogs.scratch import Scratch, onto_main
-from timeline.catalogs.store_io import OpenStore
+from timeline.catalogs.clients.store_io import OpenStore
+from timeline.catalogs.probing.requirements import as_it_is, broken
+from timeline.catalogs.probing.scratch import Scratch, onto_main
 from timeline.clock import Environment
 from timeline.errors import StoreUnavailableError, UnsafeCatalogError
 

@@ -21,12 +21,12 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from timeline.catalogs.answers import is_refusal
 from timeline.catalogs.catalog_draft import newest_ms
-from timeline.catalogs.store_io import OpenStore, StoreIO
+from timeline.catalogs.clients.store_io import OpenStore, StoreIO
 from timeline.clock import Environment
 from timeline.errors import StoreUnavailableError
 
 _DELETES = "write.metadata.delete-after-commit.enabled"
-_IO, _MADE = "py-io-impl", "timeline.catalogs.metastore.given_io"
+_IO, _MADE = "py-io-impl", "timeline.catalogs.clients.metastore.given_io"
 _GIVEN = "streaming-sink.io"
 _CLOCKS_DIFFER_MS = 60_000
 """So far Java lets a time in a table's metadata be before another."""

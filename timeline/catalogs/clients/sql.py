@@ -9,8 +9,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import make_url
 
-from timeline.catalogs.metastore import Metastore
-from timeline.catalogs.store_io import OpenStore
+from timeline.catalogs.clients.metastore import Metastore
+from timeline.catalogs.clients.store_io import OpenStore
 from timeline.clock import Environment
 
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 60

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from timeline.catalogs.file_settings import FileSettings, read_file_settings
-from timeline.catalogs.settings import REST, CatalogSettings
+from timeline.catalogs.clients.file_settings import FileSettings, read_file_settings
+from timeline.catalogs.clients.settings import REST, CatalogSettings
 from timeline.clock import SYSTEM
 
 _BEFORE_THE_END_MS = 5 * 60_000
@@ -61,7 +61,7 @@ class VendedOptions:
     def _fetch(self) -> tuple[FileSettings, int]:
         stated = self.settings.properties
         if self.settings.kind == REST:
-            from timeline.catalogs.rest import connect_rest
+            from timeline.catalogs.clients.rest import connect_rest
 
             light = self.settings._replace(properties={**stated, "snapshot-loading-mode": "refs"})
             with closing(connect_rest(light)) as catalog:

@@ -1,0 +1,1 @@
+"""What a catalog must show before anything is written through it (R33)."""
