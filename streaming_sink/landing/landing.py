@@ -60,8 +60,8 @@ class Landing:
         self._keys = ChangesByKey(options)
         self._parts = SinkParts(options, self._destination, RulesOfBatches(options), self._keys, quarantine)
         self._seconds: list[SecondTable] = [quarantine]
-        if options.keys is not None and options.keys.changelog_table is not None:
-            self._seconds.append(ChangeLog(options, options.keys.changelog_table))
+        if options.change_log is not None:
+            self._seconds.append(ChangeLog(options, options.change_log))
         self._maintenance = Maintenance(upkeep or options)
         self._runs = RunStates()
 

@@ -169,7 +169,7 @@ class SinkOptions(TableOptions):
                 f" app_id={self.takeover_from!r}"
             )
         if isinstance(self.table, CatalogTable):
-            self._check_is_offered_in_a_catalog()
+            self._check_names_in_a_catalog()
         else:
             if self.keys is not None:
                 check_is_apart("changelog_table", self.location, self.keys.changelog_table)
@@ -178,9 +178,9 @@ class SinkOptions(TableOptions):
         if self.on_report is not None and not callable(self.on_report):
             raise TypeError(f"on_report must be a function of one report, not {self.on_report!r}")
 
-    def _check_is_offered_in_a_catalog(self) -> None:
-        """Raise ValueError for what is not kept yet beside other engines, and a name that a catalog's limits
-        do not take.
+    def _check_names_in_a_catalog(self) -> None:
+        """Raise ValueError for the name of an application that a catalog's limits do not take, and for second
+        tables that are none of their own.
         """
         quarantines = self.checks.quarantines or self.contract.quarantines
         most = _MOST_APP_ID_BYTES - (_BYTES_OF_A_MAIN_TABLE if quarantines else 0)
@@ -190,16 +190,13 @@ class SinkOptions(TableOptions):
                 f"{' with a quarantine' if quarantines else ''}, where it is part of a property's key; it has"
                 f" {len(self.app_id.encode())}: {self.app_id!r}"
             )
-        if self.quarantine.location == self.location:
-            raise ValueError(f"quarantine must be a table of its own, not the sink's table: {self.location}")
-        left_out = {
-            "a changelog_table": self.keys is not None and self.keys.changelog_table is not None,
-        }
-        if named := [what for what, is_asked in left_out.items() if is_asked]:
-            raise ValueError(
-                f"not offered yet for a table in a catalog: {', '.join(named)}; leave it out, or use a table"
-                f" at a location: {self.location}"
-            )
+        taken = {self.location: "the sink's table"}
+        for name, second in (("quarantine", self.quarantine), ("changelog_table", self.change_log)):
+            if second is not None and second.location in taken:
+                raise ValueError(
+                    f"{name} must be a table of its own, not {taken[second.location]}: {second.location}"
+                )
+            taken |= {} if second is None else {second.location: f"its {name}"}
 
     @property
     def location(self) -> str:
@@ -215,6 +212,12 @@ class SinkOptions(TableOptions):
         """The table of rows that fail; in a catalog, one of the same catalog."""
         given = self.replayed_from or self.checks.quarantine
         return self.table.default_quarantine if given is None else self.table.beside(given)
+
+    @property
+    def change_log(self) -> PathTable | CatalogTable | None:
+        """The table that gets what each version has changed; None where none is asked for."""
+        given = None if self.keys is None else self.keys.changelog_table
+        return None if given is None else self.table.beside(given)
 
 
 def given_options(given: Mapping[str, Any], options: TableOptions | None = None) -> TableOptions:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streaming_sink.options.table_options import SinkOptions
+    from streaming_sink.options.values.tables import CatalogTable, PathTable
     from streaming_sink.reports.steps import Steps
 
 _LOG = logging.getLogger("streaming_sink")
@@ -67,9 +68,8 @@ _OWN_COLUMNS = (
 class ChangeLog:
     """Holds the one open change log of a sink."""
 
-    def __init__(self, options: SinkOptions, location: str) -> None:
-        self._location, self._place = location, options.table.beside(location)
-        self._options = options
+    def __init__(self, options: SinkOptions, place: PathTable | CatalogTable) -> None:
+        self._options, self._place = options, place
         self._table: Table | None = None
         self.maintenance = Maintenance(options_of_second_table(options, self._place))
 
@@ -112,7 +112,7 @@ class ChangeLog:
                 raise ValueError(
                     f"the change log has the versions up to {after}, and what came next cannot be read any"
                     f" more: {expired}. Name a new location, changelog_table=...: a new log begins with its"
-                    f" first batch; {self._location} stays as it is"
+                    f" first batch; {self._place.location} stays as it is"
                 ) from expired
             if not pieces:
                 return
@@ -121,8 +121,8 @@ class ChangeLog:
                     self._maintain(session, self._table, steps)
                     return
         raise CommitConflictError(
-            f"other processes kept appending to the change log {_TRIES} times: {self._location}",
-            location=self._location,
+            f"other processes kept appending to the change log {_TRIES} times: {self._place.location}",
+            location=self._place.location,
         )
 
     def _append(
@@ -166,8 +166,8 @@ class ChangeLog:
             log.refresh()
             return False
         report = DeliveryReport(
-            table=log.store.location,
-            main_table=main.store.location,
+            table=self._place.called(log.store.location),
+            main_table=self._options.table.called(main.store.location),
             app_id=_APP_ID,
             outcome="delivered",
             rows=sum(file.record_count for file in files),

@@ -134,17 +134,6 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
     assert repr(IcebergSink(CatalogTable("db.events", "lake"))) == "IcebergSink('lake:db.events')"
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"write": Upsert(key=["id"], changelog_table="db.log")}, "a changelog_table"),
-    ],
-)
-def test_what_is_not_kept_beside_other_engines_yet_is_refused(options: dict[str, Any], named: str) -> None:
-    with pytest.raises(ValueError, match=f"not offered yet for a table in a catalog: .*{named}"):
-        IcebergSink(CatalogTable("db.events", REST), **options)
-
-
 QUARANTINING = {"id > 0": "quarantine"}
 
 
@@ -188,6 +177,21 @@ def test_a_quarantine_is_a_table_of_the_same_catalog() -> None:
         IcebergSink(table, checks=Checks(QUARANTINING, quarantine="db.events"))
     with pytest.raises(TypeError, match="quarantine must be the location of a table"):
         IcebergSink("/lake/events", checks=Checks(QUARANTINING, quarantine=table))  # type: ignore[arg-type]
+
+
+def test_a_change_log_is_a_table_of_the_same_catalog_apart_from_the_others() -> None:
+    table = CatalogTable("db.events", REST)
+
+    def sink(log: str, **given: Any) -> IcebergSink:
+        return IcebergSink(table, Upsert(key=["id"], changelog_table=log), **given)
+
+    assert sink("db.log").options.change_log == CatalogTable("db.log", REST)
+    with pytest.raises(ValueError, match="second tables in the same catalog"):
+        sink("/lake/log")
+    with pytest.raises(ValueError, match="changelog_table must be a table of its own, not the sink's table"):
+        sink("db.events")
+    with pytest.raises(ValueError, match="changelog_table must be a table of its own, not its quarantine"):
+        sink("db.bad", checks=Checks(QUARANTINING, quarantine="db.bad"))
 
 
 @pytest.mark.parametrize("write", [Append(), BulkInsert()])
