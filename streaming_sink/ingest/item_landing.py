@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from planners.ingestion.buffering import PlannedItem
 from streaming_sink.ingest.at_fault import find_at_fault
-from streaming_sink.ingest.auditing import Auditor
+from streaming_sink.ingest.auditing import auditor_of
 from streaming_sink.ingest.consolidating import Consolidating
 from streaming_sink.ingest.item_source import ItemSource, ItemWriter, NothingToReadError
 from streaming_sink.ingest.profiling import Profiling, Work
@@ -18,34 +18,28 @@ from streaming_sink.ingest.publishing import NotWantedError, Publishing
 from streaming_sink.ingest.reading_rows import RowReading
 from streaming_sink.ingest.registering import Registering
 from streaming_sink.landing.landing import Landing
-from streaming_sink.options.table_options import SinkOptions
-from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.writing.target import Destination
 from streaming_sink.zones.landed import Landed
-from timeline.stores.base import Store
+from streaming_sink.zones.stored_zone import StoredZone
 from timeline.table import Table
-from timeline.versions.work_items import WorkItem, published_items
+from timeline.versions.work_items import published_items
 
 
 class ItemLanding:
     """Lands the work items of one zone, one at a time. Keeps the open table."""
 
-    def __init__(
-        self,
-        options: SinkOptions,
-        app_id: str,
-        work_item: Callable[[int], WorkItem],
-        sources: Sources,
-        zone: Store,
-        auditor: Auditor | None = None,
-        by_reference: bool = False,
-    ) -> None:
-        self._options, self._sources = options, sources
-        self._registering = Registering(options.location, zone.location, by_reference)
-        self._publishing = Publishing(app_id, work_item, zone, auditor, options.sizing.small_file_bytes)
+    def __init__(self, zone: StoredZone) -> None:
+        """ValueError as `auditor_of`."""
+        options, auditor = zone.sink_options, auditor_of(zone)
+        by_reference = zone.definition.source_folders.by_reference
+        self._sources = zone.sources
+        self._registering = Registering(options.location, zone.store.location, by_reference)
+        self._publishing = Publishing(
+            zone.app_id, zone.work_item, zone.store, auditor, options.sizing.small_file_bytes
+        )
         self._destination = Destination(options)
         self._by_row = bool(options.keys is not None or options.checks.expectations)
-        self._profiling = Profiling(options, self._destination, sources, registers=not self._by_row)
+        self._profiling = Profiling(options, self._destination, self._sources, registers=not self._by_row)
         # Small files join the rows of items, unless these are staged, or written row by row.
         inline = not self._by_row and auditor is None
         upkeep = replace(options, sizing=replace(options.sizing, fill="never")) if inline else options

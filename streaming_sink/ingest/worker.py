@@ -14,7 +14,6 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from planners.ingestion.buffering import PlannedItem
-from streaming_sink.ingest.auditing import auditor_of
 from streaming_sink.ingest.item_landing import ItemLanding
 from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.zones.errors import AuditFailedError
@@ -50,15 +49,7 @@ class Worker:
     ) -> None:
         self._zone = zone
         self._name = name or zone.new_id()
-        self._landing = ItemLanding(
-            zone.sink_options,
-            zone.app_id,
-            zone.work_item,
-            zone.sources,
-            zone.store,
-            auditor_of(zone),
-            zone.definition.source_folders.by_reference,
-        )
+        self._landing = ItemLanding(zone)
         self._watch = Watch(zone.environment, patience_seconds)
         self._patience = patience_seconds
         self._open: dict[int, tuple[Plan, PlannedItem]] = {}

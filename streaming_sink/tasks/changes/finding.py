@@ -16,9 +16,6 @@ from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, KeyMatches
 from streaming_sink.tasks.keys.sequences import LONG, no_sequences
 from timeline.stores.base import Store
 
-_Matches = tuple[np.ndarray, KeyMatches]
-"""The number of each row's file, and the row."""
-
 
 @dataclass(frozen=True)
 class FoundRows:
