@@ -52,6 +52,10 @@ def _know_keys_by_numbers() -> None:
     patch.object(Looked, "find_unseen", find_unseen).start()
 
 
+def _look_once() -> None:
+    patch.object(Looked, "find_unseen", lambda *_: iter(())).start()
+
+
 def _follow_any_head() -> None:
     patch.object(Head, "follows", lambda *_: True).start()
 
@@ -61,5 +65,6 @@ _FAULTS = {
     "no requirement on main": _leave_out_main,
     "deletes are ignored": _ignore_deletes,
     "keys are known by numbers": _know_keys_by_numbers,
+    "keys are looked for once": _look_once,
     "rows that a rollback brings back are not looked at": _follow_any_head,
 }
