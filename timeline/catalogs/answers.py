@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pydantic import ValidationError
 from pyiceberg.exceptions import (
     BadRequestError,
@@ -33,24 +35,37 @@ def is_refusal(failure: Exception) -> bool:
     """Return whether a catalog says that this request had no effect; a copy of it may have had it before.
     After anything else it may have had it, or may have it later.
     """
+    if _status_of(failure) in range(400, 500):
+        return True
     return isinstance(failure, _REFUSALS) and not isinstance(failure, ValidationError)
 
 
 def unclear() -> tuple[type[Exception], ...]:
     """Return the errors after which a request may have had its effect, or may have it later."""
     found: list[type[Exception]] = [CommitStateUnknownException, OSError, RESTError, ValidationError]
-    try:
+    with suppress(ImportError):
         from sqlalchemy.exc import SQLAlchemyError
-    except ImportError:
-        return tuple(found)
-    return (*found, SQLAlchemyError)
+
+        found.append(SQLAlchemyError)
+    with suppress(ImportError):
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        found += [BotoCoreError, ClientError]
+    return tuple(found)
 
 
-def forbidden() -> tuple[type[Exception], ...]:
-    """Return the errors that say that this user may not, or that the catalog does not offer it."""
-    found: list[type[Exception]] = [ForbiddenError, NotImplementedError]
-    try:
-        from sqlalchemy.exc import ProgrammingError
-    except ImportError:
-        return tuple(found)
-    return (*found, ProgrammingError)
+def is_forbidden(failure: Exception) -> bool:
+    """Return whether it is said that this user may not, or that the catalog does not offer it."""
+    if isinstance(failure, ForbiddenError | NotImplementedError):
+        return True
+    # Glue says so with 400 and a code, PostgreSQL by an error of the statement.
+    denied = "AccessDenied" in str(getattr(failure, "response", "")) or _status_of(failure) == 403
+    return denied or type(failure).__name__ == "ProgrammingError"
+
+
+def _status_of(failure: Exception) -> int:
+    """Return the status that AWS has answered with; 0 for other errors."""
+    answer = getattr(failure, "response", None)
+    if not isinstance(answer, dict):
+        return 0
+    return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

@@ -14,8 +14,9 @@ from pyiceberg.schema import Schema
 
 from timeline import properties, stores
 from timeline.catalogs.answers import unclear
+from timeline.catalogs.clients.metastore import Metastore
 from timeline.catalogs.clients.rest import connect_rest
-from timeline.catalogs.clients.settings import REST, settings_of
+from timeline.catalogs.clients.settings import GLUE, REST, settings_of
 from timeline.catalogs.clients.store_io import OpenStore
 from timeline.catalogs.probed_log import Connect, ProbedLog
 from timeline.clock import SYSTEM, Environment
@@ -47,12 +48,21 @@ def connect_catalog(
     settings = settings_of(catalog)
     if settings.kind == REST:
         return connect_rest(settings, environment)
-    from timeline.catalogs.clients.sql import SqlMetastore
-
     try:
-        return SqlMetastore(settings.name, open_store, environment, **settings.properties)
+        return _metastore(settings.kind)(settings.name, open_store, environment, **settings.properties)
     except unclear() as failure:
         raise StoreUnavailableError(f"the catalog {settings.name!r} does not answer: {failure}") from failure
+
+
+def _metastore(kind: str) -> type[Metastore]:
+    """Return the class of a kind of catalog, whose package may not be installed."""
+    if kind == GLUE:
+        from timeline.catalogs.clients.glue import GlueMetastore
+
+        return GlueMetastore
+    from timeline.catalogs.clients.sql import SqlMetastore
+
+    return SqlMetastore
 
 
 def open_in_catalog(

@@ -114,6 +114,7 @@ def describe_catalog(catalog: Catalog) -> dict[str, Any]:
         "name": catalog.name,
         "warehouse": given.get("warehouse"),
         "prefix": given.get("prefix"),
+        "glue": [given.get(name) for name in ("glue.endpoint", "glue.region", "client.region", "glue.id")],
         "endpoints": hashlib.sha256("\n".join(endpoints).encode()).hexdigest()[:16] if endpoints else None,
         "server": str(getattr(getattr(engine, "dialect", None), "server_version_info", None)),
     }

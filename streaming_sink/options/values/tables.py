@@ -157,14 +157,17 @@ class CatalogTable(Value):
         return (
             self.catalog
             if isinstance(self.catalog, str)
-            else shown_address(str(self.catalog.get("uri", "catalog")))
+            else shown_address(str(self.catalog.get("uri") or self.catalog.get("type", "catalog")))
         )
 
     def check(self) -> None:
-        """Raise ValueError where no such catalog is configured. Sends no request."""
-        from timeline.catalogs.clients.settings import settings_of
+        """Raise ValueError where no such catalog is configured, or it has no such names. Sends no request."""
+        from timeline.catalogs.clients.settings import GLUE, settings_of
 
-        settings_of(self.catalog)
+        if settings_of(self.catalog).kind == GLUE and len(self.table) != 2:
+            raise ValueError(
+                f"a table in Glue is named by its database and its name; this is {'.'.join(self.table)!r}"
+            )
 
     def open(self) -> Table:
         """Return the table, as the catalog has it now. TableNotFoundError where there is none."""

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-REST, SQL = "rest", "sql"
+REST, SQL, GLUE = "rest", "sql", "glue"
 _KINDS = {"http": REST, "https": REST, "sqlite": SQL, "postgresql": SQL}
 """By the scheme of an address, where no type is given."""
 _SHOWN = re.compile(r"([\w.+-]+://)(?:[^:/@?]*(?::[^:/@?]*)?@)?([^@?]*)(?:\?[^@]*)?")
@@ -56,12 +56,12 @@ def settings_of(catalog: str | Mapping[str, str]) -> CatalogSettings:
     implied = _KINDS.get(scheme.partition("+")[0])
     stated = known.get("py-catalog-impl") or known.pop("type", implied)
     kind = str(stated).lower()
-    if kind not in _CHECKS or kind != implied:
+    if kind not in _CHECKS or kind != (implied or GLUE):
         # The address may have a password in it, so it is not repeated.
         raise ValueError(
             f"the catalog {name!r} must be a REST catalog, with a uri that begins with http:// or https://,"
-            " or one in SQL, with a uri that begins with sqlite:/// or postgresql://; others are not"
-            f" offered yet: its type is {stated or 'not said'!r}"
+            " one in SQL, with a uri that begins with sqlite:/// or postgresql://, or of the type glue;"
+            f" others are not offered: its type is {stated or 'not said'!r}"
         )
     settings = CatalogSettings(kind, name, known)
     _CHECKS[kind](settings)
@@ -73,7 +73,7 @@ def shown_address(uri: str) -> str:
     plain = _SHOWN.fullmatch(uri)
     if plain is None:
         scheme, separator, _ = uri.partition("://")
-        return f"{scheme}://..." if separator else "..."
+        return f"{scheme}://..." if separator else (uri if uri in _CHECKS else "...")
     return f"{plain[1]}{plain[2]}".rstrip("/")
 
 
@@ -134,4 +134,9 @@ def check_package(package: str, extra: str, name: str) -> None:
         )
 
 
-_CHECKS = {REST: _check_rest, SQL: _check_sql}
+def _check_glue(settings: CatalogSettings) -> None:
+    check_package("boto3", "glue", settings.name)
+    check_warehouse(settings)
+
+
+_CHECKS = {REST: _check_rest, SQL: _check_sql, GLUE: _check_glue}

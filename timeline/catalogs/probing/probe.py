@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, SetCurrentSchemaUpdate
 
-from timeline.catalogs.answers import forbidden, unclear
+from timeline.catalogs.answers import is_forbidden, unclear
 from timeline.catalogs.clients.store_io import OpenStore
 from timeline.catalogs.probing.requirements import as_it_is, broken
 from timeline.catalogs.probing.scratch import Scratch, onto_main
@@ -64,7 +64,9 @@ def probe_catalog(
     try:
         try:
             created = scratches[0].create()
-        except forbidden() as refusal:
+        except Exception as refusal:
+            if not is_forbidden(refusal):
+                raise
             beside = Scratch(catalogs[0], identifier, environment, open_store)
             return _try_requirements_alone(beside, refusal)
         _race(scratches[0], created, None, catalogs)

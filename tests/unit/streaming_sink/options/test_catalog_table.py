@@ -101,6 +101,18 @@ def test_an_extra_that_is_not_installed_is_named_when_the_sink_is_made(
     monkeypatch.setattr(settings, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r"pip install 'streaming-sink\[sql\]'"):
         IcebergSink(CatalogTable("db.events", {"type": "sql", "uri": "sqlite:////a.db"}))
+    with pytest.raises(ValueError, match=r"pip install 'streaming-sink\[glue\]'"):
+        IcebergSink(CatalogTable("db.events", {"type": "glue"}))
+
+
+def test_a_table_in_glue_has_a_database_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "find_spec", lambda _: True)
+    IcebergSink(CatalogTable("db.events", {"type": "glue"}))
+    assert CatalogTable("db.events", {"type": "glue"}).location == "glue:db.events"
+    with pytest.raises(ValueError, match="named by its database and its name"):
+        IcebergSink(CatalogTable("a.db.events", {"type": "glue"}))
+    with pytest.raises(ValueError, match="must be an absolute path or a URL"):
+        IcebergSink(CatalogTable("db.events", {"type": "glue", "warehouse": "lake"}))
 
 
 def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
@@ -118,7 +130,8 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
         {"type": "rest", "uri": "postgresql://me:hush@lake/db"},
         {"type": "sql", "uri": "https://me:hush@lake"},
         {"type": "in-memory"},
-        {"type": "glue"},
+        {"type": "hive", "uri": "thrift://me:hush@lake"},
+        {"type": "glue", "uri": "https://me:hush@lake"},
         {"type": "bogus", "uri": "http://lake"},
         {"py-catalog-impl": "some.Catalog", "uri": "http://lake"},
     ):
