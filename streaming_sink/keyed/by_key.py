@@ -128,13 +128,11 @@ class ChangesByKey:
         elif declared is not None:
             check_key_is(declared, key, head)
         elif target.table is not None and target.table.on_head(_has_rows):
-            how = (
-                "land in a table without rows"
-                if isinstance(self._options.table, CatalogTable)
-                else "`streaming-sink key LOCATION --columns ... --declare` checks that, and declares the key"
-            )
+            in_catalog = isinstance(self._options.table, CatalogTable)
+            which = "--catalog NAME --table db.t" if in_catalog else "LOCATION"
             raise KeyConflictError(
-                f"the table has rows and no key, and may hold a key twice; {how}: {self._options.location}",
+                f"the table has rows and no key, and may hold a key twice; `streaming-sink key {which}"
+                f" --columns ... --declare` checks that, and declares the key: {self._options.location}",
                 location=self._options.location,
                 version=head.number,
             )

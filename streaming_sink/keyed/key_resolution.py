@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.manifest import DataFileContent
 
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.name_mapping import needs_field_ids
+from streaming_sink.table.table_keys import position_deletes_of
 from streaming_sink.tasks.changes.finding import FoundRows, find_rows
 from streaming_sink.tasks.changes.ties import stored_texts
 from streaming_sink.tasks.files.delete_files import read_deletes_of
@@ -39,18 +39,9 @@ MOST_ROWS = 5_000_000
 
 def searched_file(head: Head, file: LiveFile, in_partitions: bool) -> SearchedFile:
     """Return a live file as tasks look for keys in it. KeyConflictError where another engine has deleted rows
-    by their values.
+    by their values, or has changed the partitioning of keys that are unique in each partition.
     """
-    deletes = head.deletes_of(file)
-    for delete in deletes:
-        if delete.content == DataFileContent.EQUALITY_DELETES:
-            raise KeyConflictError(
-                "another engine has deleted rows of the table by their values, and this sink finds rows by"
-                " their positions: let that engine rewrite the data file (rewrite_data_files), then restart"
-                f" the stream: {delete.location}",
-                **head.where,
-                files=[delete.location],
-            )
+    deletes = position_deletes_of(head, file)
     if in_partitions and file.spec_id != head.spec.spec_id:
         raise KeyConflictError(
             "a key that is unique in each partition needs one partition spec, and the table has files of"
@@ -59,7 +50,7 @@ def searched_file(head: Head, file: LiveFile, in_partitions: bool) -> SearchedFi
             files=[file.location],
         )
     salt = scope_salt(in_partitions, file.partition)
-    return SearchedFile(file.location, file.rows, tuple(sorted(delete.location for delete in deletes)), salt)
+    return SearchedFile(file.location, file.rows, deletes, salt)
 
 
 @dataclass(frozen=True)

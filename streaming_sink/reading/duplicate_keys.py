@@ -9,10 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.name_mapping import needs_field_ids
+from streaming_sink.table.table_keys import position_deletes_of
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.files.delete_files import read_deletes_of
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
 from streaming_sink.tasks.keys.scopes import scope_salt
+from timeline.changes.key_changes import check_key_has_its_columns
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, some
 from timeline.manifests.entries import LiveFile
 from timeline.stores.base import Store
@@ -44,18 +47,19 @@ class KeyCheck:
 def check_keys(store: Store, head: Head, key: TableKey) -> KeyCheck:
     """Read the keys of all live rows, and count those that are there more than once.
 
-    SchemaMismatchError for a column that cannot be a key's, DataFileError for a file that cannot be read.
+    SchemaMismatchError for a column that cannot be a key's, DataFileError for a file that cannot be read,
+    KeyConflictError where another engine has dropped a column of the key, or deleted rows by their values.
     """
+    check_key_has_its_columns(key, head)
     schema = arrow_schema(head.schema)
     names = [head.schema.find_column_name(each) or "" for each in key.column_ids]
-    columns = KeyColumns(head.metadata.table_uuid, pa.schema([schema.field(name) for name in names]))
+    keys = pa.schema([schema.field(name) for name in names])
+    columns = KeyColumns(head.metadata.table_uuid, keys, needs_ids=needs_field_ids(head))
     files = list(head.live_files())
     rows = sum(file.rows for file in files)
     passes = -(-rows // KEYS_AT_ONCE)
     live = with_key = repeated = 0
-    deleted = read_deletes_of(
-        store, {file.location: [it.location for it in head.deletes_of(file)] for file in files}
-    )
+    deleted = read_deletes_of(store, {file.location: position_deletes_of(head, file) for file in files})
     places: list[tuple[LiveFile, int]] = []
     for number in range(passes):
         hashes, numbers, positions = [], [], []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pyiceberg import types as iceberg
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 
 from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.column_sequences import is_column_sequences_field
-from timeline.errors import SchemaMismatchError
+from timeline.errors import KeyConflictError, SchemaMismatchError
+from timeline.manifests.entries import LiveFile
+from timeline.versions.head import Head
 from timeline.versions.keys import TableKey
 
 _HASHED = (
@@ -49,6 +52,23 @@ def table_key(options: WriteByKey, schema: Schema) -> TableKey:
     return TableKey(
         tuple(ids), _sequence_id(options, schema), options.key_scope, _partial_ids(options.keeps, schema)
     )
+
+
+def position_deletes_of(head: Head, file: LiveFile) -> tuple[str, ...]:
+    """Return the delete files that may apply to a data file in which keys are looked for. KeyConflictError
+    where another engine has deleted rows of it by their values.
+    """
+    deletes = head.deletes_of(file)
+    for delete in deletes:
+        if delete.content == DataFileContent.EQUALITY_DELETES:
+            raise KeyConflictError(
+                "another engine has deleted rows of the table by their values, and this sink finds rows by"
+                " their positions: let that engine rewrite the data file (rewrite_data_files), then restart"
+                f" the stream: {delete.location}",
+                **head.where,
+                files=[delete.location],
+            )
+    return tuple(sorted(delete.location for delete in deletes))
 
 
 def partial_columns(key: TableKey, schema: Schema) -> tuple[str, ...]:

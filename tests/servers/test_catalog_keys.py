@@ -13,12 +13,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streaming_sink import Append, Checks, FileSizing, Upsert, cdc
+from streaming_sink.commands.cli import main
 from streaming_sink.errors import KeyConflictError
+from streaming_sink.reading.duplicate_keys import check_keys
 from tests.servers import faults_of_catalogs
 from tests.servers.keyed_case import KeyedCase, Row
 from tests.servers.rest_catalog import RestCatalog
 from tests.servers.sql import Sql
 from timeline.errors import SchemaMismatchError
+from timeline.versions.keys import TableKey
 from timeline.versions.tombstones import tombstones_of
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
@@ -427,12 +430,22 @@ def test_an_insert_by_a_sink_is_refused_unless_it_says_that_its_keys_are_new(cas
     assert case.rows() == [(1, 1, "a"), (2, 1, "b")]
 
 
-def test_a_table_with_rows_and_no_key_is_refused(case: KeyedCase) -> None:
+def test_a_table_with_rows_gets_its_key_by_the_command(case: KeyedCase) -> None:
     case.do("CREATE TABLE {t} (id BIGINT, at BIGINT, v STRING)")
-    case.insert((1, 1, "theirs"))
-    with pytest.raises(KeyConflictError, match="land in a table without rows"):
+    case.insert((1, 1, "theirs"), (1, 2, "again"))
+    with pytest.raises(KeyConflictError, match="streaming-sink key --catalog NAME --table"):
         case.change(0, (1, 2, "a"))
-    assert case.rows() == [(1, 1, "theirs")]
+    known = ["--catalog-option", f"uri={case.catalog.uri}", "--catalog-option", "type=rest"]
+    declare = ["key", *known, "--table", case.name, "--columns", "id", "--sequence-by", "at", "--declare"]
+    assert main(declare) == 1  # the key is there twice
+    case.do("DELETE FROM {t} WHERE at = 1")
+    case.delete_by_value(5)
+    with pytest.raises(KeyConflictError, match="by their values"):
+        check_keys(case.table.open().store, case.table.open().head, TableKey((1,), 2))
+    case.call("rollback_to_snapshot", snapshot_id=case.snapshots()[1])
+    assert main(declare) == 0
+    assert case.change(1, (1, 3, "b")).changes == {"updated": 1}
+    assert case.rows() == [(1, 3, "b")]
 
 
 def test_a_batch_is_there_once_however_often_it_is_tried(case: KeyedCase) -> None:
