@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streaming_sink.parsing.rows import ParsedJson, parse_json
     from streaming_sink.reading.changes import changes
     from streaming_sink.removal.cleaning import expire_snapshots, remove_orphan_files
+    from streaming_sink.removal.earlier_versions import branch, rollback, tag
     from streaming_sink.removal.gone import check_gone
     from streaming_sink.removal.purge import purge
     from streaming_sink.replaying.replay import replay
@@ -53,6 +54,7 @@ _WHERE = {
     "SchemaContract": "streaming_sink.options.values.contract",
     "TableOptions": "streaming_sink.options.table_options",
     "Upsert": "streaming_sink.options.values.writes",
+    "branch": "streaming_sink.removal.earlier_versions",
     "changes": "streaming_sink.reading.changes",
     "check_gone": "streaming_sink.removal.gone",
     "expire_snapshots": "streaming_sink.removal.cleaning",
@@ -61,6 +63,8 @@ _WHERE = {
     "purge": "streaming_sink.removal.purge",
     "remove_orphan_files": "streaming_sink.removal.cleaning",
     "replay": "streaming_sink.replaying.replay",
+    "rollback": "streaming_sink.removal.earlier_versions",
+    "tag": "streaming_sink.removal.earlier_versions",
 }
 
 __all__ = [
@@ -82,6 +86,7 @@ __all__ = [
     "SchemaContract",
     "TableOptions",
     "Upsert",
+    "branch",
     "changes",
     "check_gone",
     "expire_snapshots",
@@ -90,6 +95,8 @@ __all__ = [
     "purge",
     "remove_orphan_files",
     "replay",
+    "rollback",
+    "tag",
 ]
 __version__ = "0.1.0"
 

@@ -14,7 +14,9 @@ KEYS = "keys"
 """Writers of a keyed table look for the keys of their rows in it, and state up to where they have looked."""
 BY_REFERENCE = "by-reference"
 """Data files may lie outside of the table's location, and are never deleted (R28)."""
-_SINCE = {OUTBOX: "0.1", KEYS: "0.1", BY_REFERENCE: "0.1"}
+ROLLBACK = "rollback"
+"""Main may have content again that had left it, so that files which a snapshot has removed may be live."""
+_SINCE = {ROLLBACK: "0.1", OUTBOX: "0.1", KEYS: "0.1", BY_REFERENCE: "0.1"}
 KNOWN_FEATURES = frozenset(_SINCE)
 """The features that this version implements. An entry never leaves this set."""
 

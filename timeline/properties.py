@@ -38,6 +38,7 @@ CLUSTERING_COUNT = _OURS + "clustering.commits"
 MAX_SNAPSHOTS = _OURS + "history.max-snapshots"
 WITNESS = _OURS + "witness"
 MAINTAINED = _OURS + "maintained"
+ROLLED_BACK = _OURS + "rolled-back"
 DIGEST = _OURS + "digest"
 DELETION_GRACE_MS = _OURS + "history.deletion-grace-ms"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from timeline.changes.changes import Change
+from timeline.changes.ref_changes import Rollback
 
 
 def check_changes(changes: Sequence[Change]) -> None:
@@ -13,6 +14,8 @@ def check_changes(changes: Sequence[Change]) -> None:
         change.check()
     if len(changes) > 1 and any(change.staged_files for change in changes):
         raise ValueError("a work item is staged by a commit of its own: what else it changes would not wait")
+    if len(changes) > 1 and any(isinstance(change, Rollback) for change in changes):
+        raise ValueError("a rollback is a commit of its own: what else it changed would leave with it")
     added = [file.file_path for each in changes for file in (*each.appended_files, *each.delete_files)]
     if len(set(added)) < len(added):
         raise ValueError(f"a file is added twice, and its rows would count twice: {_most_frequent(added)}")

@@ -39,5 +39,6 @@ def _kinds(base: type[Change]) -> Iterator[type[Change]]:
         import_module(module.name)
     for kind in base.__subclasses__():
         if kind.__module__.startswith(f"{room.__name__}."):
-            yield kind
+            if not kind.__name__.startswith("_"):  # what kinds have in common
+                yield kind
             yield from _kinds(kind)

@@ -15,13 +15,19 @@ from pyiceberg.table.snapshots import Operation
 from timeline.changes.intent import Dropped, Intent
 from timeline.clock import Environment
 from timeline.commit.conflicts import check_conflicts
-from timeline.commit.snapshots import AppendWriter, ReplaceWriter, SnapshotWriter, StageWriter
+from timeline.commit.snapshots import (
+    AppendWriter,
+    ReplaceWriter,
+    RollbackWriter,
+    SnapshotWriter,
+    StageWriter,
+)
 from timeline.drafts.draft import Draft
 from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.policy import NOTHING_EXPIRED, Expiry
 from timeline.versions.head import Head
 
-SNAPSHOT_WRITERS = (AppendWriter, ReplaceWriter, StageWriter)
+SNAPSHOT_WRITERS = (AppendWriter, ReplaceWriter, StageWriter, RollbackWriter)
 """The writers of a commit's snapshots, in the order in which a version adds them."""
 
 

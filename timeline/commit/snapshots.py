@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from timeline import names, properties
 from timeline.changes.changes import Change
 from timeline.changes.intent import Intent
 from timeline.changes.purge_changes import AppendNothing, RewriteManifests
+from timeline.changes.ref_changes import Rollback, find_snapshot
 from timeline.changes.staging_changes import Stage
 from timeline.clock import Environment
 from timeline.commit import conflicts
@@ -128,6 +129,41 @@ class StageWriter(AppendWriter):
             if isinstance(change, Stage):
                 self._renew_manifests(draft, len(change.files))
                 draft.stage_snapshot(change.item.tag, self._snapshot_id, self._manifests, change.files)
+
+
+@dataclass
+class RollbackWriter:
+    """The snapshot of a rollback: what main has and the old snapshot had not leaves, and what that had is
+    added again, as old as it is.
+    """
+
+    intent: Intent
+    manifest_files: ManifestFiles
+    environment: Environment
+
+    def prepare(self, head: Head) -> None:
+        """A rollback depends on the head, so an attempt writes all of it."""
+
+    def add_snapshot(self, draft: Draft, kept: Sequence[Change]) -> None:
+        for change in kept:
+            if isinstance(change, Rollback):
+                self._add_snapshot(draft, find_snapshot(draft.head, change.snapshot_id))
+
+    def _add_snapshot(self, draft: Draft, target: Snapshot) -> None:
+        files = self.manifest_files
+        now = {path for each in draft.manifests for path in files.contents(each).files}
+        then = {
+            entry.data_file.file_path: entry
+            for manifest in files.read_list(target.manifest_list)
+            for entry in files.entries(manifest)
+        }
+        removed = now - then.keys()
+        returned = [entry for path, entry in then.items() if path not in now]
+        chosen = [each for each in draft.manifests if not removed.isdisjoint(files.contents(each).files)]
+        operation = Operation.OVERWRITE if returned else Operation.DELETE
+        Rewrite(
+            draft, chosen, removed, (), self.intent.open_below_bytes, returned=returned, operation=operation
+        ).add_snapshot()
 
 
 @dataclass

@@ -23,6 +23,7 @@ from timeline.manifests.entries import (
     deleted_entry,
     entry_partition,
     existing_entry,
+    returned_entry,
 )
 from timeline.manifests.manifest_policy import ManifestSize, manifests_to_merge, manifests_to_split, pack
 from timeline.manifests.manifests import is_data
@@ -108,6 +109,9 @@ class Rewrite:
     open_below_bytes: int
     apart: bool = False
     """Whether removed files are named in manifests of their own, which no later version carries."""
+    returned: Sequence[ManifestEntry] = ()
+    """Entries of files that are live again."""
+    operation: Operation = Operation.REPLACE
 
     def add_snapshot(self) -> None:
         """Write the new manifests, and add the snapshot that lists them in place of the old ones."""
@@ -123,7 +127,8 @@ class Rewrite:
         rewritten = {manifest.manifest_path for manifest in self.manifests}
         carried = [m for m in draft.carried_manifests() if m.manifest_path not in rewritten]
         new = [manifest for manifest, _ in written]
-        draft.add_snapshot(Operation.REPLACE, snapshot_id, new, carried, self.added, removed_files)
+        added = [*self.added, *(entry.data_file for entry in self.returned)]
+        draft.add_snapshot(self.operation, snapshot_id, new, carried, added, removed_files)
         entries = {manifest.manifest_path: content for manifest, content in written}
         for manifest in draft.manifests:
             if manifest.manifest_path in entries:
@@ -146,6 +151,9 @@ class Rewrite:
                     live[kind].append(existing_entry(entry))
         for file in self.added:
             live[_content_of(file), file.spec_id].append(added_entry(snapshot_id, file))
+        for entry in self.returned:
+            kind = _content_of(entry.data_file), entry.data_file.spec_id
+            live[kind].append(returned_entry(snapshot_id, entry))
         return live, gone
 
     def _write(

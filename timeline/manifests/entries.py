@@ -146,6 +146,13 @@ def added_entry(snapshot_id: int, data_file: DataFile) -> ManifestEntry:
     )
 
 
+def returned_entry(snapshot_id: int, entry: ManifestEntry) -> ManifestEntry:
+    """Return the entry of a file that was live before, and that `snapshot_id` adds again: with the number
+    that it had, since deletes apply by it.
+    """
+    return _with_status(entry, ManifestEntryStatus.ADDED, snapshot_id)
+
+
 def existing_entry(entry: ManifestEntry) -> ManifestEntry:
     """Return the entry of a file that an earlier snapshot added and that stays live."""
     return _with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)

@@ -145,12 +145,17 @@ def _find_garbage_of(
 
 
 def _may_return(head: Head, note: Note, notes: Sequence[Note]) -> bool:
-    """Return whether a file that a note's snapshots reach may have left main and have come back since.
+    """Return whether a file that a note's snapshots reach may have left main and have come back since: by a
+    rollback of this sink, which says so, or by another engine.
 
     Where other engines commit too, it cannot have where each sequence number since is known to be of this
     protocol and on main: a snapshot that they have made or removed is there, or leaves a gap.
     """
-    if not head.version.is_shared or not note.expired:
+    if not note.expired:
+        return False
+    if int(head.properties.get(properties.ROLLED_BACK, 0)) > note.expired[0].sequence_number:
+        return True
+    if not head.version.is_shared:
         return False
     ours = {snapshot.sequence_number for snapshot in head.main_snapshots() if snapshot_version(snapshot)}
     if len(ours) < len(head.metadata.snapshots):

@@ -329,3 +329,15 @@ def test_the_metadata_that_describe_names_is_what_duckdb_reads(location: Path, c
     query = f"SELECT * FROM iceberg_scan('{location}/metadata/v2.metadata.json')"
     assert query in capsys.readouterr().out.splitlines()
     assert (location / "metadata" / "v2.metadata.json").is_file()
+
+
+def test_a_table_is_set_back_and_versions_get_names(capsys: Captured) -> None:
+    lake = command_tables.partitioned()
+    location, before = lake.store.location, lake.open().head.number
+    assert main(["tag", location, "then", "--version", str(before - 1)]) == DONE
+    assert main(["branch", location, "try", "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out.split("\n", 1)[1])["name"] == "try"
+    assert main(["rollback", location, "--to", str(before - 1)]) == DONE
+    assert f"has the content of version {before - 1}" in capsys.readouterr().out
+    assert main(["rollback", location, "--to", "99999"]) == CANNOT
+    assert "the history has the versions" in capsys.readouterr().err

@@ -1,0 +1,74 @@
+"""The commands `rollback`, `tag` and `branch`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from streaming_sink.commands.arguments import F, of_a_table
+from streaming_sink.commands.terminal import DONE, amount, say, say_json
+
+if TYPE_CHECKING:
+    from streaming_sink.options.values.tables import KnownTable
+
+
+@click.command()
+@of_a_table
+@click.option(
+    "--to", "to_version", type=int, required=True, metavar="VERSION", help="As `snapshots` lists them."
+)
+def rollback(table: KnownTable, as_json: bool, to_version: int) -> int:
+    """Give a table the content of an earlier version, by a new one.
+
+    What came since leaves, whichever stream has written it, and is not written again. Time travel to it
+    stays, and another rollback takes this one back.
+    """
+    from streaming_sink.removal.earlier_versions import rollback as set_back
+
+    done = set_back(table, to_version)
+    if as_json:
+        say_json({**vars(done), "left": [str(each) for each in done.left]})
+    else:
+        say(
+            f"version {done.version} has the content of version {done.to_version};"
+            f" {amount(len(done.left), 'snapshot')} left"
+        )
+    return DONE
+
+
+def _of_a_name(command: F) -> F:
+    """Let a command take NAME and --version."""
+    version = click.option(
+        "--version", type=int, metavar="VERSION", help="As `snapshots` lists them; default: the newest."
+    )
+    return of_a_table(click.argument("name", metavar="NAME")(version(command)))
+
+
+@click.command()
+@_of_a_name
+def tag(table: KnownTable, as_json: bool, name: str, version: int | None) -> int:
+    """Let a tag keep a version: it does not expire."""
+    from streaming_sink.removal.earlier_versions import tag as keep
+
+    return _say(name, keep(table, name, version), as_json)
+
+
+@click.command()
+@_of_a_name
+def branch(table: KnownTable, as_json: bool, name: str, version: int | None) -> int:
+    """Begin a branch at a version."""
+    from streaming_sink.removal.earlier_versions import branch as begin
+
+    return _say(name, begin(table, name, version), as_json)
+
+
+def _say(name: str, snapshot_id: int, as_json: bool) -> int:
+    if as_json:
+        say_json({"name": name, "snapshot_id": snapshot_id})
+    else:
+        say(f"{name} is snapshot {snapshot_id}")
+    return DONE
+
+
+COMMANDS = (rollback, tag, branch)
