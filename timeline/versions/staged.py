@@ -85,6 +85,8 @@ def find_picked(head: Head, item: WorkItem) -> Snapshot | None:
 
     Main has it as its own, or a snapshot that names it as its source, or its files.
     """
+    if not head.version.is_shared:
+        return None
     own = [each for each in head.metadata.snapshots if wap_id_of(each) == item.wap_id]
     if not own:
         return None
