@@ -114,7 +114,7 @@ def test_a_worker_that_runs_takes_the_zones_new_options(
     zone, stop, seen = zone_with_an_item(tmp_path), threading.Event(), list[tuple[str, bool]]()
 
     def land(self: ItemLanding, session: object, item: object, is_wanted: object) -> None:
-        seen.append((self._options.contract.new_columns, self._publishing.auditor is not None))
+        seen.append((self._landing.options.contract.new_columns, self._publishing.auditor is not None))
         if len(seen) == 2:
             _ = ingest.BufferZone(
                 zone.store.location, contract=SchemaContract(new_columns="ignore")
