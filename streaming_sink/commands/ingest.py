@@ -44,7 +44,8 @@ def _text(flag: str, metavar: str, what: str, *name: str, **given: Any) -> Calla
 @ingest.command()
 @zone_argument
 @storage_option
-@_text("--table", "LOCATION", "The table that the zone is for.", required=True)
+@_text("--table", "LOCATION", "The table that the zone is for; with --catalog its name there.", required=True)
+@_text("--catalog", "NAME", "The configured catalog that has the table, which the zone remembers.")
 @_text("--partition-by", "TERM", "Such as day(event_time)", multiple=True)
 @_text("--source", "FOLDER", "Where files may lie", "sources", multiple=True)
 @click.option("--max-bytes", callback=a_size, metavar="SIZE", help="1GiB, where it is not said.")
@@ -66,6 +67,7 @@ def create(
     zone: str,
     storage_options: Pairs,
     table: str,
+    catalog: str | None,
     partition_by: tuple[str, ...],
     sources: tuple[str, ...],
     key: tuple[str, ...],
@@ -84,6 +86,7 @@ def create(
 ) -> int:
     """Make a buffer zone, or change the options of one: those that are not said stay."""
     from streaming_sink.ingest.zone import BufferZone
+    from streaming_sink.options.values.tables import CatalogTable
     from streaming_sink.options.values.writes import Upsert
     from streaming_sink.zones.audit import Audit
     from streaming_sink.zones.definition import read_definition
@@ -103,7 +106,7 @@ def create(
     changes = {"sequence_by": sequence_by, "delete_where": delete_where, "except_columns": except_column}
     made = BufferZone(
         zone,
-        table,
+        table if catalog is None else CatalogTable(table, catalog, storage_options=storage_options),
         Upsert(key=key, **said(changes)) if key else KEPT,
         rules=replace(Rules() if stored is None else stored.rules_of, **said(rules)),
         sources=replace(
@@ -114,7 +117,7 @@ def create(
         audit=Audit(expect, audit_function) if expect or audit_function else KEPT if audit is None else audit,
         storage_options=storage_options,
     )
-    say(f"{made.store.location} is the buffer zone of {made.definition.table}")
+    say(f"{made.store.location} is the buffer zone of {made.sink_options.location}")
     return DONE
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from planners import FileSizing
 from planners.ingestion.buffering import PlanningRules
-from streaming_sink import Append, SchemaContract, Upsert, ingest
+from streaming_sink import Append, CatalogTable, SchemaContract, Upsert, ingest
 from streaming_sink.commands.ingest import ingest as commands
 from streaming_sink.ingest import running
 from streaming_sink.zones.ledger import Ledger, retry
@@ -183,6 +183,22 @@ def test_a_zone_remembers_its_key(tmp_path: Path) -> None:
     keys = ingest.BufferZone(where).sink_options.keys
     assert keys is not None
     assert (keys.key, keys.sequence_by, keys.except_columns) == (("id", "day"), "at", ("op",))
+
+
+def test_a_zone_remembers_its_table_in_a_catalog_by_names_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, said = str(tmp_path / "zone"), ["--table", "db.events", "--catalog", "lake"]
+    unknown = CliRunner().invoke(commands, ["create", where, *said])
+    assert "no catalog is configured under the name 'lake'" in f"{unknown.exception} {unknown.output}"
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "http://127.0.0.1:9")
+    made = CliRunner().invoke(commands, ["create", where, *said])
+    assert made.exit_code == 0, made.output
+    assert "is the buffer zone of lake:db.events" in made.output
+    assert ingest.BufferZone(where).sink_options.table == CatalogTable("db.events", "lake")
+    assert "127.0.0.1" not in (tmp_path / "zone" / "definition" / "1.json").read_text()
+    with pytest.raises(ValueError, match=f"is for the table catalog:db.events, and this is {tmp_path}/table"):
+        ingest.BufferZone(where, str(tmp_path / "table")).refresh()
 
 
 def test_rules_that_are_said_replace_those_alone(tmp_path: Path) -> None:
