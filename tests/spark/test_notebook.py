@@ -9,6 +9,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.jars import require_iceberg_runtime
+from tests.servers import binaries
+from tests.servers.rest_catalog import rest_catalog
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PUBLIC = {"streaming_sink"}
@@ -23,6 +27,7 @@ def test_which_notebooks_there_are() -> None:
         "03_changing_stream",
         "04_changes_by_key",
         "05_buffered_ingestion",
+        "06_catalog_table",
     ]
 
 
@@ -88,6 +93,20 @@ def test_the_notebook_on_buffered_ingestion_runs_and_lands_each_flight_once(
 ) -> None:
     said = _run("05_buffered_ingestion", monkeypatch, tmp_path)
     assert said == "336,776 flights, each once, by pyiceberg, Polars and DuckDB\n"
+
+
+@pytest.mark.notebook
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.servers
+def test_the_notebook_on_a_catalogs_table_runs_and_agrees_with_its_dictionary(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ICEBERG_SPARK_RUNTIME", str(require_iceberg_runtime()))
+    with binaries.or_skip(), rest_catalog(tmp_path) as catalog:
+        monkeypatch.setenv("ICEBERG_REST_URI", catalog.uri)
+        said = _run("06_catalog_table", monkeypatch, tmp_path)
+    assert said == "1,930 accounts, as the dictionary has them, by Spark, pyiceberg and DuckDB\n"
 
 
 def _run(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pyiceberg.table.snapshots import Snapshot
 
 from timeline import properties
+from timeline.catalogs.past import was_continued
 from timeline.drafts.summaries import stating
 from timeline.errors import CorruptTableError, TableReplacedError
 from timeline.retention.policy import lineage
@@ -79,11 +80,14 @@ def check_memory(head: Head) -> Descent:
         )
     descent = find_descent(head, witness)
     if descent in (Descent.REPLACED, Descent.UNKNOWN):
+        continued = was_continued(head, witness.snapshot_id)
+        descent = descent if continued is None else Descent.EXPIRED if continued else Descent.REPLACED
+    if descent in (Descent.REPLACED, Descent.UNKNOWN):
         seen = (
             "the table was replaced since this sink last committed to it"
             if descent is Descent.REPLACED
             else "whether the table was replaced since this sink last committed to it cannot be decided: no"
-            " snapshot and no file from before is left"
+            " snapshot and no file from before is left, nor a log of metadata files from then on"
         )
         raise TableReplacedError(
             f"{seen}. That was in snapshot {witness.snapshot_id}, and main is at"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.switch import Switch
-from timeline.catalogs import catalog_draft, memory, staleness, updates
+from timeline.catalogs import catalog_draft, memory, past, staleness, updates
 from timeline.catalogs.catalog_draft import CatalogDraft
 from timeline.catalogs.catalog_log import CatalogLog
 from timeline.changes.changes import Replace
@@ -61,6 +61,8 @@ CATALOG_SWITCHES = (
            "if oldest is not None and oldest <= witness.sequence_number:", "if False:", catalog=True),
     Switch("R30", "a witness that is not in the metadata has expired", memory, "find_descent",
            "if oldest is not None and oldest <= witness.sequence_number:", "if True:", catalog=True),
+    Switch("R30", "any log of metadata files shows that main was continued", past, "was_continued",
+           "if not continued:", "if False:", catalog=True),
     Switch("R30", "what is remembered is not compared with its digest", memory, "check_memory",
            "if _digest(stated) != witness.digest:", "if False:", catalog=True),
 )  # fmt: skip

@@ -61,7 +61,7 @@ class CatalogWorld:
     def __init__(self, sim: Simulation) -> None:
         assert isinstance(sim.oracle, CatalogOracle)
         self.sim, self.oracle = sim, sim.oracle
-        self.server = Server(lambda: server_now_ms(sim), self.oracle)
+        self.server = Server(lambda: server_now_ms(sim), self.oracle, sim.store(None))
         sim.opening = self._open
         sim.columns_of = lambda head: frozenset(field.field_id for field in head.schema.fields)
 

@@ -29,7 +29,7 @@ from pyiceberg.table.update import (
 )
 
 from tests.simulation.scheduler import Actor
-from tests.simulation.store import LOCATION
+from tests.simulation.store import LOCATION, SimulatedStore
 from tests.unit.timeline.world import NOON
 from timeline.catalogs.clients.rest import ServerClock
 
@@ -68,6 +68,7 @@ class Server:
 
     now_ms: Callable[[], int]
     watcher: CatalogWatcher
+    store: SimulatedStore
     name: tuple[str, ...] = NAME
     """What the table is called now."""
     table: Loaded | None = None
@@ -132,7 +133,9 @@ class Server:
         ]
         metadata = metadata.model_copy(update={**told, "snapshot_log": logged})
         self._changes += 1
-        self.table = Loaded(metadata, f"{LOCATION}/metadata/{self._changes:05}.metadata.json")
+        path = f"metadata/{self._changes:05}.metadata.json"
+        self.store.overwrite(path, metadata.model_dump_json().encode())
+        self.table = Loaded(metadata, f"{LOCATION}/{path}")
         self.watcher.changed(metadata, by)
 
 
