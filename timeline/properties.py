@@ -39,6 +39,7 @@ MAX_SNAPSHOTS = _OURS + "history.max-snapshots"
 WITNESS = _OURS + "witness"
 MAINTAINED = _OURS + "maintained"
 ROLLED_BACK = _OURS + "rolled-back"
+ROLLED_BACK_TO = _OURS + "rolled-back-to"
 DIGEST = _OURS + "digest"
 DELETION_GRACE_MS = _OURS + "history.deletion-grace-ms"
 

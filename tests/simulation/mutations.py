@@ -31,6 +31,7 @@ from timeline.changes.key_changes import DeclareKey, KeysResolved, PutTombstones
 from timeline.changes.outbox_changes import Deliver, PutOutbox
 from timeline.changes.partition_changes import SetPartitioning
 from timeline.changes.plan_changes import Withdraw
+from timeline.changes.ref_changes import Rollback
 from timeline.changes.row_deltas import RowDelta
 from timeline.changes.schema_changes import MergeSchema
 from timeline.changes.staging_changes import Publish
@@ -193,6 +194,12 @@ SWITCHES = (
            "next((s for s in main if _changes_rows(s)), main[0])", "main[0]"),
     Switch("R7", "an append expires without its replace", policy, "_group_by_commit",
            "commit_of(snapshots[end]) != commit_of(snapshots[start])", "True"),
+    Switch("R7", "a file that a rollback brought back is deleted as one that has left", garbage,
+           "_may_return", "> note.expired[0].sequence_number", "> 10**9"),
+    Switch("R7", "a rollback does not say that files are live again", Rollback, "apply",
+           "draft.properties[properties.ROLLED_BACK] = str(draft.sequence_number)", "pass"),
+    Switch("R7", "a rollback makes files younger than they are", Rewrite, "_sort_entries",
+           "returned_entry(snapshot_id, entry)", "added_entry(snapshot_id, entry.data_file)"),
     Switch("R12", "snapshots expire before enough later versions exist", policy, "snapshots_to_expire",
            "near = _later_commits(group[-1], version, places) < SAFE_DISTANCE", "near = False"),
     # ---------------------------------------------------------------------------------- building on a head

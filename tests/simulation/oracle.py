@@ -91,6 +91,8 @@ class Oracle:
     """Commits whose note of what they expired somebody has deleted or damaged."""
     _once_pinned: set[int] = field(default_factory=set)
     """Snapshots that a tag has named; those of one version stay and go together."""
+    _left_on_purpose: Counter[int] = field(default_factory=Counter)
+    """How often each row came or left by rollbacks."""
     _raw: RawTable = field(init=False)
     _applications: dict[str, _Application] = field(default_factory=dict)
     _tables: dict[str, str] = field(default_factory=dict)
@@ -285,6 +287,8 @@ class Oracle:
         previous = None if before.current is None else before.snapshots[before.current]
         for snapshot in new:
             operation = snapshot["summary"]["operation"]
+            if self._target(before, snapshot) is not None:
+                operation = "rollback"  # which `_check_rows` judges
             if previous is not None:
                 if snapshot.get("parent-snapshot-id") != previous["snapshot-id"]:
                     raise ViolationError(
@@ -396,7 +400,9 @@ class Oracle:
         if member.properties.get(OURS + "gc-cutoff", "") < cutoff:
             raise ViolationError(f"version {member.number} lowers the fence (R6)")
         staged = {uri for at in before.staged.values() for uri in self.staged.own_files(before.snapshots[at])}
-        for uri in member.files.objects - before.files.objects - staged:
+        target = self._target(before, member.snapshots.get(member.current or 0))
+        back = frozenset() if target is None else target.objects
+        for uri in member.files.objects - before.files.objects - staged - back:
             if re.match(r"[0-7][0-9A-Z]{25}-", name := uri.rpartition("/")[2]) and name[:26] < cutoff:
                 raise ViolationError(f"version {member.number} adds a file from below the fence (R6): {uri}")
 
@@ -418,6 +424,10 @@ class Oracle:
 
     def _check_rows(self, before: Member, member: Member) -> None:
         """A version adds whole batches, each once and in order, and moves all other rows without change."""
+        target = self._target(before, member.snapshots.get(member.current or 0))
+        if target is not None and member.current not in before.snapshots:
+            self._check_rolled_back(before, member, target)
+            return
         self._check_files(before, member)
         change = self._change(before.files, member.files)
         gained = sorted(row for row, count in change.items() if count > 0)
@@ -446,6 +456,23 @@ class Oracle:
         for work in works:
             self.committed[member.uuid, work] = member.number
         self._check_transactions(before, member, [work for work in works if work.query is not None])
+
+    def _target(self, before: Member, snapshot: dict[str, Any] | None) -> SnapshotFiles | None:
+        """Return what the snapshot has whose content a rollback gives to main again; None for others."""
+        stated = None if snapshot is None else snapshot["summary"].get(OURS + "rolled-back-to")
+        target = before.snapshots.get(int(stated or 0))
+        return None if target is None else self._raw.files_of(target["manifest-list"])
+
+    def _check_rolled_back(self, before: Member, member: Member, target: SnapshotFiles) -> None:
+        """A rollback has what its target has, each file as old as it was; no application forgets a batch."""
+        if member.files.live != target.live:
+            raise ViolationError(f"version {member.number} has not the content that it was set back to")
+        if member.properties.get(OURS + "rolled-back") != str(member.last_sequence):
+            raise ViolationError(f"version {member.number} does not say that files are live again (R7)")
+        self._left_on_purpose.update(self._change(before.files, member.files))
+        self._check_transactions(before, member, [])
+        self.met["rolled back"] += 1
+        self.met["a file is live again"] += bool(member.files.live.keys() - before.files.live.keys())
 
     def _check_transactions(self, before: Member, member: Member, works: list[Work]) -> None:
         changed = {
@@ -505,6 +532,7 @@ class Oracle:
         works = [work for uuid, work in self.committed if uuid == self.head.uuid]
         wanted = Counter(row for work in works for row in work.rows)
         wanted.subtract(row for work in works for row in work.deletes)
+        wanted.update(self._left_on_purpose)
         wanted = +wanted
         if live != wanted:
             raise ViolationError(f"in the end {live} is live, and {wanted} was committed")

@@ -28,7 +28,7 @@ from tests.simulation.simulation import (
     first_id_time,
 )
 from tests.unit.timeline import world
-from timeline import names
+from timeline import names, refs
 from timeline.commit import conflicts
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import Standing
@@ -62,6 +62,22 @@ def tag(sim: Simulation) -> Body:
         _change_metadata(
             sim, process, lambda head: {"refs": {k: v for k, v in head.metadata.refs.items() if k != "kept"}}
         )
+
+    return body
+
+
+def roll_back(sim: Simulation, times: int) -> Body:
+    """Somebody sets the table back by a few versions, again and again."""
+
+    def body(actor: Actor) -> None:
+        process = sim.process(actor)
+        for _ in range(times):
+            think(sim, process, 2.0)
+            table = patiently(sim, process, process.open)
+            assert isinstance(table, Table)
+            with suppress(ValueError, CommitConflictError, CommitStateUnknownError, StoreUnavailableError):
+                refs.roll_back(table, table.head.number - sim.random.randrange(1, 8))
+                sim.meet("rollback acknowledged")
 
     return body
 

@@ -25,14 +25,14 @@ SCHEDULES_OF_INGESTION = SCHEDULES * 6 // 10
 SCHEDULES_OF_AUDITS = SCHEDULES * 6 // 10
 SCHEDULES_OF_CATALOGS = SCHEDULES * 4 // 10
 _MUST_BE_MET = (
-    "a delete file shared", "acknowledged", "another had changed the partitioning",
+    "a delete file shared", "a file is live again", "acknowledged", "another had changed the partitioning",
     "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",
     "create exists_own", "create late", "create lost_reply", "deletes added", "deletes folded",
     "deletes folded beside", "deletes merged", "expired file deleted",
     "failed: CheckpointRegressionError", "failed: CommitConflictError", "failed: FencedError",
     "filled beside", "fork below the head", "fork or race lost, then won", "instants spoiled",
     "once pinned, then expired", "orphan deleted", "plan cancelled", "plan claimed", "plan completed",
-    "plan taken over", "plan timed out", "repartitioned", "replace dropped", "row delta",
+    "plan taken over", "plan timed out", "repartitioned", "replace dropped", "rolled back", "row delta",
     "shared deletes merged", "snapshot expired", "table made again", "tagged", "takeover", "unknown",
     "version deleted", "version read in whole",
 )  # fmt: skip

@@ -25,6 +25,7 @@ from timeline.commit import conflicts
 from timeline.drafts import succession
 from timeline.drafts.draft import Draft
 from timeline.drafts.rewriting import Rewrite, choose_manifests, with_idle_deletes
+from timeline.drafts.summaries import stating
 from timeline.manifests.entries import DeleteFile, added_entry
 from timeline.manifests.manifests import ManifestFiles
 from timeline.versions.head import Head
@@ -164,6 +165,8 @@ class RollbackWriter:
         Rewrite(
             draft, chosen, removed, (), self.intent.open_below_bytes, returned=returned, operation=operation
         ).add_snapshot()
+        stated = {properties.ROLLED_BACK_TO: str(target.snapshot_id)}
+        draft.snapshots[-1] = stating(draft.snapshots[-1], stated)
 
 
 @dataclass
