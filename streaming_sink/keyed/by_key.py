@@ -221,7 +221,7 @@ class ChangesByKey:
                 schema = arrow_schema(target.schema)
                 keys = keys or BatchKeys.of(table.store, write.job, schema, result)
                 table.refresh()
-                write = replace(write, resolution=_look_again(table, write.resolution, keys))
+                write = replace(write, resolution=_look_again(table, write, keys))
         return publish([*_to_commit(write, added, deletes), *remembered]), write.touched
 
 
@@ -229,8 +229,12 @@ def _has_rows(head: Head) -> bool:
     return next(head.live_files(), None) is not None
 
 
-def _look_again(table: Table, before: Resolution, keys: BatchKeys) -> Resolution:
-    return table.on_head(lambda head: resolve_again(table.store, before, head, keys))
+def _look_again(table: Table, write: KeyedWrite, keys: BatchKeys) -> Resolution:
+    def look_at(head: Head) -> Resolution:
+        check_key_has_its_columns(write.key, head)
+        return resolve_again(table.store, write.resolution, head, keys)
+
+    return table.on_head(look_at)
 
 
 def _to_commit(write: KeyedWrite, added: tuple[DataFile, ...], deletes: RowDeletes) -> list[Change]:

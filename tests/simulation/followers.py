@@ -68,7 +68,7 @@ class LogJudge(Oracle):
                 raise ViolationError(f"version {member.number} of the change log goes back: {old}, {state}")
             if old is not None:
                 uuid = app.removeprefix(follower_app(""))
-                wanted += self.main.changed(uuid, old["batch"] + 1, state["batch"])
+                wanted += self.main.changed_between(uuid, old["batch"] + 1, state["batch"])
         if gained != wanted:
             raise ViolationError(
                 f"version {member.number} of the change log lacks {wanted - gained}, and is not to have"
@@ -157,7 +157,11 @@ class Log:
                 expired = True
             after = followed(self.open(process).head, uuid)
             assert after is not None
-            if begun and not expired and (left := self.main.changed(uuid, after + 1, main.head.number)):
+            if (
+                begun
+                and not expired
+                and (left := self.main.changed_between(uuid, after + 1, main.head.number))
+            ):
                 raise ViolationError(f"in the end the change log lacks {left}")
 
         return body

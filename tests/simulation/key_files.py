@@ -46,6 +46,7 @@ from timeline.versions.head import Head
 
 LEAST_AT = 1 - 10**38
 """No change of a schedule has a smaller sequence."""
+_NAMES = {1: "id", 2: "p", 3: "at", 4: "v"}
 FILES_A_TIER = 3
 LOOKS = 4
 
@@ -189,7 +190,10 @@ class _Reader:
 
 
 def _as_batch(held: Sequence[Change], schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [pa.array([getattr(change, column.name) for change in held], column.type) for column in schema]
+    """Return rows in a schema of the table's, whose columns are known by their field ids, as in files."""
+    names = [_NAMES.get(int((column.metadata or {}).get(b"PARQUET:field_id", 0))) for column in schema]
+    values = ([None if name is None else getattr(change, name) for change in held] for name in names)
+    arrays = [pa.array(each, column.type) for each, column in zip(values, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -206,7 +210,9 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
             raise DataFileError(f"{what} is missing: {location}") from missing
 
     @contextmanager
-    def open_data_file(store: Store, path: str, what: str, cipher: object = None) -> Iterator[_Reader]:
+    def open_data_file(
+        store: Store, path: str, what: str, cipher: object = None, *, needs_ids: bool = False
+    ) -> Iterator[_Reader]:
         rows = sim.oracle.rows[path]
         if read(store, path, what) != content(rows):
             raise ViolationError(f"a data file holds other rows than were written: {path}")

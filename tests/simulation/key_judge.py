@@ -14,23 +14,23 @@ from tests.simulation.raw import OURS, Member, ViolationError
 from tests.unit.timeline.world import DAY_MS
 
 _SCHEMA = keyed_schema(seed=0)
-_Key = tuple[int | str, ...]
+Key = tuple[int | str, ...]
 _LEAST = (LEAST_AT, False, "")
 
 
 @dataclass(frozen=True)
-class _Declared:
+class Declared:
     """The key, as the table's property has it."""
 
     columns: tuple[str, ...]
     has_sequence: bool
 
-    def of(self, change: Change) -> _Key:
+    def of(self, change: Change) -> Key:
         return tuple(getattr(change, name) for name in self.columns)
 
     def newest(self, changes: Iterable[Change]) -> list[Change]:
         """Return of each key the change that counts."""
-        found: dict[_Key, Change] = {}
+        found: dict[Key, Change] = {}
         for change in changes:
             held = found.setdefault(self.of(change), change)
             if change.rank > held.rank:
@@ -61,14 +61,16 @@ class KeyJudge(Oracle):
     """(application, query, batch) → what it is to do."""
     empty: set[tuple[str, str | None, int]] = field(default_factory=set)
     """Batches that were told to change nothing."""
+    begun: dict[tuple[str, Work, str], int] = field(default_factory=dict)
+    """Actor, batch and table's uuid → the first version in which it has looked for the keys."""
     purged: PurgeJudge = field(init=False)
     _differences: dict[int, tuple[str, Counter[int], bool]] = field(default_factory=dict)
     """Version → the table's uuid, how often each row is live in it more than before, whether it purges."""
     _refused: set[str] = field(default_factory=set)
     """Delete files of tries that were refused, and which no commit has."""
     _uuid: str = ""
-    _key: _Declared | None = None
-    _held: dict[_Key, _Held] = field(default_factory=lambda: defaultdict(_Held))
+    _key: Declared | None = None
+    _held: dict[Key, _Held] = field(default_factory=lambda: defaultdict(_Held))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,8 +119,8 @@ class KeyJudge(Oracle):
 
     def _check_tombstones(self, before: Member, member: Member) -> None:
         cutoff = before.properties.get(OURS + "gc-cutoff", "")
-        for uri in _tombstones(member):
-            if uri not in _tombstones(before) and uri.rpartition("/")[2][:26] < cutoff:
+        for uri in named_tombstones(member):
+            if uri not in named_tombstones(before) and uri.rpartition("/")[2][:26] < cutoff:
                 raise ViolationError(
                     f"version {member.number} adds deleted keys from below the fence (R6): {uri}"
                 )
@@ -126,11 +128,11 @@ class KeyJudge(Oracle):
                 raise ViolationError(f"version {member.number} names deleted keys that do not exist: {uri}")
             if uri in self.forbidden:
                 raise ViolationError(f"version {member.number} adds deleted keys of a failed commit: {uri}")
-        self.met["deleted keys forgotten"] += bool(_tombstones(before) - _tombstones(member))
+        self.met["deleted keys forgotten"] += bool(named_tombstones(before) - named_tombstones(member))
 
     def _check_key(self, before: Member, member: Member) -> None:
         """A key is declared once, over rows of which each key is there once."""
-        declared = _key_of(member)
+        declared = declared_key(member)
         if self._key not in (None, declared):
             raise ViolationError(f"version {member.number} has the key {declared}, and had {self._key} (R25)")
         if self._key is None and declared is not None:
@@ -147,13 +149,13 @@ class KeyJudge(Oracle):
         if {row: count for row, count in change.items() if count} != wanted:
             raise ViolationError(f"version {member.number} changes rows {change}, and is to add {wanted}")
 
-    def _check_keys(self, key: _Declared, member: Member, works: Sequence[Work], *, purge: bool) -> None:
+    def _check_keys(self, key: Declared, member: Member, works: Sequence[Work], *, purge: bool) -> None:
         """Each key has the row of the change that counts, or none. A purge deletes rows that were there."""
-        perhaps: dict[_Key, Change | None] = {}
+        perhaps: dict[Key, Change | None] = {}
         for work in works:
             for change in self._changes_of(key, work):
                 self._apply(key, member, change, perhaps)
-        live: dict[_Key, list[Change]] = defaultdict(list)
+        live: dict[Key, list[Change]] = defaultdict(list)
         for change in self._live(member):
             live[key.of(change)].append(change)
         for at in live.keys() | self._held.keys():
@@ -172,12 +174,12 @@ class KeyJudge(Oracle):
                     f" {held.row}, of {held.most} (R25)"
                 )
 
-    def _changes_of(self, key: _Declared, work: Work) -> list[Change]:
+    def _changes_of(self, key: Declared, work: Work) -> list[Change]:
         batch = self.batches.get((work.app, work.query, work.batch))
         return key.newest([self.changes[row] for row in work.rows] if batch is None else batch[1])
 
     def _apply(
-        self, key: _Declared, member: Member, change: Change, perhaps: dict[_Key, Change | None]
+        self, key: Declared, member: Member, change: Change, perhaps: dict[Key, Change | None]
     ) -> None:
         held = self._held[key.of(change)]
         if not key.has_sequence or change.rank > held.most:
@@ -196,7 +198,7 @@ class KeyJudge(Oracle):
         rows = self.deletes.live_rows(member.files.live, member.files, self.rows)
         return [self.changes[row] for row in rows.elements()]
 
-    def changed(self, uuid: str, first: int, last: int) -> Counter[tuple[int, bool, int]]:
+    def changed_between(self, uuid: str, first: int, last: int) -> Counter[tuple[int, bool, int]]:
         """Return the rows that the versions from `first` to `last` have added, or deleted: (version, added,
         row). A purge's deletes are no change that anyone may keep a copy of.
         """
@@ -214,7 +216,7 @@ class KeyJudge(Oracle):
     # ------------------------------------------------------------------------- what hangs on the bytes
 
     def _check_deleted_file(self, uri: str, path: str, by: str) -> None:
-        if uri in _tombstones(self.head):
+        if uri in named_tombstones(self.head):
             raise ViolationError(
                 f"{by} deleted the deleted keys that version {self.head.number} needs: {path}"
             )
@@ -257,18 +259,18 @@ def _values(row: Change | None) -> list[tuple[int, int, int, str]]:
     return [] if row is None else [row.values]
 
 
-def _key_of(member: Member) -> _Declared | None:
+def declared_key(member: Member) -> Declared | None:
     text = member.properties.get(OURS + "key")
     if text is None:
         return None
     stored = json.loads(text)
     names = [_SCHEMA.find_column_name(each) or "" for each in stored["columns"]]
-    return _Declared(
+    return Declared(
         (*names, *(["p"] if stored["scope"] == "partition" else [])), stored["sequence"] is not None
     )
 
 
-def _tombstones(member: Member) -> set[str]:
+def named_tombstones(member: Member) -> set[str]:
     return {location for location, *_ in json.loads(member.properties.get(OURS + "tombstones", "[]"))}
 
 

@@ -70,8 +70,11 @@ class Keyed:
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
-        self.judge = KeyJudge(LOCATION, VERSIONS_KEPT, SAFE_DISTANCE, met=sim.met)
-        sim.oracle = sim.objects.watcher = self.judge
+        if isinstance(sim.oracle, KeyJudge):
+            self.judge = sim.oracle
+        else:
+            self.judge = KeyJudge(LOCATION, VERSIONS_KEPT, SAFE_DISTANCE, met=sim.met)
+            sim.oracle = sim.objects.watcher = self.judge
         self._ids = sim.random.choice([2, 5, 12])
         self._made: list[Change] = []
         self._inserted: list[int] = []
@@ -131,7 +134,7 @@ class Keyed:
                 ids = [_INSERTED_FROM + self.sim.number() for _ in range(2)]
             else:
                 ids = [self.sim.random.randrange(self._ids) for _ in range(2)]
-            changes = [self._change(each, deletes=False) for each in ids]
+            changes = [self.change(each, deletes=False) for each in ids]
             work = Work(f"insert-{process.actor.name}", None, number, tuple(each.row for each in changes))
             self._declare_rows(work, changes)
             time_ms = first_id_time(process, head)
@@ -231,12 +234,15 @@ class Keyed:
         """Land a batch as the sink does: all but Spark is real."""
         sim, name = self.sim, process.actor.name
         try:
+            table.log.check_writable(table.head)
             state = table.head.transaction(transaction.app_id)
             if check_transaction(state, transaction) is None:
                 sim.oracle.skipped(work, table.head.number)
                 return AlreadyCommitted(table.head.number, epoch_after_skip(state, transaction))
-            by_key = ChangesByKey(SimpleNamespace(keys=keys, allow_duplicates=False, location=LOCATION))  # type: ignore[arg-type]
+            options = SimpleNamespace(keys=keys, allow_duplicates=False, location=LOCATION, table=LOCATION)
+            by_key = ChangesByKey(options)  # type: ignore[arg-type]
             head = table.head
+            self.judge.begun.setdefault((name, work, str(head.metadata.table_uuid)), head.number)
             target = Target(table, head.schema, head.spec, head.properties)
             ids = FileIds(first_id_time(process, head), transaction.app_id, transaction.batch)
             by_key.check(target)
@@ -317,7 +323,7 @@ class Keyed:
             random.choices(ids, k=count) if keys.sequence_by else random.sample(ids, min(count, len(ids)))
         )
         deletes = random.choice([0.3, 0.3, 0.3, 1.0])
-        changes = [self._change(each, deletes=random.random() < deletes) for each in chosen]
+        changes = [self.change(each, deletes=random.random() < deletes) for each in chosen]
         if keys.sequence_by and self._made and random.random() < 0.3:  # a source that delivers twice
             changes += [each._replace(row=self._row(each)) for each in random.sample(self._made, 1)]
         self._made += changes
@@ -327,7 +333,7 @@ class Keyed:
         self.judge.batches[query.app, query.query, batch] = work, tuple(changes)
         return work
 
-    def _change(self, key: int, *, deletes: bool) -> Change:
+    def change(self, key: int, *, deletes: bool) -> Change:
         random = self.sim.random
         at = sequence_of(self.sim.seed, int(self.sim.scheduler.now) // 10 + random.randrange(5))
         change = Change(0, key, random.randrange(PARTITIONS), at, random.choice("ab"), deletes)

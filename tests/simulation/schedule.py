@@ -21,6 +21,8 @@ from tests.simulation import (
 )
 from tests.simulation.acting import Body
 from tests.simulation.catalogs.judge import CatalogOracle
+from tests.simulation.catalogs.key_judge import KeyedCatalogOracle
+from tests.simulation.catalogs.keyed import KeyedCatalogWorld
 from tests.simulation.catalogs.schedule import CatalogWorld
 from tests.simulation.followers import Log
 from tests.simulation.purgers import Purgers
@@ -73,9 +75,15 @@ CATALOGS = 5_000_000
 """From this seed on schedules are of one table in a catalog, which other engines write to as well."""
 
 
+KEYED_CATALOGS = 6_000_000
+"""From this seed on schedules are of one table with a key in a catalog, which other engines write to."""
+
+
 def run(seed: int, traced: bool = False) -> Report:
     """Run the schedule of a seed to its end, or to the first violation."""
     with small_constants():
+        if seed >= KEYED_CATALOGS:
+            return _run_keyed_in_a_catalog(Simulation(seed, traced, KeyedCatalogOracle))
         if seed >= CATALOGS:
             return Simulation(seed, traced, CatalogOracle).run(*_in_a_catalog())
         sim = Simulation(seed, traced)
@@ -127,6 +135,14 @@ def _in_a_catalog() -> tuple[Callable[[Simulation], None], Callable[[Simulation]
         made[0].arrange(_starter(sim), weather)
 
     return arrange, lambda sim: made[0].finish()
+
+
+def _run_keyed_in_a_catalog(sim: Simulation) -> Report:
+    sim.skewed = sim.random.random() < 0.5
+    world = KeyedCatalogWorld(sim, keyed.Keyed(sim))
+    weather = _storm(sim.random) if sim.seed % STORMY == 0 else _weather(sim.random)
+    with key_files.read_and_written(sim, world.keyed.judge.changes.__getitem__):
+        return sim.run(lambda sim: world.arrange(_starter(sim), weather), lambda sim: world.finish())
 
 
 def _ingestion(*, audited: bool) -> tuple[Callable[[Simulation], None], Callable[[Simulation], None]]:

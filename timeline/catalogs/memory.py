@@ -109,7 +109,8 @@ def find_descent(head: Head, witness: Witness) -> Descent:
     """Return what became of a witness' snapshot.
 
     Parent links alone do not decide: a catalog may remove them with the parent. A snapshot that is missing
-    has expired where main still lists files of its time or from before; a replaced table lists none.
+    has expired where main still lists files of its time or from before, or is from before; a replaced table
+    is not, and lists none.
     """
     metadata = head.metadata
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
@@ -120,7 +121,9 @@ def find_descent(head: Head, witness: Witness) -> Descent:
         line = {it.snapshot_id for it in lineage(witness.snapshot_id, snapshots)}
         if line & main:
             return Descent.ROLLED_BACK
-    oldest = min((it.min_sequence_number or 0 for it in head.manifests), default=None)
+    current = metadata.current_snapshot()
+    number = None if current is None else current.sequence_number  # what main says where it lists nothing
+    oldest = min((it.min_sequence_number or 0 for it in head.manifests), default=number)
     if oldest is not None and oldest <= witness.sequence_number:
         return Descent.EXPIRED
     root = snapshots[min(main, key=lambda each: snapshots[each].sequence_number or 0)] if main else None

@@ -211,7 +211,7 @@ class ChangeWriter:
         tied = (found.sequence == mine[found.change]) & ~newest.deletes[found.change] & ~late[found.change]
         if not tied.any():
             return late, unchanged
-        places = np.sort(newest.places[found.change[tied]])
+        places = np.unique(newest.places[found.change[tied]])  # others may have added a key twice
         texts = dict(zip(places.tolist(), self._held.texts_of(places), strict=True))
         for number in np.unique(found.file[tied]):
             here = np.flatnonzero(tied & (found.file == number))

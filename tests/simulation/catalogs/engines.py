@@ -44,6 +44,7 @@ from pyiceberg.types import NestedField, StringType
 
 from tests.simulation.catalogs.judge import EDITED, REPLACED, CatalogOracle
 from tests.simulation.catalogs.server import ENGINE, Server
+from tests.simulation.key_files import delete_content
 from tests.simulation.oracle import Work
 from tests.simulation.simulation import PARTITIONS, Simulation, content
 from timeline.manifests.entries import shared_deletes
@@ -378,7 +379,9 @@ class Engine:
         location = f"{self.metadata.location}/data/p={p}/00000-{self.sim.number()}-deletes.parquet"
         declared = self.oracle.deletes.by_value if equality else self.oracle.deletes.positions
         declared[location] = positions
-        self.sim.store(None).overwrite(location.removeprefix(f"{self.metadata.location}/"), b"deletes")
+        self.sim.store(None).overwrite(
+            location.removeprefix(f"{self.metadata.location}/"), delete_content(positions).encode()
+        )
         counts = {path: len(these) for path, these in positions.items()}
         partition = Record(*(p for _ in self.metadata.specs()[spec_id].fields))
         delete = shared_deletes(location, counts, size=100, spec_id=spec_id, partition=partition)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataV2
 
 from streaming_sink import PathTable, Upsert
 from streaming_sink.keyed import by_key
@@ -63,7 +66,7 @@ def test_a_sleeper_looks_for_keys_in_a_newer_head(shore: Shore) -> None:
     assert write is not None
     assert write.resolution.live.keys() == shore.live()
     assert write.resolution.looked == Looked.at(sleeper.head)
-    before = Resolution(Looked(), {}, {}, frozenset(), {})
+    before = replace(write, resolution=Resolution(Looked(), {}, {}, frozenset(), {}))
     again = by_key._look_again(second, before, no_keys(write))
     assert again.live.keys() == shore.live()
 
@@ -100,6 +103,24 @@ def test_rows_that_came_before_the_key_was_declared_have_the_batch_planned_again
     assert lake.live() == {theirs.file_path}
     with pytest.raises(KeyConflictError, match="streaming-sink key LOCATION"):
         keyed.check(target)
+
+
+@pytest.mark.parametrize("column", ["id", "p"])
+def test_keys_are_not_looked_for_again_once_a_column_of_the_key_was_dropped(column: str) -> None:
+    """By the simulator, seed 6000193: it was a KeyError of the column."""
+    lake = Lake()
+    write = changes_by_key().begin(target_of(lake.table))
+    assert write is not None
+
+    def drop(metadata: TableMetadataV2) -> dict[str, object]:
+        left = [each for each in metadata.schema().fields if each.name != column]
+        schema = Schema(*left, schema_id=metadata.current_schema_id + 1)
+        return {"schemas": [*metadata.schemas, schema], "current_schema_id": schema.schema_id}
+
+    lake.change_metadata(drop)
+    lake.table.refresh()
+    with pytest.raises(KeyConflictError, match=rf"its columns {column} were dropped"):
+        by_key._look_again(lake.table, write, no_keys(write))
 
 
 def test_a_batch_declares_the_key_of_a_table_without_rows() -> None:

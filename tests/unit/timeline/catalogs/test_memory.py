@@ -128,6 +128,15 @@ def test_a_gap_between_witness_and_main_is_no_replacement_where_older_files_are_
     assert check_memory(head) is Descent.EXPIRED
 
 
+def test_a_rollback_to_before_the_first_row_is_none_to_another_table_though_links_have_expired(
+    table: Table,
+) -> None:
+    first, _, last = table.head.metadata.snapshots
+    alone = last.model_copy(update={"parent_snapshot_id": None})
+    head = with_main(table.head, first.snapshot_id, snapshots=[first, alone])
+    assert check_memory(replace(head, manifests=())) is Descent.EXPIRED
+
+
 @pytest.mark.parametrize("name", ["streaming-sink.txn.app", "streaming-sink.gc-cutoff"])
 def test_memory_that_was_edited_is_damage(table: Table, name: str) -> None:
     edited = changed(table.head, properties={**table.head.properties, name: "{}"})
