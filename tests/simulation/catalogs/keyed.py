@@ -33,6 +33,7 @@ from timeline import properties
 from timeline.catalogs.opening import open_in_catalog
 from timeline.changes.key_changes import DeclareKey
 from timeline.errors import KeyConflictError, SchemaMismatchError, TableReplacedError
+from timeline.versions.keys import TABLE_SCOPE
 
 _ROWS = (
     "append", "append", "append", "append", "delete_by_copy", "delete_by_copy", "delete_by_position",
@@ -118,7 +119,10 @@ class KeyedEngine(Engine):
         return any(it.source_id == column.field_id for spec in specs for it in spec.fields)
 
     def partition(self) -> None:
-        if any(it.field_id == 1 for it in self.metadata.schema().fields):  # what it partitions by
+        """As the base, where the files of a simulation need not say in which bucket a row is."""
+        if self.sim.repartitioning and any(
+            it.field_id == 1 for it in self.metadata.schema().fields
+        ):  # what it partitions by
             super().partition()
 
     def remove_orphan_files(self) -> None:
@@ -142,6 +146,7 @@ class KeyedCatalogWorld(CatalogWorld):
         super().__init__(sim)
         self.keyed = world
         self.main = sim.random.choice(keyed.KEYS)
+        sim.repartitioning = self.main.key_scope == TABLE_SCOPE
 
     @property
     def schema(self) -> Schema:
