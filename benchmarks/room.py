@@ -100,8 +100,10 @@ class Writer(threading.Thread):
 class Case:
     """A table of one kind and mode, whose writers pause between the turns."""
 
-    def __init__(self, sql: Sql, properties: dict[str, str], kind: str, mode: str) -> None:
-        self.sql, self.outcome = sql, Outcome(kind, mode)
+    def __init__(
+        self, sql: Sql, properties: dict[str, str], kind: str, mode: str, statements: Sequence[str]
+    ) -> None:
+        self.sql, self.outcome, self.statements = sql, Outcome(kind, mode), statements
         self.name = f"db.{kind}_{mode}".replace("-", "_").replace(" ", "_")
         self.table = CatalogTable(self.name, properties)
         stated = {f"write.{job}.mode": kind for job in ("delete", "update", "merge")}
@@ -124,7 +126,7 @@ class Case:
             time.sleep(5)
             began = time.monotonic()
             for place in range(jobs):
-                job = JOBS[place % len(JOBS)]
+                job = self.statements[place % len(self.statements)]
                 landed = self.sql.try_once(self._statement(job))
                 counts = self.outcome.ran if landed else self.outcome.lost
                 counts[job] += 1
@@ -156,11 +158,17 @@ class Case:
 
 
 def measure(
-    server: Any, sql: Sql, session: SparkSession, kinds: Sequence[str], modes: Sequence[str], jobs: int
+    server: Any,
+    sql: Sql,
+    session: SparkSession,
+    kinds: Sequence[str],
+    modes: Sequence[str],
+    jobs: int,
+    statements: Sequence[str] = JOBS,
 ) -> list[Outcome]:
     """Run so many jobs of each kind and mode, some at a time."""
     sql.run("CREATE NAMESPACE IF NOT EXISTS lake.db")
-    cases = [Case(sql, server.properties, kind, mode) for kind in kinds for mode in modes]
+    cases = [Case(sql, server.properties, kind, mode, statements) for kind in kinds for mode in modes]
     while any(case.outcome.jobs < jobs for case in cases):
         for case in cases:
             left = jobs - case.outcome.jobs
@@ -207,6 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=200, help="of each kind and mode")
     parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
     parser.add_argument("--modes", nargs="*", default=MODES, choices=MODES)
+    parser.add_argument("--statements", nargs="*", default=JOBS, choices=JOBS)
     options = parser.parse_args(arguments)
     work = Path(tempfile.mkdtemp(prefix="room-", dir=options.work))
     try:
@@ -218,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             session = local_session("room", {"spark.driver.memory": "1g"})
             stack.callback(session.stop)
             jobs = _TURN_JOBS if options.quick else options.jobs
-            outcomes = measure(server, sql, session, options.kinds, options.modes, jobs)
+            outcomes = measure(server, sql, session, options.kinds, options.modes, jobs, options.statements)
     finally:
         shutil.rmtree(work)
     found = aims(outcomes)
