@@ -12,15 +12,18 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
 
 from tests.unit.timeline.logs.kinds import ARROW, CatalogKind
-from tests.unit.timeline.world import Lake
+from tests.unit.timeline.world import DAY_MS, Lake
+from timeline import names
 from timeline.changes.changes import Append, Replace
 from timeline.changes.delete_merges import MergeDeletes
-from timeline.changes.key_changes import DeclareKey, KeysResolved
+from timeline.changes.key_changes import DeclareKey, KeysResolved, PutTombstones
 from timeline.changes.row_deltas import RowDelta
 from timeline.errors import RowsChangedError
+from timeline.maintenance.orphans import remove_orphan_files
 from timeline.manifests.entries import DeleteFile, position_deletes
 from timeline.table import Committed, Table
 from timeline.versions.keys import Looked, TableKey
+from timeline.versions.tombstones import tombstones_of
 
 KEY = TableKey((1,))
 
@@ -64,7 +67,8 @@ def deletes_of(kind: CatalogKind, table: Table, rows: int = 1) -> DeleteFile:
 
 
 def change(kind: CatalogKind, table: Table, looked: Looked) -> Committed:
-    done = table.commit([Append((kind.file([2]),)), KeysResolved(KEY, looked)])
+    known = frozenset(file.location for file in tombstones_of(table.head.properties))
+    done = table.commit([Append((kind.file([2]),)), KeysResolved(KEY, looked, known)])
     assert isinstance(done, Committed)
     return done
 
@@ -148,3 +152,23 @@ def test_a_key_is_not_declared_over_rows_of_a_table_that_was_of_format_version_1
             table.head.manifest_files.contents(manifest).files[name] = type(file)(**old)
     with pytest.raises(RowsChangedError):
         table.commit([DeclareKey(KEY)])
+
+
+def test_files_of_deleted_keys_are_orphans_once_they_are_named_no_more(
+    kind: CatalogKind, table: Table
+) -> None:
+    def put(number: int, *merged: str) -> str:
+        path = names.tombstone_path(names.ulid(kind.clock.now_ms, number), "app", 1, names.TOMBSTONE_FOLDER)
+        table.store.overwrite(path, b"keys")
+        location = table.store.uri(path)
+        table.commit([PutTombstones(location, 1, frozenset(merged))])
+        return path
+
+    first = put(1)
+    second = put(2, table.store.uri(first))
+    kind.clock.now_ms += 5 * DAY_MS
+    change(kind, table, Looked.at(table.head))
+    kept = frozenset(file.location for file in tombstones_of(table.head.properties))
+    assert kept == {table.store.uri(second)}
+    assert [each.path for each in remove_orphan_files(table).files] == [first]
+    assert [each.path for each in table.store.list_folder(names.TOMBSTONE_FOLDER)] == [second]
