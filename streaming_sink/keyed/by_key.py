@@ -23,7 +23,6 @@ from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from
 from streaming_sink.keyed.remembered_deletes import remember_deletes
 from streaming_sink.keyed.row_deletes import RowDeletes
 from streaming_sink.options.table_options import SinkOptions
-from streaming_sink.options.values.tables import CatalogTable
 from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.keys import as_changes, written_schema
@@ -128,8 +127,7 @@ class ChangesByKey:
         elif declared is not None:
             check_key_is(declared, key, head)
         elif target.table is not None and target.table.on_head(_has_rows):
-            in_catalog = isinstance(self._options.table, CatalogTable)
-            which = "--catalog NAME --table db.t" if in_catalog else "LOCATION"
+            which = "--catalog NAME --table db.t" if head.version.is_shared else "LOCATION"
             raise KeyConflictError(
                 f"the table has rows and no key, and may hold a key twice; `streaming-sink key {which}"
                 f" --columns ... --declare` checks that, and declares the key: {self._options.location}",

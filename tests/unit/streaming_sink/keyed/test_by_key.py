@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2
 
-from streaming_sink import PathTable, Upsert
+from streaming_sink import Upsert
 from streaming_sink.keyed import by_key
 from streaming_sink.keyed.by_key import ChangesByKey, KeyedWrite
 from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, look
@@ -39,9 +39,7 @@ KEYS = Upsert(key=("id",), sequence_by="p")
 
 
 def changes_by_key() -> ChangesByKey:
-    options: Any = SimpleNamespace(
-        keys=KEYS, allow_duplicates=False, table=PathTable("memory://t"), location="memory://t"
-    )
+    options: Any = SimpleNamespace(keys=KEYS, allow_duplicates=False, location="memory://t")
     return ChangesByKey(options)
 
 
