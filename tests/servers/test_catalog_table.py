@@ -23,8 +23,11 @@ from streaming_sink.errors import (
 )
 from tests.servers import faults_of_catalogs
 from tests.servers.catalog_case import Case, tens
-from timeline.catalogs import catalog_log
+from timeline.catalogs import catalog_log, catalog_version
 from timeline.catalogs.catalog_log import CatalogLog
+from timeline.changes.purge_changes import AppendNothing
+from timeline.retention import garbage, policy
+from timeline.table import Table
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
 
@@ -272,7 +275,8 @@ def test_two_creators_land_in_one_table(case: Case) -> None:
 
 def their_snapshots(case: Case, count: int) -> set[int]:
     """Let another engine make the table and commit to it so often; return its snapshots."""
-    case.do("CREATE TABLE {t} (id BIGINT, by STRING)")
+    stated = "'history.expire.max-snapshot-age-ms'='1', 'history.expire.min-snapshots-to-keep'='1'"
+    case.do(f"CREATE TABLE {{t}} (id BIGINT, by STRING) TBLPROPERTIES ({stated})")
     table = case.loaded()
     rows = pa.table({"id": [1000], "by": ["theirs"]})
     for _ in range(count):
@@ -334,3 +338,36 @@ def test_commands_take_a_table_by_its_catalog(case: Case, capsys: pytest.Capture
     case.do(f"CALL lake.system.rollback_to_snapshot('{case.name}', {case.snapshots()[0]})")
     assert main(["doctor", *named]) == 1
     assert "rolled-back" in capsys.readouterr().out
+
+
+def test_a_file_that_others_have_added_again_outlives_its_expiry(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By main's own lists it has left, and R7's short way deletes it."""
+    for module in (policy, garbage):
+        monkeypatch.setattr(module, "SAFE_DISTANCE", 6)
+    monkeypatch.setattr(catalog_version, "MAINTAIN_EVERY", 4)
+    case.land(
+        0,
+        case.new_sink(
+            retention=Retention(
+                max_snapshot_age="0 seconds", min_snapshots_to_keep=1, deletion_grace="0 seconds"
+            )
+        ),
+    )
+    table = case.table.open()
+    files = [it.location for it in table.head.live_files()]
+    case.do("DELETE FROM {t} WHERE id < 100")
+    table.refresh()
+    pass_commits(table, 10)
+    assert all(map(os.path.exists, files)), "their grace is not over"
+    case.loaded().add_files(files)
+    table.refresh()
+    pass_commits(table, 60)
+    assert case.ids() == tens(0)
+
+
+def pass_commits(table: Table, count: int) -> None:
+    """Let a sink commit so often, without a row."""
+    for _ in range(count):
+        table.commit([AppendNothing()])
