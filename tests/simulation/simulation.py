@@ -29,6 +29,7 @@ from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.store import LOCATION, Objects, SimulatedStore, Weather
 from tests.unit.timeline.world import NOON
 from timeline import names, properties
+from timeline.catalogs import catalog_version
 from timeline.clock import Environment
 from timeline.commit import version_log
 from timeline.drafts import draft, succession
@@ -66,6 +67,7 @@ def small_constants() -> Iterator[None]:
             (instants, "KEPT_MS", 5000),
             (draft, "MAINTAIN_EVERY", 1),
             (version_log, "MAINTAIN_EVERY", 1),
+            (catalog_version, "MAINTAIN_EVERY", 1),
             (orphans, "LEAST_AGE", timedelta(0)),
             (properties, "RECENT_COMMITS_KEPT", RECENT_COMMITS),
             (folds, "DELETE_FILES_AT_MOST", 2),

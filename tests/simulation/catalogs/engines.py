@@ -42,6 +42,7 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType
 
+from tests.simulation.catalogs.expiry_judge import MEMORY
 from tests.simulation.catalogs.judge import EDITED, REPLACED, CatalogOracle
 from tests.simulation.catalogs.server import ENGINE, Server
 from tests.simulation.key_files import delete_content
@@ -88,7 +89,8 @@ class Engine:
         """INSERT."""
         file = self._write(self._rows(), self.sim.random.randrange(PARTITIONS))
         self.sim.meet("theirs: append")
-        self._commit(Operation.APPEND, [self._added(file)])
+        memory = {MEMORY: str(self.sim.number())} if self.sim.random.random() < 0.3 else {}
+        self._commit(Operation.APPEND, [self._added(file)], memory=memory)
 
     def delete_by_copy(self) -> None:
         """DELETE or UPDATE, copy-on-write: files are written again without some rows, or leave."""
@@ -441,6 +443,7 @@ class Engine:
         more: Sequence[TableUpdate] = (),
         parent: int | None = -1,
         fresh: bool = False,
+        memory: Mapping[str, str] | None = None,
     ) -> None:
         """Commit a snapshot of what is live and not removed, and of what is added; `fresh`: of the latter."""
         metadata, random = self.metadata, self.sim.random
@@ -474,7 +477,7 @@ class Engine:
             sequence_number=sequence_number,
             timestamp_ms=max(self.server.now_ms(), newest),
             manifest_list=location,
-            summary=Summary(operation, **{"engine-name": "spark"}),
+            summary=Summary(operation, **{"engine-name": "spark", **(memory or {})}),
             schema_id=metadata.current_schema_id,
         )
         kind = "branch"

@@ -13,6 +13,7 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
+from tests.simulation.catalogs.expiry_judge import ExpiryJudge
 from tests.simulation.catalogs.server import ENGINE
 from tests.simulation.oracle import Oracle, Work
 from tests.simulation.raw import OURS, Member, SnapshotFiles, ViolationError
@@ -80,9 +81,14 @@ class CatalogOracle(Oracle):
     """
     model: Counter[int] = field(default_factory=Counter)
     """The rows that must be live: as this protocol has committed them, and others have changed them."""
+    expiry: ExpiryJudge = field(init=False)
     _metadata: dict[str, Any] = field(default_factory=dict)
     _numbered: dict[int, list[Member]] = field(default_factory=dict)
     """Sequence number → the first state of each table that had it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.expiry = ExpiryJudge(self.met, self.safe_distance)
 
     def member(self, number: int) -> Member:
         return self._numbered[number][-1]
@@ -121,6 +127,8 @@ class CatalogOracle(Oracle):
         if member.uuid not in {each.uuid for each in known}:
             known.append(member)
         self._check_live_files_exist(before, member)
+        was, now = set() if before is None else self.reachable(before), self.reachable(member)
+        self.expiry.follow(before, member, was - now, now - was)
         live = self.deletes.live_rows(member.files.live, member.files, self.rows)
         if live != self.model:
             raise ViolationError(f"version {number} has {live - self.model} and lacks {self.model - live}")
@@ -148,7 +156,7 @@ class CatalogOracle(Oracle):
         if member.current == before.current:
             raise ViolationError(f"version {number} moves no main (R29)")
         self._check_snapshots_of_ours(before, member, raw)
-        self._check_what_is_theirs(before, member, raw)
+        self._check_what_is_theirs(before, member, raw, by)
         self.schemas.check_added(number, self._metadata, raw)
         self.partitions.check_files(number, member.files.live)
         for plan in member.pending.keys() - before.pending.keys():
@@ -192,14 +200,14 @@ class CatalogOracle(Oracle):
             at = member.snapshots[at].get("parent-snapshot-id")
         return found
 
-    def _check_what_is_theirs(self, before: Member, member: Member, raw: dict[str, Any]) -> None:
+    def _check_what_is_theirs(self, before: Member, member: Member, raw: dict[str, Any], by: str) -> None:
         """What others have set, tagged and committed stays."""
         number = member.number
         theirs = {key: value for key, value in before.properties.items() if not _is_ours(key)}
         if {key: value for key, value in member.properties.items() if not _is_ours(key)} != theirs:
             raise ViolationError(f"version {number} changes properties of others")
-        if gone := before.snapshots.keys() - member.snapshots.keys():
-            raise ViolationError(f"version {number} expires {sorted(gone)}, unasked (R32)")
+        refs, asked = self._metadata.get("refs") or {}, by.startswith("expirer")
+        self.expiry.check_expired(before, member, refs, asked=asked)
         old, new = (each.get("refs") or {} for each in (self._metadata, raw))
         kept = {name: ref for name, ref in old.items() if name != _MAIN}
         if any(new.get(name) != ref for name, ref in kept.items()):
@@ -234,9 +242,18 @@ class CatalogOracle(Oracle):
             return
         if uri in self.reachable(self.head):
             raise ViolationError(f"{by} deleted a file that version {self.head.number} needs: {path}")
-        if uri not in self.forbidden:
+        if uri in self.expiry.unreached:
+            self.expiry.check_deleted(uri, self.head, by)
+            return
+        if uri not in self.forbidden and uri not in self._orphans(path):
             raise ViolationError(f"{by} deleted a file that may be committed yet, or is of others: {path}")
         self.met["file of a failed commit deleted"] += 1
+
+    def _orphans(self, path: str) -> set[str]:
+        """Return the file, where it is behind the fence, so that no commit can have it any more (R6)."""
+        behind = path.rpartition("/")[2][:26] < self.head.properties.get(OURS + "gc-cutoff", "")
+        self.met["orphan deleted"] += behind
+        return {f"{self.location}/{path}"} if behind else set()
 
     def check_the_end(self) -> None:
         """The model has followed each change; what is left is that it is not empty by mistake."""

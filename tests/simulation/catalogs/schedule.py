@@ -9,7 +9,7 @@ from uuid import UUID
 from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from tests.simulation import clusterers, deltas, fillers, others, repartitioners, writers
+from tests.simulation import cleaners, clusterers, deltas, fillers, others, repartitioners, writers
 from tests.simulation.acting import Body, think
 from tests.simulation.catalogs.engines import Engine
 from tests.simulation.catalogs.judge import CatalogOracle
@@ -51,6 +51,7 @@ _SCHEMAS = (
     "add_and_drop_column",
     "partition",
 )
+_GRACES = ("0", "1000", "10000")
 _ONCE = ("replace_table", "replace_table", "edit_memory", "recreate", "rename", "delete_by_value")
 """What a schedule has once at most: most of it stops the streams for good."""
 
@@ -69,6 +70,10 @@ class CatalogWorld:
         """Make an empty table, as the catalog answers its creation."""
         random = self.sim.random
         given = {**properties.DEFAULTS, properties.MANIFEST_MIN_MERGE_COUNT: random.choice(["2", "4", "32"])}
+        given |= {properties.MIN_SNAPSHOTS_TO_KEEP: "1", properties.DELETION_GRACE_MS: random.choice(_GRACES)}
+        given |= {properties.MAX_SNAPSHOT_AGE_MS: random.choice(["1000", "86400000", "86400000"])}
+        if random.random() < 0.3:  # another engine has made it
+            del given[properties.MAX_SNAPSHOTS]
         given[properties.NAME_MAPPING] = properties.name_mapping(SCHEMA)
         uuid = UUID(int=random.getrandbits(128), version=4)
         made = new_table_metadata(
@@ -117,6 +122,10 @@ class CatalogWorld:
             for number in range(2):
                 body = repartitioners.repartition(sim, random.randrange(1, 4))
                 start(f"repartitioner{number}", self.guarded(body))
+        if random.random() < 0.4:
+            start("expirer", self.guarded(cleaners.expire(sim, random.randrange(2, 6))))
+        if random.random() < 0.3:
+            start("cleaner", self.guarded(cleaners.remove_orphans(sim, random.randrange(1, 4))))
         self._start_engines(start)
 
     def _start_engines(self, start: Callable[..., None]) -> None:
