@@ -105,6 +105,8 @@ def sweep(
             garbage = []
             if note in notes_of_main and _of_none(note, live):
                 garbage = _find_garbage_of(files, head, note, unpinned)
+            if head.version.is_shared:  # what other engines have written is theirs to delete (R32)
+                garbage = [each for each in garbage if names.written_id(each.path) is not None]
             if not dry_run:
                 _delete(files.store, garbage, [pending])
             deleted += garbage

@@ -74,6 +74,9 @@ class ExpiryJudge:
         if _WRITTEN.match(uri.rpartition("/")[2]) is None:
             raise ViolationError(f"{by} deleted a file of another engine (R32): {uri}")
         since, commits = self.unreached[uri]
+        if since.uuid != head.uuid or not since.snapshots:
+            self.met["file of a dropped table deleted"] += 1
+            return
         grace_ms = int(head.properties.get(OURS + "history.deletion-grace-ms", 3_600_000))
         # The commit's own time, by the server's clock as its writer knew it, and the table's by the server.
         age_ms = self.newest_ms - max(each["timestamp-ms"] for each in since.snapshots.values())
