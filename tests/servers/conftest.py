@@ -92,3 +92,9 @@ def case(running: tuple[RestCatalog, Sql], spark: SparkSession) -> Case:
     from tests.servers.catalog_case import Case  # other servers' tests must not pay for this import
 
     return Case(*running, spark)
+
+
+@pytest.fixture
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merging does not wait where Spark has rewritten files."""
+    monkeypatch.setattr("streaming_sink.table.foreign_rewrites.partitions_that_wait", lambda *_: frozenset())

@@ -35,6 +35,7 @@ def test_inline_fills_are_two_snapshots_of_one_commit_that_others_read(case: Cas
     assert case.new_sink(sizing=INLINE)(case.spark.range(0), 5).outcome == "skipped"
 
 
+@pytest.mark.usefixtures("no_room")
 def test_inline_fills_leave_deleted_and_replaced_rows_where_they_are(case: Case) -> None:
     """Each statement comes after the sink's last look: its next batch meets it as a race."""
     filling = case.new_sink(sizing=INLINE)
@@ -81,6 +82,7 @@ CLUSTERED = {
 }
 
 
+@pytest.mark.usefixtures("no_room")
 @pytest.mark.parametrize("run", ["inline", "beside"])
 def test_a_stream_clusters_files_of_both_and_others_delete_from_them(case: Case, run: str) -> None:
     asked = Clustering(every_commits=4, run=run, **CLUSTERED)
@@ -99,7 +101,9 @@ def test_a_stream_clusters_files_of_both_and_others_delete_from_them(case: Case,
     assert case.ids() == [*(it for it in tens(*range(4)) if it != 7), 1000]
     case.do("DELETE FROM {t} WHERE id = 8")
     for number in range(4, 8):
-        case.land(number, case.new_sink(clustering=asked))
+        restarted = case.new_sink(clustering=asked)
+        case.land(number, restarted)
+        restarted.finish()
     assert case.ids() == [*(it for it in tens(*range(8)) if it not in (7, 8)), 1000]
     assert not [key for key, _ in case.do("SHOW TBLPROPERTIES {t}") if "pending-plans" in key]
 

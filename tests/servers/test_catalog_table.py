@@ -60,6 +60,7 @@ def test_a_batch_is_there_once_however_often_it_is_tried_and_history_has_its_num
     assert [it.summary["spark.sql.streaming.epochId"] for it in case.loaded().snapshots()] == list("0123")
 
 
+@pytest.mark.usefixtures("no_room")
 def test_small_files_of_both_are_merged_and_deleted_rows_stay_deleted(case: Case) -> None:
     filling = case.new_sink(sizing=FileSizing(max_file_bytes="64KiB", small_file_bytes="48KiB"))
     for number in range(3):
