@@ -540,8 +540,7 @@ SWITCHES = (
            "transaction=following(change.main_uuid, number),", "", keyed=True),
     Switch("R7", "the head of a look at keys is taken for damaged after a sleep past the grace",
            by_key, "_look_again",
-           "return table.on_head(lambda head: resolve_again(table.store, before, head, keys))",
-           "return resolve_again(table.store, before, table.head, keys)", keyed=True, rare=True),
+           "return table.on_head(look_at)", "return look_at(table.head)", keyed=True, rare=True),
     *CATALOG_SWITCHES,
 )  # fmt: skip
 
