@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from streaming_sink.options.values.tables import PathTable
 from streaming_sink.reading.pieces import Piece
 from streaming_sink.removal import following as purge_following
 from streaming_sink.seconds import change_log
@@ -169,9 +170,11 @@ class Log:
     def _log(self, process: Process) -> ChangeLog:
         """Return what a sink has of its change log, of which maintenance is left out."""
         log: Any = object.__new__(ChangeLog)
-        log._location, log._table = LOG, self.open(process)
+        log._place, log._table = PathTable(LOG), self.open(process)
         log._options = SimpleNamespace(
-            sizing=SimpleNamespace(max_file_bytes=OPEN_BELOW, small_file_bytes=OPEN_BELOW), on_report=None
+            table=PathTable(LOCATION),
+            sizing=SimpleNamespace(max_file_bytes=OPEN_BELOW, small_file_bytes=OPEN_BELOW),
+            on_report=None,
         )
         log.maintenance = SimpleNamespace(
             catch_up=lambda table: None, after_commit=lambda *_: SimpleNamespace(reports=())
