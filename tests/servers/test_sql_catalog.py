@@ -77,6 +77,7 @@ def case(database: SqlDatabase, spark: SparkSession) -> Case:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("no_room")
 def test_a_stream_beside_pyiceberg_keeps_the_rows_of_both(case: Case) -> None:
     sink = case.sink(fill="beside")
     for number in range(4):
