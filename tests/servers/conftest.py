@@ -72,7 +72,7 @@ def folder() -> str:
     return f"lake {next(_names)}/table"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RestCatalog, Sql]]:
     """A REST catalog, and Spark SQL on it."""
     folder = tmp_path_factory.mktemp("lake")
