@@ -53,6 +53,7 @@ soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests 
 	$(BIN)/python -m tests.simulation --schedules 20000 --first 3000000 # a buffer zone
 	$(BIN)/python -m tests.simulation --schedules 20000 --first 4000000 # a buffer zone that audits
 	$(BIN)/python -m tests.simulation --schedules 20000 --first 5000000 # a table in a catalog
+	$(BIN)/python -m tests.simulation --schedules 20000 --first 6000000 # a table with a key in a catalog
 	$(BIN)/python -m tests.processes --commits 100 --kills 50 --cuts 20
 	RETENTION_COMMITS=2000 $(BIN)/python -m pytest tests/unit/timeline/test_expiry.py -k bounded_and
 	RETENTION_COMMITS=5000 $(BIN)/python -m pytest tests/unit/streaming_sink/upkeep/test_updates_only.py

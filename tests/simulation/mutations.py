@@ -19,6 +19,7 @@ from streaming_sink.tasks.keys import tombstones as key_tombstones
 from streaming_sink.upkeep import fills
 from streaming_sink.zones import write_audit_publish
 from streaming_sink.zones.planning.flux import Flux
+from tests.simulation.catalogs.key_mutations import KEYED_CATALOG_SWITCHES
 from tests.simulation.catalogs.mutations import CATALOG_SWITCHES
 from tests.simulation.switch import Switch
 from timeline import outbox
@@ -542,6 +543,7 @@ SWITCHES = (
            by_key, "_look_again",
            "return table.on_head(look_at)", "return look_at(table.head)", keyed=True, rare=True),
     *CATALOG_SWITCHES,
+    *KEYED_CATALOG_SWITCHES,
 )  # fmt: skip
 
 ELSEWHERE = (

@@ -40,6 +40,8 @@ class Switch:
     """Only audits show it: run schedules of a buffer zone whose items are staged."""
     catalog: bool = False
     """Only a table in a catalog shows it: run schedules of one."""
+    keyed_catalog: bool = False
+    """Only changes by key beside other engines show it: run schedules of a table with a key in a catalog."""
     rare: bool = False
     """It takes more schedules than CI has time for."""
 

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from tests.simulation.mutations import SWITCHES
-from tests.simulation.schedule import AUDITS, CATALOGS, INGESTION, KEYS, OUTBOXES, run
+from tests.simulation.schedule import AUDITS, CATALOGS, INGESTION, KEYED_CATALOGS, KEYS, OUTBOXES, run
 from tests.simulation.score import Scored, known_seeds, markdown, score
 from tests.simulation.simulation import Report
 
@@ -24,6 +24,7 @@ SCHEDULES_OF_KEYS = SCHEDULES * 4 // 10
 SCHEDULES_OF_INGESTION = SCHEDULES * 6 // 10
 SCHEDULES_OF_AUDITS = SCHEDULES * 6 // 10
 SCHEDULES_OF_CATALOGS = SCHEDULES * 4 // 10
+SCHEDULES_OF_KEYED_CATALOGS = SCHEDULES * 3 // 10
 _MUST_BE_MET = (
     "a delete file shared", "a file is live again", "acknowledged", "another had changed the partitioning",
     "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",
@@ -89,6 +90,25 @@ _MUST_BE_MET_BY_CATALOGS = (
 )  # fmt: skip
 
 
+_MUST_BE_MET_BY_KEYED_CATALOGS = (
+    "a delete file shared", "acknowledged", "another run took over", "batch skipped",
+    "batch that changes nothing", "before a commit by key: KeyConflictError",
+    "change of a key that is there twice", "changes by key", "commit conflict", "commit duplicate",
+    "commit exists_own", "commit late", "commit lost_reply", "crash",
+    "delete file of a refused try deleted", "deleted keys forgotten", "deleted keys merged",
+    "deletes folded", "deletes folded beside", "failed: CommitConflictError", "failed: KeyConflictError",
+    "file of a failed commit deleted", "filled beside", "fork or race lost, then won", "insert refused",
+    "inserted beside keys", "inserted without a key", "key declared",
+    "key declared over rows that were checked", "key deleted", "keys looked for again",
+    "late change committed", "one row left of a key that was there twice", "own rows taken back",
+    "stale load", "stopped: TableReplacedError", "theirs: append", "theirs: branch",
+    "theirs: cherry-pick", "theirs: column added", "theirs: compaction", "theirs: delete by copy",
+    "theirs: delete by position", "theirs: delete by value", "theirs: expiry", "theirs: fast-forward",
+    "theirs: orphan deleted", "theirs: partitioning", "theirs: properties", "theirs: rewrite_manifests",
+    "theirs: rollback", "theirs: set_current_snapshot", "theirs: tag", "unknown",
+)  # fmt: skip
+
+
 @cache
 def _reports() -> list[Report]:
     return _run(range(SCHEDULES))
@@ -119,6 +139,11 @@ def _reports_of_catalogs() -> list[Report]:
     return _run(range(CATALOGS, CATALOGS + SCHEDULES_OF_CATALOGS))
 
 
+@cache
+def _reports_of_keyed_catalogs() -> list[Report]:
+    return _run(range(KEYED_CATALOGS, KEYED_CATALOGS + SCHEDULES_OF_KEYED_CATALOGS))
+
+
 def _run(seeds: range) -> list[Report]:
     with ProcessPoolExecutor(2, initializer=sys.settrace, initargs=(None,)) as pool:  # see score
         return list(pool.map(run, seeds, chunksize=10))
@@ -127,7 +152,7 @@ def _run(seeds: range) -> list[Report]:
 @pytest.mark.slow
 def test_no_schedule_breaks_a_rule() -> None:
     reports = [*_reports(), *_reports_of_two_tables(), *_reports_of_keys(), *_reports_of_ingestion()]
-    reports += [*_reports_of_audits(), *_reports_of_catalogs()]
+    reports += [*_reports_of_audits(), *_reports_of_catalogs(), *_reports_of_keyed_catalogs()]
     broken = {report.seed: report.violation for report in reports if report.violation}
     assert not broken, f"replay with: python -m tests.simulation {min(broken)}"
 
@@ -142,6 +167,7 @@ def test_the_schedules_meet_what_they_are_for() -> None:
         (_reports_of_ingestion(), _MUST_BE_MET_BY_INGESTION),
         (_reports_of_audits(), _MUST_BE_MET_BY_AUDITS),
         (_reports_of_catalogs(), _MUST_BE_MET_BY_CATALOGS),
+        (_reports_of_keyed_catalogs(), _MUST_BE_MET_BY_KEYED_CATALOGS),
     ):
         met: Counter[str] = Counter()
         for report in reports:

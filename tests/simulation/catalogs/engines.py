@@ -179,7 +179,7 @@ class Engine:
         line = self._line()[1 : 1 + _RECENT]
         if line:
             self.sim.meet("theirs: rollback")
-            self._send([_ref(MAIN_BRANCH, self.sim.random.choice(line).snapshot_id)])
+            self._send([ref_update(MAIN_BRANCH, self.sim.random.choice(line).snapshot_id)])
 
     def branch(self) -> None:
         """A commit to a branch from main as it is, or one that is staged."""
@@ -201,7 +201,7 @@ class Engine:
         drop = RemoveSnapshotRefUpdate(ref_name=name)
         if snapshot.parent_snapshot_id == self.metadata.current_snapshot_id:
             self.sim.meet("theirs: fast-forward")
-            self._send([_ref(MAIN_BRANCH, snapshot.snapshot_id), drop])
+            self._send([ref_update(MAIN_BRANCH, snapshot.snapshot_id), drop])
             return
         added = [
             self._added(entry.data_file)
@@ -223,7 +223,7 @@ class Engine:
         elif current is not None:
             self.branches += 1
             self.sim.meet("theirs: tag")
-            self._send([_ref(f"t{self.branches}", current, kind="tag")])
+            self._send([ref_update(f"t{self.branches}", current, kind="tag")])
 
     def expire(self) -> None:
         """expire_snapshots: all but the last ones that no ref names, and what only they reach."""
@@ -481,7 +481,7 @@ class Engine:
             schema_id=metadata.current_schema_id,
         )
         kind = "branch"
-        self._send([*more, AddSnapshotUpdate(snapshot=snapshot), _ref(ref, snapshot_id, kind)])
+        self._send([*more, AddSnapshotUpdate(snapshot=snapshot), ref_update(ref, snapshot_id, kind)])
 
     def _manifest(
         self, snapshot_id: int, name: str, manifest: ManifestFile, kept: Sequence[ManifestEntry]
@@ -532,7 +532,7 @@ class Engine:
         self.server.put(after.model_copy(update={"snapshots": linked}), self.name)
 
 
-def _ref(name: str, snapshot_id: int, kind: Any = "branch") -> SetSnapshotRefUpdate:
+def ref_update(name: str, snapshot_id: int, kind: Any = "branch") -> SetSnapshotRefUpdate:
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=kind,

@@ -179,10 +179,22 @@ class KeyedCatalogOracle(CatalogOracle, KeyJudge):
                 raise ViolationError(
                     f"version {member.number} adds {by_key}, and rows were deleted by their values (R31)"
                 )
+        self._check_deletes_are_new(before, member)
         if not _columns_of_key(member) <= self.schemas.current_ids:
             raise ViolationError(
                 f"version {member.number} adds {by_key}, and its key has lost a column (R31)"
             )
+
+    def _check_deletes_are_new(self, before: Member, member: Member) -> None:
+        """No row is deleted that others have deleted: under another position it may be there again."""
+        known = {uri for *_, uri in before.files.deletes}
+        now = {uri for *_, uri in member.files.deletes}
+        for uri in now - known:
+            for data_file, positions in self.deletes.positions.get(uri, {}).items():
+                if twice := positions & self.deletes.gone(data_file, now - {uri}):
+                    raise ViolationError(
+                        f"version {member.number} deletes {sorted(twice)} of {data_file} once more (R31)"
+                    )
 
     def _check_ours(self, before: Member, member: Member, raw: dict[str, Any], by: str) -> None:
         self.by = by

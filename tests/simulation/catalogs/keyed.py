@@ -11,6 +11,7 @@ from uuid import UUID
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
@@ -18,7 +19,7 @@ from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.table_keys import table_key
 from tests.simulation import deltas, fillers, keyed, writers
 from tests.simulation.acting import Body
-from tests.simulation.catalogs.engines import Engine
+from tests.simulation.catalogs.engines import Engine, ref_update
 from tests.simulation.catalogs.key_judge import KeyedCatalogOracle
 from tests.simulation.catalogs.schedule import CatalogWorld
 from tests.simulation.catalogs.server import ENGINE, NAME, Loaded, Server
@@ -91,6 +92,14 @@ class KeyedEngine(Engine):
         for row in rows:  # a new one is of the partition that its file is of
             changes[row] = changes[row]._replace(p=p)
         return super()._write(rows, p)
+
+    def roll_back(self) -> None:
+        """As the base, or set_current_snapshot: to any snapshot, so that files of older numbers are live."""
+        known = sorted(it.snapshot_id for it in self.metadata.snapshots)
+        if not known or self.sim.random.random() < 0.5:
+            return super().roll_back()
+        self.sim.meet("theirs: set_current_snapshot")
+        return self._send([ref_update(MAIN_BRANCH, self.sim.random.choice(known))])
 
     def change_key_column(self) -> None:
         """ALTER TABLE DROP COLUMN, RENAME COLUMN or ALTER COLUMN TYPE, of a column of the key."""
