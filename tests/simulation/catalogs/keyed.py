@@ -26,6 +26,7 @@ from tests.simulation.catalogs.server import ENGINE, NAME, Loaded, Server
 from tests.simulation.key_files import keyed_schema
 from tests.simulation.key_judge import NEVER_MS
 from tests.simulation.oracle import Work
+from tests.simulation.raw import OURS
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import BY_P, Simulation
 from tests.simulation.store import LOCATION, Weather
@@ -103,6 +104,8 @@ class KeyedEngine(Engine):
 
     def change_key_column(self) -> None:
         """ALTER TABLE DROP COLUMN, RENAME COLUMN or ALTER COLUMN TYPE, of a column of the key."""
+        if OURS + "key" not in self.metadata.properties:
+            return
         schema = self.metadata.schema()
         what = self.sim.random.choice(["dropped", "renamed", "dropped and added", "widened"])
         name = "p" if what == "widened" else self.sim.random.choice(["id", "at"])
