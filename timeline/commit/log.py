@@ -155,7 +155,7 @@ class CommitLog(Protocol):
         """Delete the log's own records that newer ones have superseded (R19). `seen` as in `tidy`."""
 
 
-def finds_newer(log: CommitLog, head: Head, refresh: Callable[[], Head]) -> bool:
+def finds_newer(log: CommitLog, head: Head, refresh: Callable[[], Head | None]) -> bool:
     """Return whether `refresh` brings a newer head, asked again while the log may still show an old one."""
     began = log.environment.monotonic()
 

@@ -18,7 +18,7 @@ from tenacity import RetryCallState
 
 from timeline.commit.attempts import Candidate
 from timeline.commit.descent import is_beside
-from timeline.commit.log import CommitLog, Judge, Lost, StateUnknown, Won
+from timeline.commit.log import CommitLog, Judge, Lost, StateUnknown, Won, finds_newer
 from timeline.errors import CommitConflictError, MissingMetadataError, StoreUnavailableError, TimelineError
 from timeline.slots.retrying import retrying
 from timeline.versions.head import Head
@@ -160,10 +160,14 @@ class _Run:
             try:
                 return self.build(self.head)
             except MissingMetadataError:
-                newest = self.log.newest(base=self.head)
-                if self.head is None or (newest is not None and newest.number <= self.head.number):
+                # Main may have been set back since, so that the number of the head is the same.
+                if self.head is None or not finds_newer(self.log, self.head, self._find_newer):
                     raise
-                self.head = newest
+
+    def _find_newer(self) -> Head | None:
+        if self.head is not None:
+            self.head = self.log.newer(self.head)
+        return self.head
 
     def _build_on_unconfirmed(self, winner: Version) -> Candidate | None:
         """Build on a winner that no listing has confirmed, and that may be a stalled writer's fork.

@@ -102,6 +102,22 @@ def test_rows_whose_deletes_a_rollback_takes_back_are_looked_at_again(
     change(kind, table, Looked.at(table.refresh()))
 
 
+def test_a_head_that_others_set_back_and_expired_is_left_for_the_one_that_is_there(
+    kind: CatalogKind, table: Table
+) -> None:
+    """By the simulator, seed 6000913: its number stays, and so the files seemed to be lost."""
+    first, looked = table.head.metadata.current_snapshot_id, Looked.at(table.head)
+    table.commit([Append((kind.file([3]),)), KeysResolved(KEY, looked)])
+    late = kind.open()
+    assert first is not None
+    set_main(kind, first)
+    kept = {manifest.manifest_path for manifest in kind.open().head.manifests}
+    gone = [it.manifest_path for it in late.head.manifests if it.manifest_path not in kept]
+    late.store.delete([late.store.relative(path) for path in gone])
+    assert gone
+    change(kind, late, looked)
+
+
 def test_files_that_a_rollback_brings_back_are_looked_at(kind: CatalogKind, table: Table) -> None:
     first = table.head.metadata.current_snapshot_id
     (old,) = table.head.live_files()
