@@ -24,9 +24,8 @@ from tests.simulation.catalogs.key_judge import KeyedCatalogOracle
 from tests.simulation.catalogs.schedule import CatalogWorld
 from tests.simulation.catalogs.server import ENGINE, NAME, Loaded, Server
 from tests.simulation.key_files import keyed_schema
-from tests.simulation.key_judge import NEVER_MS
+from tests.simulation.key_judge import NEVER_MS, declared_key
 from tests.simulation.oracle import Work
-from tests.simulation.raw import OURS
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import BY_P, Simulation
 from tests.simulation.store import LOCATION, Weather
@@ -104,11 +103,13 @@ class KeyedEngine(Engine):
 
     def change_key_column(self) -> None:
         """ALTER TABLE DROP COLUMN, RENAME COLUMN or ALTER COLUMN TYPE, of a column of the key."""
-        if OURS + "key" not in self.metadata.properties:
+        key = declared_key(self.oracle.head)
+        if key is None:
             return
+        sequenced = key.has_sequence  # else `at` is a column as any other
         schema = self.metadata.schema()
         what = self.sim.random.choice(["dropped", "renamed", "dropped and added", "widened"])
-        name = "p" if what == "widened" else self.sim.random.choice(["id", "at"])
+        name = "p" if what == "widened" else self.sim.random.choice(["id", "at"] if sequenced else ["id"])
         column = next((it for it in schema.fields if it.name == name), None)
         if column is None or (what.startswith("dropped") and self._partitions_by(column)):
             return
