@@ -61,7 +61,7 @@ _INSTANT = re.compile(
 )
 _KEY_RUN = re.compile(rf"^_timeline/index/[0-9a-f]+/({_ULID})\.run$")
 _STATE_FILE = re.compile(rf"^{STATE_FOLDER}/({_ULID})-([0-9a-f]{{{STATE_DIGEST_LETTERS}}})\.txt$")
-_EXPIRED = re.compile(rf"^{EXPIRED_FOLDER}/v([1-9][0-9]*)-({_ULID})\.json$")
+_EXPIRED = re.compile(rf"^{EXPIRED_FOLDER}/(?:[0-9a-f-]{{36}}/)?v([1-9][0-9]*)-({_ULID})\.json$")
 
 
 def version_path(number: int) -> str:
@@ -190,9 +190,16 @@ def is_manifest_list(path: str) -> bool:
     return path.endswith("-list.avro")
 
 
-def expired_path(version: int, commit_id: str) -> str:
+def expired_folder(owner: str) -> str:
+    """Return the folder of the notes on expired snapshots; `owner`: the table's uuid, where another table may
+    have the same folder.
+    """
+    return f"{EXPIRED_FOLDER}/{owner}" if owner else EXPIRED_FOLDER
+
+
+def expired_path(version: int, commit_id: str, owner: str = "") -> str:
     """Return the path of the note on the snapshots that a version's commit removed from the metadata."""
-    return f"{EXPIRED_FOLDER}/v{version}-{commit_id}.json"
+    return f"{expired_folder(owner)}/v{version}-{commit_id}.json"
 
 
 def expired_version(path: str) -> tuple[int, str] | None:

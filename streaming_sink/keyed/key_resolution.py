@@ -170,7 +170,7 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
             " batch is live, write it again",
             files=[file.location for file in added],
         )
-    if not head.follows(before.looked.snapshot_id):
+    if before.looked.was_set_back(head):
         _check_no_row_is_back(before, now)
     positions = _still_live(store, before, now)
     found = find_rows(store, added, columns, keys.hashes)

@@ -67,7 +67,7 @@ def read_holders(table: Table) -> HeldFiles:
     for snapshot, holders in _holders(table.head):
         lists[snapshot.manifest_list] |= holders
         numbers[snapshot.manifest_list] = snapshot.sequence_number or 0
-    for pending in pending_notes(table.store):
+    for pending in pending_notes(table.store, table.head.version.owner):
         note = read_expiry_note(table.store, pending)
         for record in () if note is None else (*note.expired, *note.unpinned):
             lists[record.manifest_list].add(

@@ -54,7 +54,8 @@ class CatalogDraft(Draft):
     @property
     def maintains(self) -> bool:
         """Whether snapshots are to expire with this commit."""
-        return self._expiry_policy is not None or self._base.expires_next
+        asked = self._expiry_policy is not None
+        return self._base.expires_next or (asked and not self._base.keeps_files)
 
     @property
     def _base(self) -> CatalogVersion:
@@ -74,7 +75,7 @@ class CatalogDraft(Draft):
         if not self.maintains:
             return NOTHING_EXPIRED
         try:
-            pending_notes(self.manifest_files.store)
+            pending_notes(self.manifest_files.store, self.head.version.owner)
             return self.expire_by_policy(snapshots, refs)
         except (StoreUnavailableError, ValueError) as failure:
             # A value that no one can read is of another engine, and no error of this commit.

@@ -31,7 +31,7 @@ from timeline.catalogs.loaded import read_loaded
 from timeline.catalogs.memory import check_memory
 from timeline.catalogs.staleness import is_older
 from timeline.catalogs.state_files import StateFiles
-from timeline.catalogs.updates import CatalogCommit, catalog_commit, may_pass
+from timeline.catalogs.updates import CatalogCommit, catalog_commit, may_pass, without_expiry
 from timeline.clock import Environment
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import Judge, Lost, Standing, StateUnknown, Won
@@ -105,9 +105,7 @@ class CatalogLog:
         return self.keeps_files
 
     def check_writable(self, head: Head) -> None:
-        """Raise TableReplacedError or CorruptTableError where what the table remembers is not of its rows
-        (R30).
-        """
+        """Raise TableReplacedError or CorruptTableError for memory that is not of the table's rows (R30)."""
         if not self.accepts:
             check_memory(head)
 
@@ -143,7 +141,8 @@ class CatalogLog:
         head = self.newest()
         if head is None or head.metadata.table_uuid != known.metadata.table_uuid:
             return head
-        unchanged = head.version.identity == known.version.identity
+        before, now = known.version, head.version
+        unchanged = (before.identity, before.keeps_files) == (now.identity, now.keeps_files)
         return known if unchanged or is_older(head, known) else head
 
     def head_after(self, base: Head | None, winner: Version) -> Head:
@@ -160,12 +159,13 @@ class CatalogLog:
         in_doubt, refused, refused_at = False, 0, math.inf
 
         def send() -> Won | Lost:
-            nonlocal in_doubt, refused, refused_at
+            nonlocal commit, in_doubt, refused, refused_at
             try:
                 return Won(candidate, self._send(candidate, commit))
             except Exception as failure:  # noqa: BLE001 - of as many kinds as there are catalogs and proxies
                 cause = failure
                 in_doubt = in_doubt or not is_refusal(failure)
+                commit = without_expiry(commit)  # others may have tagged what was to expire
             asked_at = self.environment.monotonic()
             refused_at = min(refused_at, asked_at)
             try:

@@ -48,6 +48,10 @@ class CatalogVersion(Version):
         return self.identity
 
     @property
+    def owner(self) -> str:
+        return str(self.metadata.table_uuid)
+
+    @property
     def is_shared(self) -> bool:
         return True
 

@@ -17,6 +17,7 @@ from timeline.catalogs.catalog_log import CatalogLog
 from timeline.catalogs.clients.settings import shown_address
 from timeline.catalogs.clients.store_io import OpenStore
 from timeline.catalogs.probing.probe import Capabilities, probe_catalog
+from timeline.catalogs.renames import find_sharer
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import Judge, Lost, StateUnknown, Won
 from timeline.errors import UnsafeCatalogError
@@ -42,6 +43,11 @@ class ProbedLog(CatalogLog):
         """Raise as the log itself does, and UnsafeCatalogError where the catalog loses commits."""
         self.capabilities()
         super().check_writable(head)
+
+    def find_sharer(self) -> str | None:
+        """Return the name of another table in the namespace whose folder is this one's."""
+        loaded = self.catalog.load_table(self.identifier)
+        return find_sharer(self.catalog, self.identifier[:-1], loaded.metadata)
 
     def find_ban(self) -> str:
         """Return why snapshots and files of the table stay, as far as the catalog has said or shown."""

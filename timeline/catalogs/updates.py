@@ -75,6 +75,12 @@ def catalog_commit(base: TableMetadataV2 | None, after: TableMetadataV2) -> Cata
     return CatalogCommit(tuple(_requirements(base, after)), tuple(_difference(base, after)))
 
 
+def without_expiry(commit: CatalogCommit) -> CatalogCommit:
+    """Return a commit that removes no snapshot. Pure."""
+    kept = (it for it in commit.updates if not isinstance(it, RemoveSnapshotsUpdate))
+    return commit._replace(updates=tuple(kept))
+
+
 def may_pass(commit: CatalogCommit, metadata: TableMetadata) -> bool:
     """Return whether a table meets the requirements of a commit. Pure."""
     return all(_is_met(requirement, metadata) for requirement in commit.requirements)

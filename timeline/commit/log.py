@@ -145,6 +145,9 @@ class CommitLog(Protocol):
         newest head, which descends from none of them.
         """
 
+    def find_sharer(self) -> str | None:
+        """Return the name of another table whose folder is this one's, None where there is none."""
+
     def tidy(self, head: Head, seen: object = None) -> object:
         """Complete what a crash may have cut off after the commit of `head`, and return what the log showed.
 

@@ -104,6 +104,10 @@ class VersionLog(VersionFiles):
         except CommitStateUnknownError as error:
             return StateUnknown(error)
 
+    def find_sharer(self) -> str | None:
+        """None: a folder has the versions of one table."""
+        return None
+
     def tidy(self, head: Head, seen: object = None) -> Listing:
         """Write the hint. `seen` is a listing; without one this makes one."""
         listing = seen if isinstance(seen, Listing) else self.list()

@@ -151,7 +151,7 @@ def _held(what: str, repair: str) -> Finding:
 def _check_nothing_was_taken_early(head: Head, store: Store, objects: Mapping[str, int]) -> Iterator[Finding]:
     """Yield which files of expired snapshots were deleted within their grace period."""
     gone = []
-    for pending in pending_notes(store):
+    for pending in pending_notes(store, head.version.owner):
         note = read_expiry_note(store, pending)
         for record in () if note is None else (*note.expired, *note.unpinned):
             manifests = head.manifest_files.find_list(record.manifest_list)

@@ -224,7 +224,14 @@ class Draft:
         """Choose the snapshots to expire by the policy that was asked for, or the table's, and note them."""
         policy = {**self.properties, **(self._expiry_policy or {})}
         return expire(
-            self.manifest_files, self.number, self.commit_id, snapshots, refs, policy, self.updated_ms
+            self.manifest_files,
+            self.number,
+            self.commit_id,
+            snapshots,
+            refs,
+            policy,
+            self.updated_ms,
+            self.head.version.owner,
         )
 
 

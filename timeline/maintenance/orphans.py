@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline import names, properties
 from timeline.catalogs.state_files import state_files_of
 from timeline.changes.changes import RaiseFence
-from timeline.errors import CorruptTableError
+from timeline.errors import CorruptTableError, UnsupportedTableError
 from timeline.features import check_features_are_known
 from timeline.maintenance.expiry import check_files_may_go
 from timeline.maintenance.outboxes import locations_in_outboxes, open_mains
@@ -52,7 +52,8 @@ def remove_orphan_files(
     stays; `open_table` opens them. TableNotFoundError where one is missing: nothing was deleted.
 
     ValueError for less than 24 hours, UnsupportedTableError where no file of a table in a catalog may be
-    deleted. Raises as `Table.commit` does; what was not deleted is found again.
+    deleted, or another table has its files in the same folder. Raises as `Table.commit` does; what was not
+    deleted is found again.
     """
     if older_than < LEAST_AGE:
         raise ValueError(
@@ -62,6 +63,12 @@ def remove_orphan_files(
     store = table.store
     head = table.refresh()
     check_files_may_go(head)
+    if other := table.log.find_sharer():
+        raise UnsupportedTableError(
+            f"{other} has its files in the same folder: which of them no table needs cannot be decided here."
+            f" Nothing was changed; copy one of the two into a table elsewhere: {head.metadata.location}",
+            location=head.metadata.location,
+        )
     if not dry_run:
         check_features_are_known(head.properties, store.location)
     cutoff = _cutoff(head, older_than)
@@ -137,7 +144,7 @@ class _Referred:
                     version=head.number,
                     files=[snapshot.manifest_list],
                 )
-        for pending in pending_notes(self.table.store):
+        for pending in pending_notes(self.table.store, head.version.owner):
             if note := read_expiry_note(self.table.store, pending):
                 for record in (*note.expired, *note.unpinned):
                     self._add_snapshot(record.manifest_list)

@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.manifests.manifests import ManifestFiles
-from timeline.names import EXPIRED_FOLDER, expired_path, expired_version
+from timeline.names import expired_folder, expired_path, expired_version
 from timeline.retention.policy import (
     NOTHING_EXPIRED,
     Expiry,
@@ -67,15 +67,18 @@ class Note:
     """Those from before it, which a tag had kept. `remove_orphan_files` deletes what only they reach."""
     theirs: bool = False
     """Whether another engine has made any of them."""
+    owner: str = ""
+    """As in `expired_folder`."""
 
     @property
     def path(self) -> str:
-        return expired_path(self.version, self.commit_id)
+        return expired_path(self.version, self.commit_id, self.owner)
 
     def encode(self) -> bytes:
         stored = asdict(self)
-        if not self.theirs:
-            del stored["theirs"]
+        for name in ("theirs", "owner"):
+            if not stored[name]:
+                del stored[name]
         return json.dumps(stored, separators=(",", ":")).encode()
 
     @classmethod
@@ -90,6 +93,7 @@ class Note:
                 SnapshotRecord.read(stored["kept"]),
                 tuple(map(SnapshotRecord.read, stored.get("unpinned", ()))),
                 stored.get("theirs") is True,
+                str(stored.get("owner", "")),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -103,9 +107,9 @@ class Pending(NamedTuple):
     path: str
 
 
-def pending_notes(store: Store) -> list[Pending]:
-    """Return the notes in the store, by version. One LIST."""
-    listed = [entry.path for entry in store.list_folder(EXPIRED_FOLDER)]
+def pending_notes(store: Store, owner: str = "") -> list[Pending]:
+    """Return a table's notes in the store, by version. One LIST. `owner` as in `expired_folder`."""
+    listed = [entry.path for entry in store.list_folder(expired_folder(owner))]
     return sorted(Pending(*named, path) for path in listed if (named := expired_version(path)) is not None)
 
 
@@ -128,6 +132,7 @@ def expire(
     refs: Mapping[str, SnapshotRef],
     policy: Mapping[str, str],
     now_ms: int,
+    owner: str = "",
 ) -> Expiry:
     """Choose the snapshots that a version being built expires, and note them durably.
 
@@ -146,6 +151,7 @@ def expire(
         SnapshotRecord.of(lineage(tip, by_id)[-1]),
         tuple(SnapshotRecord.of(s) for s in gone if s.snapshot_id not in main),
         not all(map(snapshot_version, gone)),
+        owner,
     )
     try:
         files.write_fresh(note.path, note.encode())

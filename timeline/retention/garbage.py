@@ -63,7 +63,7 @@ def sweep(
 
     waiting: list[Pending] = []
     due: list[Pending] = []
-    for pending in pending_notes(files.store):
+    for pending in pending_notes(files.store, head.version.owner):
         later = head.version.commits_since(pending.version)
         if 0 <= later < SAFE_DISTANCE and not head.version.may_have(pending.version, pending.commit_id):
             if not dry_run:  # it is of an attempt that lost; the winner has a note of its own

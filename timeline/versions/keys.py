@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 
 from timeline.errors import CorruptTableError
 from timeline.manifests.manifests import is_data
-from timeline.properties import KEY
+from timeline.properties import KEY, ROLLED_BACK
 from timeline.versions.head import Head
 
 TABLE_SCOPE = "table"
@@ -101,6 +101,8 @@ class Looked:
     """The locations of the delete files."""
     spec_id: int | None = None
     """The partition spec, by which keys that are unique in each partition were looked for."""
+    rolled_back: str = ""
+    """Which rollback of this sink was the newest: main follows it, and deleted rows are live again."""
 
     @classmethod
     def at(cls, head: Head, files: AbstractSet[str] | None = None) -> Looked:
@@ -113,7 +115,12 @@ class Looked:
             {file.location for file in head.live_files()} if files is None else files,
             frozenset(file.location for file in head.delete_files()),
             head.spec.spec_id,
+            head.properties.get(ROLLED_BACK, ""),
         )
+
+    def was_set_back(self, head: Head) -> bool:
+        """Return whether rows that were deleted may be live again in a head, by a rollback of any engine."""
+        return head.properties.get(ROLLED_BACK, "") != self.rolled_back or not head.follows(self.snapshot_id)
 
     def find_unseen(self, head: Head) -> Iterator[str]:
         """Yield the files by which the rows of a head may differ from those that were seen, but for rows that
@@ -129,5 +136,5 @@ class Looked:
                     deletes = (file for file in files.values() if file.location not in self.deletes)
                     yield from (each.location for each in deletes if each.content == _BY_VALUE)
         # Where main follows the head that was looked at, a delete file left by a merge, or with its rows.
-        if self.deletes and not head.follows(self.snapshot_id):
+        if self.deletes and self.was_set_back(head):
             yield from self.deletes - {file.location for file in head.delete_files()}

@@ -69,6 +69,11 @@ class Version:
         return f"{self.metadata.location}/{version_path(self.number)}"
 
     @property
+    def owner(self) -> str:
+        """The table's uuid, where its folder may be that of another table too; "" where it is not."""
+        return ""
+
+    @property
     def is_shared(self) -> bool:
         """Whether other engines commit to the table too: they drop and rename columns, and rewrite files."""
         return False

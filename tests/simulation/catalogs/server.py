@@ -169,6 +169,9 @@ class SimulatedCatalog:
         self._see_date()
         return loaded
 
+    def list_tables(self, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
+        return [self._server.name]
+
     def _look(self, identifier: tuple[str, ...]) -> Loaded:
         """Load the table, or what a cache has of it."""
         now, at = self._server.load(identifier), self._server.now_ms() - _CACHED_MS

@@ -103,7 +103,7 @@ def test_what_lies_there_of_others_is_a_note(kind: CatalogKind) -> None:
 def test_files_of_an_expired_snapshot_that_are_gone_early_are_told(kind: CatalogKind) -> None:
     table = land(kind, 2)
     first, second = (SnapshotRecord.of(it) for it in table.head.metadata.snapshots)
-    note = Note(2, names.ulid(kind.clock.now_ms, 7), (first,), second)
+    note = Note(2, names.ulid(kind.clock.now_ms, 7), (first,), second, owner=table.head.version.owner)
     table.head.manifest_files.write_fresh(note.path, note.encode())
     assert kinds_of(kind) == set()
     kind.read().maintenance.expire_snapshots().by_id(first.snapshot_id).commit()

@@ -11,7 +11,7 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
 
-from tests.unit.timeline.logs.kinds import ARROW, CatalogKind
+from tests.unit.timeline.logs.kinds import ARROW, CatalogKind, Kind, VersionFilesKind
 from tests.unit.timeline.world import DAY_MS, Lake
 from timeline import names
 from timeline.changes.changes import Append, Replace
@@ -21,6 +21,7 @@ from timeline.changes.row_deltas import RowDelta
 from timeline.errors import RowsChangedError
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.manifests.entries import DeleteFile, position_deletes
+from timeline.refs import roll_back
 from timeline.table import Committed, Table
 from timeline.versions.keys import Looked, TableKey
 from timeline.versions.tombstones import tombstones_of
@@ -100,6 +101,28 @@ def test_rows_whose_deletes_a_rollback_takes_back_are_looked_at_again(
         change(kind, table, looked)
     assert refused.value.files == (deletes.file_path,)
     change(kind, table, Looked.at(table.refresh()))
+
+
+@pytest.mark.parametrize("which", [VersionFilesKind, CatalogKind])
+def test_rows_whose_deletes_a_rollback_of_this_sink_takes_back_are_looked_at_again(
+    tmp_path: Path, which: type[Kind]
+) -> None:
+    """Main follows what was looked at, and a row that was deleted then is live again."""
+    kind = which(tmp_path / "own")
+    table, key = kind.create(), TableKey((1,))
+    table.commit([Append((kind.file([1]),)), KeysResolved(key, Looked()), DeclareKey(key)])
+    with_row = table.head.number
+    (file,) = table.head.live_files()
+    location = kind.file([0]).file_path.replace(".parquet", "-deletes.parquet")
+    delete = position_deletes(
+        location, file.location, rows=1, size=500, spec_id=0, partition=Record(*file.partition)
+    )
+    table.commit([RowDelta((), (delete,), frozenset()), KeysResolved(key, Looked.at(table.head))])
+    looked = Looked.at(table.refresh())
+    roll_back(kind.open(), with_row)
+    with pytest.raises(RowsChangedError):
+        table.commit([Append((kind.file([1]),)), KeysResolved(key, looked)])
+    assert kind.rows() == [1]
 
 
 def test_a_head_that_others_set_back_and_expired_is_left_for_the_one_that_is_there(

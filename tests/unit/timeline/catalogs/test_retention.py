@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
 
 from streaming_sink.options.values.retention import Retention
-from tests.unit.timeline.logs.kinds import Answers, CatalogKind
+from tests.unit.timeline.logs.kinds import NOT_LANDED, Answers, CatalogKind
 from tests.unit.timeline.world import BY_P, SCHEMA
 from timeline import properties
 from timeline.catalogs import catalog_draft, catalog_version
@@ -176,7 +176,7 @@ def test_in_a_table_of_theirs_nothing_expires_until_retention_is_asked_for(kind:
     with pytest.raises(UnsupportedTableError, match="unasked"):
         expire_snapshots(table)
     assert {each.expired_snapshots for each in done} == {0}
-    assert not pending_notes(kind.store())
+    assert not pending_notes(kind.store(), table.head.version.owner)
     commits(kind, table, 2 * EVERY, asked(table))
     assert count(kind) < DISTANCE + EVERY
     assert kind.rows() == list(range(5))
@@ -241,6 +241,21 @@ def test_a_tag_that_was_set_since_the_last_commit_keeps_its_snapshot(kind: Catal
     assert "keep" in kind.read().metadata.refs
 
 
+def test_a_tag_that_comes_between_two_sends_of_a_commit_that_expires_stays(kind: CatalogKind) -> None:
+    """The commit is sent again, and moves the same main: nothing else would keep the snapshot."""
+    answers = Answers()
+    table = kind.create(answers, table_properties=dict(BRIEF.table_properties))
+    commits(kind, table, DISTANCE + 2 * EVERY)
+    oldest = kind.read().snapshots()[0].snapshot_id
+    while not table.head.version.expires_next:
+        commits(kind, table, 1)
+    answers += [NOT_LANDED, lambda: they_tag(kind, "keep", oldest)]
+    (done,) = commits(kind, table, 1)
+    assert done.attempts == 1
+    assert kind.read().metadata.refs["keep"].snapshot_id == oldest
+    assert kind.read().snapshot_by_id(oldest) is not None
+
+
 def they_tag(kind: CatalogKind, name: str, snapshot_id: int, type_: str = "tag") -> None:
     read = kind.read()
     update = SetSnapshotRefUpdate(ref_name=name, type=type_, snapshot_id=snapshot_id)
@@ -300,7 +315,8 @@ def test_a_file_that_came_back_with_a_rollback_stays(kind: CatalogKind, tagged: 
     table.refresh()
     commits(kind, table, 8 * DISTANCE)
     assert kind.rows() == [1]
-    assert all(each.version > table.head.number - 4 * DISTANCE for each in pending_notes(kind.store()))
+    left = pending_notes(kind.store(), table.head.version.owner)
+    assert all(each.version > table.head.number - 4 * DISTANCE for each in left)
 
 
 def test_a_file_that_others_have_added_once_more_stays(kind: CatalogKind) -> None:
@@ -330,7 +346,8 @@ def test_a_manifest_that_another_engine_has_deleted_of_an_expired_snapshot_is_no
     fresh = kind.open()
     commits(kind, fresh, 6 * DISTANCE)
     assert kind.rows() == [1, 2]
-    assert all(each.version > fresh.head.number - 4 * DISTANCE for each in pending_notes(kind.store()))
+    left = pending_notes(kind.store(), fresh.head.version.owner)
+    assert all(each.version > fresh.head.number - 4 * DISTANCE for each in left)
 
 
 # where nothing may be deleted ---------------------------------------------------------------------
