@@ -5,12 +5,10 @@ Standard library only: Spark workers import this.
 Layout::
 
     metadata/v<N>.metadata.json      the versions, and nothing else but version-hint.text at that level
-    metadata/m/<id>-<kind>.avro      manifests and manifest lists (apart, so that listing versions stays one
-    page)
+    metadata/m/<id>-<kind>.avro      manifests and manifest lists (so that listing versions stays one page)
     data/<partition>/<id>-...        data files; those that clustering sorted record the order
     data/<partition>/<id>-…-deletes.parquet    position-delete files
-    data/<id>-…-tombstones.parquet   keys that were deleted; in a catalog in _timeline/tombstones/, which
-    the orphan removal of other engines passes over
+    data/<id>-…-tombstones.parquet   keys that were deleted; in a catalog in _timeline/tombstones/
     _timeline/...                    probes, notes of expiry, and a folder of instants for each kind of plans
     _timeline/index/<key>/<id>.run   where the rows of keys are: a cache, which may be deleted at any time
     _timeline/outbox/<id>-...        in a catalog, data files that another table's outbox has named
@@ -178,9 +176,8 @@ def file_id(path: str) -> str | None:
 
 
 def written_id(path: str) -> str | None:
-    """Return the id of a data file, manifest, list or file of deleted keys that this protocol wrote, by its
-    path below the table. None for everything else, which no cleaner may touch: versions, the hint, the rest
-    of `_timeline`, other engines' files.
+    """Return the id of a file that this protocol wrote, by its path below the table. None for others, which
+    no cleaner may touch: versions, the hint, the rest of `_timeline`, other engines' files.
     """
     match = _WRITTEN.match(path)
     return next(filter(None, match.groups())) if match else None
@@ -191,9 +188,7 @@ def is_manifest_list(path: str) -> bool:
 
 
 def expired_folder(owner: str) -> str:
-    """Return the folder of the notes on expired snapshots; `owner`: the table's uuid, where another table may
-    have the same folder.
-    """
+    """Return the folder of notes on expired snapshots. `owner`: the uuid of a table that may share it."""
     return f"{EXPIRED_FOLDER}/{owner}" if owner else EXPIRED_FOLDER
 
 
