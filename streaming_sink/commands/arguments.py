@@ -74,10 +74,13 @@ def secret_key_values(_context: click.Context, parameter: click.Parameter, value
     return {key: value for key, _, value in (text.partition("=") for text in values)} or None
 
 
-def of_a_table(command: F) -> F:
+def of_a_table(command: F, *, further: str = "") -> F:
     """Let a command take LOCATION and --option, or --catalog and --table in its place, as `table`, a value;
-    and --json as `as_json`.
+    and --json as `as_json`. `further`: one argument more, as help shows it; it is alone without LOCATION.
     """
+    last = further.lower()
+    if further:
+        command = click.argument(last, metavar=further, required=False)(command)
 
     @wraps(command)
     def of_one(
@@ -91,6 +94,10 @@ def of_a_table(command: F) -> F:
         from streaming_sink.options.values.tables import CatalogTable, PathTable
 
         in_catalog = catalog is not None or catalog_options is not None
+        if further and given[last] is None:
+            if location is None or not (in_catalog or table_name is not None):
+                raise click.UsageError(f"Missing argument '{further}'.")
+            location, given[last] = None, location
         if location is None and table_name is None and not in_catalog:
             raise click.UsageError("Missing argument 'LOCATION', or --catalog and --table in its place.")
         if location is not None and (in_catalog or table_name is not None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -100,18 +101,17 @@ def plans(table: KnownTable, as_json: bool) -> int:
 
 
 @click.command()
-@of_a_table
-@click.argument("plan_id", metavar="PLAN")
-def cancel(table: KnownTable, as_json: bool, plan_id: str) -> int:
+@partial(of_a_table, further="PLAN")
+def cancel(table: KnownTable, as_json: bool, plan: str) -> int:
     """Withdraw a pending clustering plan, and free its files. PLAN is its id, as `plans` prints it."""
     from streaming_sink import clustering
 
-    if not clustering.cancel(table, plan_id):
-        raise ValueError(f"no plan {plan_id} is pending; the command `plans` shows those that are")
+    if not clustering.cancel(table, plan):
+        raise ValueError(f"no plan {plan} is pending; the command `plans` shows those that are")
     if as_json:
-        say_json({"plan_id": plan_id, "cancelled": True})
+        say_json({"plan_id": plan, "cancelled": True})
     else:
-        say(f"cancelled {plan_id}; its files are free")
+        say(f"cancelled {plan}; its files are free")
     return DONE
 
 

@@ -42,7 +42,7 @@ def _of_a_name(command: F) -> F:
     version = click.option(
         "--version", type=int, metavar="VERSION", help="As `snapshots` lists them; default: the newest."
     )
-    return of_a_table(click.argument("name", metavar="NAME")(version(command)))
+    return of_a_table(version(command), further="NAME")
 
 
 @click.command()
