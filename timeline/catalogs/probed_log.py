@@ -44,10 +44,9 @@ class ProbedLog(CatalogLog):
         self.capabilities()
         super().check_writable(head)
 
-    def find_sharer(self) -> str | None:
+    def find_sharer(self, head: Head) -> str | None:
         """Return the name of another table in the namespace whose folder is this one's."""
-        loaded = self.catalog.load_table(self.identifier)
-        return find_sharer(self.catalog, self.identifier[:-1], loaded.metadata)
+        return find_sharer(self.catalog, self.identifier[:-1], head.metadata)
 
     def find_ban(self) -> str:
         """Return why snapshots and files of the table stay, as far as the catalog has said or shown."""

@@ -145,7 +145,7 @@ class CommitLog(Protocol):
         newest head, which descends from none of them.
         """
 
-    def find_sharer(self) -> str | None:
+    def find_sharer(self, head: Head) -> str | None:
         """Return the name of another table whose folder is this one's, None where there is none."""
 
     def tidy(self, head: Head, seen: object = None) -> object:

@@ -104,7 +104,7 @@ class VersionLog(VersionFiles):
         except CommitStateUnknownError as error:
             return StateUnknown(error)
 
-    def find_sharer(self) -> str | None:
+    def find_sharer(self, head: Head) -> str | None:  # noqa: ARG002 - as the protocol
         """None: a folder has the versions of one table."""
         return None
 

@@ -63,7 +63,7 @@ def remove_orphan_files(
     store = table.store
     head = table.refresh()
     check_files_may_go(head)
-    if other := table.log.find_sharer():
+    if other := table.log.find_sharer(head):
         raise UnsupportedTableError(
             f"{other} has its files in the same folder: which of them no table needs cannot be decided here."
             f" Nothing was changed; copy one of the two into a table elsewhere: {head.metadata.location}",

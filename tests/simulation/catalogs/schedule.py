@@ -157,7 +157,8 @@ class CatalogWorld:
                 body(actor)
             except (TableReplacedError, CorruptTableError, UnsupportedTableError) as error:
                 edited = isinstance(error, CorruptTableError) and self.oracle.met["theirs: memory edited"]
-                if not (self.oracle.stops or edited or self._may_be_undecided(error)):
+                again = isinstance(error, UnsupportedTableError) and self.oracle.met["table made again"]
+                if not (self.oracle.stops or edited or again or self._may_be_undecided(error)):
                     raise
                 self.sim.meet(f"stopped: {type(error).__name__}")
             except TableNotFoundError:
