@@ -101,6 +101,13 @@ class CatalogDraft(Draft):
         return Head(version, self.manifests, self.manifest_files), b"", expiry
 
 
+@dataclass
+class OneSnapshotDraft(CatalogDraft):
+    """A draft for a catalog that has not shown that it keeps two snapshots of one commit (R33)."""
+
+    keeps_one_snapshot: ClassVar[bool] = True
+
+
 def newest_ms(metadata: TableMetadata) -> int:
     """Return the newest time in a table's metadata. A snapshot of another engine beside main counts too, and
     logs, to which an engine with a slow clock may have set main back: none may follow that is older (R12).

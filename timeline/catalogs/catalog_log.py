@@ -80,7 +80,10 @@ class CatalogLog:
     outbox_folder = OUTBOX_FOLDER
     wap_id_key = OWN_WAP_ID
     stale_seconds = 5.0
-    draft = CatalogDraft
+
+    @property
+    def draft(self) -> type[CatalogDraft]:
+        return CatalogDraft
 
     @cached_property
     def state_files(self) -> StateFiles:
@@ -207,9 +210,7 @@ class CatalogLog:
     def find_landed(
         self, doubtful: Sequence[Candidate], base: Head | None, judge: Judge, give_up_at: float
     ) -> Won | Head | StateUnknown:
-        """Look for the candidates in the newest head: those that others' commits beside main have kept in
-        doubt.
-        """
+        """Look in the newest head for candidates that others' commits beside main have kept in doubt."""
 
         def look() -> Won | Head:
             try:
@@ -224,8 +225,8 @@ class CatalogLog:
 
         try:
             return until_known(self.environment, give_up_at)(look)
-        except StillUnknownError as failure:
-            return StateUnknown(self._unknown(doubtful[-1], failure.__cause__))
+        except (StillUnknownError, CorruptTableError, UnsupportedTableError) as failure:
+            return StateUnknown(self._unknown(doubtful[-1], failure.__cause__ or failure))
         except CommitStateUnknownError as error:
             return StateUnknown(error)
 

@@ -13,6 +13,7 @@ import pyiceberg
 from pyiceberg.catalog import Catalog
 
 from timeline import names
+from timeline.catalogs.catalog_draft import CatalogDraft, OneSnapshotDraft
 from timeline.catalogs.catalog_log import CatalogLog
 from timeline.catalogs.clients.settings import shown_address
 from timeline.catalogs.clients.store_io import OpenStore
@@ -39,6 +40,12 @@ class ProbedLog(CatalogLog):
     """Connects to the catalog once more; None where the caller knows it."""
     open_store: OpenStore = open_store
 
+    @property
+    def draft(self) -> type[CatalogDraft]:
+        """The kind of draft, by what the catalog has shown this process so far: a commit has probed it."""
+        shown = self._seen()
+        return CatalogDraft if shown is None or shown.keeps_both else OneSnapshotDraft
+
     def check_writable(self, head: Head) -> None:
         """Raise as the log itself does, and UnsafeCatalogError where the catalog loses commits."""
         self.capabilities()
@@ -50,7 +57,7 @@ class ProbedLog(CatalogLog):
 
     def find_ban(self) -> str:
         """Return why snapshots and files of the table stay, as far as the catalog has said or shown."""
-        shown = None if self.connect is None else _shown.get(catalog_signature(self.catalog))
+        shown = self._seen()
         stays = shown is not None and not shown.removes_snapshots
         why = "the catalog has not shown that it removes snapshots" if stays else ""
         return super().find_ban() or why
@@ -77,6 +84,10 @@ class ProbedLog(CatalogLog):
             if catalog not in _shown:
                 _shown[catalog] = self._recall(catalog) or self._probe(catalog, self.connect)
             return _shown[catalog]
+
+    def _seen(self) -> Capabilities | None:
+        """Return what the catalog has shown this process; None where it has not, or is known."""
+        return None if self.connect is None else _shown.get(catalog_signature(self.catalog))
 
     def _recall(self, catalog: str) -> Capabilities | None:
         try:

@@ -172,7 +172,7 @@ class RollbackWriter:
 @dataclass
 class ReplaceWriter:
     """The snapshot of the replaces that still fit, and of manifests merged by policy; none where there is
-    neither.
+    neither. Where one snapshot of a commit is kept, an append merges no manifests.
     """
 
     intent: Intent
@@ -191,6 +191,8 @@ class ReplaceWriter:
         stale = {location for change in purges for location in change.manifests}
         if not removed and not stale and not self.intent.appended_files and not self.intent.delete_files:
             return  # a commit that touches no file merges no manifests, and so reads none
+        if draft.keeps_one_snapshot and draft.snapshots and not removed and not stale:
+            return  # the policy waits for a commit that has no other snapshot
         open_below = self.intent.open_below_bytes
         removed = with_idle_deletes(draft, removed)
         chosen = choose_manifests(draft, removed, open_below, is_retry=self._attempts > 1)

@@ -48,6 +48,8 @@ class Draft:
     _expiry_policy: Mapping[str, str] | None = None
     plans_apart: ClassVar[bool] = False
     """Whether each pending plan has a property of its own, which stays short."""
+    keeps_one_snapshot: ClassVar[bool] = False
+    """Whether the log keeps one snapshot of a commit, so that none may have two."""
 
     @classmethod
     def begin(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from threading import Lock, local
-from typing import Any
+from typing import Any, Literal
 
 from pyiceberg.catalog import TOKEN, rest
 from pyiceberg.catalog.rest import Capability, RestCatalog, TableResponse
@@ -179,12 +179,19 @@ class TimedRestCatalog(RestCatalog):
         self.server_clock.see(answer.headers.get("Date"))
 
 
-def connect_rest(settings: CatalogSettings, environment: Environment = SYSTEM) -> TimedRestCatalog:
-    """Return a REST catalog. StoreUnavailableError where it does not answer."""
+def connect_rest(
+    settings: CatalogSettings, environment: Environment = SYSTEM, *, snapshots: Literal["all", "refs"] = "all"
+) -> TimedRestCatalog:
+    """Return a REST catalog, which shows all snapshots of a table, or those alone that a branch or a tag
+    names. StoreUnavailableError where it does not answer.
+    """
     try:
-        return TimedRestCatalog(settings.name, environment.now_ms, **settings.properties)
+        catalog = TimedRestCatalog(settings.name, environment.now_ms, **settings.properties)
     except unclear() as failure:
         raise StoreUnavailableError(f"the catalog {settings.name!r} does not answer: {failure}") from failure
+    # Even where user or server state another: files of snapshots that are not shown would pass for orphans.
+    catalog.properties[rest.SNAPSHOT_LOADING_MODE] = snapshots
+    return catalog
 
 
 @contextmanager

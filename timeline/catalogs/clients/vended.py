@@ -63,8 +63,7 @@ class VendedOptions:
         if self.settings.kind == REST:
             from timeline.catalogs.clients.rest import connect_rest
 
-            light = self.settings._replace(properties={**stated, "snapshot-loading-mode": "refs"})
-            with closing(connect_rest(light)) as catalog:
+            with closing(connect_rest(self.settings, snapshots="refs")) as catalog:
                 stated = catalog.file_settings(self.identifier, self.location)
         found = read_file_settings(stated, self.location)
         return found, _renewed_at(found)

@@ -166,7 +166,7 @@ def _try_requirements_alone(table: Scratch, refusal: Exception) -> Capabilities:
     base = table.load()
     nothing = SetCurrentSchemaUpdate(schema_id=base.current_schema_id)
     said = table.send(base, as_it_is(base), nothing)
-    if said is not None and table.load().current_snapshot_id == base.current_snapshot_id:
+    if said is not None and as_it_is(table.load()) == as_it_is(base):
         raise StoreUnavailableError(
             f"the catalog allows neither a scratch table for its probe ({refusal}) nor a commit to the table"
             f" ({said}); nothing was written"

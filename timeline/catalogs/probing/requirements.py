@@ -20,6 +20,9 @@ from pyiceberg.table.update import (
 
 from timeline.versions.partitioning import last_partition_id
 
+_NEVER = 1_000_000
+"""So far ahead that no change of others to the table makes it true."""
+
 
 class Broken(NamedTuple):
     """Requirements of which one does not hold."""
@@ -31,11 +34,14 @@ class Broken(NamedTuple):
 
 
 def as_it_is(metadata: TableMetadataV2) -> tuple[TableRequirement, ...]:
-    """Return requirements that hold."""
+    """Return requirements that hold. That on the schema lets what sets the current one again change none
+    that another engine has set since.
+    """
     main = metadata.refs.get(MAIN_BRANCH)
     return (
         AssertTableUUID(uuid=metadata.table_uuid),
         AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=None if main is None else main.snapshot_id),
+        AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
     )
 
 
@@ -57,22 +63,22 @@ def broken(metadata: TableMetadataV2) -> Iterator[Broken]:
         (
             "the requirement on the schema",
             f"{stale}, with rows that its columns do not fit",
-            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id + 1),
+            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id + _NEVER),
         ),
         (
             "the requirement on the partition spec",
             f"{stale}, with files under another partitioning",
-            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id + 1),
+            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id + _NEVER),
         ),
         (
             "the requirement on the last field id",
             "of two columns that are added at once, one would show the values of the other",
-            AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id + 1),
+            AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id + _NEVER),
         ),
         (
             "the requirement on the last partition id",
             "of two partition fields that are added at once, one would show the values of the other",
-            AssertLastAssignedPartitionId(last_assigned_partition_id=last_partition_id(metadata) + 1),
+            AssertLastAssignedPartitionId(last_assigned_partition_id=last_partition_id(metadata) + _NEVER),
         ),
     ]
     if MAIN_BRANCH in metadata.refs:

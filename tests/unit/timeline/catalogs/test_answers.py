@@ -18,8 +18,13 @@ from timeline.catalogs.catalog_log import CatalogLog
 from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.changes.intent import Intent
 from timeline.commit.attempts import Attempts
-from timeline.commit.log import Lost, Won
-from timeline.errors import CommitStateUnknownError, StoreUnavailableError, UnsupportedTableError
+from timeline.commit.log import Lost, StateUnknown, Won
+from timeline.errors import (
+    CommitStateUnknownError,
+    CorruptTableError,
+    StoreUnavailableError,
+    UnsupportedTableError,
+)
 from timeline.table import Committed
 from timeline.versions.head import Head
 
@@ -241,6 +246,28 @@ def test_an_attempt_is_not_taken_for_another_one_of_its_commit(kind: CatalogKind
     found = log.find_landed([first, second], head, _no_judge, deadline)
     assert isinstance(found, Won)
     assert found.candidate is first
+
+
+@pytest.mark.parametrize("error", [CorruptTableError("no list"), UnsupportedTableError("format version 3")])
+def test_a_table_that_cannot_be_read_while_attempts_are_in_doubt_leaves_them_unknown(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """As a refusal it would say that nothing is live, while the rows may be."""
+    table = kind.create()
+    head, log = table.head, table.log
+    intent = Intent((Append((kind.file([1]),)),), 0, str(head.metadata.table_uuid))
+    attempts = Attempts(intent, log.manifest_files, log.environment, log.draft)
+    attempts.prepare(head)
+    candidate = attempts.build(head, None)
+    assert candidate is not None
+
+    def unreadable(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(CatalogLog, "newest", unreadable)
+    found = log.find_landed([candidate], head, _no_judge, log.environment.monotonic() + 20)
+    assert isinstance(found, StateUnknown)
+    assert str(error) in str(found.error)
 
 
 def _no_judge(*_: Any) -> Any:

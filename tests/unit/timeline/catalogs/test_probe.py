@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Iterator
@@ -19,13 +20,15 @@ from pyiceberg.table.update import (
     AssertTableUUID,
 )
 from pyiceberg.typedef import Record
+from pyiceberg.types import LongType
 
 from tests.unit.timeline.catalogs.defects import FaultyCatalog
 from tests.unit.timeline.world import SCHEMA, data_file
-from timeline import names
+from timeline import names, properties
 from timeline.catalogs import probed_log
 from timeline.catalogs.opening import create_in_catalog, open_in_catalog
 from timeline.catalogs.probing.probe import Capabilities, probe_catalog
+from timeline.catalogs.probing.scratch import Scratch
 from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.clock import SYSTEM
 from timeline.errors import StoreUnavailableError, UnsafeCatalogError
@@ -53,9 +56,9 @@ class Lake:
         self.defects = defects
         return probe_catalog(self.connect, TABLE, LocalStore, SYSTEM)
 
-    def create(self) -> Table:
+    def create(self, given: dict[str, str] | None = None) -> Table:
         catalog, spec = self.connect(), UNPARTITIONED_PARTITION_SPEC
-        return create_in_catalog(catalog, TABLE, LocalStore, SCHEMA, spec, {}, connect=self.connect)
+        return create_in_catalog(catalog, TABLE, LocalStore, SCHEMA, spec, given or {}, connect=self.connect)
 
     def open(self) -> Table:
         return open_in_catalog(self.connect(), TABLE, LocalStore, connect=self.connect)
@@ -144,6 +147,46 @@ def test_without_the_right_to_make_a_table_requirements_are_tried_and_it_is_said
         lake.probe("forbids tables", "refuses all")
     assert lake.open().head.version.identity == before
     assert lake.tables() == [TABLE]
+
+
+@pytest.mark.parametrize("before_request", range(8))
+def test_a_probe_on_the_table_itself_leaves_what_another_engine_does_to_its_columns(
+    lake: Lake, before_request: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is undone, and none makes true what the probe takes for untrue."""
+    lake.create().commit([Append(())])
+    send, sent = Scratch.send, itertools.count()
+
+    def send_after_another(self: Any, *given: Any, **named: Any) -> Any:
+        if next(sent) == before_request:
+            other = lake.connect()
+            other.defects.clear()
+            other.load_table(TABLE).update_schema().add_column("theirs", LongType()).commit()
+        return send(self, *given, **named)
+
+    monkeypatch.setattr(Scratch, "send", send_after_another)
+    assert not lake.probe("forbids tables").raced
+    assert next(sent) > before_request
+    assert "theirs" in lake.made[0].load_table(TABLE).schema().column_names
+
+
+@pytest.mark.parametrize("defect", ["keeps one snapshot of a commit", "forbids tables"])
+def test_an_append_stream_goes_on_where_one_snapshot_of_a_commit_is_kept(lake: Lake, defect: str) -> None:
+    """Manifests wait for a commit that adds no rows, also in a sink that has found the probe's record."""
+    table = lake.create({properties.MANIFEST_MIN_MERGE_COUNT: "2"})
+    lake.defects = (defect,)
+    files = [data_file(f"{table.store.location}/data/{n}", 1, partition=Record()) for n in range(5)]
+    for number, file in enumerate(files):
+        if number == 3:
+            probed_log._shown.clear()  # another process
+            table = lake.open()
+        table.commit([Append((file,))])
+    assert len(lake.open().head.manifests) == 5
+    merged = data_file(f"{table.store.location}/data/m", 2, partition=Record())
+    table.commit([Replace(frozenset(it.file_path for it in files[:2]), (merged,))])
+    head = lake.open().head
+    assert len(head.manifests) < 5
+    assert len(list(head.live_files())) == 4
 
 
 def test_the_first_commit_of_a_writer_probes_and_the_table_remembers_it(

@@ -38,6 +38,7 @@ class Catalog:
 
     def __init__(self, folder: Path) -> None:
         self.config: dict[str, str] = {}
+        self.overrides = {"s3.region": "eu-west-1"}
         self.credentials: list[dict[str, Any]] = []
         self.endpoints: list[str] | None = None
         self.loads = 0
@@ -75,7 +76,7 @@ class Catalog:
 
     def answer(self, path: str) -> dict[str, Any]:
         if path.startswith("/v1/config"):
-            found: dict[str, Any] = {"defaults": {}, "overrides": {"s3.region": "eu-west-1"}}
+            found: dict[str, Any] = {"defaults": {}, "overrides": self.overrides}
             return found if self.endpoints is None else {**found, "endpoints": self.endpoints}
         if path.endswith("/credentials"):
             return {"storage-credentials": [{"prefix": "s3://lake/", "config": self.keys()}]}
@@ -139,6 +140,16 @@ def test_they_are_fetched_once_a_process_for_all_its_stores_and_tasks(
         "/v1/namespaces/db/tables/t?snapshots=refs"
     ]
     assert now == [NOON]
+
+
+@pytest.mark.parametrize("by", ["user", "server"])
+def test_a_table_is_loaded_with_all_its_snapshots_whatever_is_stated(catalog: Catalog, by: str) -> None:
+    """Files of those that are not shown would pass for orphans."""
+    stated = {"snapshot-loading-mode": "refs"}
+    catalog.overrides |= stated if by == "server" else {}
+    connected = connect_catalog({**catalog.properties, **(stated if by == "user" else {})})
+    connected.load_table(("db", "t"))
+    assert catalog.asked[-1][0] == "/v1/namespaces/db/tables/t?snapshots=all"
 
 
 def test_each_table_has_its_own(catalog: Catalog, now: list[int]) -> None:
