@@ -30,7 +30,7 @@ from streaming_sink.upkeep.maintenance import Maintenance
 from streaming_sink.writing.writer import WriteResult
 from timeline.changes.changes import Change
 from timeline.changes.outbox_changes import PutOutbox
-from timeline.errors import TableNotFoundError, TableRenamedError
+from timeline.errors import CommitConflictError, TableNotFoundError, TableRenamedError
 from timeline.outbox import Delivered, deliver, register_main
 from timeline.plans.reservations import Reservations
 from timeline.table import Table
@@ -97,12 +97,30 @@ class Quarantine:
         delivered = self._delivered.get(_key(main, app_id))
         if not result.quarantine_files:
             return [PutOutbox(app_id, (), delivered)]
+        if main.head.version.is_shared:
+            self._check_is_there()
         head = self._opened.head
         files = tuple(data_file(file, head.spec) for file in result.quarantine_files)
         delivery = Delivery(
             self._opened.log.address, str(head.metadata.table_uuid), head.schema.schema_id, files
         )
         return [PutOutbox(app_id, (delivery,), delivered)]
+
+    def _check_is_there(self) -> None:
+        """Raise CommitConflictError where someone has dropped the quarantine since it was opened: what a commit
+        names for it would be given up.
+        """
+        location = self._opened.store.location
+        try:
+            self._opened.refresh()
+        except (TableNotFoundError, CommitConflictError) as gone:
+            self._table = None
+            self._mains.clear()
+            raise CommitConflictError(
+                "the quarantine was dropped, or renamed, while the batch was written; nothing of the batch is"
+                f" live, and it is written again: {location}",
+                location=location,
+            ) from gone
 
     @property
     def _opened(self) -> Table:

@@ -182,6 +182,16 @@ def test_a_quarantine_that_was_dropped_is_made_again_and_the_stream_goes_on(pair
     assert pair.rejected() == fails(1)
 
 
+def test_a_quarantine_that_is_dropped_under_a_running_sink_gets_the_rows_that_come_after(pair: Pair) -> None:
+    """A commit that names files for the dropped one would give them up."""
+    sink = pair.sink()
+    pair.land(0, sink)
+    pair.case.sql.run(f"DROP TABLE lake.{pair.name}")
+    pair.land(1, sink)
+    assert pair.case.ids() == passes(0, 1)
+    assert pair.rejected() == fails(1)
+
+
 @pytest.mark.parametrize("is_running", [False, True])
 def test_a_quarantine_that_was_renamed_is_named_and_nothing_is_lost(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, is_running: bool
