@@ -107,8 +107,8 @@ class Quarantine:
         return [PutOutbox(app_id, (delivery,), delivered)]
 
     def _check_is_there(self) -> None:
-        """Raise CommitConflictError where someone has dropped the quarantine since it was opened: what a commit
-        names for it would be given up.
+        """Raise CommitConflictError where someone has dropped the quarantine since it was opened: what a
+        commit names for it would be given up.
         """
         location = self._opened.store.location
         try:
