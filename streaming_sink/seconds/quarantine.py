@@ -108,7 +108,7 @@ class Quarantine:
 
     def _check_is_there(self) -> None:
         """Raise CommitConflictError where someone has dropped the quarantine since it was opened: what a
-        commit names for it would be given up.
+        commit names for it could not be delivered.
         """
         location = self._opened.store.location
         try:
