@@ -16,6 +16,7 @@ from tests.unit.timeline.world import DAY_MS, NOON, Lake
 from timeline import features, properties
 from timeline.changes.changes import Append, Change, RaiseFence, Replace, SetProperties
 from timeline.changes.plan_changes import CountCommit
+from timeline.commit import version_log
 from timeline.drafts.draft import Draft
 from timeline.errors import UnknownFeatureError
 from timeline.maintenance.expiry import expire_snapshots
@@ -158,7 +159,10 @@ def test_no_user_sets_the_property(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("stale", [False, True], ids=["current", "stale"])
-def test_a_writer_that_opened_the_table_before_the_upgrade_deletes_nothing(lake: Lake, stale: bool) -> None:
+def test_a_writer_that_opened_the_table_before_the_upgrade_deletes_nothing(
+    lake: Lake, stale: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(version_log, "MAINTAIN_EVERY", 1)
     table = lake.open()
     upgrade(lake.open())
     if not stale:
@@ -166,7 +170,7 @@ def test_a_writer_that_opened_the_table_before_the_upgrade_deletes_nothing(lake:
     paths = sorted(it.path for it in lake.store.list_below(""))
     with pytest.raises(UnknownFeatureError):
         table.delete_expired(grace_ms=0)
-    table.tidy(version=20)
+    table.tidy()
     assert sorted(it.path for it in lake.store.list_below("")) == paths
 
 
