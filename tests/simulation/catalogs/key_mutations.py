@@ -30,7 +30,8 @@ KEYED_CATALOG_SWITCHES = (
     Switch("R31", "rows are looked for beside deletes by value", table_keys, "position_deletes_of",
            "if delete.content == DataFileContent.EQUALITY_DELETES:", "if False:", keyed_catalog=True),
     Switch("R31", "a key is looked for though a column of it was dropped", key_changes,
-           "check_key_has_its_columns", "if gone := sorted(", "if False and sorted(", keyed_catalog=True),
+           "check_key_has_its_columns", "if gone := sorted(", "if False and sorted(", keyed_catalog=True,
+           rare=True),
     Switch("R34", "deleted keys are in reach of orphan removal", batch_tombstones, "remember_deletes",
            "table.log.tombstone_folder", "names.DATA_FOLDER", keyed_catalog=True),
 )  # fmt: skip
