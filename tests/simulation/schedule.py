@@ -300,8 +300,8 @@ def _start_others(
     if sim.evolving:
         for number in range(2):
             start(f"evolver{number}", writers.evolve(sim, random.randrange(1, 4)))
-    # Drawn apart, so that schedules without it are as they were; and apart from what changes rows.
-    plain = not sim.evolving and not sim.repartitioning and sim.seed % CHANGING != 2
+    # Drawn apart, so that schedules without it are as they were; and apart from what changes rows or keys.
+    plain = sim.seed < OUTBOXES and not (sim.evolving or sim.repartitioning or sim.seed % CHANGING == 2)
     if plain and Random(f"roll back {sim.seed}").random() < 0.15:
         start("undoer", others.roll_back(sim, 4))
     if sim.repartitioning:
