@@ -118,6 +118,10 @@ class Oracle:
         """Return the version of a number that has a work."""
         return self.member(number)
 
+    def columns_at(self, number: int, seen: Iterable[str]) -> set[str]:
+        """Return the columns of a version, of which a later one was seen with these."""
+        return set(seen)
+
     def has_member(self, number: int) -> bool:
         return number <= len(self.lineage)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 from pydantic import ValidationError
 from pyiceberg.exceptions import (
@@ -31,12 +32,16 @@ pyiceberg's own catalogs, for conflicts of sequence numbers and of properties.
 """
 
 
+_TIMED_OUT = ("OperationTimeoutException", "RequestTimeout", "RequestTimeoutException")
+"""AWS answers so with a status of refusals, though the request may have had its effect."""
+
+
 def is_refusal(failure: Exception) -> bool:
     """Return whether a catalog says that this request had no effect; a copy of it may have had it before.
     After anything else it may have had it, or may have it later.
     """
     if _status_of(failure) in range(400, 500):
-        return True
+        return _code_of(failure) not in _TIMED_OUT
     return isinstance(failure, _REFUSALS) and not isinstance(failure, ValidationError)
 
 
@@ -65,7 +70,13 @@ def is_forbidden(failure: Exception) -> bool:
 
 def _status_of(failure: Exception) -> int:
     """Return the status that AWS has answered with; 0 for other errors."""
+    return int(_answer_of(failure).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _code_of(failure: Exception) -> str:
+    return str(_answer_of(failure).get("Error", {}).get("Code", ""))
+
+
+def _answer_of(failure: Exception) -> dict[str, Any]:
     answer = getattr(failure, "response", None)
-    if not isinstance(answer, dict):
-        return 0
-    return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return answer if isinstance(answer, dict) else {}

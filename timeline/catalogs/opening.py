@@ -11,7 +11,6 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceErr
 from pyiceberg.exceptions import NoSuchTableError as NotInCatalogError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table as LoadedTable
 
 from timeline import properties, stores
 from timeline.catalogs.answers import unclear
@@ -20,12 +19,10 @@ from timeline.catalogs.clients.rest import connect_rest
 from timeline.catalogs.clients.settings import GLUE, REST, settings_of
 from timeline.catalogs.clients.store_io import OpenStore
 from timeline.catalogs.probed_log import Connect, ProbedLog
-from timeline.catalogs.renames import find_sharer
 from timeline.clock import SYSTEM, Environment
-from timeline.errors import StoreUnavailableError, TableNotFoundError, UnsupportedTableError
+from timeline.errors import StoreUnavailableError, TableNotFoundError
 from timeline.manifests.manifest_format import check_partition_names
 from timeline.manifests.manifests import ManifestFiles
-from timeline.names import VERSION_FOLDER
 from timeline.slots.retrying import StillUnknownError, until_known
 from timeline.stores import local_path
 from timeline.table import Table
@@ -129,8 +126,7 @@ def create_in_catalog(
         try:
             if create_namespace:
                 _create_namespace(catalog, identifier[:-1])
-            made = catalog.create_table(identifier, schema, partition_spec=spec, properties=given)
-            _check_folder_was_free(catalog, identifier, made, open_store)
+            catalog.create_table(identifier, schema, partition_spec=spec, properties=given)
         except TableAlreadyExistsError:
             pass  # another writer was first, or this one, whose answer was lost
         except NoSuchNamespaceError as absent:
@@ -149,25 +145,6 @@ def create_in_catalog(
             f"the catalog did not say whether it has created {'.'.join(identifier)}; no row was written. Try"
             f" again, which finds out: {failure.__cause__}"
         ) from failure
-
-
-def _check_folder_was_free(
-    catalog: Catalog, identifier: tuple[str, ...], made: LoadedTable, open_store: OpenStore
-) -> None:
-    """Raise UnsupportedTableError where a table that was just created has the folder of another one, and take
-    it out of the catalog again: a cleaner of either would delete files of the other.
-    """
-    store = open_store(local_path(made.metadata.location.rstrip("/")))
-    is_used = sum(listed.path.endswith(".metadata.json") for listed in store.list_folder(VERSION_FOLDER)) > 1
-    other = find_sharer(catalog, identifier[:-1], made.metadata) if is_used else None
-    if other is not None:
-        catalog.drop_table(identifier)
-        raise UnsupportedTableError(
-            f"the catalog creates {'.'.join(identifier)} in the folder of {other}, which had its name once;"
-            " no row was written. Give the sink the table's new name, or create a table with a location of"
-            f" its own by another engine: {made.metadata.location}",
-            location=made.metadata.location,
-        )
 
 
 def _find_ban_of_deletes(config: Mapping[str, object]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -80,8 +81,8 @@ def _read_state(store: Store, location: str) -> _State | None:
         stated = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
         parents = {it["snapshot-id"]: it.get("parent-snapshot-id") for it in stated.get("snapshots") or ()}
         main = stated.get("current-snapshot-id")
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, OSError):
-        return None
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
+        return None  # deleted, or damaged in whichever way
     return _State(None if main == -1 else main, parents)
 
 

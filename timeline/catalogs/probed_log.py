@@ -21,7 +21,7 @@ from timeline.catalogs.probing.probe import Capabilities, probe_catalog
 from timeline.catalogs.renames import find_sharer
 from timeline.commit.attempts import Candidate
 from timeline.commit.log import Judge, Lost, StateUnknown, Won
-from timeline.errors import UnsafeCatalogError
+from timeline.errors import UnsafeCatalogError, UnsupportedTableError
 from timeline.stores import open_store
 from timeline.versions.head import Head
 
@@ -47,13 +47,32 @@ class ProbedLog(CatalogLog):
         return CatalogDraft if shown is None or shown.keeps_both else OneSnapshotDraft
 
     def check_writable(self, head: Head) -> None:
-        """Raise as the log itself does, and UnsafeCatalogError where the catalog loses commits."""
+        """Raise as the log itself does; UnsafeCatalogError where the catalog loses commits, and
+        UnsupportedTableError for a table without a snapshot in the folder of another one.
+        """
         self.capabilities()
         super().check_writable(head)
+        if head.snapshot is None:
+            self._check_folder_is_free(head)
 
     def find_sharer(self, head: Head) -> str | None:
         """Return the name of another table in the namespace whose folder is this one's."""
         return find_sharer(self.catalog, self.identifier[:-1], head.metadata)
+
+    def _check_folder_is_free(self, head: Head) -> None:
+        """A renamed table stays in its folder, and a catalog may create another one under its old name there.
+        Refused before the first row: a cleaner of either would delete files of the other.
+        """
+        listed = self.store.list_folder(names.VERSION_FOLDER)
+        if sum(entry.path.endswith(".metadata.json") for entry in listed) <= 1:
+            return
+        if (other := self.find_sharer(head)) is not None:
+            raise UnsupportedTableError(
+                f"{self.name} has the folder of {other}, which had its name once; nothing was written. Give"
+                f" the sink that name, or drop {self.name}, without PURGE, and create it with a location of"
+                f" its own by another engine: {self.store.location}",
+                **head.where,
+            )
 
     def find_ban(self) -> str:
         """Return why snapshots and files of the table stay, as far as the catalog has said or shown."""

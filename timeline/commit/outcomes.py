@@ -33,7 +33,9 @@ class Committed:
     @classmethod
     def of(cls, published: Published, deleted: Deletions) -> Committed:
         """Return the outcome of a commit, after which these files were deleted."""
-        candidate = published.candidate
+        candidate, expiry = published.candidate, published.candidate.expiry
+        # One that had to be sent again to a catalog has expired nothing.
+        left = {it.snapshot_id for it in published.head.metadata.snapshots} if expiry.snapshot_ids else set()
         return cls(
             version=candidate.head.number,
             attempts=published.attempts,
@@ -42,8 +44,8 @@ class Committed:
             replaced_snapshot_id=candidate.replaced_snapshot_id,
             staged_snapshot_id=candidate.staged_snapshot_id,
             dropped=candidate.dropped,
-            expired_snapshots=len(candidate.expiry.snapshot_ids),
-            history_cut=candidate.expiry.cut_by_number,
+            expired_snapshots=len(expiry.snapshot_ids - left),
+            history_cut=expiry.cut_by_number,
             deleted=deleted,
         )
 

@@ -59,12 +59,10 @@ def expire_snapshots(
         return deleted + Deletions(expired_snapshots=expired, dry_run=True)
     done = Deletions()
     # Several versions where one cannot hold all; what its own versions make due waits for the next call.
-    while planned := _plan_expiry(table.head, given, head.number).snapshot_ids:
+    while _plan_expiry(table.head, given, head.number).snapshot_ids:
         committed = table.commit([ExpireSnapshots(given)])
         if isinstance(committed, AlreadyCommitted) or not committed.expired_snapshots:
-            break
-        if any(snapshot.snapshot_id in planned for snapshot in table.head.metadata.snapshots):
-            break  # a commit that had to be sent again to a catalog expires nothing
+            break  # one that had to be sent again to a catalog expires nothing
         done += Deletions(committed.deleted.files, committed.expired_snapshots)
     return done + table.delete_expired(grace_ms=grace_ms)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +84,8 @@ class CatalogOracle(Oracle):
     """The rows that must be live: as this protocol has committed them, and others have changed them."""
     expiry: ExpiryJudge = field(init=False)
     _metadata: dict[str, Any] = field(default_factory=dict)
+    _columns: dict[tuple[str, int], set[str]] = field(default_factory=dict)
+    """Uuid, sequence number → the columns of the first state that had it."""
     _numbered: dict[int, list[Member]] = field(default_factory=dict)
     """Sequence number → the first state of each table that had it."""
 
@@ -96,6 +99,9 @@ class CatalogOracle(Oracle):
     def member_with(self, work: Work | None, number: int) -> Member:
         found = self._numbered[number]
         return next((it for it in found if self.committed.get((it.uuid, work)) == number), found[-1])
+
+    def columns_at(self, number: int, seen: Iterable[str]) -> set[str]:
+        return self._columns[self.member(number).uuid, number]
 
     def has_member(self, number: int) -> bool:
         return number in self._numbered
@@ -123,6 +129,9 @@ class CatalogOracle(Oracle):
             self._check_ours(before, member, raw, by)
         self._metadata = raw
         self.lineage.append(member)
+        schemas = {schema["schema-id"]: schema for schema in raw["schemas"]}
+        columns = {column["name"] for column in schemas[raw["current-schema-id"]]["fields"]}
+        self._columns.setdefault((member.uuid, number), columns)
         known = self._numbered.setdefault(number, [])
         if member.uuid not in {each.uuid for each in known}:
             known.append(member)

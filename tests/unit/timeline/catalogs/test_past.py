@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,13 +59,20 @@ def test_a_table_that_was_replaced_is_found_by_the_change_that_began_main_anew(
     assert kind.rows() == [9]
 
 
-def test_without_its_metadata_files_it_cannot_be_decided(kind: CatalogKind, table: Table) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [b"damaged", gzip.compress(b"{}" * 99, mtime=0)[:-12], b"\x1f\x8b\x08"],
+    ids=["text", "cut off", "header alone"],
+)
+def test_without_its_metadata_files_it_cannot_be_decided(
+    kind: CatalogKind, table: Table, damage: bytes
+) -> None:
     rows = pa.table({"id": [1], "p": [0]}, schema=ARROW)
     kind.read().overwrite(rows)
     _expire_all_but_main(kind.read())
     table.refresh()
     log = table.head.metadata.metadata_log
-    Path(log[-1].metadata_file.removeprefix("file://")).write_bytes(b"damaged")
+    Path(log[-1].metadata_file.removeprefix("file://")).write_bytes(damage)
     with pytest.raises(TableReplacedError, match="cannot be decided"):
         check_memory(table.head)
 
