@@ -170,8 +170,10 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
             " batch is live, write it again",
             files=[file.location for file in added],
         )
+    withdrawn = _withdrawn(before, keys)
     if before.looked.was_set_back(head):
         _check_no_row_is_back(before, now)
+        _check_nothing_is_withdrawn(withdrawn, head)
     positions = _still_live(store, before, now)
     found = find_rows(store, added, columns, keys.hashes)
     fresh = sorted(now.tombstones - before.tombstones)
@@ -183,7 +185,6 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
             " batch is live, write it again",
             files=[each.location for each in added],
         )
-    withdrawn = _withdrawn(before, keys)
     if columns.sequence is not None:
         late = _are_older(store, keys, [file.location for file in added], schema, found, columns.needs_ids)
         withdrawn[found.change[late]] = True
@@ -267,6 +268,18 @@ def _check_no_row_is_back(before: Resolution, now: Resolution) -> None:
                 f" live, write it again: {path}",
                 files=[path],
             )
+
+
+def _check_nothing_is_withdrawn(withdrawn: np.ndarray, head: Head) -> None:
+    """Raise RowsChangedError where main was set back after a change was withdrawn: the row that made it late
+    may have left, and the older one that the change replaces would leave too, so that the key had none.
+    """
+    if withdrawn.any():
+        raise RowsChangedError(
+            "the table was set back, and maybe to before the rows for which changes of the batch were"
+            " withdrawn; nothing of the batch is live, write it again",
+            **head.where,
+        )
 
 
 def _without(these: Iterable[str], others: Iterable[str]) -> list[str]:

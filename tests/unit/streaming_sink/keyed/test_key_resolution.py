@@ -93,6 +93,23 @@ def test_a_change_that_was_withdrawn_replaces_no_row_that_came_since(table: Tabl
     assert {path: these.tolist() for path, these in again.positions.items()} == {"own": [3], added: [1]}
 
 
+def test_a_table_that_was_set_back_after_a_change_was_withdrawn_has_the_batch_written_again(
+    table: Table,
+) -> None:
+    """The newer row has left, and the batch would delete the older one and keep its own withdrawn."""
+    first = table.head
+    file = next(first.live_files())
+    append_rows(table, pa.Table.from_pylist([{"id": 5000, "p": "p0", "key": 9}]), 1)
+    before, keys = looked(table, {file.location: [5], "own": [3]})
+    once = np.zeros(1, np.int64)
+    keys = replace(keys, hashes=np.zeros((1, 2), np.uint64), sequences=once, files=["own"], file=once)
+    withdrawn = replace(keys, position=np.array([3]))
+    with pytest.raises(RowsChangedError, match="withdrawn"):
+        resolve_again(table.store, before, first, withdrawn)
+    kept = resolve_again(table.store, before, first, replace(keys, position=np.array([4])))
+    assert {path: these.tolist() for path, these in kept.positions.items()} == {file.location: [5]}
+
+
 def test_rows_that_are_live_again_have_the_batch_written_again(table: Table) -> None:
     file = next(table.head.live_files())
     known = [*delete_rows(table, {file.location: [1]}), *delete_rows(table, {file.location: [2]})]
