@@ -19,7 +19,7 @@ from streaming_sink.zones.definition import Definition
 from streaming_sink.zones.landed import Landed
 from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.planning.watching import FolderWatch
-from timeline.errors import StoreUnavailableError, TimelineError
+from timeline.errors import StoreUnavailableError, TableNotFoundError, TimelineError, UnsupportedTableError
 
 _LOG = logging.getLogger("streaming_sink")
 POLL_SECONDS = 1.0
@@ -34,6 +34,8 @@ _MOST_FAILURES = 10
 """Failures in a row after which a worker that is to end ends with an error: a store that is away, not one
 item.
 """
+_OF_THE_TABLE = (TableNotFoundError, UnsupportedTableError)
+"""Failures that no further try mends: the table was dropped, renamed, or is one that the sink refuses."""
 _LOOK_SECONDS = 0.1
 """Between two looks at the event of the caller, which wakes no one who waits for the end of a run."""
 
@@ -195,7 +197,7 @@ def work(
             result = worker.land_next(session)
         except Exception as failure:
             failures += 1
-            if until_idle and failures >= _MOST_FAILURES:
+            if until_idle and (failures >= _MOST_FAILURES or isinstance(failure, _OF_THE_TABLE)):
                 raise
             if not isinstance(failure, TimelineError) and not warming.runs_tasks(session):
                 raise
