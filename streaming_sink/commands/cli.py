@@ -87,14 +87,12 @@ def doctor(
 
         diagnosis = with_key_findings(diagnosis, table.open())
     if gone:
-        from streaming_sink.options.values.tables import as_path_table
         from streaming_sink.removal.gone import with_gone_findings
         from streaming_sink.removal.wanted import WantedKeys
 
-        wanted, place = WantedKeys.parse(gone), as_path_table(table)
-        options = place.storage_options
-        diagnosis = with_gone_findings(diagnosis, place.location, wanted, also, options)
-        searched = search_zones(zones, place.location, wanted, options, purge=False)
+        wanted = WantedKeys.parse(gone)
+        diagnosis = with_gone_findings(diagnosis, table, wanted, also)
+        searched = search_zones(zones, table, wanted, purge=False)
         diagnosis = with_zone_findings(diagnosis, searched)
     if as_json:
         found = [

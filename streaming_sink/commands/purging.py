@@ -58,7 +58,6 @@ def purge(
     a version every ten seconds where no stream does. Streams may go on. Exit code 1: something is left.
     """
     from streaming_sink.durations import duration
-    from streaming_sink.options.values.tables import as_path_table
     from streaming_sink.removal.purge import Purge
     from streaming_sink.removal.wanted import WantedKeys
 
@@ -66,8 +65,7 @@ def purge(
         raise ValueError("name the keys, by --key COLUMN=VALUE or by --keys-file FILE")
     wanted = WantedKeys.parse(keys) if keys_file is None else WantedKeys.read(keys_file)
     most = None if wait is None else duration("--wait", wait)
-    place = as_path_table(table)
-    job = Purge.open(place.location, wanted, also, place.storage_options)
+    job = Purge.open(table, wanted, also)
     before = job.report(dry_run=True)
     if not dry_run:
         if not as_json:
@@ -79,7 +77,7 @@ def purge(
             sys.stderr.write(f"waiting until all has left, {most} at most\n")
             job.wait(most.total_seconds())
     report = before if dry_run else job.report()
-    searched = search_zones(zones, place.location, wanted, place.storage_options, purge=not dry_run)
+    searched = search_zones(zones, table, wanted, purge=not dry_run)
     is_gone = report.is_gone and not any(each.left for each in searched)
     if as_json:
         say_json({"is_gone": is_gone, "report": report, "zones": searched})

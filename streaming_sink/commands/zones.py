@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from streaming_sink.ingest.zone import BufferZone
+    from streaming_sink.options.values.tables import KnownTable
     from streaming_sink.removal.wanted import WantedKeys
+    from streaming_sink.zones.stored_zone import StoredZone
     from timeline.diagnosis.findings import Diagnosis
-    from timeline.stores import StorageOptions
     from timeline.stores.base import Store
 
 zones = click.option(
@@ -49,29 +49,32 @@ class SearchedZone:
 
 
 def search_zones(
-    locations: Sequence[str],
-    table: str,
-    wanted: WantedKeys,
-    storage_options: StorageOptions | None,
-    *,
-    purge: bool,
+    locations: Sequence[str], table: KnownTable, wanted: WantedKeys, *, purge: bool
 ) -> list[SearchedZone]:
     """Look for the keys in the staged files of buffer zones of a table. `purge`: delete those whose rows are
     known to be in the table. ValueError for a zone of another table, or a location without a zone.
     """
-    from streaming_sink.ingest.zone import BufferZone
     from streaming_sink.removal.matching import matcher_of
-    from timeline.table import open_table
 
-    opened = [BufferZone(each, storage_options=storage_options) for each in locations]
+    opened = [_zone_of(table, each) for each in locations]
     if not opened:
         return []
-    main = open_table(table, storage_options)
-    for zone in opened:
-        if zone.definition.table != main.store.location:
-            raise ValueError(f"the buffer zone is one of {zone.definition.table}: {zone.store.location}")
-    matcher = matcher_of(wanted, main.head)
+    # What streams have staged has columns by the names that the table has, and no field ids.
+    matcher = replace(matcher_of(wanted, table.open().head), needs_ids=False)
     return [_searched(zone, matcher.find, purge=purge) for zone in opened]
+
+
+def _zone_of(table: KnownTable, location: str) -> StoredZone:
+    from streaming_sink.options.values.tables import CatalogTable
+    from streaming_sink.zones.given import NOTHING_GIVEN
+    from streaming_sink.zones.stored_zone import StoredZone
+    from timeline.stores import open_store
+
+    given = replace(NOTHING_GIVEN, in_catalog=table if isinstance(table, CatalogTable) else None)
+    zone = StoredZone(open_store(location, table.storage_options), table.storage_options, given)
+    if zone.definition.table != table.address:
+        raise ValueError(f"the buffer zone is one of {zone.definition.table}: {zone.store.location}")
+    return zone
 
 
 def with_zone_findings(diagnosis: Diagnosis, searched: Sequence[SearchedZone]) -> Diagnosis:
@@ -96,7 +99,7 @@ def with_zone_findings(diagnosis: Diagnosis, searched: Sequence[SearchedZone]) -
     return diagnosis.extended(facts, findings)
 
 
-def _searched(zone: BufferZone, find: Callable[[Store, str], Sized], *, purge: bool) -> SearchedZone:
+def _searched(zone: StoredZone, find: Callable[[Store, str], Sized], *, purge: bool) -> SearchedZone:
     from streaming_sink.tasks.errors import DataFileError
     from streaming_sink.zones.cleaning import STAGED, delete_landed
 

@@ -29,7 +29,8 @@ def bounds_of_missing_files(
     A bound is compared where every column of the key has one; a text that was truncated by what is left.
     """
     for path in paths:
-        if not path.startswith(f"{names.MANIFEST_FOLDER}/") or names.is_manifest_list(path):
+        is_manifest = path.startswith(f"{names.VERSION_FOLDER}/") and path.endswith(".avro")
+        if not is_manifest or names.is_manifest_list(path):
             continue
         if path not in known:
             known[path] = _files_that_name_a_key(store, path, matcher)

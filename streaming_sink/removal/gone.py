@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streaming_sink.options.values.tables import AnyTable, as_path_table
+from streaming_sink.options.values.tables import AnyTable, KnownTable, as_table
 from streaming_sink.removal.leftovers import Leftover, LeftoverKind, Leftovers
 from streaming_sink.removal.matching import is_own_key
 from streaming_sink.removal.tables import MAIN, find_everywhere
 from streaming_sink.removal.wanted import WantedKeys
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, some
-from timeline.stores import StorageOptions
 from timeline.versions.keys import key_of
 
 _PURGE = "`streaming-sink purge` removes it"
@@ -30,9 +29,9 @@ _MEANINGS: Mapping[LeftoverKind, tuple[str, str]] = {
         " then run `streaming-sink purge`",
     ),
     LeftoverKind.STAGED: (
-        "a work item with these rows, or another engine's snapshot, is staged and may be published",
-        "`streaming-sink ingest publish` or `discard` the item; publish or drop another engine's snapshot"
-        " there; then run `streaming-sink purge`",
+        "a work item with these rows, or another engine's snapshot, is beside main and may be published",
+        "`streaming-sink ingest publish` or `discard` the item; publish another engine's snapshot there, or"
+        " expire it by its id (expire_snapshots); then run `streaming-sink purge`",
     ),
     LeftoverKind.HISTORY: (
         "time travel to older snapshots shows these rows",
@@ -51,8 +50,9 @@ _MEANINGS: Mapping[LeftoverKind, tuple[str, str]] = {
         "`streaming-sink purge` deletes it once no writer can commit it any more",
     ),
     LeftoverKind.FOREIGN: (
-        "another program has put the file here; this sink neither reads nor deletes it",
-        "delete it if it is yours",
+        "another program has put the file here, and this sink does not delete it: in a catalog an engine that"
+        " writes it now, or one whose snapshots have expired",
+        "run remove_orphan_files of that engine, or delete it if it is yours",
     ),
     LeftoverKind.REFERENCE: (
         "the table has the file by reference, and it is its producer's: this sink never deletes it",
@@ -104,20 +104,16 @@ def check_gone(
     Reads the keys' columns of every file. Changes nothing. Raises TableNotFoundError, SchemaMismatchError for
     a column that the table lacks, ValueError for a value that its column cannot hold.
     """
-    wanted, place = WantedKeys.of(keys), as_path_table(table)
-    found = find_everywhere(place.location, wanted, also, place.storage_options)
-    return _diagnosis(Diagnosis(found[0].table.store.location, (), ()), wanted, found)
+    wanted, place = WantedKeys.of(keys), as_table(table)
+    found = find_everywhere(place, wanted, also)
+    return _diagnosis(Diagnosis(place.called(found[0].table.store.location), (), ()), wanted, found)
 
 
 def with_gone_findings(
-    diagnosis: Diagnosis,
-    location: str,
-    wanted: WantedKeys,
-    also: Sequence[str],
-    storage_options: StorageOptions | None,
+    diagnosis: Diagnosis, place: KnownTable, wanted: WantedKeys, also: Sequence[str]
 ) -> Diagnosis:
     """Return a diagnosis with what is left of some keys. As `check_gone`."""
-    return _diagnosis(diagnosis, wanted, find_everywhere(location, wanted, also, storage_options))
+    return _diagnosis(diagnosis, wanted, find_everywhere(place, wanted, also))
 
 
 def _diagnosis(diagnosis: Diagnosis, wanted: WantedKeys, found: Sequence[Leftovers]) -> Diagnosis:

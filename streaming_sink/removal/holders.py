@@ -11,6 +11,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from streaming_sink.removal.places import own_spelling
 from timeline.manifests.entries import LiveFile
 from timeline.retention.expired import pending_notes, read_expiry_note
 from timeline.retention.policy import lineage, snapshot_version
@@ -44,7 +45,7 @@ class Holder:
 
 @dataclass
 class HeldFiles:
-    """The files of a table that snapshots keep, by location."""
+    """The files of a table that snapshots keep, by location, as the store spells it."""
 
     by: dict[str, frozenset[Holder]] = field(default_factory=dict)
     known: dict[str, LiveFile] = field(default_factory=dict)
@@ -79,7 +80,7 @@ def read_holders(table: Table) -> HeldFiles:
     newest = defaultdict[str, int](int)
     for location, holders in lists.items():
         for manifest in files.find_list(location) or ():
-            path = manifest.manifest_path
+            path = own_spelling(table.store, manifest.manifest_path)
             manifests[path] = manifest
             of_manifest[path] |= holders
             newest[path] = max(newest[path], numbers[location])
@@ -87,9 +88,10 @@ def read_holders(table: Table) -> HeldFiles:
         contents = files.find_contents(manifest)
         holders_of = frozenset(of_manifest[path])
         for file in () if contents is None else contents.files.values():
-            found.by[file.location] = found.by.get(file.location, frozenset()) | holders_of
-            found.known[file.location] = file
-            newest[file.location] = max(newest[file.location], newest[path])
+            location = own_spelling(table.store, file.location)
+            found.by[location] = found.by.get(location, frozenset()) | holders_of
+            found.known[location] = file
+            newest[location] = max(newest[location], newest[path])
     found.newest.update(newest)
     files.keep_only(table.head.manifests)
     return found
@@ -120,5 +122,6 @@ def _holders(head: Head) -> Iterable[tuple[Snapshot, set[Holder]]]:
         if not own and snapshot_version(snapshot):  # a tag had kept it
             own.add(Holder(How.HISTORY, "older snapshots"))
         elif not own:
-            own.add(Holder(How.STAGED, f"staged snapshot {snapshot.snapshot_id}"))
+            beside = "a snapshot beside main," if head.version.is_shared else "staged snapshot"
+            own.add(Holder(How.STAGED, f"{beside} {snapshot.snapshot_id}"))
         yield snapshot, own

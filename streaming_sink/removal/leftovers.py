@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFileContent
 from streaming_sink.removal.bounds import bounds_of_missing_files
 from streaming_sink.removal.holders import HeldFiles, How, read_holders
 from streaming_sink.removal.matching import RowMatcher
-from streaming_sink.removal.places import location_of, path_of
+from streaming_sink.removal.places import is_elsewhere, location_of, path_of
 from streaming_sink.tasks.errors import DataFileError, UnusableRunError
 from streaming_sink.tasks.files.delete_files import read_position_deletes
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
@@ -32,6 +32,8 @@ READERS = 4
 """Files that are read at a time."""
 _PARQUET = ".parquet"
 _TOMBSTONES = "-tombstones.parquet"
+_NOT_PARQUET = (".orc", ".avro")
+"""Data files of other engines end so, below the table's folder for these."""
 
 
 class LeftoverKind(str, Enum):
@@ -100,9 +102,9 @@ class Leftovers:
     """What the table is to the one that was asked about: "table", "quarantine" or "change log"."""
     found: list[Leftover] = field(default_factory=list)
     live: dict[str, np.ndarray] = field(default_factory=dict)
-    """Location of a live data file → the positions of its live rows of the keys."""
+    """Location of a live data file, as manifests spell it → the positions of its live rows of the keys."""
     with_rows: set[str] = field(default_factory=set)
-    """Locations of all files that have such rows."""
+    """Locations of all files that have such rows, as the store spells them."""
     held: HeldFiles = field(default_factory=HeldFiles)
     files: int = 0
     """Files with rows that were read."""
@@ -131,10 +133,14 @@ def find_leftovers(
     found = Leftovers(table, role, held=held)
     seen = SeenFiles() if seen is None else seen
     rows = [path for path in paths if path.endswith(_PARQUET) and not path.endswith(_TOMBSTONES)]
-    rows += [it for it in sorted(held.known) if path_of(table.store, it) == it]
+    rows += [it for it in paths if it.startswith(f"{names.DATA_FOLDER}/") and it.endswith(_NOT_PARQUET)]
+    rows += [it for it in sorted(held.known) if is_elsewhere(path_of(table.store, it))]
     found.files = len(rows)
 
     def look(path: str) -> list[Leftover]:
+        if path.endswith(_NOT_PARQUET):
+            why = "it is no Parquet file; have the engine that wrote it rewrite it as one"
+            return [Leftover(kind=LeftoverKind.NOT_CHECKED, path=path, holders=(why,))]
         try:
             if path not in seen.positions:
                 seen.positions[path] = matcher.find(table.store, path)
@@ -184,9 +190,9 @@ def _in_file(
     found = []
     if held.of(location, How.CURRENT) and known is not None:
         deletes = [each.location for each in table.head.deletes_of(known)]
-        gone = np.isin(positions, read_position_deletes(table.store, deletes, location))
+        gone = np.isin(positions, read_position_deletes(table.store, deletes, known.location))
         if not gone.all():
-            left.live[location] = positions[~gone]
+            left.live[known.location] = positions[~gone]
             found.append(Leftover(kind=LeftoverKind.LIVE, path=path, rows=int((~gone).sum())))
         if gone.any():
             found.append(Leftover(kind=LeftoverKind.DELETED, path=path, rows=int(gone.sum())))

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
-from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
 from streaming_sink.removal.places import location_of
 from streaming_sink.removal.texts import TextMatcher
 from streaming_sink.removal.wanted import WantedKeys
 from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.name_mapping import needs_field_ids
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.hashing import hash_keys
@@ -52,6 +52,8 @@ class RowMatcher:
     """The column of what did not fit, as JSON, which may be a key."""
     of_table: tuple[pa.Field, str] | None = None
     """Where the rows of several tables are in one: the column that names the table, and the wanted one."""
+    needs_ids: bool = False
+    """Whether a file without field ids cannot be looked into, since columns may have been renamed."""
 
     @cached_property
     def _probe(self) -> KeyProbe:
@@ -90,6 +92,8 @@ class RowMatcher:
         """Return the columns of a file that are to be read."""
         if {"file_path", "pos"} <= set(schema.names):  # deletes by position
             return {_DELETED_ROW} & set(schema.names)
+        if self.needs_ids and not _has_ids(schema):
+            raise ValueError("it has no field ids, and the table's columns may have been renamed since")
         named = {_match(schema)(field): field.name for field in schema}
         wanted = {_match(schema)(field) for field in self._wanted()}
         return {name for key, name in named.items() if key in wanted}
@@ -133,9 +137,13 @@ def _texts(
 
 def _match(schema: pa.Schema) -> Any:
     """Return what matches the columns of a file: field ids, or names where it has none."""
-    if all((field.metadata or {}).get(FIELD_ID) for field in schema):
+    if _has_ids(schema):
         return lambda field: (field.metadata or {}).get(FIELD_ID, field.name)
     return lambda field: field.name
+
+
+def _has_ids(schema: pa.Schema) -> bool:
+    return all((field.metadata or {}).get(FIELD_ID) for field in schema)
 
 
 def matcher_of(wanted: WantedKeys, head: Head) -> RowMatcher:
@@ -157,16 +165,20 @@ def matcher_of(wanted: WantedKeys, head: Head) -> RowMatcher:
         for key in zip(*wanted.values(head.schema), strict=True)
     )
     text = TextMatcher(wanted, head.schema)
-    return RowMatcher(columns.keys, hashes, columns.seed, bounds, text, rescued=rescued)
+    needs_ids = needs_field_ids(head)
+    return RowMatcher(columns.keys, hashes, columns.seed, bounds, text, rescued=rescued, needs_ids=needs_ids)
 
 
-def quarantine_matcher(wanted: WantedKeys, main: Head, quarantine: Schema) -> RowMatcher:
+def quarantine_matcher(wanted: WantedKeys, main: Head, quarantine: Head) -> RowMatcher:
     """Return the matcher of a quarantine, for the rows of one main table."""
-    columns, nothing = arrow_schema(quarantine), np.empty((0, 2), np.uint64)
+    columns, nothing = arrow_schema(quarantine.schema), np.empty((0, 2), np.uint64)
     of_table = columns.field("table_uuid"), str(main.metadata.table_uuid)
     text = TextMatcher(wanted, main.schema)
     rows = columns.field("row")
-    return RowMatcher(pa.schema([]), nothing, b"", (), text, rows_as_text=rows, of_table=of_table)
+    needs_ids = needs_field_ids(quarantine)
+    return RowMatcher(
+        pa.schema([]), nothing, b"", (), text, rows_as_text=rows, of_table=of_table, needs_ids=needs_ids
+    )
 
 
 def find_key_columns(wanted: WantedKeys, head: Head) -> KeyColumns:

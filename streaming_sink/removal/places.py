@@ -10,6 +10,11 @@ def path_of(store: Store, location: str) -> str:
     return next(iter(paths_below(store, [location])), location)
 
 
+def own_spelling(store: Store, location: str) -> str:
+    """Return a location as the table's store spells it: other engines have several spellings for one."""
+    return location_of(store, path_of(store, location))
+
+
 def location_of(store: Store, path: str) -> str:
     """Return the location of what `path_of` has named."""
     return path if is_elsewhere(path) else store.uri(path)

@@ -6,20 +6,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streaming_sink.durations import Duration, duration
-from streaming_sink.options.values.tables import AnyTable, as_path_table
+from streaming_sink.options.values.tables import AnyTable, KnownTable, as_table
 from streaming_sink.removal.following import await_followed, skip_purges
 from streaming_sink.removal.leftovers import LeftoverKind
-from streaming_sink.removal.matching import find_key_columns, is_own_key, matcher_of, quarantine_matcher
+from streaming_sink.removal.matching import find_key_columns, is_own_key, matcher_of
 from streaming_sink.removal.report import PurgeReport
 from streaming_sink.removal.table_purge import WAITS, TablePurge
-from streaming_sink.removal.tables import CHANGE_LOG, MAIN, QUARANTINE, open_seconds, role_of, undelivered
+from streaming_sink.removal.tables import (
+    CHANGE_LOG,
+    MAIN,
+    matcher_of_second,
+    open_seconds,
+    opener_beside,
+    role_of,
+    undelivered,
+)
 from streaming_sink.removal.wanted import WantedKeys
 from timeline.changes.outbox_changes import PutOutbox
-from timeline.clock import SYSTEM, Environment
+from timeline.clock import Environment
 from timeline.errors import CommitConflictError
 from timeline.outbox import OpenTable, deliver_all
-from timeline.stores import StorageOptions
-from timeline.table import Table, open_table
+from timeline.table import Table
 from timeline.versions.keys import key_of
 from timeline.versions.outbox import outbox_apps
 
@@ -48,12 +55,16 @@ def purge(
     Writers may go on, and a call that was killed is continued by the next one. A key maps each of its columns
     to a value; of a table with a key they are its columns.
 
-    ValueError where a tag, a branch or a staged snapshot keeps such rows, or for columns that are not the
-    table's key; nothing was changed then. Raises as `check_gone`, and as a batch does.
+    In a catalog a purge asks that the snapshots of other engines on main expire too which have such rows, and
+    never the one that an engine remembers its commits by. What other engines have written is theirs to
+    delete, and `left` says so.
+
+    ValueError where a tag, a branch, a staged snapshot or one beside main keeps such rows, or for columns
+    that are not the table's key; UnsupportedTableError where a catalog removes no snapshots, keeps one of a
+    commit, or has files stay. Nothing was changed then. Raises as `check_gone`, and as a batch does.
     """
     most = None if wait is None else duration("wait", wait)
-    place = as_path_table(table)
-    job = Purge.open(place.location, WantedKeys.of(keys), also, place.storage_options)
+    job = Purge.open(as_table(table), WantedKeys.of(keys), also)
     if dry_run:
         return job.report(dry_run=True)
     job.run()
@@ -82,18 +93,14 @@ class Purge:
     @classmethod
     def open(
         cls,
-        location: str,
+        place: KnownTable,
         wanted: WantedKeys,
         also: Sequence[str] = (),
-        storage_options: StorageOptions | None = None,
-        environment: Environment = SYSTEM,
+        open_table: OpenTable | None = None,
     ) -> Purge:
-        """Open the tables. Errors as for `purge`; only reads."""
-
-        def open_at(place: str) -> Table:
-            return open_table(place, storage_options, environment)
-
-        main = open_at(location)
+        """Open the tables, by `open_table` where it is given. Errors as for `purge`; only reads."""
+        open_at = opener_beside(place) if open_table is None else open_table
+        main = open_at(place.address)
         key = key_of(main.head.properties)
         if key is not None and not is_own_key(wanted, main.head):
             raise ValueError(
@@ -103,19 +110,14 @@ class Purge:
         matcher = matcher_of(wanted, main.head)
         columns = None if key is None else find_key_columns(wanted, main.head)
         tables = [TablePurge(main, MAIN, matcher, columns, open_at, tuple)]
-        for second in open_seconds(main, location, also, open_at):
-            role = role_of(second)
-            of_second = (
-                quarantine_matcher(wanted, main.head, second.head.schema)
-                if role == QUARANTINE
-                else matcher_of(wanted, second.head)
-            )
+        for second in open_seconds(main, place, also, open_at):
+            of_second = matcher_of_second(wanted, main, second)
 
             def named(second: Table = second) -> set[str]:
                 return undelivered(main, second)
 
-            tables.append(TablePurge(second, role, of_second, None, open_at, named))
-        return cls(main, tables, len(wanted), open_at, environment)
+            tables.append(TablePurge(second, role_of(second), of_second, None, open_at, named))
+        return cls(main, tables, len(wanted), open_at, main.log.environment)
 
     def report(self, *, dry_run: bool = False) -> PurgeReport:
         """Return what was done until now, and what is left."""
@@ -126,6 +128,7 @@ class Purge:
     def run(self) -> None:
         """Do all that can be done now. ValueError where rows are pinned; nothing was changed then."""
         for each in self._tables:
+            each.check_rows_can_leave()
             each.check_nothing_pins(each.look())
         logs = [each.table for each in self._tables[1:] if each.role == CHANGE_LOG]
         for log in logs:
@@ -160,7 +163,7 @@ class Purge:
         """Deliver what commits have left for second tables, and forget the entries: they state bounds."""
         if len(self._tables) == 1:
             return
-        places = {each.table.head.metadata.location: each.table for each in self._tables}
+        places = {each.table.log.address: each.table for each in self._tables}
         main = self._main
         deliver_all(main, lambda place: places.get(place) or self._open(place))
         main.refresh()

@@ -17,7 +17,7 @@ from streaming_sink.clustering.sort_orders import recorded_sort_order
 from streaming_sink.reading.pieces import PURGE
 from streaming_sink.removal.leftovers import LeftoverKind, Leftovers
 from streaming_sink.removal.matching import RowMatcher
-from streaming_sink.removal.places import location_of
+from streaming_sink.removal.places import location_of, own_spelling
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.spec import partition_sources
@@ -65,10 +65,9 @@ class Rewritten:
 
 def files_to_rewrite(left: Leftovers) -> list[str]:
     """Return the locations of the live data files that hold rows of the keys, deleted or not."""
-    store = left.table.store
-    return sorted(
-        {location_of(store, each.path) for each in left.of(LeftoverKind.LIVE, LeftoverKind.DELETED)}
-    )
+    store, known = left.table.store, left.held.known
+    live = left.of(LeftoverKind.LIVE, LeftoverKind.DELETED)
+    return sorted({known[location_of(store, each.path)].location for each in live})
 
 
 def stale_manifests(left: Leftovers) -> frozenset[str]:
@@ -77,12 +76,12 @@ def stale_manifests(left: Leftovers) -> frozenset[str]:
     named = {store.uri(each.path) for each in left.of(LeftoverKind.BOUNDS)}
     found = set[str]()
     for manifest in left.table.head.manifests:
-        if manifest.manifest_path in named:
+        if own_spelling(store, manifest.manifest_path) in named:
             found.add(manifest.manifest_path)
         elif manifest.deleted_files_count != 0:
             entries = files.find_entries(manifest) or ()
-            gone = {it.data_file.file_path for it in entries if it.status == ManifestEntryStatus.DELETED}
-            if gone & left.with_rows:
+            gone = (it.data_file.file_path for it in entries if it.status == ManifestEntryStatus.DELETED)
+            if any(own_spelling(store, each) in left.with_rows for each in gone):
                 found.add(manifest.manifest_path)
     return frozenset(found)
 

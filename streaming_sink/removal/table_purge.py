@@ -6,34 +6,32 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from streaming_sink.removal.leftovers import Leftover, LeftoverKind, Leftovers, SeenFiles, find_leftovers
 from streaming_sink.removal.matching import RowMatcher
-from streaming_sink.removal.places import is_elsewhere
 from streaming_sink.removal.report import PurgedTable, StillThere
 from streaming_sink.removal.rewriting import files_to_rewrite, rewrite, stale_manifests
+from streaming_sink.removal.until import OLDER, orphaned_until_ms, until
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.scanning import KeyColumns
-from timeline import names, properties
+from timeline import properties
 from timeline.changes.changes import ExpireSnapshots
 from timeline.changes.purge_changes import AppendNothing
-from timeline.errors import CorruptTableError, MissingMetadataError
-from timeline.maintenance.expiry import expire_snapshots
+from timeline.errors import CorruptTableError, MissingMetadataError, UnsupportedTableError
+from timeline.maintenance.expiry import check_files_may_go, expire_snapshots
 from timeline.maintenance.orphans import LEAST_AGE, remove_orphan_files
 from timeline.outbox import OpenTable
 from timeline.retention.deletions import DeletedKind, Deletions
-from timeline.retention.policy import SAFE_DISTANCE, cut_off, lineage, snapshot_version
-from timeline.table import Table
+from timeline.retention.policy import commit_of, cut_off, lineage, snapshot_version
+from timeline.table import Committed, Table
 
 _FILES_A_VERSION = 16
 _TRIES = 20
 """How often a purge looks again where other writers change the same files."""
 _PINNED = (LeftoverKind.REF, LeftoverKind.STAGED)
-_OLDER = (LeftoverKind.HISTORY, LeftoverKind.BOUNDS)
-"""What leaves once the snapshots that have it have expired."""
 WAITS = (LeftoverKind.HISTORY, LeftoverKind.BOUNDS, LeftoverKind.EXPIRED)
 """What leaves by itself once versions and time have passed."""
 
@@ -75,6 +73,23 @@ class TablePurge:
             self._ended = _time_travel(left, planned=True)
         return left
 
+    def check_rows_can_leave(self) -> None:
+        """Raise UnsupportedTableError where a catalog keeps what a purge removes, or does not take what a
+        purge commits.
+        """
+        if not self.table.head.version.is_shared:
+            return
+        self.table.ensure_store_is_safe()  # which finds out what the catalog does
+        head = self.table.refresh()
+        check_files_may_go(head)
+        if self.table.log.draft.keeps_one_snapshot:
+            raise UnsupportedTableError(
+                "the catalog has not shown that it keeps two snapshots of one commit, as a purge makes them;"
+                " nothing was changed. Delete the rows by a sink with Delete, or by another engine, and have"
+                f" that engine rewrite the data files and expire its snapshots: {head.metadata.location}",
+                location=head.metadata.location,
+            )
+
     def check_nothing_pins(self, left: Leftovers) -> None:
         """Raise ValueError where a tag, a branch or a staged snapshot keeps rows of the keys: this sink does
         not remove what another engine keeps.
@@ -84,7 +99,8 @@ class TablePurge:
             raise ValueError(
                 f"rows of these keys are kept by {', '.join(names_of)}, and nothing was changed. Drop it with"
                 " the engine that made it (ALTER TABLE ... DROP TAG or DROP BRANCH; for a staged snapshot:"
-                f" publish or discard it), and purge again: {self.table.store.location} has {pinned[0].path}"
+                " publish or discard it; for one beside main: expire_snapshots with its id), and purge again:"
+                f" {self.table.store.location} has {pinned[0].path}"
             )
 
     def rewrite(self) -> Leftovers:
@@ -108,7 +124,7 @@ class TablePurge:
                 lost += 1
         left = self.look()
         newest = _newest_change(self.table)
-        if newest and any(each.newest >= newest for each in left.of(*_OLDER)):
+        if newest and any(each.newest >= newest for each in left.of(*OLDER)):
             self.table.commit([AppendNothing()])
             left = self.look()
         return left
@@ -152,13 +168,17 @@ class TablePurge:
         elif left.of(LeftoverKind.EXPIRED, LeftoverKind.BOUNDS):
             self._deletions += self.table.delete_expired()
         orphans = [each for each in left.of(LeftoverKind.ORPHAN, LeftoverKind.BOUNDS) if not each.newest]
-        due_ms = min(map(_orphaned_until_ms, orphans), default=math.inf)
+        due = [due for each in orphans if (due := orphaned_until_ms(each)) is not None]
+        due_ms = min(due, default=math.inf)
         if self.table.head.metadata.last_updated_ms < due_ms <= self.table.log.environment.now_ms():
             self.pass_time(left)  # the time of a table without writers does not pass
         if due_ms <= self.table.head.metadata.last_updated_ms:
-            self._deletions += remove_orphan_files(
-                self.table, older_than=LEAST_AGE, open_table=self.open_table
-            )
+            try:
+                self._deletions += remove_orphan_files(
+                    self.table, older_than=LEAST_AGE, open_table=self.open_table
+                )
+            except UnsupportedTableError as shared:  # its folder, with another table of the catalog
+                self._problems[self.table.store.location] = str(shared)
         runs = [each.path for each in left.of(LeftoverKind.INDEX)]
         self.table.store.delete(runs)
         self._runs += len(runs)
@@ -171,7 +191,9 @@ class TablePurge:
         if age is not None:
             policy[properties.MIN_SNAPSHOTS_TO_KEEP] = "1"
             policy[properties.MAX_SNAPSHOT_AGE_MS] = str(age // timedelta(milliseconds=1))
-        self.table.commit([ExpireSnapshots(policy)])
+        committed = self.table.commit([ExpireSnapshots(policy)])
+        assert isinstance(committed, Committed)  # it has no transaction
+        self._deletions += Deletions(committed.deleted.files, committed.expired_snapshots)
 
     def report(self) -> PurgedTable:
         """Return what was found and done until now, and what is left."""
@@ -191,7 +213,7 @@ class TablePurge:
             deleted_runs=self._runs,
             problems=tuple(f"{path}: {why}" for path, why in self._problems.items()),
             left=tuple(
-                StillThere(kind=it.kind, path=it.path, rows=it.rows, until=_until(it, left))
+                StillThere(kind=it.kind, path=it.path, rows=it.rows, until=until(it, left))
                 for it in (*(it for it in left.found if it.kind is not LeftoverKind.REFERENCE), *elsewhere)
             ),
         )
@@ -228,17 +250,17 @@ def _reaching(left: Leftovers, *, planned: bool = False) -> list[Snapshot]:
     keys, but the current one; with `planned` as it is once the live files are rewritten.
     """
     history, current = _history(left.table), left.table.head.metadata.current_snapshot_id
-    newest = max((each.newest for each in left.of(*_OLDER)), default=0)
+    newest = max((each.newest for each in left.of(*OLDER)), default=0)
     if planned and left.of(LeftoverKind.LIVE, LeftoverKind.DELETED):
         return history
-    numbers = [snapshot_version(it) for it in history if (it.sequence_number or 0) <= newest]
-    last = max(numbers, default=0)
-    return [it for it in history if snapshot_version(it) <= last and it.snapshot_id != current]
+    commits = {commit_of(it) for it in history if (it.sequence_number or 0) <= newest}
+    return [it for it in history if commit_of(it) in commits and it.snapshot_id != current]
 
 
 def _time_travel(left: Leftovers, *, planned: bool = False) -> tuple[int, int] | None:
     """Return the first and the last version of the snapshots that have to expire."""
-    versions = [snapshot_version(each) for each in _reaching(left, planned=planned)]
+    reaching = _reaching(left, planned=planned)
+    versions = [snapshot_version(each) or each.sequence_number or 0 for each in reaching]
     return (min(versions), max(versions)) if versions else None
 
 
@@ -251,49 +273,3 @@ def _expiry_age(left: Leftovers) -> timedelta | None:
         return None
     age_ms = left.table.head.metadata.last_updated_ms - max(times)
     return timedelta(milliseconds=max(age_ms - 1, 0))
-
-
-def _orphaned_until_ms(orphan: Leftover) -> int:
-    """Return from which time of the table on an orphan may be deleted (R6)."""
-    file_id = names.written_id(orphan.path)
-    assert file_id is not None
-    return names.ulid_time_ms(file_id) + LEAST_AGE // timedelta(milliseconds=1) + 1
-
-
-def _until(each: Leftover, left: Leftovers) -> str:
-    """Return what has to happen before something leaves, for people."""
-    head = left.table.head
-    grace = timedelta(milliseconds=properties.number(head.properties, properties.DELETION_GRACE_MS))
-    if each.kind in _OLDER and each.newest:
-        by_number = {it.sequence_number: snapshot_version(it) for it in head.metadata.snapshots}
-        due = by_number.get(each.newest, head.number) + SAFE_DISTANCE
-        expired = f"its snapshots expire at version {due:,} or later (now {head.number:,})"
-        if is_elsewhere(each.path):
-            return f"{expired}; the file stays until its owner deletes it"
-        return f"{expired}; the file is deleted {SAFE_DISTANCE} versions and {grace} after that"
-    if each.kind in (LeftoverKind.HISTORY, LeftoverKind.EXPIRED) and is_elsewhere(each.path):
-        return "its snapshots have expired; the file stays until its owner deletes it"
-    if each.kind in (LeftoverKind.HISTORY, LeftoverKind.EXPIRED, LeftoverKind.BOUNDS):
-        return (
-            f"deleted {SAFE_DISTANCE} versions and {grace} after its snapshots expired; what such a deletion"
-            " misses a day after it was written, by the next purge"
-        )
-    if each.kind is LeftoverKind.ORPHAN:
-        at = datetime.fromtimestamp(_orphaned_until_ms(each) / 1000, tz=timezone.utc)
-        return f"a writer may still commit it; purge again after {at:%Y-%m-%d %H:%M:%SZ} of the table's time"
-    return _UNTIL[each.kind]
-
-
-_UNTIL = {
-    LeftoverKind.LIVE: "a purge deletes the rows and rewrites the file; problems say why one could not",
-    LeftoverKind.DELETED: "a purge rewrites the file; problems say why one could not",
-    LeftoverKind.REF: "the tag or branch is dropped; then purge again",
-    LeftoverKind.STAGED: "the staged snapshot is published or dropped; then purge again",
-    LeftoverKind.UNDELIVERED: "the stream, or the next purge, delivers it",
-    LeftoverKind.FOREIGN: "its owner deletes it: this sink did not write it",
-    LeftoverKind.REFERENCE: "its owner deletes it; one that is written anew under its name lands again",
-    LeftoverKind.DELETE_FILE: "the engine that wrote it rewrites its data files",
-    LeftoverKind.INDEX: "purge again: the stream has built it since",
-    LeftoverKind.NOT_CHECKED: "it can be read: restore it, or delete it if it is not needed",
-    LeftoverKind.TOMBSTONE: "tombstones have outlived their time to live; it is a hash, and no value",
-}

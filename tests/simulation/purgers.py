@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_sink.keyed import remembered_deletes as batch_tombstones
-from streaming_sink.removal import leftovers, rewriting, table_purge
+from streaming_sink.removal import leftovers, rewriting, table_purge, until
 from streaming_sink.removal.leftovers import LeftoverKind
 from streaming_sink.removal.matching import RowMatcher, find_key_columns, matcher_of
 from streaming_sink.removal.purge import Purge
@@ -206,6 +206,7 @@ class Purgers:
                 (rewriting, "_discard", discarded),
                 (rewriting, "SYSTEM", drawn),
                 (table_purge, "LEAST_AGE", _ORPHAN_AGE),
+                (until, "LEAST_AGE", _ORPHAN_AGE),
             ):
                 stack.enter_context(mock.patch.object(module, name, value))
             yield

@@ -18,9 +18,9 @@ from streaming_sink import (
     PathTable,
     Upsert,
     history,
-    purge,
 )
 from streaming_sink.errors import StoreUnavailableError
+from streaming_sink.ingest import BufferZone
 from timeline.catalogs.clients import settings
 from timeline.catalogs.clients.settings import settings_of
 from timeline.catalogs.state_files import MOST_KEY_BYTES
@@ -213,10 +213,10 @@ def test_appends_are_taken_and_the_sink_pickles(write: Any) -> None:
     assert pickle.loads(pickle.dumps(sink)).options == sink.options
 
 
-def test_functions_that_do_not_take_one_yet_say_so() -> None:
+def test_what_takes_a_location_alone_says_so() -> None:
     table = CatalogTable("db.events", REST)
     with pytest.raises(ValueError, match="not offered for a table in a catalog yet"):
-        purge(table, ["id = 1"])
+        BufferZone(table)  # type: ignore[arg-type]
 
 
 def test_a_server_that_is_away_is_told_from_a_table_that_is_absent() -> None:

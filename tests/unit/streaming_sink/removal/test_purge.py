@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from pyiceberg.types import DecimalType, LongType, PrimitiveType
 
-from streaming_sink import check_gone
+from streaming_sink import PathTable, check_gone
 from streaming_sink.commands.cli import main
 from streaming_sink.removal import rewriting, table_purge
 from streaming_sink.removal.leftovers import LeftoverKind
@@ -40,7 +40,7 @@ from timeline.errors import StoreUnavailableError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.manifests.entries import LiveFile
 from timeline.stores import MemoryStore
-from timeline.table import Table
+from timeline.table import Table, open_table
 from timeline.versions.keys import Looked
 from timeline.versions.tombstones import tombstones_of
 
@@ -66,7 +66,10 @@ on_disk = pytest.mark.parametrize("people", ["disk"], indirect=True)
 
 
 def start(people: People) -> Purge:
-    return Purge.open(people.location, WANTED, environment=ticking(people))
+    environment = ticking(people)
+    return Purge.open(
+        PathTable(people.location), WANTED, open_table=lambda place: open_table(place, None, environment)
+    )
 
 
 def ticking(people: People) -> Environment:
@@ -515,7 +518,7 @@ def test_beside_random_writers_her_rows_leave_and_no_other_row_is_lost_or_double
 
 def test_keys_are_named_by_the_columns_of_the_tables_key(people: People) -> None:
     with pytest.raises(ValueError, match=r"the table has the key \(user_id\).*: name keys by its columns"):
-        Purge.open(people.location, WantedKeys.of([{"name": "x"}]))
+        Purge.open(PathTable(people.location), WantedKeys.of([{"name": "x"}]))
 
 
 @on_disk
