@@ -35,7 +35,7 @@ _MOST_FAILURES = 10
 item.
 """
 _OF_THE_TABLE = (TableNotFoundError, UnsupportedTableError)
-"""Failures that no further try mends: the table was dropped, renamed, or is one that the sink refuses."""
+"""Failures that no further try helps: the table was dropped, renamed, or is one that the sink refuses."""
 _LOOK_SECONDS = 0.1
 """Between two looks at the event of the caller, which wakes no one who waits for the end of a run."""
 
