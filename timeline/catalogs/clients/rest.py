@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
@@ -16,6 +17,7 @@ from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     CommitFailedException,
     CommitStateUnknownException,
+    NoSuchTableError,
     UnauthorizedError,
 )
 from pyiceberg.table import CommitTableRequest, CommitTableResponse, Table, TableIdentifier
@@ -104,7 +106,7 @@ class TimedRestCatalog(RestCatalog):
 
     def __init__(self, name: str, now_ms: Callable[[], int], **given: Any) -> None:
         self.server_clock = ServerClock(now_ms)
-        self._known = KnownSnapshots()
+        self._known = defaultdict[Identifier, KnownSnapshots](KnownSnapshots)
         self._stated: dict[Identifier, tuple[Mapping[str, Any], list[StorageCredential]]] = {}
         super().__init__(name, **given)
 
@@ -137,20 +139,36 @@ class TimedRestCatalog(RestCatalog):
         )
         path = self._split_identifier_for_path(name)
         url, data = self.url(rest.Endpoints.update_table, prefixed=True, **path), asked.model_dump_json()
+        answer = self._ask(lambda: self._session.post(url, data=data.encode()), _OF_COMMITS)
+        return self._known[name].read(CommitTableResponse, answer.text)
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Load a table as pyiceberg does; what is answered is read by what is known."""
+        self._check_endpoint(Capability.V1_LOAD_TABLE)
+        name, path = self.identifier_to_tuple(identifier), self._split_identifier_for_path(identifier)
+        url = self.url(rest.Endpoints.load_table, prefixed=True, **path)
+        shown = {"snapshots": self.properties.get(rest.SNAPSHOT_LOADING_MODE, "all")}
+        answer = self._ask(lambda: self._session.get(url, params=shown), {404: NoSuchTableError})
+        return self._response_to_table(name, self._known[name].read(TableResponse, answer.text))
+
+    def _ask(self, send: Callable[[], Response], errors: dict[int, type[Exception]]) -> Response:
+        """Return the answer to a request, which is sent once more with a new token. Raises as pyiceberg does,
+        by the status.
+        """
         for tries_left in (1, 0):
-            answer = self._session.post(url, data=data.encode())
+            answer = send()
             try:
                 answer.raise_for_status()
             except HTTPError as failure:
                 try:
-                    _handle_non_200_response(failure, _OF_COMMITS)
+                    _handle_non_200_response(failure, errors)
                 except (AuthorizationExpiredError, UnauthorizedError):
                     if not tries_left:
                         raise
                     self._refresh_token()
             else:
                 break
-        return self._known.read(CommitTableResponse, answer.text)
+        return answer
 
     def file_settings(self, identifier: tuple[str, ...], location: str) -> dict[str, Any]:
         """Return how files at a location of a table are reached, with credentials where some are vended.
