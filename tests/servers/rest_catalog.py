@@ -45,6 +45,11 @@ def rest_catalog(folder: Path) -> Iterator[RestCatalog]:
         yield RestCatalog(uri, warehouse)
 
 
+def sqlite_driver() -> Path:
+    """Return the JAR by which Java reaches a file of sqlite."""
+    return next(_made().glob("sqlite-jdbc-*.jar"))
+
+
 def _made() -> Path:
     """Return the folder of the server's JARs and its class, fetched and compiled once."""
     digest = hashlib.sha256(_SOURCE.read_bytes() + _JARS.read_bytes()).hexdigest()[:12]

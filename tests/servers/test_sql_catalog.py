@@ -14,12 +14,12 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
-from benchmarks.catalogs import let_write
+from benchmarks.catalog_servers import Served
+from benchmarks.catalog_writers import let_write
 from streaming_sink import CatalogTable, FileSizing, IcebergSink, history
 from streaming_sink.errors import StoreUnavailableError
 from tests.servers import binaries, databases
 from tests.servers.databases import SqlDatabase
-from timeline.catalogs.opening import connect_catalog
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
@@ -102,12 +102,11 @@ def test_a_stream_beside_pyiceberg_keeps_the_rows_of_both(case: Case) -> None:
 def test_of_racing_processes_no_acknowledged_commit_is_lost_and_no_metadata_piles_up(
     database: SqlDatabase,
 ) -> None:
-    catalog = connect_catalog(database.properties)
-    wrote = let_write(catalog, database.properties, 4, False, 8.0)
+    wrote = let_write(Served("SQL", database.properties), "raced", 4, 8.0, seen=False)
     assert wrote.missing == 0
     assert sum(wrote.commits) > 20
-    assert wrote.attempts > sum(wrote.commits) + 4, "no race was lost, so nothing was tried"
-    folder = Path(database.warehouse, "db", "of_4_without_turns", "metadata")
+    assert (wrote.attempts or 0) > sum(wrote.commits) + 4, "no race was lost, so nothing was tried"
+    folder = Path(database.warehouse, "db", "raced", "metadata")
     assert len(list(folder.glob("*.metadata.json"))) <= KEPT + 10
 
 

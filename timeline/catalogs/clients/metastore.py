@@ -27,7 +27,7 @@ from timeline.errors import StoreUnavailableError
 
 _DELETES = "write.metadata.delete-after-commit.enabled"
 _IO, _MADE = "py-io-impl", "timeline.catalogs.clients.metastore.given_io"
-_GIVEN = "streaming-sink.io"
+GIVEN = "streaming-sink.io"
 _CLOCKS_DIFFER_MS = 60_000
 """So far Java lets a time in a table's metadata be before another."""
 
@@ -46,7 +46,7 @@ class _Written:
 
 def given_io(properties: Properties) -> FileIO:
     """Return the file access that a `Metastore` was made with, as pyiceberg looks for it."""
-    made: FileIO = properties[_GIVEN]
+    made: FileIO = properties[GIVEN]
     return made
 
 
@@ -59,7 +59,7 @@ class Metastore(MetastoreCatalog):
         self._written = local()
         self._unsettled: list[_Written] = []
         self._store_io = StoreIO(open_store, environment)
-        super().__init__(name, **{**given, _IO: _MADE, _GIVEN: self._store_io})
+        super().__init__(name, **{**given, _IO: _MADE, GIVEN: self._store_io})
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table, and settle what became of this process' own attempts."""
