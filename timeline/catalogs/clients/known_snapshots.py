@@ -54,7 +54,7 @@ class KnownSnapshots:
 
 def _find_list(text: str, name: str) -> int | None:
     """Return where the entries of the one list of a name begin; None where there is none, or another one.
-    Within a value no quote stands alone, so that none has these characters.
+    Within a value each quote is escaped, so that none has these characters.
     """
     found = [begin for begin in (f'"{name}":[', f'"{name}": [') for _ in range(text.count(begin))]
     return text.index(found[0]) + len(found[0]) if len(found) == 1 else None
