@@ -7,7 +7,7 @@ from weakref import finalize
 
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Connection, event
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import ExceptionContext, make_url
 
 from timeline.catalogs.clients.metastore import Metastore
 from timeline.catalogs.clients.store_io import OpenStore
@@ -24,8 +24,16 @@ class SqlMetastore(Metastore, SqlCatalog):
     def __init__(self, name: str, open_store: OpenStore, environment: Environment, **given: Any) -> None:
         super().__init__(name, open_store, environment, **{**given, "uri": _with_timeouts(given["uri"])})
         finalize(self, self.engine.dispose)
+        event.listen(self.engine, "handle_error", _drop_connection)
         if self.engine.dialect.name == "postgresql":
             event.listen(self.engine, "begin", _limit)
+
+
+def _drop_connection(failure: ExceptionContext) -> None:
+    """Close the connection of a failure. After a failed COMMIT, SQLAlchemy's pool gives it out again within
+    the same transaction, whose changes a read would show as if they were committed.
+    """
+    failure.is_disconnect, failure.invalidate_pool_on_disconnect = True, False
 
 
 def _with_timeouts(uri: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,6 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import OperationalError
 
 from tests.unit.timeline.logs.kinds import Answers, CatalogKind
@@ -98,6 +100,29 @@ def test_what_an_attempt_wrote_stays_while_it_may_still_take_effect(
     assert kind.rows() == [1, 2, 3]
     assert metadata_files(kind) >= named(kind)
     assert len(metadata_files(kind) - named(kind)) == (0 if landed else 1)
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_database_whose_answer_to_a_commit_gets_lost_loses_and_doubles_nothing(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    commit, met = DefaultDialect.do_commit, []
+
+    def lose_each_second(self: Any, connection: Any) -> None:
+        met.append(len(met) % 2 == 0)
+        if landed or not met[-1]:
+            commit(self, connection)
+        if met[-1]:
+            raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(DefaultDialect, "do_commit", lose_each_second)
+    table = kind.create()
+    for row in (1, 2, 3):
+        assert isinstance(table.commit([Append((kind.file([row]),))]), Committed)
+    assert met.count(True) >= 2
+    assert kind.rows() == [1, 2, 3]
+    assert kind.open().head.number == 3
+    assert metadata_files(kind) >= named(kind)
 
 
 def test_old_metadata_files_leave_after_a_commit_where_the_table_says_so(kind: CatalogKind) -> None:
