@@ -56,6 +56,10 @@ def unclear() -> tuple[type[Exception], ...]:
         from botocore.exceptions import BotoCoreError, ClientError
 
         found += [BotoCoreError, ClientError]
+    with suppress(ImportError):
+        from thrift.Thrift import TException
+
+        found.append(TException)
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ from timeline import properties, stores
 from timeline.catalogs.answers import unclear
 from timeline.catalogs.clients.metastore import Metastore
 from timeline.catalogs.clients.rest import connect_rest
-from timeline.catalogs.clients.settings import GLUE, REST, settings_of
+from timeline.catalogs.clients.settings import GLUE, HIVE, REST, settings_of
 from timeline.catalogs.clients.store_io import OpenStore
 from timeline.catalogs.probed_log import Connect, ProbedLog
 from timeline.clock import SYSTEM, Environment
@@ -60,6 +60,10 @@ def _metastore(kind: str) -> type[Metastore]:
         from timeline.catalogs.clients.glue import GlueMetastore
 
         return GlueMetastore
+    if kind == HIVE:
+        from timeline.catalogs.clients.hive import HiveMetastore
+
+        return HiveMetastore
     from timeline.catalogs.clients.sql import SqlMetastore
 
     return SqlMetastore

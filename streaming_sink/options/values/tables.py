@@ -162,12 +162,15 @@ class CatalogTable(Value):
 
     def check(self) -> None:
         """Raise ValueError where no such catalog is configured, or it has no such names. Sends no request."""
-        from timeline.catalogs.clients.settings import GLUE, settings_of
+        from timeline.catalogs.clients.settings import GLUE, HIVE, settings_of
 
-        if settings_of(self.catalog).kind == GLUE and len(self.table) != 2:
+        kind, shown = settings_of(self.catalog).kind, ".".join(self.table)
+        if kind in (GLUE, HIVE) and len(self.table) != 2:
             raise ValueError(
-                f"a table in Glue is named by its database and its name; this is {'.'.join(self.table)!r}"
+                f"a table in Glue or Hive is named by its database and its name; this is {shown!r}"
             )
+        if kind == HIVE and shown != shown.lower():
+            raise ValueError(f"Hive has names in lower case alone: name it {shown.lower()!r}, not {shown!r}")
 
     def open(self) -> Table:
         """Return the table, as the catalog has it now. TableNotFoundError where there is none."""

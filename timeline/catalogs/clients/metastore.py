@@ -12,7 +12,7 @@ from threading import local
 from typing import Any
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchIcebergTableError, NoSuchPropertyException
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -23,7 +23,7 @@ from timeline.catalogs.answers import is_refusal
 from timeline.catalogs.catalog_draft import newest_ms
 from timeline.catalogs.clients.store_io import OpenStore, StoreIO
 from timeline.clock import Environment
-from timeline.errors import StoreUnavailableError
+from timeline.errors import StoreUnavailableError, UnsupportedTableError
 
 _DELETES = "write.metadata.delete-after-commit.enabled"
 _IO, _MADE = "py-io-impl", "timeline.catalogs.clients.metastore.given_io"
@@ -62,8 +62,15 @@ class Metastore(MetastoreCatalog):
         super().__init__(name, **{**given, _IO: _MADE, GIVEN: self._store_io})
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Load a table, and settle what became of this process' own attempts."""
-        loaded = super().load_table(identifier)  # type: ignore[safe-super]
+        """Load a table, and settle what became of this process' own attempts. UnsupportedTableError for what
+        is no table of Iceberg.
+        """
+        try:
+            loaded = super().load_table(identifier)  # type: ignore[safe-super]
+        except (NoSuchIcebergTableError, NoSuchPropertyException) as other:
+            raise UnsupportedTableError(
+                f"what the catalog has under this name is no table of Iceberg; nothing was written: {other}"
+            ) from other
         self._settle(loaded)
         return loaded
 

@@ -8,12 +8,14 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-REST, SQL, GLUE = "rest", "sql", "glue"
-_KINDS = {"http": REST, "https": REST, "sqlite": SQL, "postgresql": SQL}
+REST, SQL, GLUE, HIVE = "rest", "sql", "glue", "hive"
+_KINDS = {"http": REST, "https": REST, "sqlite": SQL, "postgresql": SQL, "thrift": HIVE}
 """By the scheme of an address, where no type is given."""
 _SHOWN = re.compile(r"([\w.+-]+://)(?:[^:/@?]*(?::[^:/@?]*)?@)?([^@?]*)(?:\?[^@]*)?")
 """An address in which it is plain what its user and its password are."""
 _ABSOLUTE = re.compile(r"/|file:/|(?!file:)[A-Za-z][\w.+-]*://")
+
+_METASTORE = re.compile(r"thrift://[^\s/@?,]+:\d+/?")
 
 
 class CatalogSettings(NamedTuple):
@@ -60,8 +62,9 @@ def settings_of(catalog: str | Mapping[str, str]) -> CatalogSettings:
         # The address may have a password in it, so it is not repeated.
         raise ValueError(
             f"the catalog {name!r} must be a REST catalog, with a uri that begins with http:// or https://,"
-            " one in SQL, with a uri that begins with sqlite:/// or postgresql://, or of the type glue;"
-            f" others are not offered: its type is {stated or 'not said'!r}"
+            " one in SQL, with a uri that begins with sqlite:/// or postgresql://, of Hive, with a uri that"
+            " begins with thrift://, or of the type glue; others are not offered: its type is"
+            f" {stated or 'not said'!r}"
         )
     settings = CatalogSettings(kind, name, known)
     _CHECKS[kind](settings)
@@ -139,4 +142,19 @@ def _check_glue(settings: CatalogSettings) -> None:
     check_warehouse(settings)
 
 
-_CHECKS = {REST: _check_rest, SQL: _check_sql, GLUE: _check_glue}
+def _check_hive(settings: CatalogSettings) -> None:
+    check_package("thrift", "hive", settings.name)
+    uri = str(settings.properties["uri"])
+    if _METASTORE.fullmatch(uri) is None:
+        raise ValueError(
+            f"the uri of the catalog {settings.name!r} must be one host and its port, such as"
+            f" thrift://metastore:9083; it is {shown_address(uri)!r}"
+        )
+    if str(settings.properties.get("hive.kerberos-authentication", "false")).lower() != "false":
+        raise ValueError(
+            f"hive.kerberos-authentication of the catalog {settings.name!r} is not offered; leave it out, or"
+            " use a catalog of another kind"
+        )
+
+
+_CHECKS = {REST: _check_rest, SQL: _check_sql, GLUE: _check_glue, HIVE: _check_hive}

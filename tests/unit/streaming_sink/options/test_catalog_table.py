@@ -103,6 +103,24 @@ def test_an_extra_that_is_not_installed_is_named_when_the_sink_is_made(
         IcebergSink(CatalogTable("db.events", {"type": "sql", "uri": "sqlite:////a.db"}))
     with pytest.raises(ValueError, match=r"pip install 'streaming-sink\[glue\]'"):
         IcebergSink(CatalogTable("db.events", {"type": "glue"}))
+    with pytest.raises(ValueError, match=r"pip install 'streaming-sink\[hive\]'"):
+        IcebergSink(CatalogTable("db.events", HIVE))
+
+
+def test_a_table_in_hive_is_named_as_hive_has_it_and_its_metastore_has_one_address() -> None:
+    IcebergSink(CatalogTable("db.events", HIVE))
+    IcebergSink(CatalogTable("db.events", {"uri": "thrift://metastore:9083/"}))
+    assert CatalogTable("db.events", HIVE).location == "thrift://metastore:9083:db.events"
+    with pytest.raises(ValueError, match="named by its database and its name"):
+        IcebergSink(CatalogTable("a.db.events", HIVE))
+    with pytest.raises(ValueError, match=r"lower case alone: name it 'db\.events'"):
+        IcebergSink(CatalogTable("db.Events", HIVE))
+    for wrong in ("thrift://metastore", "thrift://a:9083,thrift://b:9083", "thrift://me:hush@lake:9083"):
+        with pytest.raises(ValueError, match="one host and its port") as refused:
+            IcebergSink(CatalogTable("db.events", {**HIVE, "uri": wrong}))
+        assert "hush" not in str(refused.value)
+    with pytest.raises(ValueError, match=r"kerberos-authentication .*is not offered"):
+        IcebergSink(CatalogTable("db.events", {**HIVE, "hive.kerberos-authentication": "true"}))
 
 
 def test_a_table_in_glue_has_a_database_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +148,8 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
         {"type": "rest", "uri": "postgresql://me:hush@lake/db"},
         {"type": "sql", "uri": "https://me:hush@lake"},
         {"type": "in-memory"},
-        {"type": "hive", "uri": "thrift://me:hush@lake"},
+        {"type": "sql", "uri": "thrift://lake:9083"},
+        {"type": "hive", "uri": "https://me:hush@lake"},
         {"type": "glue", "uri": "https://me:hush@lake"},
         {"type": "bogus", "uri": "http://lake"},
         {"py-catalog-impl": "some.Catalog", "uri": "http://lake"},
@@ -147,6 +166,7 @@ def test_a_catalog_that_is_not_configured_fails_when_the_sink_is_made(
     assert repr(IcebergSink(CatalogTable("db.events", "lake"))) == "IcebergSink('lake:db.events')"
 
 
+HIVE = {"type": "hive", "uri": "thrift://metastore:9083"}
 QUARANTINING = {"id > 0": "quarantine"}
 
 
