@@ -132,7 +132,7 @@ class Proxy:
             reply = await _read_reply(server, request.method)
         await asyncio.sleep(due - loop.time())
         if fault in (Fault.RESET_BEFORE, Fault.RESET_AFTER):
-            _reset(answer)
+            reset(answer)
             return False
         if fault in (Fault.SILENT_BEFORE, Fault.SILENT_AFTER):
             await client.read(1)
@@ -145,7 +145,7 @@ class Proxy:
         return b"\r\nconnection: close\r\n" not in reply[: reply.find(b"\r\n\r\n") + 2].lower()
 
 
-def _reset(answer: asyncio.StreamWriter) -> None:
+def reset(answer: asyncio.StreamWriter) -> None:
     """Close with RST, not FIN, as a broken network or a killed server does."""
     connection = answer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

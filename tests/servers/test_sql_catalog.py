@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,9 @@ from benchmarks.catalog_writers import let_write
 from streaming_sink import CatalogTable, FileSizing, IcebergSink, history
 from streaming_sink.errors import StoreUnavailableError
 from tests.servers import binaries, databases
+from tests.servers.byte_proxy import ByteProxy
 from tests.servers.databases import SqlDatabase
+from tests.servers.proxy import Fault
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
@@ -33,6 +37,8 @@ _DATABASES = {"sqlite": databases.sqlite, "postgresql": databases.postgresql}
 def database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SqlDatabase]:
+    if request.param == "postgresql" and os.environ.get("STREAMING_SINK_SERVERS") != "all":
+        pytest.skip("a server of its own")
     with contextlib.ExitStack() as stack:
         started = _DATABASES[request.param](tmp_path_factory.mktemp(request.param))
         try:
@@ -108,6 +114,31 @@ def test_of_racing_processes_no_acknowledged_commit_is_lost_and_no_metadata_pile
     assert (wrote.attempts or 0) > sum(wrote.commits) + 4, "no race was lost, so nothing was tried"
     folder = Path(database.warehouse, "db", "raced", "metadata")
     assert len(list(folder.glob("*.metadata.json"))) <= KEPT + 10
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("fault", [Fault.RESET_BEFORE, Fault.RESET_AFTER])
+@pytest.mark.parametrize(
+    "said", [(b"SELECT",), (b"UPDATE iceberg_tables",), (b"UPDATE iceberg_tables", b"COMMIT")]
+)
+def test_a_connection_that_is_dropped_loses_and_doubles_nothing(
+    database: SqlDatabase, spark: SparkSession, said: tuple[bytes, ...], fault: Fault
+) -> None:
+    port = database.uri.rpartition(":")[2].partition("/")[0]
+    with ByteProxy(f"tcp://127.0.0.1:{port}").running() as proxy:
+        assert isinstance(proxy, ByteProxy)
+        beyond = replace(database, uri=database.uri.replace(f":{port}/", f":{proxy.port}/"))
+        case = Case(database, spark)
+        case.table = CatalogTable(case.name, beyond.properties, create_namespace=True)
+        sink = case.sink()
+        case.land(0, sink)
+        proxy.spoil_once(*said, fault=fault)
+        assert case.land(1, sink).outcome == "committed"
+        assert proxy.spoiled, "no connection was dropped"
+        case.land(2, sink)
+        assert case.land(2, case.sink()).outcome == "skipped"
+        assert case.ids() == list(range(30))
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
