@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streaming_sink.parsing.rows import ParsedJson, parse_json
     from streaming_sink.reading.changes import changes
     from streaming_sink.removal.cleaning import expire_snapshots, remove_orphan_files
+    from streaming_sink.removal.dropping import drop
     from streaming_sink.removal.earlier_versions import branch, rollback, tag
     from streaming_sink.removal.gone import check_gone
     from streaming_sink.removal.purge import purge
@@ -57,6 +58,7 @@ _WHERE = {
     "branch": "streaming_sink.removal.earlier_versions",
     "changes": "streaming_sink.reading.changes",
     "check_gone": "streaming_sink.removal.gone",
+    "drop": "streaming_sink.removal.dropping",
     "expire_snapshots": "streaming_sink.removal.cleaning",
     "history": "streaming_sink.reports.batch_report",
     "parse_json": "streaming_sink.parsing.rows",
@@ -89,6 +91,7 @@ __all__ = [
     "branch",
     "changes",
     "check_gone",
+    "drop",
     "expire_snapshots",
     "history",
     "parse_json",

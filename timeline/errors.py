@@ -138,6 +138,12 @@ class TableNotFoundError(TimelineError):
     """There is no table of this protocol at the location."""
 
 
+class TableDroppedError(TableNotFoundError):
+    """The table was dropped, as its last version says. Nothing was written. A stream that is started again
+    makes a new table in its place.
+    """
+
+
 class TableRenamedError(TableNotFoundError):
     """A table in a catalog, which is known by its uuid, has another name there now: see the message."""
 

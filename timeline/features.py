@@ -16,7 +16,9 @@ BY_REFERENCE = "by-reference"
 """Data files may lie outside of the table's location, and are never deleted (R28)."""
 ROLLBACK = "rollback"
 """Main may have content again that had left it, so that files which a snapshot has removed may be live."""
-_SINCE = {ROLLBACK: "0.1", OUTBOX: "0.1", KEYS: "0.1", BY_REFERENCE: "0.1"}
+DROPPED = "dropped"
+"""The table was dropped by this version: no writer builds on it, and a new table at its place follows it."""
+_SINCE = {DROPPED: "0.1", ROLLBACK: "0.1", OUTBOX: "0.1", KEYS: "0.1", BY_REFERENCE: "0.1"}
 KNOWN_FEATURES = frozenset(_SINCE)
 """The features that this version implements. An entry never leaves this set."""
 

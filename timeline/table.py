@@ -14,6 +14,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from timeline import properties
 from timeline.changes.change_checks import check_changes
 from timeline.changes.changes import Change
+from timeline.changes.drop_changes import check_not_dropped, is_dropped
 from timeline.changes.intent import Intent
 from timeline.clock import SYSTEM, Environment
 from timeline.commit import conflicts
@@ -70,7 +71,7 @@ class Table:
         *,
         store_is_checked: bool = False,
     ) -> Table:
-        """Create the table at the store's location, or open the one that is there.
+        """Create the table at the store's location, after one that was dropped too, or open what is there.
 
         Field ids are assigned afresh. The store is probed before anything is written: UnsafeStoreError if it
         does not keep create-if-absent; `store_is_checked` says that the caller has done so by `check_store`.
@@ -93,11 +94,11 @@ class Table:
         """Create the table in a commit log, or open the one that is there. As `create`."""
         given = table_properties or {}
         properties.check_properties(given)
-        if (head := log.newest()) is not None:
+        if (head := log.newest()) is not None and not is_dropped(head):
             return cls(log, head)
         if log.needs_probe and not store_is_checked:
             check_store(log.store, log.environment)
-        published = publish_first_version(log, schema, spec, sort_order, given)
+        published = publish_first_version(log, schema, spec, sort_order, given, head)
         if isinstance(published, Unneeded):
             return cls.open_in(log)
         table = cls(log, published.head)
@@ -106,8 +107,8 @@ class Table:
 
     @classmethod
     def open(cls, store: Store, environment: Environment = SYSTEM) -> Table:
-        """Open the table at the store's location; only reads. TableNotFoundError if there is none,
-        CorruptTableError if it cannot be read.
+        """Open the table at the store's location; only reads. TableNotFoundError if there is none (it is a
+        TableDroppedError if there was one), CorruptTableError if it cannot be read.
         """
         return cls.open_in(VersionLog(store, ManifestFiles(store), environment))
 
@@ -121,6 +122,7 @@ class Table:
                 " Its first batch creates the table",
                 location=log.store.location,
             )
+        check_not_dropped(head)
         return cls(log, head)
 
     def ensure_store_is_safe(self) -> None:
@@ -224,8 +226,7 @@ class Table:
             return AlreadyCommitted(self._head.number, transaction.epoch_after_skip(self._head.properties))
         self._unrecorded_probe = None
         self._move_to(published.head)
-        deleted = self.tidy(published.seen, published.candidate.head)
-        return Committed.of(published, deleted)
+        return Committed.of(published, self.tidy(published.seen, published.candidate.head))
 
     def tidy(self, seen: object = None, made: Head | None = None) -> Deletions:
         """Complete what a crash may have cut off after the commit that made a head (default: the known one):

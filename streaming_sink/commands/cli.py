@@ -17,7 +17,7 @@ from streaming_sink.commands import clustering, earlier, ingest_decisions, inspe
 from streaming_sink.commands import declaring as keys
 from streaming_sink.commands import quarantined as quarantine
 from streaming_sink.commands.arguments import also, of_a_table
-from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_json
+from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_either, say_json
 from streaming_sink.commands.wording import refuse_in_options
 from streaming_sink.commands.zones import search_zones, with_zone_findings, zones
 
@@ -180,11 +180,8 @@ def accept(table: KnownTable, as_json: bool) -> int:
     if not isinstance(table, CatalogTable):
         raise ValueError(f"only a table in a catalog can have been replaced: {table.location}")
     version = table.accept()
-    if as_json:
-        say_json({"table": table.location, "version": version})
-    else:
-        say(f"{table.location} is taken as it is, by version {version}; restart its streams")
-    return DONE
+    text = f"{table.location} is taken as it is, by version {version}; restart its streams"
+    return say_either(as_json, {"table": table.location, "version": version}, text)
 
 
 def _say_deletions(report: Any, as_json: bool) -> int:

@@ -10,7 +10,7 @@ import click
 from planners.clustering.strategies import BUILT_IN
 from streaming_sink.commands.arguments import F, a_size, key_values, of_a_table
 from streaming_sink.commands.pass_flags import NUMBERS, SIZES, flag
-from streaming_sink.commands.terminal import DONE, say, say_json
+from streaming_sink.commands.terminal import DONE, say_either, say_json
 
 if TYPE_CHECKING:
     from streaming_sink.options.values.tables import KnownTable
@@ -108,11 +108,7 @@ def cancel(table: KnownTable, as_json: bool, plan: str) -> int:
 
     if not clustering.cancel(table, plan):
         raise ValueError(f"no plan {plan} is pending; the command `plans` shows those that are")
-    if as_json:
-        say_json({"plan_id": plan, "cancelled": True})
-    else:
-        say(f"cancelled {plan}; its files are free")
-    return DONE
+    return say_either(as_json, {"plan_id": plan, "cancelled": True}, f"cancelled {plan}; its files are free")
 
 
 COMMANDS = (cluster, plans, cancel)

@@ -1,4 +1,4 @@
-"""The commands `rollback`, `tag` and `branch`."""
+"""The commands `rollback`, `tag`, `branch` and `drop`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streaming_sink.commands.arguments import F, of_a_table
-from streaming_sink.commands.terminal import DONE, amount, say, say_json
+from streaming_sink.commands.terminal import amount, say_either
 
 if TYPE_CHECKING:
     from streaming_sink.options.values.tables import KnownTable
@@ -27,14 +27,9 @@ def rollback(table: KnownTable, as_json: bool, to_version: int) -> int:
     from streaming_sink.removal.earlier_versions import rollback as set_back
 
     done = set_back(table, to_version)
-    if as_json:
-        say_json({**vars(done), "left": [str(each) for each in done.left]})
-    else:
-        say(
-            f"version {done.version} has the content of version {done.to_version};"
-            f" {amount(len(done.left), 'snapshot')} left"
-        )
-    return DONE
+    text = f"version {done.version} has the content of version {done.to_version};"
+    text += f" {amount(len(done.left), 'snapshot')} left"
+    return say_either(as_json, {**vars(done), "left": [str(each) for each in done.left]}, text)
 
 
 def _of_a_name(command: F) -> F:
@@ -64,11 +59,18 @@ def branch(table: KnownTable, as_json: bool, name: str, version: int | None) -> 
 
 
 def _say(name: str, snapshot_id: int, as_json: bool) -> int:
-    if as_json:
-        say_json({"name": name, "snapshot_id": snapshot_id})
-    else:
-        say(f"{name} is snapshot {snapshot_id}")
-    return DONE
+    value = {"name": name, "snapshot_id": snapshot_id}
+    return say_either(as_json, value, f"{name} is snapshot {snapshot_id}")
 
 
-COMMANDS = (rollback, tag, branch)
+@click.command()
+@of_a_table
+def drop(table: KnownTable, as_json: bool) -> int:
+    """Drop a table. No file is deleted, and a stream that is started again makes a new, empty one."""
+    from streaming_sink.removal.dropping import drop as drop_it
+
+    version = drop_it(table)
+    return say_either(as_json, {"version": version}, f"dropped; version {version} was its last")
+
+
+COMMANDS = (rollback, tag, branch, drop)

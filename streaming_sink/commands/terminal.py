@@ -34,6 +34,12 @@ def say_json(value: object, *, one_line: bool = False) -> None:
     say(json.dumps(_plain(value), indent=None if one_line else 2))
 
 
+def say_either(as_json: bool, value: object, text: str) -> int:
+    """Write what a command did, as JSON or in words, and return the exit code."""
+    say_json(value) if as_json else say(text)
+    return DONE
+
+
 def _plain(value: object) -> Any:
     if isinstance(value, Enum):
         return value.value

@@ -7,7 +7,7 @@ import re
 from itertools import islice
 
 from timeline.errors import CorruptTableError, StoreUnavailableError
-from timeline.names import DATA_FOLDER, VERSION_FOLDER, written_id
+from timeline.names import DATA_FOLDER, VERSION_FOLDER, version_number, written_id
 from timeline.stores.base import Store
 
 _LOG = logging.getLogger("streaming_sink")
@@ -27,7 +27,7 @@ def check_no_foreign_table(store: Store) -> None:
     name. Two LISTs, one of them of the first 1,000 objects alone.
     """
     for listed in store.list_folder(VERSION_FOLDER):
-        if listed.path.endswith(".metadata.json"):
+        if listed.path.endswith(".metadata.json") and version_number(listed.path) is None:
             raise CorruptTableError(
                 f"{listed.path} was not written by this sink: it is a table of another writer, and this"
                 f" protocol cannot commit to it. Use a separate location for the stream: {store.location}",

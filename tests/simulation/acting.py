@@ -23,6 +23,7 @@ from timeline.errors import (
     KeyConflictError,
     SchemaMismatchError,
     StoreUnavailableError,
+    TableDroppedError,
     TimelineError,
 )
 from timeline.table import AlreadyCommitted, Committed, Table
@@ -50,7 +51,7 @@ def think(sim: Simulation, process: Process, seconds: float = 1.0) -> None:
 def patiently_refreshed(sim: Simulation, process: Process, table: Table) -> Head | None:
     try:
         head = patiently(sim, process, table.refresh)
-    except CommitConflictError:  # the table was made again: whoever goes on opens it anew
+    except (CommitConflictError, TableDroppedError):  # whoever goes on opens it anew
         return None
     assert head is None or isinstance(head, Head)
     return head
@@ -122,6 +123,7 @@ def told(
         KeyConflictError,
         SchemaMismatchError,
         StoreUnavailableError,
+        TableDroppedError,
     ) as failure:
         sim.tell(name, f"=> FAILED {type(failure).__name__}: {failure}")
         sim.oracle.failed(written, type(failure).__name__)

@@ -36,7 +36,7 @@ from timeline.changes.ref_changes import Rollback
 from timeline.changes.row_deltas import RowDelta
 from timeline.changes.schema_changes import MergeSchema
 from timeline.changes.staging_changes import Publish
-from timeline.commit import confirm, conflicts, descent, publish, standing, version_slot
+from timeline.commit import confirm, conflicts, creation, descent, publish, standing, version_slot
 from timeline.commit.attempts import Attempts
 from timeline.commit.snapshots import AppendWriter
 from timeline.commit.version_log import VersionLog
@@ -294,6 +294,10 @@ SWITCHES = (
            "properties[self.key] =", "_ ="),
     Switch("R17", "a new table at the location passes for the old one", conflicts, "check_table_is_the_same",
            "if str(head.metadata.table_uuid) != table_uuid:", "if False:"),
+    Switch("R17", "a writer does not look whether the table was dropped", conflicts,
+           "check_table_is_the_same", "check_not_dropped(head)", "pass"),
+    Switch("R17", "a table that is made where one was dropped begins anew", creation, "first_version",
+           "before = None if dropped is None else dropped.version", "before = None"),
     Switch("R19", "all versions but the highest are deleted", policy, "versions_to_delete",
            "number <= highest - VERSIONS_ALWAYS_KEPT", "number < highest"),
     Switch("R19", "the hint is not refreshed before a version goes", VersionFiles, "write_hint",

@@ -253,7 +253,14 @@ class Oracle:
         self.partitions.check(number, metadata)
         self.partitions.check_files(number, member.files.live)
         self.deletes.check(member)
-        if before is not None and member.uuid == before.uuid:
+        if before is not None and before.is_dropped and member.uuid == before.uuid:
+            raise ViolationError(f"version {number} goes on in a table that was dropped (R17)")
+        if before is not None and before.is_dropped:
+            self._check_times(before, member)
+            self.met["made again where it was dropped"] += 1
+        if before is not None and member.is_dropped:
+            self._check_dropped(before, member)
+        elif before is not None and member.uuid == before.uuid:
             self._check_times(before, member)
             self._check_snapshots(before, member, metadata)
             self._check_fence(before, member)
@@ -269,6 +276,14 @@ class Oracle:
         tagged = {self._version_of(member.snapshots[key]) for key in member.pinned & member.snapshots.keys()}
         self._once_pinned |= {k for k, s in member.snapshots.items() if self._version_of(s) in tagged}
         self._check_live_files_exist(before, member)
+
+    def _check_dropped(self, before: Member, member: Member) -> None:
+        """A drop is later than what it drops, and has nothing of it."""
+        self._check_times(before, member)
+        if member.uuid != before.uuid or member.snapshots or member.current is not None:
+            raise ViolationError(f"version {member.number} drops another table, or not all of it (R17)")
+        self._dropped |= self.reachable(before)
+        self.met["dropped"] += 1
 
     def _check_times(self, before: Member, member: Member) -> None:
         if member.updated_ms <= before.updated_ms:
@@ -531,6 +546,8 @@ class Oracle:
 
     def check_the_end(self) -> None:
         """What is live in the end is what was committed, each row once."""
+        if self.head.is_dropped:
+            raise ViolationError("in the end nobody can make a table where one was dropped (R17)")
         files = self.head.files
         live = self.deletes.live_rows(files.live, files, self.rows)
         works = [work for uuid, work in self.committed if uuid == self.head.uuid]

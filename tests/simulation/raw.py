@@ -55,6 +55,11 @@ class Member:
     """Wap id that a tag names → its snapshot."""
     last_sequence: int = 0
 
+    @property
+    def is_dropped(self) -> bool:
+        """Whether it says that the table was dropped."""
+        return "dropped" in self.properties.get(OURS + "required-features", "")
+
 
 @dataclass
 class RawTable:

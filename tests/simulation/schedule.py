@@ -10,6 +10,7 @@ from tests.simulation import (
     cleaners,
     clusterers,
     deltas,
+    droppers,
     fillers,
     ingesters,
     key_files,
@@ -31,6 +32,7 @@ from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import BY_P, PARTITIONS, SCHEMA, Query, Report, Simulation, small_constants
 from tests.simulation.store import Weather
 from timeline import properties
+from timeline.errors import TableDroppedError
 from timeline.table import Table
 from timeline.versions.keys import TABLE_SCOPE
 
@@ -246,6 +248,8 @@ def _arrange(sim: Simulation) -> None:
     deadline = random.choice([1.0, 5.0, 60.0, 600.0])
     fills = random.random() < 0.7
     start = _starter(sim)
+    if _dropping(sim):
+        start = _dropped_under(sim, start)
     for number in range(random.choice([1, 2, 2, 3])):
         app = f"app{number}"
         query = Query(app, f"query{number}", random.randrange(2, 7))
@@ -265,6 +269,25 @@ def _arrange(sim: Simulation) -> None:
             writers.append_at_times(sim, "plain", random.randrange(2, 6), fills, deadline),
         )
     _start_others(sim, start, deadline, deltas.change_rows)
+
+
+def _dropping(sim: Simulation) -> bool:
+    """Return whether the table is dropped in a schedule. Drawn apart, so that the others are as they were."""
+    plain = sim.seed < OUTBOXES and not (sim.evolving or sim.repartitioning or sim.seed % CHANGING == 2)
+    return plain and Random(f"drop {sim.seed}").random() < 0.15
+
+
+def _dropped_under(sim: Simulation, start: Callable[..., None]) -> Callable[..., None]:
+    """Start who drops the table, and return what starts those that it is dropped under."""
+    drawn = Random(f"droppers {sim.seed}")
+    for number in range(drawn.choice([1, 2])):
+        start(f"dropper{number}", droppers.drop(sim, drawn.randrange(1, 3), _table_properties(drawn)))
+
+    def starting(name: str, body: Body, delay: float = 0.0) -> None:
+        if name not in ("tagger", "deleter", "operator", "undoer"):  # other engines, which know of no drop
+            start(name, droppers.outliving(sim, body), delay)
+
+    return starting
 
 
 def _start_others(
@@ -376,7 +399,14 @@ def _storm(random: Random) -> Weather:
 def _finish(sim: Simulation) -> None:
     """When all is quiet, a last reader sees what the oracle knows."""
     store, environment = sim.unfailing()
-    table = Table.open(store, environment)
+    try:
+        table = Table.open(store, environment)
+    except TableDroppedError:
+        if not sim.oracle.head.is_dropped:
+            raise ViolationError("in the end a table passes for dropped (R17)") from None
+        last = droppers.make_in_the_end(sim, _table_properties(Random(sim.seed)))
+        sim.scheduler.start("last maker", last)
+        return
     if table.head.version.commit_id != sim.oracle.head.commit_id:
         raise ViolationError("in the end the head is not the last commit of the lineage")
     if sim.oracle.plans.completed:

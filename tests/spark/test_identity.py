@@ -12,7 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.functions import udf
 from pyspark.util import inheritable_thread_target
 
-from streaming_sink import IcebergSink
+from streaming_sink import IcebergSink, drop, history
+from streaming_sink.errors import TableDroppedError
 from streaming_sink.writing.target import Destination
 from tests.spark.streams import ROWS, add_files, calling_as, drain, ids_of, source_ids
 
@@ -104,6 +105,30 @@ def test_a_sink_whose_table_was_dropped_takes_the_one_that_is_there_when_the_que
     add_files(tmp_path / "source", range(3, 5))
     drain(spark, tmp_path / "source", sink, str(tmp_path / "checkpoint"))
     assert ids_of(location) == before + source_ids(5) - source_ids(3)
+
+
+def test_a_drop_stops_the_run_and_a_stream_that_is_started_again_makes_the_table_anew(
+    spark, location, tmp_path
+):
+    add_files(tmp_path / "source", range(4))
+    sink, met = IcebergSink(location), []
+
+    def dropped_under(batch, number):
+        if number == 1:
+            drop(location)
+        try:
+            sink(batch, number)
+        except TableDroppedError as told:
+            met.append(told)
+            raise
+
+    with pytest.raises(StreamingQueryException, match="the table was dropped, by version"):
+        drain(spark, tmp_path / "source", dropped_under, str(tmp_path / "checkpoint"))
+    assert len(met) == 1
+    with pytest.raises(TableDroppedError):
+        history(location)
+    drain(spark, tmp_path / "source", sink, str(tmp_path / "checkpoint"))
+    assert ids_of(location) == source_ids(4) - source_ids(1)
 
 
 def test_threads_that_carry_it_land_under_names_of_their_own(spark, location, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from timeline.changes.changes import Change
+from timeline.changes.drop_changes import Drop
 from timeline.changes.ref_changes import Rollback
 
 
@@ -16,6 +17,8 @@ def check_changes(changes: Sequence[Change]) -> None:
         raise ValueError("a work item is staged by a commit of its own: what else it changes would not wait")
     if len(changes) > 1 and any(isinstance(change, Rollback) for change in changes):
         raise ValueError("a rollback is a commit of its own: what else it changed would leave with it")
+    if len(changes) > 1 and any(isinstance(change, Drop) for change in changes):
+        raise ValueError("a drop is a commit of its own: what else it changed would be dropped with it")
     added = [file.file_path for each in changes for file in (*each.appended_files, *each.delete_files)]
     if len(set(added)) < len(added):
         raise ValueError(f"a file is added twice, and its rows would count twice: {_most_frequent(added)}")

@@ -17,6 +17,7 @@ from pyiceberg.manifest import DataFile
 
 from timeline import names, properties
 from timeline.changes.changes import Beside, Change
+from timeline.changes.drop_changes import check_not_dropped
 from timeline.changes.intent import Dropped, Intent
 from timeline.changes.references import check_references_are_allowed_and_new, without_references
 from timeline.changes.row_deltas import by_data_file
@@ -65,7 +66,8 @@ def check_conflicts(intent: Intent, head: Head) -> CommitVerdict | None:
 
 
 def check_table_is_the_same(head: Head, table_uuid: str) -> None:
-    """The table was not dropped and created again under this commit."""
+    """The table was not dropped, nor created again, under this commit."""
+    check_not_dropped(head)
     if str(head.metadata.table_uuid) != table_uuid:
         raise CommitConflictError(
             "the table was dropped and created again while this commit ran, and nothing of the commit is"

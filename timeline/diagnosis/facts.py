@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from timeline.diagnosis.files import Reachable, staged_tags
 from timeline.diagnosis.findings import count, some
 from timeline.diagnosis.state import applications
+from timeline.features import DROPPED, required_features
 from timeline.versions.version_file import Version
 from timeline.versions.work_items import STAGED_TAG_PREFIX
 
@@ -16,7 +17,8 @@ def facts_of(head: Version, found: Reachable, versions: int | None = None) -> It
     metadata = head.metadata
     yield "uuid", str(metadata.table_uuid)
     kept = "" if versions is None else f", of {count(versions, 'version')} that are kept"
-    yield "version", f"{head.number}{kept}"
+    dropped = ", by which the table was dropped" if DROPPED in required_features(metadata.properties) else ""
+    yield "version", f"{head.number}{kept}{dropped}"
     yield "snapshots", f"{len(metadata.snapshots):,}"
     if staged := sorted(staged_tags(head).values()):
         yield "staged", some([tag.removeprefix(STAGED_TAG_PREFIX) for tag in staged])

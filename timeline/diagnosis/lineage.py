@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from timeline import names, properties
 from timeline.errors import CorruptTableError
+from timeline.features import DROPPED, required_features
 from timeline.stores.base import Listed, Store, read_if_there
 from timeline.stores.local import is_unfinished
 from timeline.versions.version_file import Version, parse_version
@@ -22,6 +23,8 @@ class LineagePlace:
     parent_number: str
     parent_commit_id: str
     table_uuid: str
+    is_last: bool
+    """Whether its table was dropped by it (R17)."""
     updated_ms: int
 
 
@@ -122,6 +125,7 @@ def _place(data: bytes) -> LineagePlace | None:
             parent_number=stated[properties.PARENT_VERSION],
             parent_commit_id=stated[properties.PARENT_COMMIT_ID],
             table_uuid=stored["table-uuid"],
+            is_last=DROPPED in required_features(stated),
             updated_ms=stored["last-updated-ms"],
         )
     except (ValueError, KeyError, TypeError):

@@ -112,8 +112,10 @@ def _check_each_version_continues_the_one_before(lineage: Lineage) -> Iterator[F
             else "find what deletes versions here. Keep the file: what it lists and the newest does not, read"
             " as Parquet and write again, before remove_orphan_files takes it",
         )
+    dropped = max((n for n, it in lineage.places.items() if it.is_last and n < head.number), default=0)
     for number, place in lineage.places.items():
-        if place.table_uuid != str(head.metadata.table_uuid) or place.parent_number != str(number - 1):
+        is_other = place.table_uuid != str(head.metadata.table_uuid) and number > dropped
+        if is_other or place.parent_number != str(number - 1):
             yield Finding(
                 kind="lineage-broken",
                 severity=Severity.DAMAGE if number == head.number else Severity.WARNING,

@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from planners.values import APART, Value
 from streaming_sink.options.values.checks import default_quarantine
 from timeline.changes.changes import SetProperties
+from timeline.dropping import drop_table, drop_with
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 from timeline.table import Table
@@ -67,6 +68,10 @@ class PathTable(Value):
         return Table.create(
             self.store(), schema, spec, table_properties=table_properties, store_is_checked=True
         )
+
+    def drop(self) -> int:
+        """Drop the table, and return the number of the version that says so, as `drop_table`."""
+        return drop_table(self.store(), lambda address: self.beside(address).open())
 
     def beside(self, location: str) -> PathTable:
         """Return the table at another location, reached as this one is."""
@@ -202,6 +207,18 @@ class CatalogTable(Value):
             table_properties,
             create_namespace=self.create_namespace,
             connect=self._connect,
+        )
+
+    def drop(self) -> int:
+        """Drop the table through its catalog, and return the version that it had, as `drop_with`."""
+        from timeline.catalogs.catalog_log import CatalogLog
+        from timeline.catalogs.dropping import drop_from_catalog
+
+        table = self.open()
+        log, uuid = table.log, table.head.metadata.table_uuid
+        assert isinstance(log, CatalogLog)
+        return drop_with(
+            table, lambda: drop_from_catalog(log, uuid), lambda address: self.beside(address).open()
         )
 
     def beside(self, name: str) -> CatalogTable:

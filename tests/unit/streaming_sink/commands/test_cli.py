@@ -341,3 +341,14 @@ def test_a_table_is_set_back_and_versions_get_names(capsys: Captured) -> None:
     assert f"has the content of version {before - 1}" in capsys.readouterr().out
     assert main(["rollback", location, "--to", "99999"]) == CANNOT
     assert "the history has the versions" in capsys.readouterr().err
+
+
+def test_a_table_is_dropped_and_made_again_above(capsys: Captured) -> None:
+    lake = command_tables.partitioned()
+    location, before = lake.store.location, lake.open().head.number
+    assert main(["drop", location, "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out) == {"version": before + 1}
+    assert main(["describe", location]) == CANNOT
+    assert f"was dropped, by version {before + 1}" in capsys.readouterr().err
+    assert main(["drop", location]) == DONE
+    assert f"version {before + 1} was its last" in capsys.readouterr().out

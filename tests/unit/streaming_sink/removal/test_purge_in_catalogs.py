@@ -134,7 +134,7 @@ def test_her_rows_leave_the_bytes_and_what_others_wrote_is_theirs_to_delete(lake
     assert not job.report().is_gone
     theirs.unlink()
     (table,) = lake.purge().report().tables
-    assert "its remove_orphan_files" in left(table)["key-in-bounds"], "their manifest says what it had at most"
+    assert "its remove_orphan_files" in left(table)["key-in-bounds"], "their manifest says it"
     for each in (lake.kind.folder / "warehouse" / "lake" / "table" / "metadata").glob("*-m0.avro"):
         each.unlink()
     assert lake.purge().report().is_gone
