@@ -1,3 +1,5 @@
+import com.sun.management.OperatingSystemMXBean;
+import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
@@ -75,7 +77,10 @@ public final class FastAppends {
     for (int number = 0; number < WARM; number++) {
       append(warm, number);
     }
-    CyclicBarrier gate = new CyclicBarrier(writers);
+    OperatingSystemMXBean system =
+        (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    long[] before = new long[1];
+    CyclicBarrier gate = new CyclicBarrier(writers, () -> before[0] = system.getProcessCpuTime());
     ExecutorService pool = Executors.newFixedThreadPool(writers);
     List<Future<int[]>> running = new ArrayList<>();
     for (int writer = 0; writer < writers; writer++) {
@@ -106,7 +111,9 @@ public final class FastAppends {
       commits.append(commits.length() == 0 ? "" : ", ").append(each.get()[0]);
       failed += each.get()[1];
     }
-    System.out.println("{\"commits\": [" + commits + "], \"failed\": " + failed + "}");
+    double processor = (system.getProcessCpuTime() - before[0]) / 1e6;
+    System.out.println(
+        "{\"commits\": [" + commits + "], \"failed\": " + failed + ", \"processor\": " + processor + "}");
     System.exit(0);
   }
 }

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 KINDS = ("REST", "SQL", "Glue")
 CLIENT_WRITES = ("SQL", "Glue")
 """Where the client reads and writes the metadata."""
-PARTS = ("all", "catalog", "store", "own", "processor")
+PARTS = ("all", "catalog", "store", "own", "own processor")
 _TO_STORE = ("create", "overwrite", "read", "list_folder", "delete", "look")
 
 
@@ -95,26 +95,28 @@ class Sample:
 
     total: float
     processor: float
-    requests: list[tuple[str, float]]
-    """In their order: those to the catalog in capitals, by what was asked for, and those to the store."""
+    requests: list[tuple[str, float, float]]
+    """In their order: those to the catalog in capitals, by what was asked for, and those to the store; each
+    with its time, and that on a processor.
+    """
 
     @property
     def parts(self) -> dict[str, float]:
-        catalog = sum(taken for name, taken in self.requests if name.isupper())
-        store = sum(taken for name, taken in self.requests if not name.isupper())
-        own = self.total - catalog - store
-        return dict(zip(PARTS, (self.total, catalog, store, own, self.processor), strict=True))
+        catalog = sum(taken for name, taken, _ in self.requests if name.isupper())
+        store = sum(taken for name, taken, _ in self.requests if not name.isupper())
+        own, processor = self.total - catalog - store, self.processor - sum(it for *_, it in self.requests)
+        return dict(zip(PARTS, (self.total, catalog, store, own, processor), strict=True))
 
     @property
     def sequence(self) -> str:
-        return ", ".join(name for name, _ in self.requests)
+        return ", ".join(name for name, *_ in self.requests)
 
 
 class Meter:
     """Notes the requests of this process where they leave it, and how long they take."""
 
     def __init__(self) -> None:
-        self._requests: list[tuple[str, float]] = []
+        self._requests: list[tuple[str, float, float]] = []
         self._within = threading.local()
 
     @contextmanager
@@ -137,12 +139,13 @@ class Meter:
         def request(*arguments: Any, **options: Any) -> Any:
             if getattr(self._within, "request", False):
                 return send(*arguments, **options)  # a part of one that is noted
-            self._within.request, start = True, time.perf_counter()
+            self._within.request, start, processor = True, time.perf_counter(), time.thread_time()
             try:
                 return send(*arguments, **options)
             finally:
+                processor = 1_000 * (time.thread_time() - processor)
                 taken = 1_000 * (time.perf_counter() - start)
-                self._requests.append((call(*arguments, **options), taken))
+                self._requests.append((call(*arguments, **options), taken, processor))
                 self._within.request = False
 
         return request

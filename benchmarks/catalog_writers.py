@@ -41,6 +41,8 @@ class Writing:
     seconds: float
     commits: list[int]
     """Of each writer, within the time."""
+    processor: float
+    """Milliseconds on a processor, of all writers together; the server's are not among them."""
     attempts: int | None = None
     missing: int | None = None
     """Acknowledged commits that the table does not have; None where it was not looked."""
@@ -52,6 +54,10 @@ class Writing:
         return 60 * sum(self.commits) / self.seconds
 
     @property
+    def processor_a_commit(self) -> float:
+        return self.processor / max(1, sum(self.commits))
+
+    @property
     def slowest_share(self) -> float:
         return min(self.commits) * len(self.commits) / max(1, sum(self.commits))
 
@@ -61,14 +67,15 @@ def _write(
 ) -> None:
     """Commit until the time is over, or all writers together have committed enough."""
     appender = Appender.open(served, served.connect(), table, f"writer-{writer}")
+    appender.prepare()()  # the first one loads modules
     gate.wait(_START_TIMEOUT_SECONDS)
-    attempts, within, end = 0, 0, time.perf_counter() + seconds
+    attempts, within, end, processor = 0, 0, time.perf_counter() + seconds, time.process_time()
     while time.perf_counter() < end and total.value < most:
         attempts += appender.prepare()().attempts
         within += time.perf_counter() < end  # the last one may end later, and is acknowledged all the same
         with total.get_lock():
             total.value += 1
-    done.put((within, attempts, appender.acknowledged))
+    done.put((within, attempts, 1_000 * (time.process_time() - processor), appender.acknowledged))
 
 
 def let_write(
@@ -93,10 +100,10 @@ def let_write(
         process.join()
     head = Appender.open(served, catalog, name, "reader").table.head
     live = {file.location for file in head.live_files()}
-    missing = sum(file not in live for _, _, files in shares for file in files)
-    attempts = sum(it for _, it, _ in shares)
+    missing = sum(file not in live for *_, files in shares for file in files)
+    within, attempts, processor, _ = zip(*shares, strict=True)
     of = OURS if seen else UNSEEN
-    return Writing(served.kind, of, seconds, [it for it, _, _ in shares], attempts, missing)
+    return Writing(served.kind, of, seconds, list(within), sum(processor), sum(attempts), missing)
 
 
 def let_java_write(served: Served, name: str, writers: int, seconds: float) -> Writing:
@@ -169,8 +176,9 @@ def writers_aims(writing: Sequence[Writing]) -> list[Aim]:
 def writers_table(writing: Sequence[Writing]) -> str:
     """Return medians by catalog, number of writers, and whose they are."""
     lines = [
-        "| catalog | writers | of | commits a minute | runs | attempts | slowest ÷ mean | lost | missing |",
-        "| --- | ---: | --- |" + " ---: |" * 6,
+        "| catalog | writers | of | commits a minute | runs | processor ms | slowest ÷ mean | attempts | lost"
+        " | missing |",
+        "| --- | ---: | --- |" + " ---: |" * 7,
     ]
     kinds = dict.fromkeys((it.kind, len(it.commits), it.of) for it in writing)
     for kind, writers, of in kinds:
@@ -178,9 +186,11 @@ def writers_table(writing: Sequence[Writing]) -> str:
         attempts = "" if of == JAVA else f"{sum(it.attempts or 0 for it in those)}"
         missing = "" if of == JAVA else f"{sum(it.missing or 0 for it in those)}"
         rates = ", ".join(f"{it.per_minute:,.0f}" for it in those)
+        processor = statistics.median(it.processor_a_commit for it in those)
+        slowest = statistics.median(it.slowest_share for it in those)
+        failed = sum(it.failed for it in those)
         lines.append(
             f"| {kind} | {writers} | {of} | {statistics.median(it.per_minute for it in those):,.0f} | {rates}"
-            f" | {attempts} | {statistics.median(it.slowest_share for it in those):.0%}"
-            f" | {sum(it.failed for it in those)} | {missing} |"
+            f" | {processor:.1f} | {slowest:.0%} | {attempts} | {failed} | {missing} |"
         )
     return "\n".join(lines)

@@ -6,10 +6,10 @@
 
 `own`: milliseconds of an append that no other writer races, at tables of so many snapshots: in all; in
 requests to the catalog; in requests to the store, which syncs; and `own`, the rest: the manifests, the next
-metadata, the JSON of the request and of the answer. `processor` is this process' time on a processor, in
-requests too. `bare` are commits of such updates by pyiceberg's `commit_table` alone, through the same store.
-Both, and the tables, take turns, so that the noise of the machine meets them alike. A figure is the median,
-and the quartiles follow it. On a busy machine `own` has waits for a processor in it, and `processor` has not.
+metadata, the JSON of the request and of the answer. `bare` are commits of such updates by pyiceberg's
+`commit_table` alone, through the same store. Both, and the tables, take turns, so that the noise of the
+machine meets them alike. A figure is the median, and the quartiles follow it. On a busy machine `own` has
+waits for a processor in it; `own processor` is the time on one, without that in requests.
 
 `requests` are those of twenty appends in a row, and of appends that each lose a race. `writers` append to one
 table as fast as they can: processes of this sink, and threads of one JVM by the fast append of Iceberg's
