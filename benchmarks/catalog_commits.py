@@ -15,6 +15,9 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as LoadedTable
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
@@ -29,6 +32,7 @@ from timeline.changes.intent import Intent
 from timeline.clock import SYSTEM
 from timeline.commit.attempts import Attempts
 from timeline.names import data_file_name, ulid
+from timeline.properties import COMMIT_ID
 from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
 
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
 MARKS = (50, 500, 2_000)
 APPEND, LOSER = "append", "append that loses a race"
 COLUMNS = range(1, 11)
+_REAL, _AT_ONCE = 100, 100
+"""The last commits before a mark are such as are measured; earlier snapshots are made so many at once."""
 _SCHEMA = Schema(*(NestedField(number, f"column_{number}", LongType()) for number in COLUMNS))
 
 
@@ -103,6 +109,33 @@ class Appender:
         loaded = LoadedTable(self.table_name, head.metadata, place, io, bare)
         return lambda: bare.commit_table(loaded, commit.requirements, commit.updates)
 
+    def grow(self, bare: Catalog, snapshots: int) -> None:
+        """Add snapshots as other commits have them, without files of their own, some at a time."""
+        while snapshots > 0:
+            metadata, last = self.table.head.metadata, self.table.head.snapshot
+            if last is None or last.summary is None:
+                raise TypeError(f"{self.table_name} has no commit to grow from")
+            updates = list[TableUpdate]()
+            for _ in range(min(snapshots, _AT_ONCE)):
+                stated = {**last.summary.additional_properties, COMMIT_ID: SYSTEM.new_id(last.timestamp_ms)}
+                last = last.model_copy(
+                    update={
+                        "snapshot_id": 1 + SYSTEM.random.getrandbits(62),
+                        "parent_snapshot_id": last.snapshot_id,
+                        "sequence_number": (last.sequence_number or 0) + 1,
+                        "timestamp_ms": last.timestamp_ms + 1,
+                        "summary": Summary(last.summary.operation, **stated),
+                    }
+                )
+                updates.append(AddSnapshotUpdate(snapshot=last))
+            main = {"ref_name": MAIN_BRANCH, "type": "branch", "snapshot_id": last.snapshot_id}
+            updates.append(SetSnapshotRefUpdate(**main))
+            place = self.table.head.version.identity
+            loaded = LoadedTable(self.table_name, metadata, place, load_file_io(), bare)
+            bare.commit_table(loaded, (), tuple(updates))
+            self.table.refresh()
+            snapshots -= _AT_ONCE
+
     def _next(self) -> tuple[DataFile, Transaction]:
         self.batch += 1
         transaction = Transaction(self.app_id, "query", "run", self.batch, self.epoch)
@@ -152,7 +185,10 @@ def sample_commits(
     catalog, bare = served.connect(), connect_bare(served)
     tables = {mark: Appender.create(served, catalog, f"at_{mark}") for mark in marks}
     for mark, appender in tables.items():
-        for _ in range(mark - rounds):
+        real = min(mark - rounds, _REAL)
+        appender.prepare()()
+        appender.grow(bare, mark - rounds - real)
+        for _ in range(real - 1):
             appender.prepare()()
     found: dict[tuple[int, str], list[Sample]] = {(mark, of): [] for mark in marks for of in ("ours", "bare")}
     with meter.noting():

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from benchmarks.aims import Aim
 from benchmarks.catalog_commits import COLUMNS, Appender, new_file
-from benchmarks.catalog_servers import KINDS
 from benchmarks.catalog_writers import let_write
 from timeline import names, properties
 from timeline.catalogs.state_files import MOST_VALUE_BYTES
@@ -108,12 +107,14 @@ def measure_properties(served: Served) -> Remembered:
 
 def files_aims(counted: Sequence[MetadataFiles], commits: int) -> list[Aim]:
     """Return the aims: of many commits few metadata files are left, in each kind of catalog."""
-    found = []
-    for kind in KINDS:
-        files = next((it.files for it in counted if it.kind == kind), None)
-        what = f"{kind}: metadata files after {commits:,} commits with lost races"
-        found.append(Aim(what=what, bound=_PREVIOUS + 10, measured=files if commits >= COMMITS else None))
-    return found
+    return [
+        Aim(
+            what=f"{it.kind}: metadata files after {commits:,} commits with lost races",
+            bound=_PREVIOUS + 10,
+            measured=it.files if commits >= COMMITS else None,
+        )
+        for it in counted
+    ]
 
 
 def files_table(counted: Sequence[MetadataFiles]) -> str:

@@ -156,7 +156,7 @@ def _median(writing: Sequence[Writing], kind: str, of: str, writers: int, figure
 def writers_aims(writing: Sequence[Writing]) -> list[Aim]:
     """Return the aims: as many commits as by Iceberg's library, no writer starves, and none is missing."""
     found = []
-    for kind in KINDS:
+    for kind in dict.fromkeys(it.kind for it in writing):
         for writers in WRITERS:
             java_rate = _median(writing, kind, JAVA, writers, "per_minute")
             for of in (OURS, UNSEEN) if writers > 1 else (OURS,):

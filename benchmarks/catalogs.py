@@ -74,7 +74,7 @@ def _own(options: argparse.Namespace, work: Path) -> Section:
         for kind, each in samples.items()
         for (mark, of), taken in each.items()
     ]
-    aims = [aim for kind in KINDS for aim in commits.own_aims(kind, samples.get(kind, {}))]
+    aims = [aim for kind, each in samples.items() for aim in commits.own_aims(kind, each)]
     return Section([commits.own_table(samples)], figures, aims)
 
 
@@ -83,7 +83,8 @@ def _requests(options: argparse.Namespace, work: Path) -> Section:
     for kind in options.kinds:
         with serving(kind, work) as served:
             found[kind] = commits.count_requests(served, Meter())
-    return Section([commits.requests_table(found)], found, commits.requests_aims(found.get("REST", {})))
+    aims = commits.requests_aims(found["REST"]) if "REST" in found else []
+    return Section([commits.requests_table(found)], found, aims)
 
 
 def _writers(options: argparse.Namespace, work: Path) -> Section:
