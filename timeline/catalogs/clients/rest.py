@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from threading import Lock, local
 from typing import Any, Literal
 
@@ -45,6 +46,7 @@ _OF_COMMITS: dict[int, type[Exception]] = {
     502: CommitStateUnknownException,
     504: CommitStateUnknownException,
 }
+_OF_LOADS: dict[int, type[Exception]] = {404: NoSuchTableError}
 _MAKING = Lock()
 _BEHIND_MS = 2
 """A commit of two snapshots has two times, a millisecond apart; neither may be ahead of the server."""
@@ -107,6 +109,7 @@ class TimedRestCatalog(RestCatalog):
     def __init__(self, name: str, now_ms: Callable[[], int], **given: Any) -> None:
         self.server_clock = ServerClock(now_ms)
         self._known = defaultdict[Identifier, KnownSnapshots](KnownSnapshots)
+        self._loaded: dict[Identifier, tuple[str, TableResponse]] = {}
         self._stated: dict[Identifier, tuple[Mapping[str, Any], list[StorageCredential]]] = {}
         super().__init__(name, **given)
 
@@ -139,17 +142,32 @@ class TimedRestCatalog(RestCatalog):
         )
         path = self._split_identifier_for_path(name)
         url, data = self.url(rest.Endpoints.update_table, prefixed=True, **path), asked.model_dump_json()
+        # Whatever becomes of this one, what it may have changed is looked up by a whole answer.
+        self._loaded.pop(name, None)
         answer = self._ask(lambda: self._session.post(url, data=data.encode()), _OF_COMMITS)
         return self._known[name].read(CommitTableResponse, answer.text)
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Load a table as pyiceberg does; what is answered is read by what is known."""
+        """Load a table as pyiceberg does. What is answered is read by what is known; a server that states
+        ETags answers with nothing but a status where the table is as it was at the last load.
+        """
         self._check_endpoint(Capability.V1_LOAD_TABLE)
         name, path = self.identifier_to_tuple(identifier), self._split_identifier_for_path(identifier)
         url = self.url(rest.Endpoints.load_table, prefixed=True, **path)
         shown = {"snapshots": self.properties.get(rest.SNAPSHOT_LOADING_MODE, "all")}
-        answer = self._ask(lambda: self._session.get(url, params=shown), {404: NoSuchTableError})
-        return self._response_to_table(name, self._known[name].read(TableResponse, answer.text))
+        etag, loaded = self._loaded.get(name, (None, None))
+        unless = {} if etag is None else {"If-None-Match": etag}
+        answer = self._ask(lambda: self._session.get(url, params=shown, headers=unless), _OF_LOADS)
+        if loaded is None or answer.status_code != HTTPStatus.NOT_MODIFIED:
+            loaded = self._known[name].read(TableResponse, answer.text)
+            self._remember(name, answer.headers.get("ETag"), loaded)
+        return self._response_to_table(name, loaded)
+
+    def _remember(self, name: Identifier, etag: str | None, loaded: TableResponse) -> None:
+        if etag is None or TOKEN in loaded.config:
+            self._loaded.pop(name, None)  # a token ends, and only a whole answer has the next one
+        else:
+            self._loaded[name] = etag, loaded
 
     def _ask(self, send: Callable[[], Response], errors: dict[int, type[Exception]]) -> Response:
         """Return the answer to a request, which is sent once more with a new token. Raises as pyiceberg does,
@@ -175,6 +193,7 @@ class TimedRestCatalog(RestCatalog):
 
         NoSuchTableError where there is none of this name.
         """
+        self._loaded.pop(identifier, None)  # a whole answer has new credentials
         self.load_table(identifier)
         config, credentials = self._stated[identifier]
         vended = self._resolve_storage_credentials(credentials, location)
