@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -110,7 +110,7 @@ class TimedRestCatalog(RestCatalog):
         self.server_clock = ServerClock(now_ms)
         self._known = defaultdict[Identifier, KnownSnapshots](KnownSnapshots)
         self._loaded: dict[Identifier, tuple[str, TableResponse]] = {}
-        self._stated: dict[Identifier, tuple[Mapping[str, Any], list[StorageCredential]]] = {}
+        self._stated: dict[Identifier, tuple[dict[str, Any], list[StorageCredential]]] = {}
         super().__init__(name, **given)
 
     def commit_table(
@@ -142,14 +142,23 @@ class TimedRestCatalog(RestCatalog):
         )
         path = self._split_identifier_for_path(name)
         url, data = self.url(rest.Endpoints.update_table, prefixed=True, **path), asked.model_dump_json()
-        # Whatever becomes of this one, what it may have changed is looked up by a whole answer.
-        self._loaded.pop(name, None)
+        self._loaded.pop(name, None)  # where it is not a clean success, a whole answer decides
         answer = self._ask(lambda: self._session.post(url, data=data.encode()), _OF_COMMITS)
-        return self._known[name].read(CommitTableResponse, answer.text)
+        done = self._known[name].read(CommitTableResponse, answer.text)
+        if name in self._stated:
+            config, credentials = self._stated[name]
+            loaded = TableResponse.model_construct(
+                metadata_location=done.metadata_location,
+                metadata=done.metadata,
+                config=config,
+                storage_credentials=credentials,
+            )
+            self._remember(name, answer.headers.get("ETag"), loaded)
+        return done
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table as pyiceberg does. What is answered is read by what is known; a server that states
-        ETags answers with nothing but a status where the table is as it was at the last load.
+        ETags answers with nothing but a status where the table is as this process has seen it last.
         """
         self._check_endpoint(Capability.V1_LOAD_TABLE)
         name, path = self.identifier_to_tuple(identifier), self._split_identifier_for_path(identifier)
