@@ -134,7 +134,7 @@ def test_a_stream_beside_pyiceberg_keeps_the_rows_of_both(
 def test_of_racing_processes_no_acknowledged_commit_is_lost_and_no_metadata_piles_up(
     metastore: HiveMetastore,
 ) -> None:
-    wrote = let_write(Served("Hive", metastore.properties), "raced", 4, 20.0, seen=False)
+    wrote = let_write(Served("Hive", metastore.properties), "raced", 4, 120.0, 30, seen=False)
     assert wrote.missing == 0
     assert sum(wrote.commits) > 10
     assert (wrote.attempts or 0) > sum(wrote.commits) + 4, "no race was lost, so nothing was tried"
