@@ -13,11 +13,13 @@ import pytest
 import requests
 from pyspark.sql import SparkSession
 
-from streaming_sink import CatalogTable, FileSizing, IcebergSink, Retention, history
+from streaming_sink import CatalogTable, FileSizing, IcebergSink, Retention, drop, history
 from streaming_sink.commands.cli import main
 from streaming_sink.errors import (
+    CommitStateUnknownError,
     SchemaMismatchError,
     StoreUnavailableError,
+    TableNotFoundError,
     TableReplacedError,
     UnsupportedTableError,
 )
@@ -183,6 +185,21 @@ def test_columns_that_spark_adds_renames_and_drops_between_batches(case: Case) -
         case.land(4)
     assert case.ids() == tens(0, 1, 2, 3)
     assert case.do("SELECT DISTINCT writer FROM {t}") == [["ours"]]
+
+
+def test_a_table_is_dropped_in_the_catalog_and_its_files_stay(case: Case) -> None:
+    case.land(0)
+    case.do("INSERT INTO {t} VALUES (1000, 'theirs')")
+    files = [row[0].removeprefix("file:") for row in case.do("SELECT file_path FROM {t}.files")]
+    assert drop(case.table) == 2
+    assert case.name not in {f"{row[0]}.{row[1]}" for row in case.do("SHOW TABLES IN lake.db")}
+    assert all(os.path.exists(file) for file in files)
+    with pytest.raises(TableNotFoundError):
+        drop(case.table)
+    with pytest.raises(CommitStateUnknownError, match="was dropped"):
+        case.land(1)
+    case.land(1, case.new_sink())
+    assert case.ids() == tens(1)
 
 
 def test_another_format_version_is_refused_before_anything_is_written(case: Case) -> None:
