@@ -29,7 +29,7 @@ KINDS, WRITERS = ("REST", "SQL"), (1, 4, 8)
 OURS, UNSEEN, JAVA = "ours", "ours, unseen", "Java"
 """On one disk our writers take turns; unseen they do not, as on an object store."""
 _SOURCE = Path(__file__).with_name("FastAppends.java")
-_START_TIMEOUT_SECONDS = 120
+_START_TIMEOUT_SECONDS = 600
 
 
 @dataclass(frozen=True)
