@@ -74,6 +74,8 @@ class Oracle:
     now: float = 0.0
     _dropped: set[str] = field(default_factory=set)
     """Files of a table that was dropped."""
+    _fence_before: str = ""
+    """The highest cutoff of tables that were dropped: their orphans go behind it, and no later file is."""
     _bytes: dict[int, bytes] = field(default_factory=dict)
     """Version → its bytes, as the lineage has them."""
     _removed: set[int] = field(default_factory=set)
@@ -206,7 +208,9 @@ class Oracle:
             self.met["expired file deleted"] += 1
         elif uri in self.forbidden or uri in self._dropped:
             self.met["file of a failed commit deleted"] += 1
-        elif path.rpartition("/")[2][:26] >= head.properties.get(OURS + "gc-cutoff", ""):
+        elif path.rpartition("/")[2][:26] >= max(
+            head.properties.get(OURS + "gc-cutoff", ""), self._fence_before
+        ):
             raise ViolationError(f"{by} deleted a file that is not behind the fence (R6): {path}")
         else:
             self.met["orphan deleted"] += 1
@@ -283,6 +287,7 @@ class Oracle:
         if member.uuid != before.uuid or member.snapshots or member.current is not None:
             raise ViolationError(f"version {member.number} drops another table, or not all of it (R17)")
         self._dropped |= self.reachable(before)
+        self._fence_before = max(self._fence_before, before.properties.get(OURS + "gc-cutoff", ""))
         self.met["dropped"] += 1
 
     def _check_times(self, before: Member, member: Member) -> None:
