@@ -47,7 +47,7 @@ _BATCH_BYTES = 2 * _MIB
 _SMALL_FILE_BYTES = 13 * _MIB
 _ROWS = 50_000
 
-_SCHEMA = Schema(
+EVENTS = Schema(
     NestedField(1, "event_id", LongType()),
     NestedField(2, "event_time", TimestamptzType()),
     NestedField(3, "user_id", LongType()),
@@ -112,12 +112,12 @@ class Stream:
             partition=Record(),
             record_count=rows,
             file_size_in_bytes=size,
-            column_sizes={f.field_id: size // 10 for f in _SCHEMA.fields},
-            value_counts={f.field_id: rows for f in _SCHEMA.fields},
-            null_value_counts={f.field_id: 0 for f in _SCHEMA.fields},
+            column_sizes={f.field_id: size // 10 for f in EVENTS.fields},
+            value_counts={f.field_id: rows for f in EVENTS.fields},
+            null_value_counts={f.field_id: 0 for f in EVENTS.fields},
             nan_value_counts={8: 0, 9: 0},
-            lower_bounds={f.field_id: _bound(f, batch) for f in _SCHEMA.fields},
-            upper_bounds={f.field_id: _bound(f, batch + 1) for f in _SCHEMA.fields},
+            lower_bounds={f.field_id: column_bound(f, batch) for f in EVENTS.fields},
+            upper_bounds={f.field_id: column_bound(f, batch + 1) for f in EVENTS.fields},
             split_offsets=[4],
             sort_order_id=0,
         )
@@ -125,7 +125,8 @@ class Stream:
         return file
 
 
-def _bound(column: NestedField, value: int) -> bytes:
+def column_bound(column: NestedField, value: int) -> bytes:
+    """Return the least value of a column in a file, as a manifest spells it."""
     kind = column.field_type
     if isinstance(kind, StringType):
         return to_bytes(kind, f"{value:016d}")
@@ -154,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(work: Path, workload: str, commits: int) -> Stream:
-    stream = Stream(Table.create(open_store(str(work / workload)), _SCHEMA), workload)
+    stream = Stream(Table.create(open_store(str(work / workload)), EVENTS), workload)
     for _ in range(commits):
         stream.commit_next()
     return stream

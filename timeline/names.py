@@ -5,23 +5,23 @@ Standard library only: Spark workers import this.
 Layout::
 
     metadata/v<N>.metadata.json      the versions, and nothing else but version-hint.text at that level
-    metadata/m/<id>-<kind>.avro      manifests and manifest lists (so that listing versions stays one page)
+    metadata/m/<id>-<kind>.avro      manifests, which may state sizes of their files, and manifest lists
     data/<partition>/<id>-...        data files; those that clustering sorted record the order
     data/<partition>/<id>-…-deletes.parquet    position-delete files
     data/<id>-…-tombstones.parquet   keys that were deleted; in a catalog in _timeline/tombstones/
     _timeline/...                    probes, notes of expiry, and a folder of instants for each kind of plans
-    _timeline/index/<key>/<id>.run   where the rows of keys are: a cache, which may be deleted at any time
+    _timeline/index/<key>/<id>.run, _timeline/manifests/<id>-….files    caches, which may be deleted
     _timeline/outbox/<id>-...        in a catalog, data files that another table's outbox has named
     _timeline/state/<id>-<digest>.txt    a property's value that is long, of a table in a catalog
 
 Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's
-base 32, so that ids sort as text by time. The garbage fence (R6) compares these ids, so their time is the
-driver's and follows the table's (`commit_time`); it is never an executor's clock.
+base 32. The garbage fence (R6) compares them as text, so their time is the driver's, and follows the table's.
 """
 
 from __future__ import annotations
 
 import re
+from functools import reduce
 from hashlib import blake2b
 
 VERSION_FOLDER = "metadata"
@@ -33,6 +33,7 @@ EXPIRED_FOLDER = "_timeline/expired"
 OUTBOX_FOLDER = "_timeline/outbox"
 CATALOG_PROBE_FOLDER = "_timeline/catalog-probe"
 STATE_FOLDER = "_timeline/state"
+COPY_FOLDER = "_timeline/manifests"
 STATE_DIGEST_LETTERS = 32
 STATE_FILE_PATH_BYTES = len(f"{STATE_FOLDER}/-.txt") + 26 + STATE_DIGEST_LETTERS
 HINT_PATH = "metadata/version-hint.text"
@@ -46,7 +47,8 @@ _CLUSTERED = re.compile(rf"^{_ULID}-clustered-({_ORDER})-([0-9]+)-[0-9]+-[0-9]+-
 _WRITTEN = re.compile(
     rf"^(?:(?:{DATA_FOLDER}/(?:.+/)?|{OUTBOX_FOLDER}/)({_ULID})-(?:[A-Za-z0-9]{{1,8}}|clustered-{_ORDER}-[0-9]+)"
     r"-[0-9]+-[0-9]+-[0-9]+(?:-deletes|-tombstones)?\.parquet"
-    rf"|{MANIFEST_FOLDER}/({_ULID})-(?:manifest|list)\.avro"
+    rf"|{MANIFEST_FOLDER}/({_ULID})-(?:[0-9A-Za-z]+-){{0,5}}(?:manifest|list)\.avro"
+    rf"|{COPY_FOLDER}/({_ULID})-(?:[0-9A-Za-z]+-){{0,5}}manifest\.files"
     rf"|{TOMBSTONE_FOLDER}/({_ULID})-[A-Za-z0-9]{{1,8}}-[0-9]+-[0-9]+-[0-9]+-tombstones\.parquet"
     rf"|{STATE_FOLDER}/({_ULID})-[0-9a-f]{{{STATE_DIGEST_LETTERS}}}\.txt)$"
 )
@@ -87,28 +89,26 @@ def ulid(time_ms: int, random_bits: int) -> str:
 
 
 def ulid_floor(time_ms: int) -> str:
-    """Return the smallest ULID of a time: every id of an earlier millisecond is below it."""
+    """Return the smallest ULID of a time."""
     return ulid(time_ms, 0)
 
 
 def ulid_time_ms(file_id: str) -> int:
     """Return the milliseconds at the start of an id; the inverse of `ulid_floor`."""
-    value = 0
-    for letter in file_id[:10]:
-        value = value * 32 + _ALPHABET.index(letter)
-    return value
+    return _number(file_id[:10])
 
 
 def ulid_random_bits(file_id: str) -> int:
     """Return the 80 bits at the end of an id."""
-    value = 0
-    for letter in file_id[10:]:
-        value = value * 32 + _ALPHABET.index(letter)
-    return value
+    return _number(file_id[10:])
 
 
-def manifest_path(file_id: str) -> str:
-    return f"{MANIFEST_FOLDER}/{file_id}-manifest.avro"
+def _number(letters: str) -> int:
+    return reduce(lambda value, letter: value * 32 + _ALPHABET.index(letter), letters, 0)
+
+
+def manifest_path(file_id: str, stated: str = "") -> str:
+    return f"{MANIFEST_FOLDER}/{file_id}-{stated}manifest.avro"
 
 
 def manifest_list_path(file_id: str) -> str:

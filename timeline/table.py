@@ -152,8 +152,7 @@ class Table:
 
     def refresh(self) -> Head:
         """Return the newest head: one LIST while nothing changed, otherwise the reads of what is new."""
-        head = self.log.newer(self._head)
-        if head is None:
+        if (head := self.log.newer(self._head)) is None:
             raise _table_vanished(self.store)
         if head is not self._head:
             conflicts.check_table_is_the_same(head, self._table_uuid)
@@ -230,13 +229,15 @@ class Table:
 
     def tidy(self, seen: object = None, made: Head | None = None) -> Deletions:
         """Complete what a crash may have cut off after the commit that made a head (default: the known one):
-        the hint, and at every twentieth version the deletion of what has expired. Best effort; failures are
-        logged, and the next call continues. `seen`, what the log saw when it confirmed, saves a request.
+        the hint, and at every twentieth version the deletion of what has expired, and copies of manifests.
+        Best effort; what fails is logged and tried again. `seen`, what the log saw, saves a request.
         """
         try:
             shown = self.log.tidy(self._head, seen)
             if self.log.maintains(made or self._head):
-                return self.delete_expired(None if seen is None else shown, at_most=_NOTES_AT_ONCE)
+                deleted = self.delete_expired(None if seen is None else shown, at_most=_NOTES_AT_ONCE)
+                self.log.manifest_files.write_copies(self._head.copied_manifests)
+                return deleted
         except Exception as failure:  # noqa: BLE001 - the commit is acknowledged: no failure here undoes it
             _LOG.warning(
                 "version %d is committed; tidying after it failed and is tried again at the next commit: %s",

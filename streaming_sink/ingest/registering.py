@@ -51,7 +51,8 @@ class Registering:
         """Return the files whose names the table has by reference already, with why they do not land."""
         why = "the table has this file by reference already; write new rows to a file of another name"
         staying = [it for it in self.files(item, profiles) if it.stays]
-        return [SourceRejected(it.number, why) for it in staying if head.find_live(it.file.path) is not None]
+        live = head.find_all_live(it.file.path for it in staying)
+        return [SourceRejected(it.number, why) for it in staying if it.file.path in live]
 
 
 def _scheme(location: str) -> str:

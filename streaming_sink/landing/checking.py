@@ -177,7 +177,7 @@ def check_is_a_replay(head: Head, transaction: Transaction, written: WriteResult
         if written is None
         else [*(file.path for file in written.new), *(merge.merged.path for merge in written.merges)]
     )
-    if not any(head.find_live(path) for path in paths):
+    if not head.find_all_live(paths):
         raise batch_claimed_twice(transaction.app_id, transaction.batch)
 
 

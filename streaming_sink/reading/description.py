@@ -96,7 +96,7 @@ class Description:
 def describe(head: Head, sizing: FileSizing) -> Description:
     """Return what a head holds, with its files classed by the sizes of a sink. Reads all of its manifests."""
     metadata = head.metadata
-    sizes = [file.bytes for file in head.live_files()]
+    sizes = [size for columns in head.columns() for size in columns.bytes]
     partitions = list_partitions(head, sizing.small_file_bytes)
     return Description(
         location=metadata.location,

@@ -75,19 +75,39 @@ def list_files(
     return sorted(listed, key=lambda it: (-it.bytes, it.path))
 
 
+@dataclass(slots=True)
+class _Sums:
+    """Of the files of one partition."""
+
+    files: int = 0
+    small_files: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
 def list_partitions(head: Head, small_below: int) -> list[PartitionDetails]:
     """Return the partitions with files, those with most files below so many bytes first."""
+    by_key = defaultdict[TablePartition, _Sums](_Sums)
+    for columns in head.columns():
+        keys = (TablePartition(columns.spec_id, comparable(values)) for values in columns.partitions)
+        sums = [by_key[key] for key in keys]
+        for place, size, rows in zip(columns.partition, columns.bytes, columns.rows, strict=True):
+            own = sums[place]
+            own.files += 1
+            own.small_files += size < small_below
+            own.rows += rows
+            own.bytes += size
     listed = [
         PartitionDetails(
-            partition=partition,
-            spec_id=spec_id,
-            files=len(files),
-            small_files=sum(file.bytes < small_below for file in files),
-            rows=sum(file.rows for file in files),
-            bytes=(size := sum(file.bytes for file in files)),
-            mean_bytes=size // len(files),
+            partition="/".join(spelled(head, partition)),
+            spec_id=partition.spec_id,
+            files=own.files,
+            small_files=own.small_files,
+            rows=own.rows,
+            bytes=own.bytes,
+            mean_bytes=own.bytes // own.files,
         )
-        for (spec_id, partition), files in _by_partition(head).items()
+        for partition, own in by_key.items()
     ]
     return sorted(listed, key=lambda it: (-it.small_files, -it.files, it.partition, it.spec_id))
 

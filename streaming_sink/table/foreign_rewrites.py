@@ -93,9 +93,9 @@ def _crowding(
     head: Head, partitions: Collection[TablePartition], below_bytes: int
 ) -> dict[TablePartition, Crowding]:
     small, deletes = Counter[TablePartition](), dict[TablePartition, int]()
-    for file in head.files_below(below_bytes):
+    for file in head.files_below(below_bytes, partitions):
         small[TablePartition(file.spec_id, comparable(file.partition))] += 1
-    for file in head.files_with_deletes():
+    for file in head.files_with_deletes(partitions):
         partition = TablePartition(file.spec_id, comparable(file.partition))
         if partition in partitions:
             deletes[partition] = max(deletes.get(partition, 0), len(head.deletes_of(file)))

@@ -51,9 +51,9 @@ def small_files(
     head: Head, partitions: Collection[TablePartition], below_bytes: int, reserved: Mapping[str, str]
 ) -> Iterator[TableFile]:
     """Yield the data files of these partitions that were written with fewer bytes, whichever of their rows
-    are deleted. The values of `partitions` are comparable.
+    are deleted; sorted ones where they are at hand. The values of `partitions` are comparable.
     """
-    for file in head.files_below(below_bytes):
+    for file in head.files_below(below_bytes, partitions, fillable=True):
         if TablePartition(file.spec_id, comparable(file.partition)) in partitions:
             yield planned_file(head, file, reserved.get(file.location))
 
@@ -61,10 +61,9 @@ def small_files(
 def files_to_fold(
     head: Head, partitions: Collection[TablePartition], from_bytes: int, reserved: Mapping[str, str]
 ) -> Iterator[TableFile]:
-    """Yield the other data files of these partitions that delete files may apply to."""
-    for file in head.files_with_deletes():
-        if (
-            file.bytes >= from_bytes
-            and TablePartition(file.spec_id, comparable(file.partition)) in partitions
-        ):
+    """Yield the other data files of these partitions, and the sorted ones, that delete files may apply to."""
+    for file in head.files_with_deletes(partitions):
+        if (file.bytes >= from_bytes or file.sort_order_id) and TablePartition(
+            file.spec_id, comparable(file.partition)
+        ) in partitions:
             yield planned_file(head, file, reserved.get(file.location))

@@ -29,7 +29,7 @@ def sharing_files(
     """
     found: dict[TablePartition, dict[str, SharingFile]] = {it.partition: {} for it in plan.run_merges}
     rewritten = {file.path for fill in plan.fills for file in fill.inputs}
-    for file in head.live_files() if found else ():
+    for file in head.files_near(found.keys()):
         files = found.get(TablePartition(file.spec_id, comparable(file.partition)))
         if files is not None:
             least = None if file.location in rewritten else own_from(file.rows, fold_above)

@@ -86,7 +86,8 @@ def plan_merges(
     partitions = {TablePartition(spec_id, comparable(values)) for spec_id, values in touched}
     partitions -= set(waiting)
     asked = head, partitions, options.sizing.small_file_bytes, reserved
-    files = (it for it in chain(small_files(*asked), files_to_fold(*asked)) if it.path not in unfit)
+    found = {it.path: it for it in chain(small_files(*asked), files_to_fold(*asked))}
+    files = [it for path, it in found.items() if path not in unfit]
     most = FILES_AFTER_A_WAIT if head.version.is_shared else FILES_A_PASS
     plan = plan_fills(files, options.sizing, options.fill_policy, options.sizing.fold_above, most)
     fit = (it for it in plan.run_merges if not any(deletes.path in unfit for deletes in it.deletes))
@@ -207,7 +208,8 @@ def delete_lost(table: Table, published: PublishedFills) -> None:
 def _sort_order_ids(head: Head, plan: FillPlan) -> dict[str, int]:
     """Return the sort orders of the sorted files that are folded, by their locations."""
     files = [file.path for fill in plan.fills for file in fill.inputs if file.sorted]
-    return {path: live.sort_order_id for path in files if (live := head.find_live(path)) is not None}
+    known = head.find_all_live(files)
+    return {path: live.sort_order_id for path in files if (live := known.get(path)) is not None}
 
 
 def _replace(

@@ -34,7 +34,7 @@ def count_small_files(head: Head, partitions: Iterable[TablePartition], below_by
     wanted = {TablePartition(spec_id, comparable(values)) for spec_id, values in partitions}
     counts: Counter[TablePartition] = Counter()
     # There may be thousands of files, so keys are made comparable once per partition, not per file.
-    found = Counter((file.spec_id, file.partition) for file in head.files_below(below_bytes))
+    found = Counter((file.spec_id, file.partition) for file in head.files_below(below_bytes, wanted))
     for (spec_id, values), files in found.items():
         if (key := TablePartition(spec_id, comparable(values))) in wanted:
             counts[key] += files

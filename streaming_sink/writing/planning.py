@@ -131,7 +131,7 @@ def needs_counting(expected: tuple[Arrival, ...] | None, head: Head | None, opti
     """
     if expected is not None or head is None or not options.fills_inline:
         return False
-    return any(True for _ in head.files_below(options.sizing.small_file_bytes))
+    return any(True for _ in head.files_below(options.sizing.small_file_bytes, fillable=True))
 
 
 def uncounted_plan(options: SinkOptions, partitioned: bool, parallelism: int) -> Planned:

@@ -58,10 +58,10 @@ def settle(
 
 def _check_references_are_new(table: Table, files: Sequence[DataFile]) -> None:
     """Another item may have brought the same file (R28): this one is never published as it is staged."""
-    for file in files:
-        path = file.file_path
-        if is_reference(table.store.location, path) and table.head.find_live(path) is not None:
-            raise StagedFilesLostError(f"the table has this file by reference already: {path}")
+    paths = (file.file_path for file in files)
+    live = table.head.find_all_live(it for it in paths if is_reference(table.store.location, it))
+    if live:
+        raise StagedFilesLostError(f"the table has this file by reference already: {min(live)}")
 
 
 def unstage_old(table: Table, app_id: str, timeout_ms: int) -> list[int]:

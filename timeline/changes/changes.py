@@ -184,7 +184,7 @@ class Replace(Change):
             if location in beside.appended:
                 rows += beside.appended[location]
                 continue
-            live = head.find_live(location)
+            live = head.find_likely_live(location)
             if live is None:
                 return f"another commit has replaced an input: {location}"
             found = head.deletes_of(live)

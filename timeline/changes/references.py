@@ -45,26 +45,21 @@ def check_references_are_allowed_and_new(head: Head, files: Iterable[DataFile]) 
     """A new file outside of the table's location needs a table that allows it, and is not in the table
     already (R28): its name is its owner's, so two commits may bring the same one.
     """
-    table = head.metadata.location
-    for file in files:
-        if not is_reference(table, file.file_path):
-            continue
-        if not allows_references(head):
-            raise CommitConflictError(
-                "this file lies outside of the table's location, and the table does not allow files by"
-                f" reference; nothing of the commit is live, commit AllowReferences first: {file.file_path}",
-                location=table,
-                version=head.number,
-                files=[file.file_path],
-            )
-        if head.find_live(file.file_path) is not None:
-            raise CommitConflictError(
-                "this file is in the table already, by reference, and its rows would count twice; nothing"
-                f" more of the commit is live: {file.file_path}",
-                location=table,
-                version=head.number,
-                files=[file.file_path],
-            )
+    references = sorted({it.file_path for it in files if is_reference(head.metadata.location, it.file_path)})
+    if references and not allows_references(head):
+        raise CommitConflictError(
+            "this file lies outside of the table's location, and the table does not allow files by"
+            f" reference; nothing of the commit is live, commit AllowReferences first: {references[0]}",
+            **head.where,
+            files=references[:1],
+        )
+    if live := sorted(head.find_all_live(references)):
+        raise CommitConflictError(
+            "this file is in the table already, by reference, and its rows would count twice; nothing"
+            f" more of the commit is live: {live[0]}",
+            **head.where,
+            files=live,
+        )
 
 
 def without_references(head: Head, intent: Intent) -> list[DataFile]:

@@ -28,6 +28,7 @@ from timeline.drafts.rewriting import Rewrite, choose_manifests, with_idle_delet
 from timeline.drafts.summaries import stating
 from timeline.manifests.entries import DeleteFile, added_entry
 from timeline.manifests.manifests import ManifestFiles
+from timeline.manifests.stated_files import state_files
 from timeline.versions.head import Head
 
 
@@ -78,7 +79,8 @@ class AppendWriter:
         manifests, written = [], {}
         for (content, spec_id), files in sorted(by_kind.items()):
             file_id = self.environment.new_id(succession.commit_time(self.environment, head))
-            path, spec = names.manifest_path(file_id), head.metadata.specs()[spec_id]
+            stated = state_files(content, files, self.intent.open_below_bytes)
+            path, spec = names.manifest_path(file_id, stated), head.metadata.specs()[spec_id]
             entries = [added_entry(snapshot_id, file) for file in files]
             manifest = self.manifest_files.write_manifest(
                 path, spec, head.schema, snapshot_id, entries, content

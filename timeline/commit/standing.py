@@ -34,10 +34,10 @@ def judge_standing(intent: Intent, head: Head, candidate: Candidate) -> Standing
     staged = candidate.staged_snapshot_id is not None
     if isinstance(txn, WorkItem) and not staged and txn.check(head.properties) is not None:
         return Standing.LOST  # neither published nor discarded, by anyone; what was staged may be unstaged
-    if any(head.find_live(file.file_path) for file in _written_for(intent, head)):
+    if head.find_all_live(file.file_path for file in _written_for(intent, head)):
         return Standing.COMMITTED
     inputs, changes_rows = intent.inputs, intent.appended_files or intent.delete_files
-    if inputs and not changes_rows and all(head.find_live(location) for location in inputs):
+    if inputs and not changes_rows and len(head.find_all_live(inputs)) == len(inputs):
         return Standing.LOST
     # Of a work item too: it is settled, by this worker or another one, and their files are not the same; or
     # they are, where they were staged, or are by reference.

@@ -11,13 +11,20 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.table.snapshots import Operation
 
 from timeline import names, properties
 from timeline.drafts import succession
 from timeline.drafts.draft import Draft
-from timeline.manifests.deletes import find_idle
+from timeline.manifests.deletes import applies_anywhere, find_idle, may_apply_in
 from timeline.manifests.entries import (
     added_entry,
     deleted_entry,
@@ -25,11 +32,20 @@ from timeline.manifests.entries import (
     existing_entry,
     returned_entry,
 )
-from timeline.manifests.manifest_policy import ManifestSize, manifests_to_merge, manifests_to_split, pack
-from timeline.manifests.manifests import is_data
+from timeline.manifests.lookup import find_files
+from timeline.manifests.manifest_policy import (
+    OPEN_ENTRIES,
+    ManifestSize,
+    manifests_to_merge,
+    manifests_to_split,
+    may_be_merged,
+    pack,
+)
+from timeline.manifests.manifests import count_live, is_data
+from timeline.manifests.stated_files import is_open, state_files, stated_files
 
 _LONG_LIST = 4
-"""A list is long that has so many times the manifests of one merge."""
+"""A list is long that has so many times the manifests of one merge, beside those that no merge takes."""
 _Kind = tuple[ManifestContent, int]
 """The content of a manifest, and its partition spec."""
 
@@ -39,59 +55,71 @@ def choose_manifests(
 ) -> list[ManifestFile]:
     """Return the manifests that hold a removed file, and those that the policy merges or splits.
 
-    Of a list that is not long only cached manifests are considered: those of removed files were read by the
-    checks, and manifests that other writers added are merged by them. After a lost race, while others are
-    waiting, a commit that removes nothing merges only a long list.
+    The policy reads none: it goes by what their names state. Of a list that is not long it considers only
+    those in memory: those of removed files were read by the checks, and manifests that other writers added
+    are merged by them. After a lost race, while others are waiting, a commit that removes nothing merges only
+    a long list.
     """
-    chosen = set[str]()
+    found = find_files(draft.manifest_files, draft.manifests, removed)
+    touched = {manifest.manifest_path for manifest, _ in found.values()}
+    chosen = set(touched)
     for content in ManifestContent:
-        of_content = [manifest for manifest in draft.manifests if manifest.content == content]
-        chosen |= _choose(draft, of_content, removed, open_below_bytes, is_retry=is_retry)
+        others = [it for it in draft.manifests if it.content == content and it.manifest_path not in touched]
+        chosen |= _choose(draft, others, open_below_bytes, only_long=is_retry and not removed)
     return [manifest for manifest in draft.manifests if manifest.manifest_path in chosen]
 
 
 def _choose(
-    draft: Draft,
-    manifests: Sequence[ManifestFile],
-    removed: AbstractSet[str],
-    open_below_bytes: int,
-    *,
-    is_retry: bool,
+    draft: Draft, manifests: Sequence[ManifestFile], open_below_bytes: int, *, only_long: bool
 ) -> AbstractSet[str]:
     """Return the paths to choose among manifests of one content, which are merged with each other only."""
     files = draft.manifest_files
     min_count = max(properties.number(draft.head.properties, properties.MANIFEST_MIN_MERGE_COUNT), 2)
-    is_long = len(manifests) >= _LONG_LIST * min_count
-    if is_retry and not removed and not is_long:
+    sizes = [_size_of(draft, manifest, open_below_bytes) for manifest in manifests]
+    is_long = sum(map(may_be_merged, sizes)) >= _LONG_LIST * min_count
+    if only_long and not is_long:
         return set()
-    sizes, foreign = [], []
-    touched = set()
-    for manifest in manifests:
-        contents = files.contents(manifest) if is_long else files.known(manifest)
-        if contents is None:
-            continue
-        path = manifest.manifest_path
-        if any(location in contents.files for location in removed):
-            touched.add(path)
-        else:
-            live = len(contents.files)
-            opened = contents.open_below(open_below_bytes) if is_data(manifest) else live
-            sizes.append(ManifestSize(path, manifest.partition_spec_id, live, opened))
-            if is_data(manifest) and names.file_id(path) is None:
-                foreign.append(sizes[-1])
-    return touched | manifests_to_merge(sizes, min_count) | manifests_to_split(foreign)
+    known = [it for it, manifest in zip(sizes, manifests, strict=True) if files.known(manifest) is not None]
+    foreign = [it for it in known if names.file_id(it.path) is None]
+    return manifests_to_merge(sizes if is_long else known, min_count) | manifests_to_split(foreign)
+
+
+def _size_of(draft: Draft, manifest: ManifestFile, open_below_bytes: int) -> ManifestSize:
+    """Return what the policy needs to know of a manifest: as its contents say, where they are in memory and
+    its name states nothing, else as name and list do.
+    """
+    path, live = manifest.manifest_path, count_live(manifest)
+    if not is_data(manifest):
+        return ManifestSize(path, manifest.partition_spec_id, live, live)
+    if (stated := stated_files(path)) is not None:
+        opened = stated.open
+    elif (contents := draft.manifest_files.known(manifest)) is not None:
+        opened = sum(not file.sort_order_id for file in contents.below(open_below_bytes))
+    else:
+        opened = live if live <= OPEN_ENTRIES else 0
+    return ManifestSize(path, manifest.partition_spec_id, live, opened)
 
 
 def with_idle_deletes(draft: Draft, removed: AbstractSet[str]) -> AbstractSet[str]:
-    """Return files that leave, and with them all position-delete files that then apply to no data file."""
+    """Return files that leave, and with them the position-delete files that may apply to one of these, and
+    then apply to no data file.
+    """
     files = draft.manifest_files
     of_deletes = [manifest for manifest in draft.manifests if not is_data(manifest)]
     if not removed or not of_deletes:
         return removed
-    deletes = [file for each in of_deletes for file in files.contents(each).files.values()]
-    of_data = (manifest for manifest in draft.manifests if is_data(manifest))
-    data = (file for each in of_data for file in files.contents(each).files.values())
-    return removed | find_idle(deletes, [file for file in data if file.location not in removed])
+    of_data = [manifest for manifest in draft.manifests if is_data(manifest)]
+    deletes = {it: file for each in of_deletes for it, file in files.contents(each).files.items()}
+    idle = {it.location for it in deletes.values() if it.refers_to in removed}
+    leaving = find_files(files, of_data, removed - deletes.keys()).values()
+    partitions = {(file.spec_id, file.partition) for _, file in leaving}
+    wide = [it for it in deletes.values() if it.refers_to is None and may_apply_in(it, partitions)]
+    if wide:
+        near = draft.head.pruning.near(of_data, partitions)
+        of_data = of_data if any(map(applies_anywhere, wide)) else list(near)
+        data = (file for each in of_data for file in files.contents(each).files.values())
+        idle |= find_idle(wide, [file for file in data if file.location not in removed])
+    return removed | idle
 
 
 def _content_of(file: DataFile) -> ManifestContent:
@@ -168,14 +196,15 @@ class Rewrite:
         entries.
         """
         draft, spec = self.draft, self.draft.head.metadata.specs()[spec_id]
-        packed = pack(live, self._is_open, lambda entry: repr(entry_partition(entry.data_file))) or [[]]
+        packed = pack(live, self._is_open, lambda entry: entry_partition(entry.data_file)) or [[]]
         if self.apart and live and gone:
             packed = [*packed, gone]
         else:
             packed[0] = packed[0] + gone
         written = []
         for entries in packed:
-            path = names.manifest_path(draft.new_id())
+            alive = [it.data_file for it in entries if it.status != ManifestEntryStatus.DELETED]
+            path = names.manifest_path(draft.new_id(), state_files(content, alive, self.open_below_bytes))
             manifest = draft.manifest_files.write_manifest(
                 path, spec, draft.head.schema, snapshot_id, entries, content
             )
@@ -185,5 +214,4 @@ class Rewrite:
     def _is_open(self, entry: ManifestEntry) -> bool:
         if entry.data_file.content != DataFileContent.DATA:
             return True  # it leaves with its data file
-        is_small = entry.data_file.file_size_in_bytes < self.open_below_bytes
-        return is_small and not entry.data_file.sort_order_id
+        return is_open(entry.data_file, self.open_below_bytes)

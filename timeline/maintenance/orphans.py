@@ -16,6 +16,7 @@ from timeline.errors import CorruptTableError, UnsupportedTableError
 from timeline.features import check_features_are_known
 from timeline.maintenance.expiry import check_files_may_go
 from timeline.maintenance.outboxes import locations_in_outboxes, open_mains
+from timeline.manifests.copies import copy_path
 from timeline.outbox import OpenTable
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
 from timeline.retention.expired import pending_notes, read_expiry_note
@@ -24,7 +25,7 @@ from timeline.versions.head import Head
 from timeline.versions.tombstones import tombstones_of
 
 LEAST_AGE = timedelta(hours=24)
-_FOLDERS = (names.DATA_FOLDER, names.MANIFEST_FOLDER)
+_FOLDERS = (names.DATA_FOLDER, names.MANIFEST_FOLDER, names.COPY_FOLDER)
 _FOLDERS_IN_CATALOGS = (names.TOMBSTONE_FOLDER, names.OUTBOX_FOLDER, names.STATE_FOLDER)
 """What a table in a catalog has there, since other engines take away what no snapshot names elsewhere."""
 
@@ -171,6 +172,7 @@ class _Referred:
             return True
         if (entries := self.table.log.manifest_files.find_entries(manifest)) is None:
             return False
+        self._knows(self.table.store.uri(copy_path(manifest.manifest_path)))
         for entry in entries:
             if entry.status != ManifestEntryStatus.DELETED:
                 self._knows(entry.data_file.file_path)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from pyiceberg.manifest import DataFileContent
 
@@ -71,6 +71,17 @@ def live_bytes(file: LiveFile, rows: int) -> int:
 
 _Where = tuple[int, tuple[object, ...]] | None
 """A partition spec and a partition of it; None for all of the table."""
+
+
+def applies_anywhere(delete: LiveFile) -> bool:
+    """Return whether a delete file that names no data file alone applies in every partition."""
+    return _where(delete) is None
+
+
+def may_apply_in(delete: LiveFile, partitions: Collection[tuple[int, tuple[object, ...]]]) -> bool:
+    """Return whether such a delete file applies in one of these partitions."""
+    where = _where(delete)
+    return where is None or where in partitions
 
 
 def _where(file: LiveFile) -> _Where:

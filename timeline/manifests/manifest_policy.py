@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 OPEN_ENTRIES = 256
 """Most entries of an open manifest: rewriting one costs about 10 ms."""
@@ -45,15 +45,21 @@ def manifests_to_merge(sizes: Iterable[ManifestSize], min_count: int) -> frozens
     sealed files for the first time; so merging what was merged soon ends.
     """
     classes: dict[tuple[int, str, int], list[ManifestSize]] = defaultdict(list)
-    for size in sizes:
-        if 2 * size.open > size.live:
-            if 2 * size.live <= OPEN_ENTRIES:
-                classes[size.spec_id, "open", 0].append(size)
-        elif 2 * size.live <= SEALED_ENTRIES:
-            classes[size.spec_id, "sealed", _tier(size.live, min_count)].append(size)
+    for size in filter(may_be_merged, sizes):
+        kind, tier = ("open", 0) if _is_open(size) else ("sealed", _tier(size.live, min_count))
+        classes[size.spec_id, kind, tier].append(size)
     return frozenset(
         path for members in classes.values() if len(members) >= min_count for path in _at_most(members)
     )
+
+
+def may_be_merged(size: ManifestSize) -> bool:
+    """Return whether a manifest is not full, so that some merge takes it."""
+    return 2 * size.live <= (OPEN_ENTRIES if _is_open(size) else SEALED_ENTRIES)
+
+
+def _is_open(size: ManifestSize) -> bool:
+    return 2 * size.open > size.live
 
 
 def manifests_to_split(sizes: Iterable[ManifestSize]) -> frozenset[str]:
@@ -79,17 +85,26 @@ def _at_most(members: Sequence[ManifestSize]) -> Iterator[str]:
 
 
 def pack(
-    entries: Sequence[Entry], is_open: Callable[[Entry], bool], partition_order: Callable[[Entry], str]
+    entries: Sequence[Entry],
+    is_open: Callable[[Entry], bool],
+    partition_of: Callable[[Entry], tuple[object, ...]],
 ) -> list[list[Entry]]:
-    """Return the entries as the contents of manifests: one where they are few, else open and sealed apart.
+    """Return the entries as the contents of manifests: one where they are few, else open and sealed apart,
+    each in the order of their partitions, so that the bounds of a manifest say much.
 
     Every entry is in exactly one list, and no list is empty.
     """
     if len(entries) <= OPEN_ENTRIES:
         return [list(entries)] if entries else []
-    opened = sorted((entry for entry in entries if is_open(entry)), key=partition_order)
-    sealed = [entry for entry in entries if not is_open(entry)]
+    ordered = sorted(entries, key=lambda entry: _typed_order(partition_of(entry)))
+    opened = [entry for entry in ordered if is_open(entry)]
+    sealed = [entry for entry in ordered if not is_open(entry)]
     return [*_cut(opened, OPEN_ENTRIES), *_cut(sealed, SEALED_ENTRIES)]
+
+
+def _typed_order(partition: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what orders partitions of one spec as their values are: null first, NaN last."""
+    return tuple((it is not None, it != it, None if it != it else it) for it in partition)
 
 
 def _cut(entries: list[Entry], most: int) -> list[list[Entry]]:

@@ -18,7 +18,9 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from timeline.errors import CorruptTableError, MissingMetadataError
-from timeline.manifests.entries import LiveFile, live_file
+from timeline.manifests.contents import ContentsCache, ManifestContents
+from timeline.manifests.copies import PackedManifests
+from timeline.manifests.entries import live_file
 from timeline.manifests.manifest_format import (
     LIST_FORMAT,
     ReadBytes,
@@ -26,50 +28,34 @@ from timeline.manifests.manifest_format import (
     decode_live_entries,
     encode_manifest,
 )
+from timeline.manifests.packed import PackedFiles
 from timeline.stores.base import Created, Store, read_if_there
 
 _CACHED_ENTRIES = 256
 """A manifest of at most so many live entries is kept parsed in whole; it is the kind that fills rewrite."""
 
+_READ_FOR_A_COPY = 4_096
+"""The most entries of a manifest that is read for its copy alone: a quarter of a second."""
+
 _KEPT_LISTS = 4_000
 """Of a history of 2,000 snapshots and those whose files wait for their deletion: some 10 MB."""
 
 
-@dataclass(frozen=True)
-class ManifestContents:
-    """The live entries of one immutable manifest."""
-
-    sequence_number: int
-    files: dict[str, LiveFile]
-    entries: tuple[ManifestEntry, ...] | None
-    """The whole entries, where they are few."""
-    _below: dict[int, tuple[LiveFile, ...]] = field(default_factory=dict)
-    _open_below: dict[int, int] = field(default_factory=dict)
-
-    def below(self, size: int) -> tuple[LiveFile, ...]:
-        """Return the live files smaller than `size` bytes. Computed once: planning asks at every batch."""
-        if size not in self._below:
-            self._below[size] = tuple(file for file in self.files.values() if file.bytes < size)
-        return self._below[size]
-
-    def open_below(self, size: int) -> int:
-        """Return how many of these may still be filled: those without a sort order. Counted once."""
-        if size not in self._open_below:
-            self._open_below[size] = sum(not file.sort_order_id for file in self.below(size))
-        return self._open_below[size]
-
-
 @dataclass
 class ManifestFiles:
-    """Reads and writes the manifests of one table, and caches them: they never change."""
+    """Reads and writes the manifests of one table, and caches the last ones: they never change."""
 
     store: Store
-    _contents: dict[str, ManifestContents] = field(default_factory=dict)
+    cache: ContentsCache = field(default_factory=ContentsCache)
+    packed: PackedManifests = field(init=False)
     _lists: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
     """The last lists that were written or read; never what a version states of a list, since deletions depend
     on these. A sweep of what old snapshots reached reads a hundred of them: 0.4 s of processor time, and 3 s
     at 30 ms a request.
     """
+
+    def __post_init__(self) -> None:
+        self.packed = PackedManifests(self.store)
 
     def read_list(self, location: str) -> tuple[ManifestFile, ...]:
         """Return the manifests of one snapshot, from memory where its list was seen before.
@@ -87,22 +73,54 @@ class ManifestFiles:
         return manifests
 
     def contents(self, manifest: ManifestFile) -> ManifestContents:
-        """Return the live entries of a manifest, from memory where it was read before."""
-        return self.known(manifest) or self.remember(manifest, self._read_entries(manifest))
-
-    def find_contents(self, manifest: ManifestFile) -> ManifestContents | None:
-        """As `contents`; None where the manifest was deleted and is not cached."""
+        """Return the live entries of a manifest: from memory where it was read before, else from a copy of
+        it, else from itself.
+        """
         if (known := self.known(manifest)) is not None:
             return known
-        data = self._find(manifest.manifest_path)
-        return None if data is None else self.remember(manifest, _live_entries(manifest, data))
+        if not is_large(manifest) or (packed := self.packed.find(manifest)) is None:
+            return self.read_contents(manifest)
+        columns, is_copy = packed
+        files = {file.location: file for file in columns.files()}
+        contents = ManifestContents(manifest.sequence_number, files, is_copy=is_copy)
+        self.cache.put(manifest.manifest_path, contents)
+        return contents
+
+    def columns(self, manifest: ManifestFile) -> PackedFiles:
+        """Return the live files of a manifest of data files as columns; of most large ones none is made."""
+        if self.known(manifest) is None and is_large(manifest) and (found := self.packed.find(manifest)):
+            return found[0]
+        return PackedFiles.of(manifest, self.contents(manifest).files.values())
+
+    def write_copies(self, manifests: Iterable[ManifestFile]) -> None:
+        """Write copies of large manifests that have none: of those in memory, and of one more, which is read,
+        so that all of a table get one by and by. Raises as the store does.
+        """
+        read = False
+        for manifest in self.packed.without_copy(filter(is_large, manifests)):
+            if self.known(manifest) is None and self.packed.find(manifest) is None:
+                if read or count_live(manifest) > _READ_FOR_A_COPY:
+                    continue
+                self.read_contents(manifest)
+                read = True
+            self.packed.write_copy(manifest)
+
+    def read_contents(self, manifest: ManifestFile) -> ManifestContents:
+        """As `contents`, and never from a copy: for whoever deletes files that it does not name."""
+        if (known := self.known(manifest)) is not None and not known.is_copy:
+            return known
+        return self.remember(manifest, self._read_entries(manifest))
+
+    def find_contents(self, manifest: ManifestFile) -> ManifestContents | None:
+        """As `read_contents`; None where the manifest was deleted and is not in memory."""
+        try:
+            return self.read_contents(manifest)
+        except MissingMetadataError:
+            return None
 
     def known(self, manifest: ManifestFile) -> ManifestContents | None:
-        """Return the live entries of a manifest that was read or written before."""
-        known = self._contents.get(manifest.manifest_path)
-        # A manifest that a lost attempt listed may be listed again under another sequence number, which its
-        # entries inherit.
-        return known if known is not None and known.sequence_number == manifest.sequence_number else None
+        """Return the live entries of a manifest that was read or written before, and is still in memory."""
+        return self.cache.get(manifest)
 
     def find_list(self, location: str) -> tuple[ManifestFile, ...] | None:
         """Return the manifests of an expired snapshot; None where its list was deleted and is not cached."""
@@ -122,14 +140,19 @@ class ManifestFiles:
 
     def entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         """Return the live entries of a manifest with all their statistics; reads a big manifest again."""
-        known = self.contents(manifest).entries
-        return self._read_entries(manifest) if known is None else known
+        known = self.known(manifest)
+        if known is not None and known.entries is not None:
+            return known.entries
+        entries = self._read_entries(manifest)
+        if known is None:
+            self.remember(manifest, entries)
+        return entries
 
     def keep_only(self, manifests: Iterable[ManifestFile]) -> None:
         """Forget all manifests but these, which the head lists: memory follows the table, not its history."""
         paths = {manifest.manifest_path for manifest in manifests}
-        for path in self._contents.keys() - paths:
-            del self._contents[path]
+        self.cache.keep_only(paths)
+        self.packed.keep_only(paths)
 
     def write_manifest(
         self,
@@ -194,10 +217,11 @@ class ManifestFiles:
                 entry.sequence_number = entry.file_sequence_number = manifest.sequence_number
             entry.data_file.spec_id = manifest.partition_spec_id
         files = {file.location: file for file in map(live_file, live)}
-        contents = ManifestContents(
-            manifest.sequence_number, files, live if len(live) <= _CACHED_ENTRIES else None
-        )
-        self._contents[manifest.manifest_path] = contents
+        large = is_large(manifest)
+        contents = ManifestContents(manifest.sequence_number, files, None if large else live)
+        self.cache.put(manifest.manifest_path, contents)
+        if large:
+            self.packed.put(manifest, files.values())
         return contents
 
     def _parse_list(self, location: str, data: bytes) -> tuple[ManifestFile, ...]:
@@ -234,6 +258,16 @@ class ManifestFiles:
 def is_data(manifest: ManifestFile) -> bool:
     """Return whether a manifest lists data files; the others list delete files."""
     return manifest.content == ManifestContent.DATA
+
+
+def is_large(manifest: ManifestFile) -> bool:
+    """Return whether a manifest of data files has so many that they are kept packed."""
+    return is_data(manifest) and count_live(manifest) > _CACHED_ENTRIES
+
+
+def count_live(manifest: ManifestFile) -> int:
+    """Return how many live entries a manifest has, as its list says."""
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
 
 
 def _live_entries(manifest: ManifestFile, data: bytes) -> tuple[ManifestEntry, ...]:

@@ -21,7 +21,9 @@ from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 
 from timeline import names, properties
 from timeline.errors import ErrorKind, TimelineError
-from timeline.manifests.manifests import ManifestContents, ManifestFiles
+from timeline.manifests.contents import ManifestContents
+from timeline.manifests.copies import copy_path
+from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions, by_kind
 from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_expiry_note
 from timeline.retention.policy import SAFE_DISTANCE, lineage, snapshot_version
@@ -171,6 +173,7 @@ def _delete(store: Store, garbage: list[Deletion], pending: Iterable[Pending]) -
     """Delete what notes name, and then the notes."""
     for kind in _DELETION_ORDER:
         store.delete([file.path for file in by_kind(garbage, kind)])
+    store.delete([copy_path(file.path) for file in by_kind(garbage, DeletedKind.MANIFEST)])
     store.delete([each.path for each in pending])
 
 
@@ -202,7 +205,7 @@ def find_garbage(
     removed = _find_removed(files, [*listed.values(), *kept], note)
     for pin, manifests in pins:
         own = [each for each in manifests if each.manifest_path not in carried]
-        _spare(removed, pin, own, files.contents)
+        _spare(removed, pin, own, files.read_contents)
     for pin, manifests in leaving:
         # A commit that lost may note late what was deleted long ago: such a snapshot has no readers any more.
         own = [each for each in manifests if each.manifest_path not in carried]

@@ -91,7 +91,7 @@ def _by_path(store: Store, lists: Iterable[Sequence[ManifestFile]]) -> dict[str,
 
 def _read_live(files: ManifestFiles, manifest: ManifestFile, *, must_exist: bool) -> Iterable[str]:
     """Return the locations of a manifest's live files; none where it was deleted, and may have been."""
-    if (known := files.known(manifest)) is not None:
+    if (known := files.known(manifest)) is not None and not known.is_copy:
         return known.files
     entries = files.find_entries(manifest)
     if entries is None and must_exist:

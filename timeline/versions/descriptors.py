@@ -5,31 +5,24 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
+
+from timeline.manifests.partition_values import read_value, spell_value
 
 Raw = bytes
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS = ("lower_bounds", "upper_bounds")
 _NUMBERS = ("record_count", "file_size_in_bytes", "spec_id")
-_TYPES: Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
-    "bytes": (bytes, lambda value: b64encode(value).decode(), b64decode),
-    "decimal": (Decimal, str, Decimal),
-    "double": (float, repr, float),
-    "uuid": (UUID, str, UUID),
-}
-"""Partition values that JSON has no type for, or rounds: spelled, and read back."""
 
 
 def describe_file(file: DataFile) -> dict[str, Any]:
     """Return a data file as values that JSON holds; what is not stated of it is left out."""
     described: dict[str, Any] = {
         "path": file.file_path,
-        "partition": [_spell(file.partition[position]) for position in range(len(file.partition))],
+        "partition": [spell_value(file.partition[position]) for position in range(len(file.partition))],
     }
     described |= {name: getattr(file, name) for name in _NUMBERS}
     described |= {name: dict(value) for name in _COUNTS if (value := getattr(file, name))}
@@ -54,7 +47,7 @@ def read_descriptor(described: Mapping[str, Any]) -> DataFile:
         content=DataFileContent.DATA,
         file_path=described["path"],
         file_format=FileFormat.PARQUET,
-        partition=Record(*(_read(value) for value in described["partition"])),
+        partition=Record(*(read_value(value) for value in described["partition"])),
         record_count=int(described["record_count"]),
         file_size_in_bytes=int(described["file_size_in_bytes"]),
         **by_field,
@@ -70,22 +63,6 @@ def read_descriptor(described: Mapping[str, Any]) -> DataFile:
 def to_json(value: object) -> str:
     """Return a value as compact JSON of one line."""
     return json.dumps(value, separators=(",", ":"))
-
-
-def _spell(value: object) -> object:
-    for name, (kind, spell, _) in _TYPES.items():
-        if isinstance(value, kind):
-            return {name: spell(value)}
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    raise TypeError(f"not a partition value that a manifest holds: {value!r}")
-
-
-def _read(value: Any) -> object:
-    if isinstance(value, dict):
-        ((name, text),) = value.items()
-        return _TYPES[name][2](text)
-    return value
 
 
 def _by_field(stored: Mapping[str, Any], read: Callable[[Any], Any]) -> dict[int, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,11 @@ from timeline import properties
 from timeline.errors import CorruptTableError, Where
 from timeline.manifests.deletes import DeleteIndex
 from timeline.manifests.entries import LiveFile
+from timeline.manifests.lookup import find_files
 from timeline.manifests.manifests import ManifestFiles, is_data
+from timeline.manifests.packed import PackedFiles
+from timeline.manifests.pruning import Partition, PartitionPruning
+from timeline.manifests.stated_files import stated_files
 from timeline.names import version_path
 from timeline.versions.outbox import OutboxEntry, outbox_of
 from timeline.versions.transactions import TransactionState, state_of
@@ -117,25 +121,62 @@ class Head:
         same = (each.order_id for each in self.metadata.sort_orders if each.fields == order.fields)
         return next(same, None)
 
-    def live_files(self) -> Iterator[LiveFile]:
-        """Yield every live data file. Reads the manifests that were not read before."""
-        for manifest in self.manifests:
-            if is_data(manifest):
-                yield from self.manifest_files.contents(manifest).files.values()
+    @cached_property
+    def pruning(self) -> PartitionPruning:
+        return PartitionPruning(self.metadata.partition_specs, self.schema)
 
-    def files_below(self, below_bytes: int) -> Iterator[LiveFile]:
-        """Yield the live data files that are smaller than so many bytes."""
-        for manifest in self.manifests:
-            if is_data(manifest):
-                yield from self.manifest_files.contents(manifest).below(below_bytes)
+    def live_files(self) -> Iterator[LiveFile]:
+        """Yield every live data file. Reads all manifests of data files that are not in memory."""
+        for manifest in self._data_manifests():
+            yield from self.manifest_files.contents(manifest).files.values()
+
+    @property
+    def copied_manifests(self) -> tuple[ManifestFile, ...]:
+        """The manifests of which the table gets copies: none where no file of it may be deleted."""
+        return () if self.version.keeps_files else self.manifests
+
+    def columns(self) -> Iterator[PackedFiles]:
+        """Yield the live data files as columns, manifest by manifest, which is less work than objects are."""
+        return map(self.manifest_files.columns, self._data_manifests())
+
+    def files_near(self, partitions: Collection[Partition]) -> Iterator[LiveFile]:
+        """Yield the live data files of these partitions, and others of the manifests that hold some."""
+        for manifest in self._data_manifests(partitions):
+            yield from self.manifest_files.contents(manifest).files.values()
+
+    def files_below(
+        self, below_bytes: int, partitions: Collection[Partition] | None = None, *, fillable: bool = False
+    ) -> Iterator[LiveFile]:
+        """Yield the live data files that are smaller than so many bytes: at least those of some partitions,
+        where these are given, and with `fillable` those without a sort order. A manifest is not read where
+        its name states that it has none.
+        """
+        for manifest in self._data_manifests(partitions):
+            if (stated := stated_files(manifest.manifest_path)) is not None:
+                smallest = stated.smallest_open if fillable else stated.smallest
+                if smallest is None or smallest >= below_bytes:
+                    continue
+            yield from self.manifest_files.contents(manifest).below(below_bytes)
 
     def find_live(self, location: str) -> LiveFile | None:
         """Return a live data file by its location, or None if it is not live."""
+        return self.find_all_live([location]).get(location)
+
+    def find_likely_live(self, location: str) -> LiveFile | None:
+        """As `find_live`, and None for a live file too where the name of its manifest is wrong: for callers
+        that then plan their work again.
+        """
+        return self.find_all_live([location], likely=True).get(location)
+
+    def find_all_live(self, locations: Iterable[str], *, likely: bool = False) -> dict[str, LiveFile]:
+        """Return those of these data files that are live; `likely` as in `find_likely_live`."""
         # The newest manifests come first, and callers look for new files.
-        for manifest in self.manifests:
-            if is_data(manifest) and (live := self.manifest_files.contents(manifest).files.get(location)):
-                return live
-        return None
+        found = find_files(self.manifest_files, self._data_manifests(), locations, likely=likely)
+        return {location: file for location, (_, file) in found.items()}
+
+    def _data_manifests(self, partitions: Collection[Partition] | None = None) -> Iterable[ManifestFile]:
+        manifests = filter(is_data, self.manifests)
+        return manifests if partitions is None else self.pruning.near(manifests, partitions)
 
     def delete_files(self) -> Iterator[LiveFile]:
         """Yield every live delete file. Reads the manifests that were not read before."""
@@ -151,14 +192,15 @@ class Head:
         """Return the delete files that may apply to a data file."""
         return self._deletes.find(file)
 
-    def files_with_deletes(self) -> Iterator[LiveFile]:
-        """Yield the live data files that delete files may apply to."""
+    def files_with_deletes(self, partitions: Collection[Partition] | None = None) -> Iterator[LiveFile]:
+        """Yield the live data files that delete files may apply to: those of some partitions at least, where
+        these are given.
+        """
         if self._deletes.all_name_one_file:
-            for location in self._deletes.named_files():
-                if (file := self.find_live(location)) is not None:
-                    yield file
+            yield from self.find_all_live(self._deletes.named_files(), likely=True).values()
         else:
-            yield from (file for file in self.live_files() if self._deletes.find(file))
+            files = self.live_files() if partitions is None else self.files_near(partitions)
+            yield from (file for file in files if self._deletes.find(file))
 
     @cached_property
     def _deletes(self) -> DeleteIndex:

@@ -99,7 +99,7 @@ def find_picked(head: Head, item: WorkItem) -> Snapshot | None:
         with suppress(MissingMetadataError):
             files = (file.file_path for file in staged_files(head, each))
             # A file by reference may be live by another commit (R28).
-            if any(head.find_live(path) for path in files if path.startswith(f"{head.metadata.location}/")):
+            if head.find_all_live(it for it in files if it.startswith(f"{head.metadata.location}/")):
                 return each
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -321,10 +321,12 @@ def test_a_store_that_is_away_while_a_commit_is_judged_leaves_it_unknown(
     answer(kind, monkeypatch, Raising(ConnectionError("reset"), landed=True))
     _before_the_next_load(kind, monkeypatch, lambda: _add_and_expire_all_others(kind))
 
-    def away(*_: Any) -> Any:
-        raise StoreUnavailableError("the store is away")
+    def away(_: Head, locations: Iterable[str], **__: Any) -> dict[str, Any]:
+        if set(locations):
+            raise StoreUnavailableError("the store is away")
+        return {}
 
-    monkeypatch.setattr(Head, "find_live", away)
+    monkeypatch.setattr(Head, "find_all_live", away)
     table.deadline_seconds = 20
     monkeypatch.setattr(Replace, "find_conflict", lambda *_: None)
     with pytest.raises(CommitStateUnknownError):

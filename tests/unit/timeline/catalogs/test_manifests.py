@@ -58,7 +58,7 @@ def out_of_bounds(head: Head) -> list[tuple[int, int]]:
     found = list[tuple[int, int]]()
     for manifest in head.manifests:
         contents = head.manifest_files.contents(manifest)
-        opened = contents.open_below(OPEN_BELOW)
+        opened = sum(not file.sort_order_id for file in contents.below(OPEN_BELOW))
         sealed = len(contents.files) - opened
         few = opened + sealed <= OPEN_ENTRIES
         pure = (not sealed and opened <= OPEN_ENTRIES) or (not opened and sealed <= SEALED_ENTRIES)

@@ -1,0 +1,95 @@
+"""Tables of very many files, made by commits of the timeline itself, of files that do not exist."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import TYPE_CHECKING
+
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, StringType
+
+from benchmarks.commits import EVENTS, column_bound
+from timeline.changes.changes import Append
+from timeline.names import data_file_name, ulid
+from timeline.stores import open_store
+from timeline.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MIB = 1024 * 1024
+SMALL_FILE_BYTES = 100 * MIB
+SMALL_FILES = 9_000
+"""How many files of a large table are small: some nine in each of a thousand partitions."""
+SCHEMA = Schema(*EVENTS.fields, NestedField(11, "shop", StringType()))
+SPEC = PartitionSpec(PartitionField(11, 1000, IdentityTransform(), "shop"))
+_A_COMMIT = 4_096
+_A_BATCH = 100
+
+
+def partition_count(files: int) -> int:
+    """Return how many partitions a table of so many files has."""
+    return max(1, min(10_000, files // 1_000)) if files > 1_000 else 10
+
+
+def partition_values(number: int) -> tuple[str]:
+    """Return the values of a partition by its number."""
+    return (f"shop-{number:05d}",)
+
+
+def make_table(location: Path, files: int) -> None:
+    """Create a table of so many live files: full ones by large commits, then small ones by batches."""
+    table = Table.create(open_store(str(location)), SCHEMA, SPEC)
+    numbers, partitions = itertools.count(), partition_count(files)
+    small = min(files // 10, SMALL_FILES)
+    left = files - small
+    while left:
+        count = min(left, _A_COMMIT)
+        _append(table, [big_file(table, next(numbers), partitions, small=False) for _ in range(count)])
+        left -= count
+    for start in range(0, small, _A_BATCH):
+        batch = range(start, min(small, start + _A_BATCH))
+        _append(table, [big_file(table, next(numbers), partitions, small=True) for _ in batch])
+
+
+def _append(table: Table, files: list[DataFile]) -> None:
+    table.commit([Append(tuple(files))], open_below_bytes=SMALL_FILE_BYTES)
+
+
+def big_file(table: Table, number: int, partitions: int, *, small: bool) -> DataFile:
+    """Return a data file of ten columns with bounds, in the partition that follows from its number."""
+    rng = random.Random(number)
+    values = partition_values(number % partitions)
+    size = rng.randrange(MIB, 60 * MIB) if small else rng.randrange(105 * MIB, 120 * MIB)
+    rows = size // 100
+    name = data_file_name(
+        ulid(table.head.metadata.last_updated_ms, rng.getrandbits(80)), "scale", number, 0, 0
+    )
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{table.store.location}/data/shop={values[0]}/{name}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(*values),
+        record_count=rows,
+        file_size_in_bytes=size,
+        column_sizes={it.field_id: size // 10 for it in EVENTS.fields},
+        value_counts={it.field_id: rows for it in EVENTS.fields},
+        null_value_counts={it.field_id: 0 for it in EVENTS.fields},
+        nan_value_counts={8: 0, 9: 0},
+        lower_bounds=dict(_bounds(number)),
+        upper_bounds=dict(_bounds(number + 1)),
+        split_offsets=[4],
+        sort_order_id=0,
+    )
+    file.spec_id = SPEC.spec_id
+    return file
+
+
+def _bounds(value: int) -> Iterator[tuple[int, bytes]]:
+    return ((it.field_id, column_bound(it, value)) for it in EVENTS.fields)

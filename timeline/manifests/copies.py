@@ -1,0 +1,102 @@
+"""The files of large manifests in a form that is read fast: in memory, and in copies beside the manifests.
+
+A copy is derived, and advice: it may be missing, late or damaged, and then the manifest is read. No decision
+to delete a file rests on one. Maintenance writes copies, never a batch; a copy is deleted with its manifest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyiceberg.manifest import ManifestFile
+
+from timeline import names
+from timeline.errors import StoreUnavailableError
+from timeline.manifests.entries import LiveFile
+from timeline.manifests.packed import PackedFiles, pack, unpack
+from timeline.stores.base import Store, read_if_there
+
+_LOG = logging.getLogger("timeline")
+KEPT_BYTES = 64 * 1024 * 1024
+"""Of packed files in memory: some two million. They are made objects again in a twentieth of the time that
+their manifests take.
+"""
+
+
+class _Packed(NamedTuple):
+    data: bytes
+    is_copy: bool
+
+
+def copy_path(manifest_path: str) -> str:
+    """Return the path of the copy of a manifest, by its path or location."""
+    return f"{names.COPY_FOLDER}/{manifest_path.rpartition('/')[2].removesuffix('.avro')}.files"
+
+
+@dataclass
+class PackedManifests:
+    """The packed files of large manifests of one table: those in memory, and the copies in the store."""
+
+    store: Store
+    kept_bytes: int = KEPT_BYTES
+    _kept: dict[str, _Packed] = field(default_factory=dict)
+    """By the paths of the manifests, in the order of their last use."""
+    _copies: set[str] | None = None
+
+    def find(self, manifest: ManifestFile) -> tuple[PackedFiles, bool] | None:
+        """Return the files of a manifest, and whether they are from a copy; None where neither memory nor a
+        copy has them, as far as this process knows.
+        """
+        kept = self._kept.pop(manifest.manifest_path, None) or self._read_copy(manifest)
+        files = None if kept is None else unpack(manifest, kept.data)
+        if kept is None or files is None:
+            return None
+        self._keep(manifest, kept)
+        return files, kept.is_copy
+
+    def put(self, manifest: ManifestFile, files: Iterable[LiveFile]) -> None:
+        """Keep the files of a manifest that was read or written."""
+        if (data := pack(manifest, files)) is not None:
+            self._keep(manifest, _Packed(data, is_copy=False))
+
+    def keep_only(self, paths: Collection[str]) -> None:
+        """Forget what is in memory of all manifests but these."""
+        for path in self._kept.keys() - paths:
+            del self._kept[path]
+
+    def without_copy(self, manifests: Iterable[ManifestFile]) -> Sequence[ManifestFile]:
+        """Return the manifests of these that have no copy, as far as this process knows."""
+        return [it for it in manifests if copy_path(it.manifest_path) not in self._known_copies()]
+
+    def write_copy(self, manifest: ManifestFile) -> None:
+        """Write the copy of a manifest whose files are in memory; nothing where they are not. Raises as the
+        store does.
+        """
+        if (kept := self._kept.get(manifest.manifest_path)) is not None:
+            path = copy_path(manifest.manifest_path)
+            self.store.overwrite(path, kept.data)
+            self._known_copies().add(path)
+
+    def _keep(self, manifest: ManifestFile, packed: _Packed) -> None:
+        self._kept[manifest.manifest_path] = packed
+        size = sum(len(each.data) for each in self._kept.values())
+        while size > self.kept_bytes:
+            size -= len(self._kept.pop(next(iter(self._kept))).data)
+
+    def _read_copy(self, manifest: ManifestFile) -> _Packed | None:
+        path = copy_path(manifest.manifest_path)
+        try:
+            data = read_if_there(self.store, path) if path in self._known_copies() else None
+        except StoreUnavailableError as failure:
+            _LOG.info("the copy of a manifest is not used: %s", failure)
+            return None
+        return None if data is None else _Packed(data, is_copy=True)
+
+    def _known_copies(self) -> set[str]:
+        """Return the paths of the copies that were there when this process first asked, and of its own."""
+        if self._copies is None:
+            self._copies = {listed.path for listed in self.store.list_folder(names.COPY_FOLDER)}
+        return self._copies

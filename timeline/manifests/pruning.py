@@ -1,0 +1,81 @@
+"""Which manifests may hold files of some partitions, by the bounds that a manifest list has of each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import PrimitiveType
+
+Partition = tuple[int, tuple[Any, ...]]
+"""A partition spec, and the values of its fields."""
+
+
+class PartitionPruning:
+    """The partition specs of a table, by which bounds are read.
+
+    What a list states of a manifest is what every engine plans scans by: a file whose partition lies outside
+    of it would be read by none.
+    """
+
+    def __init__(self, specs: Iterable[PartitionSpec], schema: Schema) -> None:
+        self._kinds = {spec.spec_id: _kinds(spec, schema) for spec in specs}
+
+    def near(
+        self, manifests: Iterable[ManifestFile], partitions: Collection[Partition]
+    ) -> Iterator[ManifestFile]:
+        """Yield the manifests that may hold a file of one of these partitions, in their order."""
+        values: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for spec_id, of_fields in partitions:
+            values[spec_id].append(of_fields)
+        for manifest in manifests:
+            wanted = values.get(manifest.partition_spec_id)
+            if wanted and self._may_hold(manifest, wanted):
+                yield manifest
+
+    def _may_hold(self, manifest: ManifestFile, wanted: Sequence[tuple[Any, ...]]) -> bool:
+        kinds = self._kinds.get(manifest.partition_spec_id)
+        summaries = manifest.partitions
+        if kinds is None or summaries is None or len(summaries) != len(kinds):
+            return True
+        ranges = [_range(kind, summary) for kind, summary in zip(kinds, summaries, strict=True)]
+        return any(all(map(_is_within, values, ranges, summaries)) for values in wanted)
+
+
+_Range = tuple[Any, Any] | None
+
+
+def _kinds(spec: PartitionSpec, schema: Schema) -> list[PrimitiveType | None] | None:
+    """Return the types of a spec's values; None for a field whose type is not known any more."""
+    try:
+        fields = spec.partition_type(schema).fields
+    except ValueError:  # another engine has dropped a column that it is computed from
+        return None
+    return [it.field_type if isinstance(it.field_type, PrimitiveType) else None for it in fields]
+
+
+def _range(kind: PrimitiveType | None, summary: PartitionFieldSummary) -> _Range:
+    """Return the least and the greatest value; None where there are none, or they are not known."""
+    lower, upper = summary.lower_bound, summary.upper_bound
+    if kind is None or lower is None or upper is None:
+        return None
+    try:
+        return from_bytes(kind, lower), from_bytes(kind, upper)
+    except Exception:  # noqa: BLE001 - bounds of another engine: unreadable ones exclude nothing
+        return None
+
+
+def _is_within(value: Any, bounds: _Range, summary: PartitionFieldSummary) -> bool:
+    if value is None:
+        return bool(summary.contains_null)
+    if bounds is None or value != value:
+        return True
+    try:
+        return bool(bounds[0] <= value <= bounds[1])
+    except TypeError:
+        return True
