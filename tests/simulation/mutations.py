@@ -23,7 +23,7 @@ from tests.simulation.catalogs.key_mutations import KEYED_CATALOG_SWITCHES
 from tests.simulation.catalogs.mutations import CATALOG_SWITCHES
 from tests.simulation.switch import Switch
 from timeline import outbox
-from timeline.changes import key_changes
+from timeline.changes import key_changes, references
 from timeline.changes.changes import Change, RaiseFence, Replace
 from timeline.changes.delete_merges import MergeDeletes
 from timeline.changes.follow_changes import Follow
@@ -40,11 +40,12 @@ from timeline.commit import confirm, conflicts, creation, descent, publish, stan
 from timeline.commit.attempts import Attempts
 from timeline.commit.snapshots import AppendWriter
 from timeline.commit.version_log import VersionLog
+from timeline.drafts import rewriting as draft_rewriting
 from timeline.drafts import succession
 from timeline.drafts.draft import Draft
 from timeline.drafts.rewriting import Rewrite
 from timeline.maintenance import orphans
-from timeline.manifests import deletes
+from timeline.manifests import deletes, packed, pruning
 from timeline.manifests.deletes import DeleteIndex
 from timeline.plans import claims, instants, reservations
 from timeline.retention import garbage, policy
@@ -244,10 +245,17 @@ SWITCHES = (
            "check_deletes_are_known(head, files, self.applied)", "pass"),
     Switch("R13", "a fold commits though it has not applied all deletes", Replace, "find_conflict",
            "if sizes.keys() - self.applied:", "if False:"),
-    Switch("R13", "the deletes of a folded file stay", deletes, "find_idle",
-           "if each.refers_to is not None and sequences", "if False and sequences"),
-    Switch("R13", "a fold takes the deletes of other files away", deletes, "find_idle",
-           "sequences.get(each.refers_to, math.inf) > each.sequence_number", "True"),
+    Switch("R13", "the deletes of a folded file stay", draft_rewriting, "with_idle_deletes",
+           "if it.refers_to in removed}", "if False}"),
+    Switch("R13", "a fold takes the deletes of other files away", draft_rewriting, "with_idle_deletes",
+           "if it.refers_to in removed}", "if it.refers_to}"),
+    Switch("R13", "a shared delete file leaves though it applies to files in other manifests",
+           draft_rewriting, "with_idle_deletes",
+           "data = (file for each in of_data", "data = (file for each in of_data[:0]"),
+    Switch("R13", "bounds of a manifest list exclude the greatest partition", pruning, "_is_within",
+           "bounds[0] <= value <= bounds[1]", "bounds[0] <= value < bounds[1]"),
+    Switch("R11", "a copy of another manifest is taken for one of this", packed, "unpack_files",
+           "if any(stated.get(name) != value for name, value in _identity(manifest).items()):", "if False:"),
     Switch("R13", "a shared delete file leaves with the first of its data files", deletes, "_applies_to_any",
            "if sequence_number <= delete.sequence_number:", "if False:"),
     Switch("R13", "a shared delete file stays without its data files", deletes, "find_idle",
@@ -450,6 +458,9 @@ SWITCHES = (
            audited=True),
     Switch("R27", "what is staged expires", policy, "_find_unpinned",
            "pinned.add(ref.snapshot_id)", "pass", audited=True),
+    Switch("R28", "a file by reference is looked for where names of manifests lead to alone", references,
+           "check_references_are_allowed_and_new", "head.find_all_live(references)",
+           "head.find_all_live(references, likely=True)", buffered=True),
     Switch("R28", "expiry deletes files by reference", garbage, "_path", "return None", "return location",
            buffered=True),
     Switch("R25", "files that were added since are not looked at", KeysResolved, "find_conflict",

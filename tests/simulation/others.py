@@ -19,6 +19,7 @@ from tests.simulation.acting import (
     read_files,
     think,
 )
+from tests.simulation.memory import has_small_memory
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import (
@@ -42,7 +43,7 @@ from timeline.errors import (
 )
 from timeline.manifests.entries import LiveFile
 from timeline.plans.clustering import CLUSTERING
-from timeline.stores.base import Store
+from timeline.stores.base import Store, read_if_there
 from timeline.table import Table
 from timeline.versions.head import Head
 
@@ -192,8 +193,11 @@ def spoil_the_timeline(sim: Simulation, times: int) -> Body:
             if sim.random.random() < 0.6:
                 process.store.delete(paths)
             else:
+                damaged = [b"", b"{}", b"Obj\1 and then nothing"]
+                if has_small_memory(sim.seed):  # the copy of one manifest in the place of another's
+                    damaged += filter(None, (read_if_there(process.store, path) for path in paths))
                 for path in paths:
-                    process.store.overwrite(path, sim.random.choice([b"", b"{}", b"Obj\1 and then nothing"]))
+                    process.store.overwrite(path, sim.random.choice(damaged))
             sim.met["instants spoiled"] += len(paths)
 
     return body

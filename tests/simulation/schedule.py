@@ -83,7 +83,7 @@ KEYED_CATALOGS = 6_000_000
 
 def run(seed: int, traced: bool = False) -> Report:
     """Run the schedule of a seed to its end, or to the first violation."""
-    with small_constants():
+    with small_constants(seed):
         if seed >= KEYED_CATALOGS:
             return _run_keyed_in_a_catalog(Simulation(seed, traced, KeyedCatalogOracle))
         if seed >= CATALOGS:

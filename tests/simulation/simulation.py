@@ -23,6 +23,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 
 from planners import folds, shared_deletes
 from tests.simulation.memo import remembered
+from tests.simulation.memory import memory_of
 from tests.simulation.oracle import Oracle, Work
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor, Scheduler
@@ -53,7 +54,7 @@ SAFE_DISTANCE = 3
 
 
 @contextmanager
-def small_constants() -> Iterator[None]:
+def small_constants(seed: int) -> Iterator[None]:
     """Make retention bite within a few commits. The rules hold for any such numbers, or for none."""
     with ExitStack() as stack:
         stack.enter_context(remembered())
@@ -75,6 +76,7 @@ def small_constants() -> Iterator[None]:
             (folds, "_BESIDE_PLANS", 2),
             (shared_deletes, "SHARED_RUNS_AT_MOST", 1),
             (shared_deletes, "RUNS_BESIDE_PLANS", 2),
+            *memory_of(seed),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         # Tidying that fails is told as a warning, and here it fails all the time.

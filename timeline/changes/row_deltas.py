@@ -65,7 +65,7 @@ class RowDelta(Change):
         own = {file.file_path: file for file in self.added}
         for location in own.keys() & by_file.keys():
             check_deletes_fit(added_file(own[location]), by_file[location])
-        known = head.find_all_live(by_file.keys() - own.keys(), likely=True)
+        known = head.find_all_live(by_file.keys() - own.keys())
         live = {location: known.get(location) for location in sorted(by_file.keys() - own.keys())}
         check_data_files_are_live(head, live)
         files = [file for file in live.values() if file is not None]

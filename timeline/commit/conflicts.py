@@ -24,6 +24,8 @@ from timeline.changes.row_deltas import by_data_file
 from timeline.changes.staging_changes import Discard, Publish
 from timeline.errors import CommitConflictError, KeyConflictError, SchemaMismatchError
 from timeline.features import check_features_are_known
+from timeline.manifests.lookup import find_files
+from timeline.manifests.stated_files import stated_files
 from timeline.versions.evolution import find_misfit
 from timeline.versions.head import Head
 from timeline.versions.keys import key_of
@@ -156,19 +158,19 @@ def check_files_are_above_the_fence(head: Head, files: Iterable[DataFile]) -> No
 
 
 def check_files_are_not_live(head: Head, files: Iterable[DataFile]) -> None:
-    """No appended file is in the table already, as far as the cached manifests show: its rows would count
-    twice. This is for callers without a transaction, who commit again after an unknown outcome.
+    """No appended file is in the table already, as far as manifests in memory show, and those whose names say
+    that they may hold it: its rows would count twice. This is for callers without a transaction, who commit
+    again after an unknown outcome.
     """
-    locations = {file.file_path for file in files}
-    for manifest in head.manifests:
-        contents = head.manifest_files.known(manifest)
-        if contents is not None and (known := locations & contents.files.keys()):
-            raise CommitConflictError(
-                "a file of this append is in the table already, and its rows would count twice; nothing more"
-                f" of the commit is live: {min(known)}",
-                **head.where,
-                files=sorted(known),
-            )
+    shown = (it for it in head.manifests if stated_files(it.manifest_path) or head.manifest_files.known(it))
+    locations = (file.file_path for file in files)
+    if known := sorted(find_files(head.manifest_files, shown, locations, likely=True)):
+        raise CommitConflictError(
+            "a file of this append is in the table already, and its rows would count twice; nothing more"
+            f" of the commit is live: {known[0]}",
+            **head.where,
+            files=known,
+        )
 
 
 def drop_changes_that_no_longer_fit(

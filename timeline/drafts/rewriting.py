@@ -55,7 +55,7 @@ def choose_manifests(
 ) -> list[ManifestFile]:
     """Return the manifests that hold a removed file, and those that the policy merges or splits.
 
-    The policy reads none: it goes by what their names state. Of a list that is not long it considers only
+    The policy reads none: names state what it needs. Of a list that is not long it considers only
     those in memory: those of removed files were read by the checks, and manifests that other writers added
     are merged by them. After a lost race, while others are waiting, a commit that removes nothing merges only
     a long list.

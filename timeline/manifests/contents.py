@@ -43,7 +43,6 @@ class ManifestContents:
 class ContentsCache:
     """The contents of manifests that were used last, by their paths."""
 
-    kept_files: int = KEPT_FILES
     _contents: dict[str, ManifestContents] = field(default_factory=dict)
     """In the order of their last use."""
 
@@ -63,7 +62,7 @@ class ContentsCache:
         self._contents[path] = contents
         weight = sum(each.weight for each in self._contents.values())
         for oldest in sorted(self._contents, key=lambda it: self._contents[it].entries is not None):
-            if weight <= self.kept_files:
+            if weight <= KEPT_FILES:
                 break
             if oldest != path:
                 weight -= self._contents.pop(oldest).weight

@@ -16,7 +16,7 @@ from pyiceberg.manifest import ManifestFile
 from timeline import names
 from timeline.errors import StoreUnavailableError
 from timeline.manifests.entries import LiveFile
-from timeline.manifests.packed import PackedFiles, pack, unpack
+from timeline.manifests.packed import PackedFiles, pack_files, unpack_files
 from timeline.stores.base import Store, read_if_there
 
 _LOG = logging.getLogger("timeline")
@@ -41,7 +41,6 @@ class PackedManifests:
     """The packed files of large manifests of one table: those in memory, and the copies in the store."""
 
     store: Store
-    kept_bytes: int = KEPT_BYTES
     _kept: dict[str, _Packed] = field(default_factory=dict)
     """By the paths of the manifests, in the order of their last use."""
     _copies: set[str] | None = None
@@ -51,7 +50,7 @@ class PackedManifests:
         copy has them, as far as this process knows.
         """
         kept = self._kept.pop(manifest.manifest_path, None) or self._read_copy(manifest)
-        files = None if kept is None else unpack(manifest, kept.data)
+        files = None if kept is None else unpack_files(manifest, kept.data)
         if kept is None or files is None:
             return None
         self._keep(manifest, kept)
@@ -59,7 +58,7 @@ class PackedManifests:
 
     def put(self, manifest: ManifestFile, files: Iterable[LiveFile]) -> None:
         """Keep the files of a manifest that was read or written."""
-        if (data := pack(manifest, files)) is not None:
+        if (data := pack_files(manifest, files)) is not None:
             self._keep(manifest, _Packed(data, is_copy=False))
 
     def keep_only(self, paths: Collection[str]) -> None:
@@ -83,7 +82,7 @@ class PackedManifests:
     def _keep(self, manifest: ManifestFile, packed: _Packed) -> None:
         self._kept[manifest.manifest_path] = packed
         size = sum(len(each.data) for each in self._kept.values())
-        while size > self.kept_bytes:
+        while size > KEPT_BYTES:
             size -= len(self._kept.pop(next(iter(self._kept))).data)
 
     def _read_copy(self, manifest: ManifestFile) -> _Packed | None:

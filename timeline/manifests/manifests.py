@@ -106,7 +106,7 @@ class ManifestFiles:
             self.packed.write_copy(manifest)
 
     def read_contents(self, manifest: ManifestFile) -> ManifestContents:
-        """As `contents`, and never from a copy: for whoever deletes files that it does not name."""
+        """As `contents`, and never from a copy: for one that deletes files which it does not name."""
         if (known := self.known(manifest)) is not None and not known.is_copy:
             return known
         return self.remember(manifest, self._read_entries(manifest))

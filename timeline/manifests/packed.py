@@ -64,7 +64,7 @@ class PackedFiles:
             yield LiveFile(location, spec_id, partitions[place], size, rows, order, number)
 
 
-def pack(manifest: ManifestFile, files: Iterable[LiveFile]) -> bytes | None:
+def pack_files(manifest: ManifestFile, files: Iterable[LiveFile]) -> bytes | None:
     """Return the live files of a manifest as bytes; None where they are more than columns hold: delete files,
     encrypted files.
     """
@@ -78,7 +78,7 @@ def pack(manifest: ManifestFile, files: Iterable[LiveFile]) -> bytes | None:
     return _MAGIC + _digest(data) + data
 
 
-def unpack(manifest: ManifestFile, data: bytes) -> PackedFiles | None:
+def unpack_files(manifest: ManifestFile, data: bytes) -> PackedFiles | None:
     """Return the columns of a manifest; None where the bytes are damaged, or of another manifest."""
     head, body = len(_MAGIC), len(_MAGIC) + _DIGEST_BYTES
     if data[:head] != _MAGIC or data[head:body] != _digest(data[body:]):

@@ -25,7 +25,7 @@ _NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class StatedFiles:
-    """The live data files of one manifest, as far as its name tells."""
+    """The live data files of one manifest, as far as its name states them."""
 
     open: int
     """How many were open (`manifest_policy`) to the writer of the manifest. All other writers take its word:
