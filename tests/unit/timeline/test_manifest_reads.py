@@ -250,9 +250,8 @@ def test_bytes_that_are_damaged_or_of_another_manifest_are_no_packed_files() -> 
 
 
 def test_encrypted_files_are_not_packed() -> None:
-    assert (
-        pack_files(_manifest(None), [LiveFile("s3://lake/a", 0, (1,), 5, 1, 0, 3, key_metadata=b"k")]) is None
-    )
+    encrypted = LiveFile("s3://lake/a", 0, (1,), 5, 1, 0, 3, key_metadata=b"k")
+    assert pack_files(_manifest(None), [encrypted]) is None
 
 
 # -------------------------------------------------------------------------------------- reads, on tables
