@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Context, Decimal
 from operator import index
 from typing import Any
@@ -66,6 +67,30 @@ class AvroFormat:
             metadata=dict(metadata),
         )
         return written.getvalue()
+
+    def header(self, metadata: Mapping[str, str], sync: bytes) -> bytes:
+        """Return the header of a deflated file; blocks follow it, each with the marker `sync` behind it."""
+        written = io.BytesIO()
+        fastavro.writer(written, self._schema, (), codec="deflate", metadata=dict(metadata), sync_marker=sync)
+        return written.getvalue()
+
+    def block(self, records: Collection[Any]) -> bytes:
+        """Return a block of these records, without the marker behind it. Raises as `encode`."""
+        written = io.BytesIO()
+        for record in records:
+            fastavro.schemaless_writer(written, self._schema, self._convert(record))
+        deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+        data = deflate.compress(written.getvalue()) + deflate.flush()
+        return _long(len(records)) + _long(len(data)) + data
+
+
+def _long(value: int) -> bytes:
+    """Return a number of 0 or more as Avro spells it: zigzag, seven bits a byte, lowest first."""
+    left, spelled = value << 1, bytearray()
+    while left > 0x7F:
+        spelled.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*spelled, left])
 
 
 def _rename_doubles(avro: Any, names: set[str]) -> Any:
