@@ -45,7 +45,7 @@ from timeline.drafts import succession
 from timeline.drafts.draft import Draft
 from timeline.drafts.rewriting import Rewrite
 from timeline.maintenance import orphans
-from timeline.manifests import deletes, packed, pruning
+from timeline.manifests import deletes, pruning
 from timeline.manifests.deletes import DeleteIndex
 from timeline.plans import claims, instants, reservations
 from timeline.retention import garbage, policy
@@ -254,8 +254,6 @@ SWITCHES = (
            "data = (file for each in of_data", "data = (file for each in of_data[:0]"),
     Switch("R13", "bounds of a manifest list exclude the greatest partition", pruning, "_is_within",
            "bounds[0] <= value <= bounds[1]", "bounds[0] <= value < bounds[1]"),
-    Switch("R11", "a copy of another manifest is taken for one of this", packed, "unpack_files",
-           "if any(stated.get(name) != value for name, value in _identity(manifest).items()):", "if False:"),
     Switch("R13", "a shared delete file leaves with the first of its data files", deletes, "_applies_to_any",
            "if sequence_number <= delete.sequence_number:", "if False:"),
     Switch("R13", "a shared delete file stays without its data files", deletes, "find_idle",
@@ -595,6 +593,11 @@ ELSEWHERE = (
         "seed 3100263; tests/unit/timeline/test_work_items.py",
     ),
     ("R28", "a file by reference is added twice", "tests/unit/timeline/test_references.py"),
+    (
+        "R35",
+        "a copy of another manifest is taken for one of this",
+        "tests/unit/timeline/test_manifest_reads.py",
+    ),
     (
         "R28",
         "a commit is known by a file that another one may have added",
