@@ -145,9 +145,7 @@ class Table:
 
     @property
     def head(self) -> Head:
-        """The newest head that this process has seen; no request. Good for planning: a commit checks against
-        the real one.
-        """
+        """The newest head that this process has seen; no request. Good for planning, not for a commit."""
         return self._head
 
     def refresh(self) -> Head:
@@ -236,7 +234,7 @@ class Table:
             shown = self.log.tidy(self._head, seen)
             if self.log.maintains(made or self._head):
                 deleted = self.delete_expired(None if seen is None else shown, at_most=_NOTES_AT_ONCE)
-                self.log.manifest_files.write_copies(self._head.copied_manifests)
+                self._head.write_copies()
                 return deleted
         except Exception as failure:  # noqa: BLE001 - the commit is acknowledged: no failure here undoes it
             _LOG.warning(

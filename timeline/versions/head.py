@@ -130,10 +130,12 @@ class Head:
         for manifest in self._data_manifests():
             yield from self.manifest_files.contents(manifest).files.values()
 
-    @property
-    def copied_manifests(self) -> tuple[ManifestFile, ...]:
-        """The manifests of which the table gets copies: none where no file of it may be deleted."""
-        return () if self.version.keeps_files else self.manifests
+    def write_copies(self) -> None:
+        """Write copies of large manifests that have none, some at a time, unless no file of the table may be
+        deleted. Raises as the store does.
+        """
+        if not self.version.keeps_files:
+            self.manifest_files.write_copies(self.manifests)
 
     def columns(self) -> Iterator[PackedFiles]:
         """Yield the live data files as columns, manifest by manifest, which is less work than objects are."""
