@@ -11,6 +11,7 @@ others have declared (R25).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
@@ -22,7 +23,7 @@ from timeline.changes.intent import Dropped, Intent
 from timeline.changes.references import check_references_are_allowed_and_new, without_references
 from timeline.changes.row_deltas import by_data_file
 from timeline.changes.staging_changes import Discard, Publish
-from timeline.errors import CommitConflictError, KeyConflictError, SchemaMismatchError
+from timeline.errors import CommitConflictError, KeyConflictError, MissingMetadataError, SchemaMismatchError
 from timeline.features import check_features_are_known
 from timeline.manifests.lookup import find_files
 from timeline.manifests.stated_files import stated_files
@@ -61,7 +62,7 @@ def check_conflicts(intent: Intent, head: Head) -> CommitVerdict | None:
     check_files_have_a_known_spec(head, (*intent.new_files, *intent.rewritten_files))
     check_references_are_allowed_and_new(head, intent.new_files)
     check_files_are_above_the_fence(head, without_references(head, intent))
-    check_files_are_not_live(head, intent.new_files)
+    check_files_are_not_live(head, intent.new_files, has_transaction=intent.transaction is not None)
     kept, dropped = drop_changes_that_no_longer_fit(head, intent)
     check_something_is_left(head, kept, dropped)
     return CommitVerdict(epoch, kept, dropped)
@@ -157,19 +158,26 @@ def check_files_are_above_the_fence(head: Head, files: Iterable[DataFile]) -> No
             )
 
 
-def check_files_are_not_live(head: Head, files: Iterable[DataFile]) -> None:
-    """No appended file is in the table already, as far as manifests in memory show, and those whose names say
-    that they may hold it: its rows would count twice. This is for callers without a transaction, who commit
-    again after an unknown outcome.
+def check_files_are_not_live(head: Head, files: Iterable[DataFile], *, has_transaction: bool) -> None:
+    """No appended file is in the table already, as far as manifests in memory show: its rows would count
+    twice. Of a commit without a transaction, which a caller may try again after an unknown outcome, those
+    manifests are read too whose names say that they may hold one.
     """
-    shown = (it for it in head.manifests if stated_files(it.manifest_path) or head.manifest_files.known(it))
-    locations = (file.file_path for file in files)
-    if known := sorted(find_files(head.manifest_files, shown, locations, likely=True)):
+    manifest_files = head.manifest_files
+    shown = [
+        it
+        for it in head.manifests
+        if manifest_files.known(it) or (stated_files(it.manifest_path) and not has_transaction)
+    ]
+    live: list[str] = []
+    with suppress(MissingMetadataError):  # whether the table was dropped, the commit finds out
+        live = sorted(find_files(manifest_files, shown, (file.file_path for file in files), likely=True))
+    if live:
         raise CommitConflictError(
             "a file of this append is in the table already, and its rows would count twice; nothing more"
-            f" of the commit is live: {known[0]}",
+            f" of the commit is live: {live[0]}",
             **head.where,
-            files=known,
+            files=live,
         )
 
 

@@ -287,7 +287,7 @@ DAMAGES: dict[str, tuple[Damage, dict[str, Severity]]] = {
         {"totals-differ": WARNING},
     ),
     "a file is live twice": (
-        lambda p: p.open().commit([Append((p.files[0],))]),  # by a process that has read no manifest
+        lambda p: p.open().commit([Append((p.files[0],))], transaction=Transaction("b", "q", "r", 0)),
         {"file-live-twice": DAMAGE},
     ),
     "a batch was never committed": (lambda p: p.written(), {"orphans": NOTE}),
