@@ -1,6 +1,6 @@
 """The live data files of a manifest as columns, compressed: read in a hundredth of the manifest's time.
 
-A copy of this form lies beside a large manifest (`copies.copy_path`). It is derived, and may be deleted at
+A large manifest has a copy of this form (`copies.copy_path`). It is derived, and may be deleted at
 any time: it names the manifest that it is of, and has a digest, so that one that is damaged, cut off or of
 another manifest is not taken for it.
 """
