@@ -61,8 +61,8 @@ soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests 
 	STREAMING_SINK_ZONES_KILLS=30 $(BIN)/python -m pytest tests/spark/test_ingest_kill_zones.py
 	STREAMING_SINK_CONNECT_KILLS=30 $(BIN)/python -m pytest tests/spark/test_ingest_connect.py
 	STREAMING_SINK_KAFKA_KILLS=10 $(BIN)/python -m pytest tests/servers/test_kafka_stream.py
-	STREAMING_SINK_CATALOG_SECONDS=600 STREAMING_SINK_CATALOG_WRITERS=4 \
-	    $(BIN)/python -m pytest tests/servers/test_catalog_stream.py tests/servers/test_catalog_upserts.py
+	STREAMING_SINK_CATALOG_SECONDS=1800 STREAMING_SINK_CATALOG_WRITERS=4 \
+	    $(BIN)/python -m pytest tests/servers/test_catalog_streams.py
 	STREAMING_SINK_PYSPARKS=all $(BIN)/python -m pytest tests/spark/test_connect.py
 	STREAMING_SINK_SERVERS=all STREAMING_SINK_RACE_COMMITS=50 $(BIN)/python -m pytest tests/servers
 

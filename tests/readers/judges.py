@@ -133,7 +133,9 @@ def read(
 
 
 def metadata_file(location: str | Path) -> Path:
-    """Return the path of the highest version file."""
+    """Return the path of the highest version file, or the file itself that a catalog names."""
+    if str(location).endswith(".metadata.json"):
+        return Path(location)
     found = [(int(m[1]), p) for p in Path(location, "metadata").iterdir() if (m := _VERSION.match(p.name))]
     return max(found)[1]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from tests.servers.launch import Server
 from tests.servers.proxy import Proxy
 from tests.servers.rest_catalog import RestCatalog, rest_catalog
 from tests.servers.sql import Sql
+from tests.servers.tiers import IN_SOAK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SAFE = list(launch.QUICK)
 """The servers that every run uses; STREAMING_SINK_SERVERS=all adds those that take minutes to build."""
-if os.environ.get("STREAMING_SINK_SERVERS") == "all":
+if IN_SOAK:
     SAFE += launch.SLOW
 
 _LAUNCHES = {**launch.QUICK, **launch.SLOW, "s3mock": launch.s3mock}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import IO, Any
 
 from tests.jars import require_iceberg_runtime
@@ -11,6 +12,15 @@ from tests.spark.children import Child
 _PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
+def run(asked):
+    if isinstance(asked, str):
+        return [list(row) for row in spark.sql(asked).collect()]
+    table, checkpoint, columns = asked
+    rows, skipped = [], ("streaming-skip-overwrite-snapshots", "streaming-skip-delete-snapshots")
+    stream = spark.readStream.options(**dict.fromkeys(skipped, "true")).table(table).select(columns)
+    query = stream.writeStream.foreachBatch(lambda batch, _: rows.extend(map(list, batch.collect())))
+    query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    return rows
 uri, jar = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
@@ -25,8 +35,7 @@ spark.sparkContext.setLogLevel("OFF")
 print("STARTED", flush=True)
 for line in sys.stdin:
     try:
-        rows = spark.sql(json.loads(line)).collect()
-        print("RAN", json.dumps([list(row) for row in rows], default=str), flush=True)
+        print("RAN", json.dumps(run(json.loads(line)), default=str), flush=True)
     except Exception as failure:
         print("REFUSED", " ".join(str(failure).split())[:500], flush=True)
 """
@@ -43,6 +52,12 @@ class Sql(Child):
     def run(self, statement: str) -> list[list[Any]]:
         """Run a statement, and return its rows."""
         self.send(json.dumps(statement))
+        rows: list[list[Any]] = json.loads(self.says("RAN").removeprefix("RAN "))
+        return rows
+
+    def follow(self, table: str, checkpoint: Path, *columns: str) -> list[list[Any]]:
+        """Return what Spark's stream reader of appends brings, from its checkpoint on."""
+        self.send(json.dumps([table, str(checkpoint), columns]))
         rows: list[list[Any]] = json.loads(self.says("RAN").removeprefix("RAN "))
         return rows
 

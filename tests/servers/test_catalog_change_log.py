@@ -15,6 +15,7 @@ from streaming_sink.seconds.change_log import ChangeLog
 from tests.servers.keyed_case import BY_ID, OTHERS, KeyedCase
 from tests.servers.rest_catalog import RestCatalog
 from tests.servers.sql import Sql
+from tests.servers.tiers import only_in_soak
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
 
@@ -67,7 +68,7 @@ def cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChangeLog, "follow", killed)
 
 
-@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("mode", ["merge-on-read", pytest.param("copy-on-write", marks=only_in_soak)])
 def test_the_log_has_what_both_have_changed_once(
     case: LoggedCase, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:

@@ -11,6 +11,7 @@ from streaming_sink import FileSizing, changes
 from streaming_sink.reading import changes as reading
 from streaming_sink.reading import pieces
 from tests.servers.catalog_case import Case
+from tests.servers.tiers import only_in_soak
 from timeline.manifests.deletes import DeleteIndex
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
@@ -54,8 +55,8 @@ def check_they_make_the_table(case: Case) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-@pytest.mark.parametrize("granularity", ["file", "partition"])
+@pytest.mark.parametrize("mode", ["merge-on-read", pytest.param("copy-on-write", marks=only_in_soak)])
+@pytest.mark.parametrize("granularity", ["file", pytest.param("partition", marks=only_in_soak)])
 def test_the_changes_of_every_snapshot_make_the_table(case: Case, mode: str, granularity: str) -> None:
     sink = case.new_sink(sizing=FileSizing(max_file_bytes="64KiB", small_file_bytes="48KiB", fill="inline"))
     for number in range(3):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_sink import Clustering, FileSizing, clustering, history
+from streaming_sink import Clustering, FileSizing, IcebergSink, clustering, history
 from streaming_sink.clustering import execution
 from tests.servers.catalog_case import Case, tens
+from tests.servers.tiers import only_in_soak
 from timeline.catalogs.catalog_log import CatalogLog
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
@@ -184,27 +186,39 @@ def small_files_of(case: Case, writer: str) -> int:
     return int(count)
 
 
-def test_merging_leaves_room_where_others_rewrite_and_nowhere_else(case: Case) -> None:
-    case.do("CREATE TABLE {t} (id BIGINT, by STRING) PARTITIONED BY (by)")
-    filling = case.new_sink(sizing=FileSizing(max_file_bytes="64KiB", small_file_bytes="48KiB"))
-
-    def land(number: int) -> None:
+def land_in_two_partitions(case: Case, filling: IcebergSink, numbers: Iterable[int]) -> None:
+    for number in numbers:
         rows = case.spark.range(number * 10, number * 10 + 10)
         filling(rows.selectExpr("id", "if(id % 2 = 0, 'a', 'b') by").coalesce(1), number)
 
-    for number in range(3):
-        land(number)
+
+def fill_beside_a_delete(case: Case, batches: int) -> IcebergSink:
+    """Land so many batches, of which the third is followed by another engine's delete in one partition."""
+    case.do("CREATE TABLE {t} (id BIGINT, by STRING) PARTITIONED BY (by)")
+    filling = case.new_sink(sizing=FileSizing(max_file_bytes="64KiB", small_file_bytes="48KiB"))
+    land_in_two_partitions(case, filling, range(3))
     case.do("DELETE FROM {t} WHERE by = 'a' AND id = 2")
-    for number in range(3, 30):
-        land(number)
+    land_in_two_partitions(case, filling, range(3, batches))
     filling.finish()
+    assert small_files_of(case, "a") == batches  # the first one was replaced by another
+    return filling
+
+
+def test_merging_leaves_room_where_others_have_just_rewritten(case: Case) -> None:
+    fill_beside_a_delete(case, 14)
+    assert small_files_of(case, "b") < 12
+    assert case.ids() == [it for it in range(140) if it != 2]
+
+
+@only_in_soak
+def test_merging_leaves_room_where_others_rewrite_for_so_long_and_nowhere_else(case: Case) -> None:
+    filling = fill_beside_a_delete(case, 30)
     assert small_files_of(case, "b") < 24
-    assert small_files_of(case, "a") == 30  # the first one was replaced by another
     before = case.snapshots()[-1]
     case.do("DELETE FROM {t} WHERE by = 'a' AND id = 4")  # what it reads is there when it ends
-    for number in range(30, 80):
-        land(number)
-        assert small_files_of(case, "a") <= 72 if number % 10 == 0 else True
+    for first in range(30, 80, 10):
+        land_in_two_partitions(case, filling, range(first, first + 10))
+        assert small_files_of(case, "a") <= 72
     filling.finish()
     assert small_files_of(case, "a") < 40
     assert before in case.snapshots()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,6 +14,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from tests.servers import binaries, launch
 from tests.servers.launch import BUCKET, Server
 from tests.servers.rest_catalog import rest_catalog
+from tests.servers.tiers import IN_SOAK
 from tests.unit.timeline.world import SCHEMA
 from timeline.catalogs.opening import connect_catalog, create_in_catalog
 from timeline.catalogs.probing.probe import Capabilities, probe_catalog
@@ -44,7 +44,7 @@ def test_icebergs_own_rest_server_passes_and_nothing_of_the_probe_stays(tmp_path
 @pytest.fixture
 def nessie(start_server: Callable[[str], Server], tmp_path: Path) -> Iterator[tuple[str, Server]]:
     """Nessie 0.99, whose catalog keeps its tables in an S3 server."""
-    if os.environ.get("STREAMING_SINK_SERVERS") != "all":
+    if not IN_SOAK:
         pytest.skip("a JAR of 245 MB, which takes 20 s to start")
     s3, port, management = start_server("ministack"), launch.free_port(), launch.free_port()
     with ExitStack() as stack:

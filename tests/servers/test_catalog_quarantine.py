@@ -20,6 +20,7 @@ from streaming_sink.errors import (
 from streaming_sink.replaying import replay as replaying
 from streaming_sink.seconds import quarantine as seconds
 from tests.servers.catalog_case import Case, tens
+from tests.servers.tiers import only_in_soak
 from timeline import names
 from timeline.catalogs import state_files
 from timeline.catalogs.catalog_log import CatalogLog
@@ -122,7 +123,14 @@ def test_a_quarantine_may_have_another_name_and_a_name_with_dots(pair: Pair) -> 
 
 
 @pytest.mark.parametrize("by_prefix", [False, True], ids=["by listing", "by prefix listing"])
-@pytest.mark.parametrize("fault", ["none", "outbox in data", "state in data"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "none",
+        pytest.param("outbox in data", marks=only_in_soak),
+        pytest.param("state in data", marks=only_in_soak),
+    ],
+)
 def test_what_waits_for_its_delivery_is_out_of_reach_of_orphan_removal(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, by_prefix: bool, fault: str
 ) -> None:

@@ -145,7 +145,7 @@ def test_a_changing_kafka_stream_that_is_killed_ends_with_the_sources_rows_in_ta
                 child = start()
                 child.says("STARTED")
                 producer.send(map(_message, range(max(100, life * PER_LIFE), (life + 1) * PER_LIFE)))
-                if life == KILLS // 2:
+                if life == KILLS // 2 > 0:
                     broker.restart()
                 child.wait_for_batch(location, "app", before + kills.commits_before(chance))
                 # Half of them at once: after our commit, and before Spark has written that the batch ended.

@@ -9,6 +9,7 @@ import pytest
 
 from tests.servers.conftest import StartServer
 from tests.servers.launch import Server
+from tests.servers.tiers import only_in_soak
 from tests.servers.writing import SCHEMA, one_file
 from timeline.changes.changes import Append
 from timeline.errors import UnsafeStoreError
@@ -28,6 +29,7 @@ def test_a_safe_server_passes_the_probe(server: Server, folder: str) -> None:
     assert store.list_folder("_timeline/probe") == []
 
 
+@only_in_soak
 def test_a_server_that_is_right_only_without_a_race_is_refused(start_server: StartServer) -> None:
     server = start_server("s3mock")
     store = server.store("probed/table")
@@ -50,6 +52,7 @@ class _Together(ObjectStore):
     raced = False
 
 
+@only_in_soak
 def test_without_the_probe_it_loses_rows_of_an_acknowledged_commit(
     start_server: StartServer,
 ) -> None:

@@ -30,7 +30,7 @@ from tests.spark.test_ingest_kill import Parts
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.servers]
 
 WORKERS = ("work", "work-2")
-KILLS = int(os.environ.get("STREAMING_SINK_CONNECT_KILLS", "2"))
+KILLS = int(os.environ.get("STREAMING_SINK_CONNECT_KILLS", "1"))
 ITEMS, FILES, ROWS = 4 + 2 * KILLS, 4, 12
 _SECONDS = 600
 

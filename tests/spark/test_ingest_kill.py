@@ -29,8 +29,8 @@ from tests.spark.source_files import rows_from, rows_in, write_parquet
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = int(os.environ.get("STREAMING_SINK_INGEST_FILES", "200"))
-KILLS = int(os.environ.get("STREAMING_SINK_INGEST_KILLS", "5"))
+FILES = int(os.environ.get("STREAMING_SINK_INGEST_FILES", "90"))
+KILLS = int(os.environ.get("STREAMING_SINK_INGEST_KILLS", "2"))
 IS_LONG = "STREAMING_SINK_INGEST_KILLS" in os.environ
 """Whether this is the long version, which also announces in a topic."""
 _SECONDS = 300

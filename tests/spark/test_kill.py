@@ -19,7 +19,7 @@ from tests.spark.streams import add_files, ids_of, metadata_file, source_ids
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-KILLS = int(os.environ.get("STREAMING_SINK_KILLS", "5"))
+KILLS = int(os.environ.get("STREAMING_SINK_KILLS", "2"))
 SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
 FILES = 10 + 4 * KILLS
 """Of each of two streams."""

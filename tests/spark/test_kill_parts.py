@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-KILLS = int(os.environ.get("STREAMING_SINK_KILLS", "3"))
+KILLS = int(os.environ.get("STREAMING_SINK_KILLS", "2"))
 SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
 PER_LIFE = 6
 """Batches that a life of the stream finds new."""

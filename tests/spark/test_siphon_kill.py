@@ -22,7 +22,7 @@ from tests.spark.source_files import rows_from, rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-KILLS = int(os.environ.get("STREAMING_SINK_SIPHON_KILLS", "3"))
+KILLS = int(os.environ.get("STREAMING_SINK_SIPHON_KILLS", "2"))
 SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
 PER_LIFE = 6
 """Batches that a life of the stream finds new."""

@@ -22,7 +22,7 @@ from tests.spark.streams import head_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-KILLS = int(os.environ.get("STREAMING_SINK_UPSERT_KILLS", "5"))
+KILLS = int(os.environ.get("STREAMING_SINK_UPSERT_KILLS", "2"))
 SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
 LIVES = -(-KILLS // 2)
 PER_LIFE = 4
