@@ -14,7 +14,7 @@ from tests.servers.launch import Server
 from tests.servers.proxy import Proxy
 from tests.servers.rest_catalog import RestCatalog, rest_catalog
 from tests.servers.sql import Sql
-from tests.servers.tiers import IN_SOAK
+from tests.tiers import IN_SOAK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

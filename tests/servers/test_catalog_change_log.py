@@ -15,7 +15,7 @@ from streaming_sink.seconds.change_log import ChangeLog
 from tests.servers.keyed_case import BY_ID, OTHERS, KeyedCase
 from tests.servers.rest_catalog import RestCatalog
 from tests.servers.sql import Sql
-from tests.servers.tiers import only_in_soak
+from tests.tiers import only_in_soak
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
 

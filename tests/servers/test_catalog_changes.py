@@ -11,7 +11,7 @@ from streaming_sink import FileSizing, changes
 from streaming_sink.reading import changes as reading
 from streaming_sink.reading import pieces
 from tests.servers.catalog_case import Case
-from tests.servers.tiers import only_in_soak
+from tests.tiers import only_in_soak
 from timeline.manifests.deletes import DeleteIndex
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]

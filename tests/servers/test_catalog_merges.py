@@ -15,7 +15,7 @@ import pytest
 from streaming_sink import Clustering, FileSizing, IcebergSink, clustering, history
 from streaming_sink.clustering import execution
 from tests.servers.catalog_case import Case, tens
-from tests.servers.tiers import only_in_soak
+from tests.tiers import only_in_soak
 from timeline.catalogs.catalog_log import CatalogLog
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]

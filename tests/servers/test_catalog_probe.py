@@ -14,7 +14,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from tests.servers import binaries, launch
 from tests.servers.launch import BUCKET, Server
 from tests.servers.rest_catalog import rest_catalog
-from tests.servers.tiers import IN_SOAK
+from tests.tiers import IN_SOAK
 from tests.unit.timeline.world import SCHEMA
 from timeline.catalogs.opening import connect_catalog, create_in_catalog
 from timeline.catalogs.probing.probe import Capabilities, probe_catalog

@@ -20,7 +20,7 @@ from streaming_sink.errors import (
 from streaming_sink.replaying import replay as replaying
 from streaming_sink.seconds import quarantine as seconds
 from tests.servers.catalog_case import Case, tens
-from tests.servers.tiers import only_in_soak
+from tests.tiers import only_in_soak
 from timeline import names
 from timeline.catalogs import state_files
 from timeline.catalogs.catalog_log import CatalogLog

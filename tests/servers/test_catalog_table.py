@@ -25,7 +25,7 @@ from streaming_sink.errors import (
 )
 from tests.servers import faults_of_catalogs
 from tests.servers.catalog_case import Case, tens
-from tests.servers.tiers import IN_SOAK
+from tests.tiers import IN_SOAK
 from timeline.catalogs import catalog_log, catalog_version
 from timeline.catalogs.catalog_log import CatalogLog
 from timeline.changes.purge_changes import AppendNothing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.servers import binaries
 from tests.servers.byte_proxy import ByteProxy
 from tests.servers.hive_metastore import HiveMetastore, hive_2, hive_3
 from tests.servers.proxy import Fault
+from tests.tiers import only_in_soak
 from timeline.catalogs import probed_log
 from timeline.catalogs.clients import hive_lock
 from timeline.catalogs.clients.hive_lock import TableLock
@@ -33,9 +33,7 @@ from timeline.stores import open_store
 pytestmark = [
     pytest.mark.servers,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        os.environ.get("STREAMING_SINK_SERVERS") != "all", reason="a metastore takes 10 s to start"
-    ),
+    only_in_soak,
 ]
 
 KEPT = 100

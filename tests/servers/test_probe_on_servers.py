@@ -9,8 +9,8 @@ import pytest
 
 from tests.servers.conftest import StartServer
 from tests.servers.launch import Server
-from tests.servers.tiers import only_in_soak
 from tests.servers.writing import SCHEMA, one_file
+from tests.tiers import only_in_soak
 from timeline.changes.changes import Append
 from timeline.errors import UnsafeStoreError
 from timeline.names import version_number

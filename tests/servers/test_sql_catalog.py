@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +23,7 @@ from tests.servers import binaries, databases
 from tests.servers.byte_proxy import ByteProxy
 from tests.servers.databases import SqlDatabase
 from tests.servers.proxy import Fault
-from tests.servers.tiers import IN_SOAK
+from tests.tiers import IN_SOAK
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
@@ -38,7 +37,7 @@ _DATABASES = {"sqlite": databases.sqlite, "postgresql": databases.postgresql}
 def database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SqlDatabase]:
-    if request.param == "postgresql" and os.environ.get("STREAMING_SINK_SERVERS") != "all":
+    if request.param == "postgresql" and not IN_SOAK:
         pytest.skip("a server of its own")
     with contextlib.ExitStack() as stack:
         started = _DATABASES[request.param](tmp_path_factory.mktemp(request.param))

@@ -39,6 +39,7 @@ from streaming_sink.writing.profile import Profile, count_rows
 from tests.jvm import executor_options
 from tests.sinks import flat_sink
 from tests.spark.streams import ids_of, metadata_file
+from tests.tiers import IN_SOAK, only_in_soak
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -327,10 +328,11 @@ def _cluster_of_two_hosts(folder: Path) -> str:
 def main(base: Path) -> None:
     """Land a batch for each fault below `base`."""
     with _session("local-cluster[2,1,1024]") as spark:
-        for fault in (
-            LOSS, LOSS_COALESCED, LOSS_BY_POSITION, LOSS_OF_FRESH, LOSS_OF_CHANGES, FAILURE, *FRESH_UPSTREAM
-        ):  # fmt: skip
+        for fault in (LOSS, LOSS_COALESCED, LOSS_OF_FRESH, LOSS_OF_CHANGES, FAILURE, *FRESH_UPSTREAM):
             _land(spark, fault, base)
+        if not IN_SOAK:
+            return
+        _land(spark, LOSS_BY_POSITION, base)
     hosts = _cluster_of_two_hosts(base / "work")
     with _session(hosts, **{"spark.speculation": "true", "spark.speculation.quantile": "0.5"}) as spark:
         _land(spark, SPECULATION, base)
@@ -396,6 +398,7 @@ def test_files_that_a_lost_executor_left_behind_are_not_in_the_table(landed):
     assert not live
 
 
+@only_in_soak
 def test_routing_by_position_would_double_and_drop_rows(landed):
     """So the first test sees what it is for. Counting would not: as many are lost as are doubled."""
     ids = _ids(landed, LOSS_BY_POSITION)
@@ -445,6 +448,7 @@ def test_a_task_that_fails_and_is_tried_again_leaves_each_row_once_and_no_file(l
     assert _files_of_the_struck(landed, FAILURE) == (set(), set())
 
 
+@only_in_soak
 def test_of_two_attempts_at_once_only_the_one_that_reported_is_in_the_table(landed):
     attempts = {mark for mark in _marks(landed, SPECULATION, "wrote") if mark.startswith(f"{STRUCK}-")}
     assert len(attempts) == 1, "spark started no second attempt"

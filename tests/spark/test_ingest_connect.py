@@ -26,6 +26,7 @@ from tests.spark.source_files import rows_from, rows_in, write_parquet
 from tests.spark.test_ingest_by_key import Change, latest, write_changes, zone_at
 from tests.spark.test_ingest_by_key import rows_in as rows_by_key_in
 from tests.spark.test_ingest_kill import Parts
+from tests.tiers import only_in_soak
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.servers]
 
@@ -93,6 +94,7 @@ def test_clients_that_are_killed_land_each_file_once(remote: str, tmp_path: Path
     judges.assert_all_readers_agree(str(tmp_path / "table"), expected)
 
 
+@only_in_soak
 def test_clients_that_are_killed_land_each_change_once(remote: str, tmp_path: Path, stack: ExitStack) -> None:
     rng = random.Random(3)
     count = ITEMS * FILES * ROWS

@@ -12,6 +12,7 @@ from nbclient import NotebookClient
 from tests.jars import require_iceberg_runtime
 from tests.servers import binaries
 from tests.servers.rest_catalog import rest_catalog
+from tests.tiers import only_in_soak
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -55,6 +56,7 @@ def test_the_quickstart_runs_and_three_readers_see_its_rows(
     assert "rows, by pyiceberg, DuckDB and Polars alike" in said
 
 
+@only_in_soak
 @pytest.mark.notebook
 @pytest.mark.slow
 @pytest.mark.spark
@@ -85,6 +87,7 @@ def test_the_notebook_on_changes_by_key_runs_and_agrees_with_its_dictionary(
     assert said == "26,483 flights, as the dictionary has them, by pyiceberg, Polars and DuckDB\n"
 
 
+@only_in_soak
 @pytest.mark.notebook
 @pytest.mark.slow
 @pytest.mark.spark
