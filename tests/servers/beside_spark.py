@@ -201,6 +201,10 @@ class Lake:
     def folder_of_table(self) -> Path:
         return self.catalog.warehouse / NAME.replace(".", "/")
 
+    def shared_keys_that_are_there_twice(self) -> set[int]:
+        found = self.table().scan(f"id < {len(SHARED)}", ("id",)).to_arrow()["id"].to_pylist()
+        return {key for key, times in Counter(found).items() if times > 1}
+
     def note_what_left(self) -> None:
         """Forget the batches of snapshots that are on main no more."""
         metadata = self.table().metadata

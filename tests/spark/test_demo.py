@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-BATCHES = 5
+BATCHES = 11
 Demo = tuple[Path, subprocess.CompletedProcess[str]]
 
 # Appended to a copy of the report: what a browser made of it, as JSON in the page's text.
