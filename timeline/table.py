@@ -206,7 +206,8 @@ class Table:
         # A batch that is skipped for good does not write its manifest first.
         if transaction is None or transaction.check(self._head.properties) is not None:
             attempts.prepare(self._head)
-        with take_turn(self.store, self.log.environment) as others_committed:
+        remembered = conflicts.remember_appended(self.log.manifest_files, intent)
+        with take_turn(self.store, self.log.environment) as others_committed, remembered:
             published = publish_version(
                 self.log,
                 self.refresh() if others_committed or self._head.version.expires_next else self._head,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from timeline.commit import conflicts
 from timeline.drafts import rewriting
 from timeline.manifests import contents, copies, lookup, manifests
 from timeline.manifests.stated_files import StatedFiles
@@ -35,7 +34,7 @@ def memory_of(seed: int) -> Iterator[tuple[object, str, object]]:
         yield copies, "KEPT_BYTES", 1_500
     if seed % MEMORY == _LYING:
         # A purge that never finds a file again never ends, so there the times of ids are right.
-        modules = (rewriting, head) if seed // 1_000_000 in _PURGED else (rewriting, lookup, head, conflicts)
+        modules = (rewriting, head) if seed // 1_000_000 in _PURGED else (rewriting, lookup, head)
         yield from ((module, "stated_files", lie) for module in modules)
 
 

@@ -10,8 +10,8 @@ others have declared (R25).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
@@ -23,14 +23,22 @@ from timeline.changes.intent import Dropped, Intent
 from timeline.changes.references import check_references_are_allowed_and_new, without_references
 from timeline.changes.row_deltas import by_data_file
 from timeline.changes.staging_changes import Discard, Publish
-from timeline.errors import CommitConflictError, KeyConflictError, MissingMetadataError, SchemaMismatchError
+from timeline.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    KeyConflictError,
+    SchemaMismatchError,
+)
 from timeline.features import check_features_are_known
 from timeline.manifests.lookup import find_files
-from timeline.manifests.stated_files import stated_files
+from timeline.manifests.manifests import ManifestFiles
 from timeline.versions.evolution import find_misfit
 from timeline.versions.head import Head
 from timeline.versions.keys import key_of
 from timeline.versions.work_items import WorkItem
+
+_APPENDED = 100_000
+"""The last files that a process remembers to have appended without a transaction: some 20 MB."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ def check_conflicts(intent: Intent, head: Head) -> CommitVerdict | None:
     check_files_have_a_known_spec(head, (*intent.new_files, *intent.rewritten_files))
     check_references_are_allowed_and_new(head, intent.new_files)
     check_files_are_above_the_fence(head, without_references(head, intent))
-    check_files_are_not_live(head, intent.new_files, has_transaction=intent.transaction is not None)
+    check_files_are_not_live(head, intent.new_files)
     kept, dropped = drop_changes_that_no_longer_fit(head, intent)
     check_something_is_left(head, kept, dropped)
     return CommitVerdict(epoch, kept, dropped)
@@ -158,27 +166,40 @@ def check_files_are_above_the_fence(head: Head, files: Iterable[DataFile]) -> No
             )
 
 
-def check_files_are_not_live(head: Head, files: Iterable[DataFile], *, has_transaction: bool) -> None:
-    """No appended file is in the table already, as far as manifests in memory show: its rows would count
-    twice. Of a commit without a transaction, which a caller may try again after an unknown outcome, those
-    manifests are read too whose names say that they may hold one.
+def check_files_are_not_live(head: Head, files: Iterable[DataFile]) -> None:
+    """No appended file is in the table already, as far as manifests in memory show, and every one for a file
+    that this process has appended before: its rows would count twice. This is for callers without a
+    transaction, who commit again after an unknown outcome.
     """
-    manifest_files = head.manifest_files
-    shown = [
-        it
-        for it in head.manifests
-        if manifest_files.known(it) or (stated_files(it.manifest_path) and not has_transaction)
-    ]
-    live: list[str] = []
-    with suppress(MissingMetadataError):  # whether the table was dropped, the commit finds out
-        live = sorted(find_files(manifest_files, shown, (file.file_path for file in files), likely=True))
+    manifest_files, locations = head.manifest_files, {file.file_path for file in files}
+    known = (it for it in head.manifests if manifest_files.known(it) is not None)
+    live = set(find_files(manifest_files, known, locations))
+    live |= head.find_all_live(locations & manifest_files.appended.keys()).keys()
     if live:
         raise CommitConflictError(
             "a file of this append is in the table already, and its rows would count twice; nothing more"
-            f" of the commit is live: {live[0]}",
+            f" of the commit is live: {min(live)}",
             **head.where,
-            files=live,
+            files=sorted(live),
         )
+
+
+@contextmanager
+def remember_appended(manifest_files: ManifestFiles, intent: Intent) -> Iterator[None]:
+    """Remember the files of a commit without a transaction, unless it is known to have failed."""
+    try:
+        yield
+    except CommitStateUnknownError:
+        _remember_appended(manifest_files, intent)
+        raise
+    _remember_appended(manifest_files, intent)
+
+
+def _remember_appended(manifest_files: ManifestFiles, intent: Intent) -> None:
+    if intent.transaction is None:
+        manifest_files.appended |= dict.fromkeys(file.file_path for file in intent.new_files)
+        for location in [*manifest_files.appended][:-_APPENDED]:
+            del manifest_files.appended[location]
 
 
 def drop_changes_that_no_longer_fit(

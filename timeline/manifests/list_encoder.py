@@ -47,8 +47,8 @@ class ListEncoder:
 
 
 def _runs(manifests: Sequence[ManifestFile]) -> Iterator[Sequence[ManifestFile]]:
-    """Yield the entries of each block: one ends where the digest of a manifest's path says so, at any place in
-    the list.
+    """Yield the entries of each block: one ends where the digest of a manifest's path says so, at any place
+    of the list.
     """
     start = 0
     for place, manifest in enumerate(manifests, 1):

@@ -49,6 +49,8 @@ class ManifestFiles:
     cache: ContentsCache = field(default_factory=ContentsCache)
     packed: PackedManifests = field(init=False)
     list_encoder: ListEncoder = field(default_factory=ListEncoder)
+    appended: dict[str, None] = field(default_factory=dict)
+    """The last files that were appended without a transaction, or may have been."""
     _lists: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
     """The last lists that were written or read; never what a version states of a list, since deletions depend
     on these. A sweep reads a hundred of them: 0.4 s of processor time, and 3 s at 30 ms a request.
@@ -68,7 +70,7 @@ class ManifestFiles:
     def remember_list(self, location: str, manifests: tuple[ManifestFile, ...]) -> tuple[ManifestFile, ...]:
         """Cache the contents of a list, and return them."""
         self._lists[location] = manifests
-        if len(self._lists) > _KEPT_LISTS:
+        while len(self._lists) > _KEPT_LISTS:
             del self._lists[next(iter(self._lists))]
         return manifests
 
@@ -93,9 +95,7 @@ class ManifestFiles:
         return PackedFiles.of(manifest, self.contents(manifest).files.values())
 
     def write_copies(self, manifests: Iterable[ManifestFile]) -> None:
-        """Write copies of large manifests that have none: of those in memory, and of one more, which is read,
-        so that all of a table get one by and by. Raises as the store does.
-        """
+        """Write copies of large manifests that have none: of those in memory, and of one more, by reading it."""
         read = False
         for manifest in self.packed.without_copy(filter(is_large, manifests)):
             if self.known(manifest) is None and self.packed.find(manifest) is None:
