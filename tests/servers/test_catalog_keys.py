@@ -290,6 +290,18 @@ def test_what_others_do_while_a_batch_commits_is_looked_at(
     assert case.rows() == left
 
 
+def test_without_a_second_look_a_key_is_there_twice(
+    case: KeyedCase, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """A negative control."""
+    case.change(0, (1, 1, "a"))
+    case.meanwhile(monkeypatch, lambda: case.insert((2, 1, "theirs")))
+    request.addfinalizer(patch.stopall)
+    faults_of_catalogs.switch_on("keys are looked for once")
+    case.change(1, (2, 2, "b"))
+    assert case.rows() == [(1, 1, "a"), (2, 1, "theirs"), (2, 2, "b")]
+
+
 def test_a_key_that_is_renamed_while_a_batch_commits_is_looked_for_by_its_field_id(
     case: KeyedCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
