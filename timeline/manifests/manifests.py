@@ -95,7 +95,7 @@ class ManifestFiles:
         return PackedFiles.of(manifest, self.contents(manifest).files.values())
 
     def write_copies(self, manifests: Iterable[ManifestFile]) -> None:
-        """Write copies of large manifests that have none: of those in memory, and of one more, by reading it."""
+        """Write copies of large manifests that have none: of those in memory, and of one that it reads."""
         read = False
         for manifest in self.packed.without_copy(filter(is_large, manifests)):
             if self.known(manifest) is None and self.packed.find(manifest) is None:
