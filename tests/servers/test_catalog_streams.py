@@ -118,7 +118,7 @@ class BesideEachOther:
             _STATEMENTS[self.statements % len(_STATEMENTS)](self)
             self.statements += 1
             self.twice |= self.lake.shared_keys_that_are_there_twice()
-            if self.statements % len(_STATEMENTS) == _KILL_AFTER:
+            if self.statements > len(_STATEMENTS) and self.statements % len(_STATEMENTS) == _KILL_AFTER:
                 self._start_again(self.apps[len(self.kills.after_a_commit) % len(self.apps)])
         self.lake.feed_last(keyed)
         self.lake.finish.touch()
@@ -269,10 +269,10 @@ def _remove_orphans(beside: BesideEachOther) -> None:
 
 
 _KILL_AFTER = 5
-"""So many statements of a round; all streams are killed once more where orphans are removed."""
+"""So many statements of each round but the first; all streams are killed where orphans are removed."""
 _STATEMENTS: list[Callable[[BesideEachOther], None]] = [
     *(_insert, _delete, _update, _alter, _roll_back, _merge, _compact, _cherry_pick, _remove_orphans),
-    *(_expire, _delete, _compact_deletes, _alter, _insert),
+    *(_expire, _delete, _compact_deletes, _alter),
 ]
 
 
