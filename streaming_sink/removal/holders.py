@@ -16,6 +16,7 @@ from timeline.manifests.entries import LiveFile
 from timeline.retention.expired import pending_notes, read_expiry_note
 from timeline.retention.policy import lineage, snapshot_version
 from timeline.table import Table
+from timeline.versions.followed import FOLLOWED_TAG_PREFIX
 from timeline.versions.head import Head
 from timeline.versions.work_items import STAGED_TAG_PREFIX
 
@@ -112,6 +113,9 @@ def _holders(head: Head) -> Iterable[tuple[Snapshot, set[Holder]]]:
             of[ref.snapshot_id].add(
                 Holder(How.STAGED, f"staged snapshot {name.removeprefix(STAGED_TAG_PREFIX)!r}")
             )
+            continue
+        if name.startswith(FOLLOWED_TAG_PREFIX):  # which a purge releases
+            of[ref.snapshot_id] = of[ref.snapshot_id] or {Holder(How.HISTORY, "older snapshots")}
             continue
         kind = "branch" if ref.snapshot_ref_type == SnapshotRefType.BRANCH else "tag"
         of_branch = lineage(ref.snapshot_id, by_id)

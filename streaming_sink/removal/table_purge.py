@@ -19,6 +19,7 @@ from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.scanning import KeyColumns
 from timeline import properties
 from timeline.changes.changes import ExpireSnapshots
+from timeline.changes.follow_changes import ReleaseFollowed
 from timeline.changes.purge_changes import AppendNothing
 from timeline.errors import CorruptTableError, MissingMetadataError, UnsupportedTableError
 from timeline.maintenance.expiry import check_files_may_go, expire_snapshots
@@ -27,6 +28,7 @@ from timeline.outbox import OpenTable
 from timeline.retention.deletions import DeletedKind, Deletions
 from timeline.retention.policy import commit_of, cut_off, lineage, snapshot_version
 from timeline.table import Committed, Table
+from timeline.versions.followed import followed_tags
 
 _FILES_A_VERSION = 16
 _TRIES = 20
@@ -162,6 +164,10 @@ class TablePurge:
         """
         if (span := _time_travel(left)) is not None:
             self._ended = span if self._ended is None else (self._ended[0], max(self._ended[1], span[1]))
+        reaching = {each.snapshot_id for each in _reaching(left)}
+        tags = followed_tags(self.table.head.metadata.refs)
+        if held := tuple(tag for tag, snapshot_id in tags.items() if snapshot_id in reaching):
+            self.table.commit([ReleaseFollowed(held)])
         age = _expiry_age(left)
         if age is not None:
             self._deletions += expire_snapshots(self.table, max_snapshot_age=age, min_snapshots_to_keep=1)

@@ -32,7 +32,13 @@ from streaming_sink.tasks.results import delete_files
 from streaming_sink.upkeep.maintenance import Maintenance
 from streaming_sink.writing.writer import WriteJob, WriteResult, write
 from timeline.changes.changes import Change
-from timeline.changes.follow_changes import Follow, NameSecondTable, followed, following
+from timeline.changes.follow_changes import (
+    Follow,
+    HoldFollowed,
+    NameSecondTable,
+    followed,
+    following,
+)
 from timeline.changes.schema_changes import MergeSchema
 from timeline.drafts.succession import commit_time
 from timeline.errors import (
@@ -80,10 +86,13 @@ class ChangeLog:
         self.follow(session, main, app_id, steps)
 
     def changes(self, main: Table, app_id: str, result: WriteResult) -> list[Change]:  # noqa: ARG002
-        """Return the change that names the log in the commits of the main table."""
+        """Return the changes by which the commits of the main table name the log, and hold the snapshot that
+        its next changes are read against.
+        """
         if self._table is None:
             return []
-        return [NameSecondTable(self._table.log.address, str(self._table.head.metadata.table_uuid))]
+        uuid = str(self._table.head.metadata.table_uuid)
+        return [NameSecondTable(self._table.log.address, uuid), HoldFollowed(uuid)]
 
     def follow(self, session: SparkSession, main: Table, app_id: str, steps: Steps) -> None:  # noqa: ARG002
         """Append what the versions of `main` have changed up to its known head, each once; no request where

@@ -100,6 +100,17 @@ def test_the_log_has_what_both_have_changed_once(
     ]
 
 
+def test_spark_expires_between_two_batches_and_the_log_goes_on(case: LoggedCase) -> None:
+    """The rows that Spark deletes are in a file that only the log's tag still holds."""
+    case.change(0, (1, 1, "a"), (2, 1, "a"), (3, 1, "a"))
+    case.do("DELETE FROM {t} WHERE id = 3")
+    case.call("expire_snapshots", older_than="TIMESTAMP '2099-01-01 00:00:00'", retain_last=1)
+    assert len(case.snapshots()) == 2
+    case.change(1, (1, 2, "b"))
+    case.check_the_log_makes_the_table()
+    assert [row[:3] for row in case.logged() if row[3] == "DELETE"] == [(3, 1, "a")]
+
+
 def test_columns_that_spark_adds_renames_and_drops_are_followed(case: LoggedCase) -> None:
     case.change(0, (1, 1, "a"))
     case.do("ALTER TABLE {t} ADD COLUMN note STRING")

@@ -36,7 +36,7 @@ def test_icebergs_own_rest_server_passes_and_nothing_of_the_probe_stays(tmp_path
         found = probe_catalog(
             lambda: connect_catalog(server.properties), ("db", "t"), open_store, environment
         )
-        assert found == Capabilities(raced=True, keeps_both=True, removes_snapshots=True)
+        assert found == Capabilities(raced=True, keeps_both=True, removes_snapshots=True, keeps_tags=True)
         assert catalog.list_tables("db") == []
         assert [it for it in server.warehouse.rglob("*") if it.is_file()] == []
 

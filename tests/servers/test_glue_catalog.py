@@ -53,7 +53,7 @@ def test_a_server_that_checks_versions_passes(properties: dict[str, str], open_t
     catalog, database = connect(), f"db{next(_names)}"
     catalog.create_namespace(database)
     found = probe_catalog(connect, (database, "t"), open_there, SYSTEM)
-    assert found == Capabilities(raced=True, keeps_both=True, removes_snapshots=True)
+    assert found == Capabilities(raced=True, keeps_both=True, removes_snapshots=True, keeps_tags=True)
     assert catalog.list_tables(database) == []
 
 

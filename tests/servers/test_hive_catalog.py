@@ -68,7 +68,9 @@ def probe(metastore: HiveMetastore) -> Capabilities:
 
 
 def test_a_metastore_passes_and_nothing_of_the_probe_stays(metastore: HiveMetastore) -> None:
-    assert probe(metastore) == Capabilities(raced=True, keeps_both=True, removes_snapshots=True)
+    assert probe(metastore) == Capabilities(
+        raced=True, keeps_both=True, removes_snapshots=True, keeps_tags=True
+    )
 
 
 def test_without_the_lock_3_1_3_loses_commits_and_is_refused_and_2_3_10_compares_by_itself(

@@ -42,7 +42,7 @@ def test_a_stream_beside_pyiceberg_keeps_the_rows_of_both(
 
     land(0)
     assert list(probed_log._shown.values()) == [
-        Capabilities(raced=True, keeps_both=True, removes_snapshots=False)
+        Capabilities(raced=True, keeps_both=True, removes_snapshots=False, keeps_tags=False)
     ]
     theirs = RestCatalog("theirs", **properties).load_table("db.events")
     theirs.append(pa.table({"id": [1000], "by": ["theirs"]}))

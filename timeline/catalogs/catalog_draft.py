@@ -22,6 +22,7 @@ from timeline.errors import StoreUnavailableError
 from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.expired import pending_notes
 from timeline.retention.policy import NOTHING_EXPIRED, Expiry
+from timeline.versions.followed import outlived_tags
 from timeline.versions.head import Head
 
 _LOG = logging.getLogger("streaming_sink.timeline")
@@ -32,6 +33,7 @@ class CatalogDraft(Draft):
     """A draft whose place in the lineage the catalog states: no property says where the head is."""
 
     plans_apart: ClassVar[bool] = True
+    holds_followed: ClassVar[bool] = True
 
     @classmethod
     def begin(
@@ -95,6 +97,8 @@ class CatalogDraft(Draft):
         self.staged = [summaries.stating(each, number) for each in self.staged]
         if self.maintains:
             self.snapshots[-1] = summaries.stating(self.snapshots[-1], {properties.MAINTAINED: "true"})
+            for tag in outlived_tags(self.metadata.refs, self.metadata.snapshots, self.now_ms):
+                self.drop_ref(tag)
         self.snapshots[-1] = bear_witness(self.properties, self.snapshots[-1])
         finished, expiry = self.complete()
         version = replace(self._base, number=self.number, metadata=finished, identity="", stored=None)
@@ -106,6 +110,14 @@ class OneSnapshotDraft(CatalogDraft):
     """A draft for a catalog that has not shown that it keeps two snapshots of one commit (R33)."""
 
     keeps_one_snapshot: ClassVar[bool] = True
+    holds_followed: ClassVar[bool] = False
+
+
+@dataclass
+class UntaggedDraft(CatalogDraft):
+    """A draft for a catalog that has not shown that it keeps tags (R33)."""
+
+    holds_followed: ClassVar[bool] = False
 
 
 def newest_ms(metadata: TableMetadata) -> int:

@@ -13,7 +13,7 @@ import pyiceberg
 from pyiceberg.catalog import Catalog
 
 from timeline import names
-from timeline.catalogs.catalog_draft import CatalogDraft, OneSnapshotDraft
+from timeline.catalogs.catalog_draft import CatalogDraft, OneSnapshotDraft, UntaggedDraft
 from timeline.catalogs.catalog_log import CatalogLog
 from timeline.catalogs.clients.settings import shown_address
 from timeline.catalogs.clients.store_io import OpenStore
@@ -26,7 +26,7 @@ from timeline.stores import open_store
 from timeline.versions.head import Head
 
 Connect = Callable[[], Catalog]
-_REVISION = 1
+_REVISION = 2
 """Of what the probe tries. A greater one is tried by each writer anew."""
 _shown: dict[str, Capabilities] = {}
 _PROBING = Lock()
@@ -44,7 +44,9 @@ class ProbedLog(CatalogLog):
     def draft(self) -> type[CatalogDraft]:
         """The kind of draft, by what the catalog has shown this process so far: a commit has probed it."""
         shown = self._seen()
-        return CatalogDraft if shown is None or shown.keeps_both else OneSnapshotDraft
+        if shown is not None and not shown.keeps_both:
+            return OneSnapshotDraft
+        return CatalogDraft if shown is None or shown.keeps_tags else UntaggedDraft
 
     def check_writable(self, head: Head) -> None:
         """Raise as the log itself does; UnsafeCatalogError where the catalog loses commits, and
@@ -97,7 +99,7 @@ class ProbedLog(CatalogLog):
     def capabilities(self) -> Capabilities:
         """Return what the catalog has shown: in this process, to a writer of this table, or now."""
         if self.connect is None:
-            return Capabilities(raced=True, keeps_both=True, removes_snapshots=True)
+            return Capabilities(raced=True, keeps_both=True, removes_snapshots=True, keeps_tags=True)
         catalog = catalog_signature(self.catalog)
         with _PROBING:
             if catalog not in _shown:

@@ -9,6 +9,7 @@ from timeline import properties
 from timeline.changes.changes import Append, Beside, Change, Over
 from timeline.drafts.draft import Draft
 from timeline.errors import CommitConflictError
+from timeline.versions.followed import followed_ref, followed_tag
 from timeline.versions.head import Head
 from timeline.versions.outbox import second_tables_of, second_tables_to_property
 from timeline.versions.transactions import Transaction
@@ -81,3 +82,31 @@ class NameSecondTable(Change):
         draft.properties[properties.SECOND_TABLES] = second_tables_to_property(
             known | {self.location: self.table_uuid}
         )
+
+
+@dataclass(frozen=True)
+class HoldFollowed(Change):
+    """Let a tag of a change log hold what main is by this commit, which the log follows at once. The next
+    changes are read against it: rows that leave are in its files. Advice: without it the log may stop.
+    """
+
+    log_uuid: str
+
+    def find_idleness(self, head: Head) -> str | None:  # noqa: ARG002 - as the base
+        return "it goes with other changes alone"
+
+    def apply(self, draft: Draft) -> None:
+        if draft.holds_followed and draft.parent_id is not None:
+            ref = followed_ref(draft.parent_id)
+            draft.update_metadata(refs={**draft.metadata.refs, followed_tag(self.log_uuid): ref})
+
+
+@dataclass(frozen=True)
+class ReleaseFollowed(Change):
+    """Remove tags of change logs, for a purge. The next batches set them again."""
+
+    tags: tuple[str, ...]
+
+    def apply(self, draft: Draft) -> None:
+        for tag in self.tags:
+            draft.drop_ref(tag)

@@ -13,6 +13,7 @@ from timeline.changes.changes import Beside, Change, Over
 from timeline.drafts.draft import Draft
 from timeline.errors import CommitConflictError
 from timeline.features import ROLLBACK, require_feature
+from timeline.versions.followed import FOLLOWED_TAG_PREFIX
 from timeline.versions.head import Head
 from timeline.versions.work_items import STAGED_TAG_PREFIX
 
@@ -50,10 +51,12 @@ class _Name(Change):
     kind: ClassVar[SnapshotRefType]
 
     def check(self) -> None:
-        if not self.name.strip() or self.name == MAIN_BRANCH or self.name.startswith(STAGED_TAG_PREFIX):
+        ours = (STAGED_TAG_PREFIX, FOLLOWED_TAG_PREFIX)
+        if not self.name.strip() or self.name == MAIN_BRANCH or self.name.startswith(ours):
             raise ValueError(
                 f"a {self.kind} needs a name of its own, not {MAIN_BRANCH!r}, and not one that begins with"
-                f" {STAGED_TAG_PREFIX!r}, as those of staged work items do: {self.name!r}"
+                f" {' or '.join(map(repr, ours))}, as those of staged work items and of change logs do:"
+                f" {self.name!r}"
             )
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base

@@ -50,6 +50,8 @@ class Draft:
     """Whether each pending plan has a property of its own, which stays short."""
     keeps_one_snapshot: ClassVar[bool] = False
     """Whether the log keeps one snapshot of a commit, so that none may have two."""
+    holds_followed: ClassVar[bool] = False
+    """Whether others expire snapshots, and the log takes tags that hold some for change logs."""
 
     @classmethod
     def begin(

@@ -152,7 +152,7 @@ def test_a_name_that_is_taken_is_refused(kind: Kind) -> None:
         set_branch(table, "before", at)
     with pytest.raises(CommitConflictError, match="already"):
         set_tag(table, "before", at)
-    for name in ("main", " ", "wap-app-1"):
+    for name in ("main", " ", "wap-app-1", "followed-a-log"):
         with pytest.raises(ValueError, match="name of its own"):
             table.commit([Tag(name, 1)])
 

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, SetCurrentSchemaUpdate
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    RemoveSnapshotsUpdate,
+    SetCurrentSchemaUpdate,
+    SetSnapshotRefUpdate,
+)
 
 from timeline.catalogs.answers import is_forbidden, unclear
 from timeline.catalogs.clients.store_io import OpenStore
@@ -23,6 +29,7 @@ from timeline.catalogs.probing.requirements import as_it_is, broken
 from timeline.catalogs.probing.scratch import Scratch, onto_main
 from timeline.clock import Environment
 from timeline.errors import StoreUnavailableError, UnsafeCatalogError
+from timeline.versions.followed import followed_ref
 
 _LOG = logging.getLogger(__name__)
 _RACERS = 8
@@ -41,6 +48,7 @@ class Capabilities:
     keeps_both: bool
     """Whether two snapshots of one commit are kept, with their parents."""
     removes_snapshots: bool
+    keeps_tags: bool
 
 
 def probe_catalog(
@@ -77,7 +85,8 @@ def probe_catalog(
             _race(scratch, base, base.current_snapshot(), catalogs)
         _check_requirements(scratches[0])
         keeps_both = _keeps_both(scratches[0])
-        return Capabilities(True, keeps_both, _removes_snapshots(scratches[0]))
+        removes_snapshots = _removes_snapshots(scratches[0])
+        return Capabilities(True, keeps_both, removes_snapshots, _keeps_tags(scratches[0]))
     except unclear() as failure:
         raise StoreUnavailableError(f"the catalog does not answer its probe: {failure}") from failure
     finally:
@@ -161,6 +170,24 @@ def _removes_snapshots(scratch: Scratch) -> bool:
     return left == {oldest} and after.current_snapshot_id == base.current_snapshot_id
 
 
+def _keeps_tags(scratch: Scratch) -> bool:
+    """Return whether a commit may set a tag beside main, with the age at which it ends."""
+    base = scratch.load()
+    sent, ref = scratch.snapshot(base.current_snapshot()), followed_ref(base.current_snapshot_id or 0)
+    absent = AssertRefSnapshotId(ref=_PREFIX, snapshot_id=None)
+    tagged = SetSnapshotRefUpdate(
+        ref_name=_PREFIX,
+        type=ref.snapshot_ref_type,
+        snapshot_id=ref.snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+    scratch.send(base, (*as_it_is(base), absent), *onto_main(sent), tagged)
+    after = scratch.load()
+    return after.current_snapshot_id == sent.snapshot_id and after.refs.get(_PREFIX) == ref
+
+
 def _try_requirements_alone(table: Scratch, refusal: Exception) -> Capabilities:
     """Send changes that change nothing to the table itself, each under a requirement that does not hold."""
     base = table.load()
@@ -179,7 +206,7 @@ def _try_requirements_alone(table: Scratch, refusal: Exception) -> Capabilities:
         ".".join(table.identifier),
         refusal,
     )
-    return Capabilities(raced=False, keeps_both=False, removes_snapshots=False)
+    return Capabilities(raced=False, keeps_both=False, removes_snapshots=False, keeps_tags=False)
 
 
 def _unsafe(why: str) -> UnsafeCatalogError:

@@ -26,8 +26,9 @@ from tests.unit.timeline.logs.kinds import Answers, CatalogKind
 from timeline.catalogs.catalog_draft import OneSnapshotDraft
 from timeline.catalogs.opening import create_in_catalog, open_in_catalog
 from timeline.changes.changes import Append
-from timeline.changes.follow_changes import NameSecondTable
+from timeline.changes.follow_changes import HoldFollowed, NameSecondTable
 from timeline.changes.key_changes import DeclareKey, KeysResolved
+from timeline.changes.purge_changes import AppendNothing
 from timeline.errors import UnsupportedTableError
 from timeline.retention import garbage, policy
 from timeline.stores import LocalStore
@@ -164,6 +165,29 @@ def test_a_tag_or_a_branch_of_others_is_named_and_nothing_is_changed(lake: Lake,
     with pytest.raises(ValueError, match=f"kept by {kind} 'audit', and nothing was changed"):
         lake.purge().run()
     assert lake.snapshots() == before
+
+
+def test_what_a_change_log_holds_is_released(lake: Lake) -> None:
+    """The log has followed it by then, and the stream may have ended, so that no batch moves its tag."""
+    file = lake.ours(1, ALICE)
+    lake.table.commit([AppendNothing(), HoldFollowed("a log")])
+    lake.theirs(2)
+    assert "followed-a log" in lake.kind.read().metadata.refs
+    job = lake.purge()
+    job.run()
+    assert "followed-a log" not in lake.kind.read().metadata.refs
+    job.wait(150.0)
+    assert lake.kind.rows() == [1, 2]
+    assert not Path(file).exists()
+
+
+def test_what_a_change_log_holds_and_what_never_had_her_rows_stays(lake: Lake) -> None:
+    lake.ours(1, ALICE)
+    lake.purge().run()
+    lake.table.refresh()
+    lake.table.commit([AppendNothing(), HoldFollowed("a log")])
+    lake.purge().run()
+    assert "followed-a log" in lake.kind.read().metadata.refs
 
 
 def test_a_snapshot_of_others_that_a_rollback_has_left_beside_main_is_named(lake: Lake) -> None:

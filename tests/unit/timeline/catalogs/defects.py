@@ -7,13 +7,14 @@ from threading import Lock, local
 from typing import Any
 
 from pyiceberg.catalog.sql import IcebergTables
-from pyiceberg.exceptions import CommitFailedException, ForbiddenError, ServerError
+from pyiceberg.exceptions import BadRequestError, CommitFailedException, ForbiddenError, ServerError
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     RemoveSnapshotsUpdate,
+    SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
@@ -55,6 +56,9 @@ class FaultyCatalog(SqlMetastore):
             raise CommitFailedException("no")
         if "removes no snapshots" in self.defects and isinstance(updates[0], RemoveSnapshotsUpdate):
             raise ServerError("500")
+        refs = {it.ref_name for it in updates if isinstance(it, SetSnapshotRefUpdate)}
+        if "refuses tags" in self.defects and refs - {"main"}:
+            raise BadRequestError("tags are not supported")
         if "acknowledges one that it does not write" in self.defects:
             with _ONE_BY_ONE:
                 if table.name() in _acknowledged:

@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,14 @@ from timeline.catalogs.opening import create_in_catalog, open_in_catalog
 from timeline.catalogs.probing.probe import Capabilities, probe_catalog
 from timeline.catalogs.probing.scratch import Scratch
 from timeline.changes.changes import Append, Replace, SetProperties
+from timeline.changes.follow_changes import HoldFollowed
 from timeline.clock import SYSTEM
 from timeline.errors import StoreUnavailableError, UnsafeCatalogError
 from timeline.stores import LocalStore
 from timeline.table import Table
 
 TABLE = ("db", "t")
-ALL = Capabilities(raced=True, keeps_both=True, removes_snapshots=True)
+ALL = Capabilities(raced=True, keeps_both=True, removes_snapshots=True, keeps_tags=True)
 
 
 class Lake:
@@ -113,9 +115,10 @@ def test_a_catalog_that_would_lose_rows_is_refused_and_nothing_of_the_probe_stay
 @pytest.mark.parametrize(
     ("defect", "found"),
     [
-        ("keeps one snapshot of a commit", Capabilities(True, keeps_both=False, removes_snapshots=True)),
-        ("forgets parents", Capabilities(True, keeps_both=False, removes_snapshots=True)),
-        ("removes no snapshots", Capabilities(True, keeps_both=True, removes_snapshots=False)),
+        ("keeps one snapshot of a commit", replace(ALL, keeps_both=False)),
+        ("forgets parents", replace(ALL, keeps_both=False)),
+        ("removes no snapshots", replace(ALL, removes_snapshots=False)),
+        ("refuses tags", replace(ALL, keeps_tags=False)),
     ],
 )
 def test_what_a_catalog_lacks_that_not_all_commits_need_is_known(
@@ -137,7 +140,7 @@ def test_without_the_right_to_make_a_table_requirements_are_tried_and_it_is_said
     before = table.head.version.identity
     with caplog.at_level(logging.WARNING):
         found = lake.probe("forbids tables")
-    assert found == Capabilities(raced=False, keeps_both=False, removes_snapshots=False)
+    assert found == Capabilities(raced=False, keeps_both=False, removes_snapshots=False, keeps_tags=False)
     assert "no race of commits was run" in caplog.text
     assert lake.open().head.version.identity == before, "the table was changed"
     for defect in (AssertRefSnapshotId, AssertTableUUID, AssertDefaultSpecId, AssertLastAssignedFieldId):
@@ -189,6 +192,21 @@ def test_an_append_stream_goes_on_where_one_snapshot_of_a_commit_is_kept(lake: L
     assert len(list(head.live_files())) == 4
 
 
+def test_where_tags_are_refused_a_stream_with_a_change_log_goes_on_without(lake: Lake) -> None:
+    lake.defects = ("refuses tags",)
+    table = lake.create()
+    small, new, merged = (
+        data_file(f"{table.store.location}/data/{name}", rows, partition=Record())
+        for name, rows in (("a", 1), ("b", 1), ("c", 2))
+    )
+    table.commit([Append((small,)), HoldFollowed("a log")])
+    replaced = Replace(frozenset({small.file_path, new.file_path}), (merged,))
+    table.commit([Append((new,)), replaced, HoldFollowed("a log")])
+    head = lake.open().head
+    assert [each.location for each in head.live_files()] == [merged.file_path]
+    assert set(head.metadata.refs) == {"main"}
+
+
 def test_the_first_commit_of_a_writer_probes_and_the_table_remembers_it(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +214,7 @@ def test_the_first_commit_of_a_writer_probes_and_the_table_remembers_it(
     probes = [path for path in lake.files() if names.CATALOG_PROBE_FOLDER in path]
     assert len(probes) == 1
     stated = json.loads((lake.folder / probes[0]).read_bytes())
-    assert stated["shown"] == {"raced": True, "keeps_both": True, "removes_snapshots": True}
+    assert stated["shown"] == asdict(ALL)
 
     connections = len(lake.made)
     lake.open().commit([SetProperties({"a": "2"})])
