@@ -91,6 +91,10 @@ def test_the_log_has_what_both_have_changed_once(
     case.check_the_log_makes_the_table()
     case.change(4, (1, 5, "e"), sink=again)
     case.check_the_log_makes_the_table()
+    main = case.loaded().metadata
+    assert {ref.snapshot_id for name, ref in main.refs.items() if name.startswith("followed-")} == {
+        main.current_snapshot_id
+    }
     updates = [row for row in case.logged() if row[0] == 1 and row[3].startswith("UPDATE")]
     assert sorted((row[1], row[3]) for row in updates) == [
         (1, "UPDATE_BEFORE"),
@@ -100,6 +104,7 @@ def test_the_log_has_what_both_have_changed_once(
     ]
 
 
+@only_in_soak
 def test_spark_expires_between_two_batches_and_the_log_goes_on(case: LoggedCase) -> None:
     """The rows that Spark deletes are in a file that only the log's tag still holds."""
     case.change(0, (1, 1, "a"), (2, 1, "a"), (3, 1, "a"))
