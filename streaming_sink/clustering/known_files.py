@@ -19,8 +19,8 @@ from streaming_sink.table.planned_files import planned_file
 from streaming_sink.tasks.clustering.row_strategy import FileByFileStrategy, StaleReason
 from streaming_sink.tasks.clustering.strategies import make_strategy
 from timeline import names
+from timeline.manifests.contents import is_data
 from timeline.manifests.entries import LiveFile
-from timeline.manifests.manifests import is_data
 from timeline.versions.head import Head
 
 _ANOTHER_ORDER = "another order"

@@ -14,9 +14,9 @@ from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStat
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from timeline.errors import MissingMetadataError
+from timeline.manifests.contents import is_data
 from timeline.manifests.deletes import DeleteIndex, live_rows
 from timeline.manifests.entries import LiveFile, live_file
-from timeline.manifests.manifests import is_data
 from timeline.retention.policy import lineage, snapshot_version
 from timeline.versions.head import Head
 

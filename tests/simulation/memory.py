@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from random import Random
 
 from timeline.drafts import rewriting
-from timeline.manifests import contents, copies, lookup, manifests
+from timeline.manifests import contents, copies, lookup
 from timeline.manifests.stated_files import StatedFiles
 from timeline.versions import head
 
@@ -29,7 +29,7 @@ def has_small_memory(seed: int) -> bool:
 def memory_of(seed: int) -> Iterator[tuple[object, str, object]]:
     """Yield what a schedule has in the place of names of modules."""
     if has_small_memory(seed):
-        yield manifests, "_CACHED_ENTRIES", 1
+        yield contents, "_CACHED_ENTRIES", 1
         yield contents, "KEPT_FILES", 4
         yield copies, "KEPT_BYTES", 1_500
     if seed % MEMORY == _LYING:

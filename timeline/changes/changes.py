@@ -178,13 +178,14 @@ class Replace(Change):
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:
         rows, deletes = 0, list[tuple[int, int]]()
         unknown = set(self.applied)
+        known = head.find_all_live(self.removed - beside.appended.keys(), likely=True)
         for location in sorted(self.removed):
             if location in beside.taken:
                 return f"another replace of this commit takes the same file: {location}"
             if location in beside.appended:
                 rows += beside.appended[location]
                 continue
-            live = head.find_likely_live(location)
+            live = known.get(location)
             if live is None:
                 return f"another commit has replaced an input: {location}"
             found = head.deletes_of(live)

@@ -63,8 +63,9 @@ class MergeDeletes(Change):
         alone = {each.referenced_data_file for each in self.added if each.referenced_data_file}
         if taken := (alone | self.removed) & beside.taken:
             return f"another change of this commit takes the same file: {min(taken)}"
+        data_files = head.find_all_live(self.data_files | self.forgotten)
         for location, deletes in sorted(by_data_file(self.added).items()):
-            if (live := head.find_live(location)) is not None:
+            if (live := data_files.get(location)) is not None:
                 check_deletes_fit(live, deletes)
             elif location in alone:
                 return f"another commit has replaced the data file: {location}"
@@ -72,7 +73,7 @@ class MergeDeletes(Change):
         if gone := self.removed - known.keys():
             return f"another commit has replaced a delete file: {min(gone)}"
         for location in sorted(self.forgotten):
-            if head.find_live(location) is not None:
+            if location in data_files:
                 return f"a data file is live whose deletes are left out: {location}"
         self._check_keeps_positions([known[location] for location in sorted(self.removed)])
         return None

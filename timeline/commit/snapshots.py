@@ -154,7 +154,7 @@ class RollbackWriter:
 
     def _add_snapshot(self, draft: Draft, target: Snapshot) -> None:
         files = self.manifest_files
-        now = {path for each in draft.manifests for path in files.contents(each).files}
+        now = {path for each in draft.manifests for path in files.read_contents(each).files}
         then = {
             entry.data_file.file_path: entry
             for manifest in files.read_list(target.manifest_list)

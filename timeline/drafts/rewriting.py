@@ -24,6 +24,7 @@ from pyiceberg.table.snapshots import Operation
 from timeline import names, properties
 from timeline.drafts import succession
 from timeline.drafts.draft import Draft
+from timeline.manifests.contents import count_live, is_data
 from timeline.manifests.deletes import applies_anywhere, find_idle, may_apply_in
 from timeline.manifests.entries import (
     added_entry,
@@ -41,7 +42,6 @@ from timeline.manifests.manifest_policy import (
     may_be_merged,
     pack,
 )
-from timeline.manifests.manifests import count_live, is_data
 from timeline.manifests.stated_files import is_open, state_files, stated_files
 
 _LONG_LIST = 4
@@ -62,6 +62,10 @@ def choose_manifests(
     """
     found = find_files(draft.manifest_files, draft.manifests, removed)
     touched = {manifest.manifest_path for manifest, _ in found.values()}
+    for manifest in draft.manifests:  # another engine may have listed a file twice
+        known = draft.manifest_files.known(manifest)
+        if known is not None and not removed.isdisjoint(known.files):
+            touched.add(manifest.manifest_path)
     chosen = set(touched)
     for content in ManifestContent:
         others = [it for it in draft.manifests if it.content == content and it.manifest_path not in touched]

@@ -1,7 +1,7 @@
 """The files of large manifests in a form that is read fast: in memory, and in copies beside the manifests.
 
 A copy is derived, and advice: it may be missing, late or damaged, and then the manifest is read. No decision
-to delete a file rests on one. Maintenance writes copies, never a batch; a copy is deleted with its manifest.
+to delete a file rests on one. Maintenance writes some at a time; a copy is deleted with its manifest.
 """
 
 from __future__ import annotations
@@ -43,18 +43,25 @@ class PackedManifests:
     store: Store
     _kept: dict[str, _Packed] = field(default_factory=dict)
     """By the paths of the manifests, in the order of their last use."""
+    _size: int = 0
     _copies: set[str] | None = None
 
-    def find(self, manifest: ManifestFile) -> tuple[PackedFiles, bool] | None:
+    def find(self, manifest: ManifestFile, *, may_have_copy: bool) -> tuple[PackedFiles, bool] | None:
         """Return the files of a manifest, and whether they are from a copy; None where neither memory nor a
         copy has them, as far as this process knows.
         """
-        kept = self._kept.pop(manifest.manifest_path, None) or self._read_copy(manifest)
+        kept = self._kept.get(manifest.manifest_path)
+        if kept is None and may_have_copy:
+            kept = self._read_copy(manifest)
         files = None if kept is None else unpack_files(manifest, kept.data)
         if kept is None or files is None:
             return None
         self._keep(manifest, kept)
         return files, kept.is_copy
+
+    def keeps(self, manifest: ManifestFile) -> bool:
+        """Return whether the files of a manifest are in memory."""
+        return manifest.manifest_path in self._kept
 
     def put(self, manifest: ManifestFile, files: Iterable[LiveFile]) -> None:
         """Keep the files of a manifest that was read or written."""
@@ -64,26 +71,29 @@ class PackedManifests:
     def keep_only(self, paths: Collection[str]) -> None:
         """Forget what is in memory of all manifests but these."""
         for path in self._kept.keys() - paths:
-            del self._kept[path]
+            self._size -= len(self._kept.pop(path).data)
 
     def without_copy(self, manifests: Iterable[ManifestFile]) -> Sequence[ManifestFile]:
         """Return the manifests of these that have no copy, as far as this process knows."""
         return [it for it in manifests if copy_path(it.manifest_path) not in self._known_copies()]
 
-    def write_copy(self, manifest: ManifestFile) -> None:
-        """Write the copy of a manifest whose files are in memory; nothing where they are not. Raises as the
+    def write_copy(self, manifest: ManifestFile) -> bool:
+        """Write the copy of a manifest whose files are in memory, and return whether they are. Raises as the
         store does.
         """
-        if (kept := self._kept.get(manifest.manifest_path)) is not None:
-            path = copy_path(manifest.manifest_path)
-            self.store.overwrite(path, kept.data)
-            self._known_copies().add(path)
+        if (kept := self._kept.get(manifest.manifest_path)) is None:
+            return False
+        path = copy_path(manifest.manifest_path)
+        self.store.overwrite(path, kept.data)
+        self._known_copies().add(path)
+        return True
 
     def _keep(self, manifest: ManifestFile, packed: _Packed) -> None:
+        self._size -= len(self._kept.pop(manifest.manifest_path, _Packed(b"", is_copy=False)).data)
         self._kept[manifest.manifest_path] = packed
-        size = sum(len(each.data) for each in self._kept.values())
-        while size > KEPT_BYTES:
-            size -= len(self._kept.pop(next(iter(self._kept))).data)
+        self._size += len(packed.data)
+        while self._size > KEPT_BYTES:
+            self._size -= len(self._kept.pop(next(iter(self._kept))).data)
 
     def _read_copy(self, manifest: ManifestFile) -> _Packed | None:
         path = copy_path(manifest.manifest_path)

@@ -13,6 +13,8 @@ from pyiceberg.manifest import DataFileContent
 
 from timeline.manifests.entries import LiveFile
 
+_Partition = tuple[int, tuple[object, ...]]
+
 
 class DeleteIndex:
     """The delete files of one snapshot, found by the data files that they may apply to.
@@ -45,9 +47,17 @@ class DeleteIndex:
         """Whether there are no deletes but of one data file alone each."""
         return not self._wide
 
-    def named_files(self) -> Iterable[str]:
-        """Return the locations that position-delete files name alone; they may be live or not."""
-        return self._by_file.keys()
+    def named_files(self, partitions: Collection[_Partition] | None = None) -> Iterable[str]:
+        """Return the locations that position-delete files name alone, of some partitions at least where these
+        are given; they may be live or not.
+        """
+        if partitions is None:
+            return self._by_file.keys()
+        return [
+            location
+            for location, deletes in self._by_file.items()
+            if any((it.spec_id, it.partition) in partitions or _has_nan(it) for it in deletes)
+        ]
 
     def _near(self, file: LiveFile) -> Iterator[LiveFile]:
         yield from self._by_file.get(file.location, ())
@@ -73,12 +83,16 @@ _Where = tuple[int, tuple[object, ...]] | None
 """A partition spec and a partition of it; None for all of the table."""
 
 
+def _has_nan(file: LiveFile) -> bool:
+    return any(value != value for value in file.partition)
+
+
 def applies_anywhere(delete: LiveFile) -> bool:
     """Return whether a delete file that names no data file alone applies in every partition."""
     return _where(delete) is None
 
 
-def may_apply_in(delete: LiveFile, partitions: Collection[tuple[int, tuple[object, ...]]]) -> bool:
+def may_apply_in(delete: LiveFile, partitions: Collection[_Partition]) -> bool:
     """Return whether such a delete file applies in one of these partitions."""
     where = _where(delete)
     return where is None or where in partitions

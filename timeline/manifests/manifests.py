@@ -17,8 +17,9 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
+from timeline import names
 from timeline.errors import CorruptTableError, MissingMetadataError
-from timeline.manifests.contents import ContentsCache, ManifestContents
+from timeline.manifests.contents import ContentsCache, ManifestContents, count_live, is_data, is_large
 from timeline.manifests.copies import PackedManifests
 from timeline.manifests.entries import live_file
 from timeline.manifests.list_encoder import ListEncoder
@@ -31,11 +32,11 @@ from timeline.manifests.manifest_format import (
 from timeline.manifests.packed import PackedFiles
 from timeline.stores.base import Created, Store, read_if_there
 
-_CACHED_ENTRIES = 256
-"""A manifest of at most so many live entries is kept parsed in whole; it is the kind that fills rewrite."""
-
 _READ_FOR_A_COPY = 4_096
 """The most entries of a manifest that is read for its copy alone: a quarter of a second."""
+
+_COPIES_AT_ONCE = 8
+"""The most copies that one maintenance writes, after a batch was acknowledged."""
 
 _KEPT_LISTS = 4_000
 """Of a history of 2,000 snapshots and those whose files wait for their deletion: some 10 MB."""
@@ -80,7 +81,7 @@ class ManifestFiles:
         """
         if (known := self.known(manifest)) is not None:
             return known
-        if not is_large(manifest) or (packed := self.packed.find(manifest)) is None:
+        if not is_data(manifest) or (packed := self._find_packed(manifest)) is None:
             return self.read_contents(manifest)
         columns, is_copy = packed
         files = {file.location: file for file in columns.files()}
@@ -90,20 +91,27 @@ class ManifestFiles:
 
     def columns(self, manifest: ManifestFile) -> PackedFiles:
         """Return the live files of a manifest of data files as columns."""
-        if self.known(manifest) is None and is_large(manifest) and (found := self.packed.find(manifest)):
+        if self.known(manifest) is None and (found := self._find_packed(manifest)):
             return found[0]
         return PackedFiles.of(manifest, self.contents(manifest).files.values())
 
     def write_copies(self, manifests: Iterable[ManifestFile]) -> None:
         """Write copies of large manifests that have none: of those in memory, and of one that it reads."""
-        read = False
-        for manifest in self.packed.without_copy(filter(is_large, manifests)):
-            if self.known(manifest) is None and self.packed.find(manifest) is None:
+        # Copies of others' manifests would stay, since nobody who deletes such a manifest knows of them.
+        own = (it for it in manifests if is_large(it) and names.file_id(it.manifest_path) is not None)
+        read = written = 0
+        for manifest in self.packed.without_copy(own):
+            if not self.packed.keeps(manifest):
                 if read or count_live(manifest) > _READ_FOR_A_COPY:
                     continue
                 self.read_contents(manifest)
-                read = True
-            self.packed.write_copy(manifest)
+                read += 1
+            written += self.packed.write_copy(manifest)
+            if written == _COPIES_AT_ONCE:
+                return
+
+    def _find_packed(self, manifest: ManifestFile) -> tuple[PackedFiles, bool] | None:
+        return self.packed.find(manifest, may_have_copy=is_large(manifest))
 
     def read_contents(self, manifest: ManifestFile) -> ManifestContents:
         """As `contents`, and never from a copy: for one that deletes files which it does not name."""
@@ -220,7 +228,7 @@ class ManifestFiles:
         large = is_large(manifest)
         contents = ManifestContents(manifest.sequence_number, files, None if large else live)
         self.cache.put(manifest.manifest_path, contents)
-        if large:
+        if is_data(manifest):
             self.packed.put(manifest, files.values())
         return contents
 
@@ -253,21 +261,6 @@ class ManifestFiles:
 
     def _read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         return _live_entries(manifest, self._read(manifest.manifest_path, "manifest"))
-
-
-def is_data(manifest: ManifestFile) -> bool:
-    """Return whether a manifest lists data files; the others list delete files."""
-    return manifest.content == ManifestContent.DATA
-
-
-def is_large(manifest: ManifestFile) -> bool:
-    """Return whether a manifest of data files has so many that they are kept packed."""
-    return is_data(manifest) and count_live(manifest) > _CACHED_ENTRIES
-
-
-def count_live(manifest: ManifestFile) -> int:
-    """Return how many live entries a manifest has, as its list says."""
-    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
 
 
 def _live_entries(manifest: ManifestFile, data: bytes) -> tuple[ManifestEntry, ...]:

@@ -171,9 +171,10 @@ def _may_return(head: Head, note: Note, notes: Sequence[Note]) -> bool:
 
 def _delete(store: Store, garbage: list[Deletion], pending: Iterable[Pending]) -> None:
     """Delete what notes name, and then the notes."""
+    # First, since nobody finds them once the lists are gone.
+    store.delete([copy_path(file.path) for file in by_kind(garbage, DeletedKind.MANIFEST)])
     for kind in _DELETION_ORDER:
         store.delete([file.path for file in by_kind(garbage, kind)])
-    store.delete([copy_path(file.path) for file in by_kind(garbage, DeletedKind.MANIFEST)])
     store.delete([each.path for each in pending])
 
 

@@ -15,10 +15,11 @@ from pyiceberg.table.sorting import SortOrder
 
 from timeline import properties
 from timeline.errors import CorruptTableError, Where
+from timeline.manifests.contents import is_data
 from timeline.manifests.deletes import DeleteIndex
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.lookup import find_files
-from timeline.manifests.manifests import ManifestFiles, is_data
+from timeline.manifests.manifests import ManifestFiles
 from timeline.manifests.packed import PackedFiles
 from timeline.manifests.pruning import Partition, PartitionPruning
 from timeline.manifests.stated_files import stated_files
@@ -199,7 +200,9 @@ class Head:
         these are given.
         """
         if self._deletes.all_name_one_file:
-            yield from self.find_all_live(self._deletes.named_files(), likely=True).values()
+            manifests, named = self._data_manifests(partitions), self._deletes.named_files(partitions)
+            found = find_files(self.manifest_files, manifests, named, likely=True)
+            yield from (file for _, file in found.values())
         else:
             files = self.live_files() if partitions is None else self.files_near(partitions)
             yield from (file for file in files if self._deletes.find(file))

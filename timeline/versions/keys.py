@@ -11,7 +11,7 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 
 from timeline.errors import CorruptTableError
-from timeline.manifests.manifests import is_data
+from timeline.manifests.contents import is_data
 from timeline.properties import KEY, ROLLED_BACK
 from timeline.versions.head import Head
 

@@ -48,8 +48,9 @@ from tests.simulation.catalogs.server import ENGINE, Server
 from tests.simulation.key_files import delete_content
 from tests.simulation.oracle import Work
 from tests.simulation.simulation import PARTITIONS, Simulation, content
+from timeline.manifests.contents import is_data
 from timeline.manifests.entries import shared_deletes
-from timeline.manifests.manifests import ManifestFiles, is_data
+from timeline.manifests.manifests import ManifestFiles
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.conversions import to_bytes
-from pyiceberg.manifest import DataFile, ManifestFile, PartitionFieldSummary
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -35,11 +35,12 @@ from pyiceberg.types import (
 from tests.unit.timeline.world import FaultyStore, Lake
 from timeline import names
 from timeline.changes.changes import Append, Replace
+from timeline.commit import conflicts
 from timeline.errors import CommitConflictError
 from timeline.manifests import contents, manifests
+from timeline.manifests.contents import is_data
 from timeline.manifests.copies import copy_path
 from timeline.manifests.entries import LiveFile
-from timeline.manifests.manifests import is_data
 from timeline.manifests.packed import pack_files, unpack_files
 from timeline.manifests.partition_values import read_value, spell_value
 from timeline.manifests.pruning import PartitionPruning
@@ -192,9 +193,16 @@ def _manifest(
     path: str = "s3://lake/t/metadata/m/x.avro",
     sequence_number: int = 3,
     spec_id: int = 0,
+    added: int = 0,
 ) -> ManifestFile:
     return ManifestFile.from_args(
-        manifest_path=path, partition_spec_id=spec_id, sequence_number=sequence_number, partitions=summaries
+        manifest_path=path,
+        partition_spec_id=spec_id,
+        sequence_number=sequence_number,
+        partitions=summaries,
+        added_files_count=added,
+        existing_files_count=0,
+        content=ManifestContent.DATA,
     )
 
 
@@ -319,7 +327,8 @@ def test_a_file_that_is_not_live_is_told_by_reading_all_or_by_the_names() -> Non
 @pytest.fixture
 def copied(monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A table whose manifests of two files and more have copies."""
-    monkeypatch.setattr(manifests, "_CACHED_ENTRIES", 1)
+    monkeypatch.setattr(contents, "_CACHED_ENTRIES", 1)
+    monkeypatch.setattr(manifests, "_COPIES_AT_ONCE", 100)
     lake = Lake()
     for number in range(MAINTAIN_EVERY + 1):
         lake.table.commit([Append((lake.file(p=number), lake.file(p=number)))])
@@ -389,3 +398,51 @@ def test_memory_is_bounded_and_a_file_is_found_and_kept_from_landing_twice(
     merged = lake.merged(*files[:3])
     lake.table.commit([Replace(frozenset(it.file_path for it in files[:3]), (merged,))])
     assert len(lake.live()) == 10
+
+
+def test_maintenance_writes_few_copies_at_once_and_the_others_by_and_by(copied: Lake) -> None:
+    table, store = reading(copied)
+    store.delete([listed.path for listed in store.list_folder(names.COPY_FOLDER)])
+    list(table.head.live_files())
+    for _ in range(2):
+        store.count()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(manifests, "_COPIES_AT_ONCE", 8)
+            table.head.write_copies()
+        assert store.count()["PUT"] == 8
+
+
+def test_manifests_of_other_engines_get_no_copies_since_nobody_would_delete_them(copied: Lake) -> None:
+    table, store = reading(copied)
+    store.delete([listed.path for listed in store.list_folder(names.COPY_FOLDER)])
+    theirs = [
+        _manifest(None, f"{copied.store.location}/metadata/m/0f6a-m{number}.avro", added=9)
+        for number in range(3)
+    ]
+    table.head.manifest_files.write_copies(theirs)
+    assert store.list_folder(names.COPY_FOLDER) == []
+
+
+def test_many_small_manifests_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "KEPT_FILES", 30)
+    lake = Lake()
+    for _ in range(20):
+        lake.table.commit([Append(tuple(lake.file() for _ in range(3)))])
+    table, store = reading(lake)
+    for read in (20, 0, 0):
+        store.manifests()
+        assert len(list(table.head.live_files())) == 60
+        assert store.manifests() == read
+
+
+def test_a_file_that_another_engine_has_listed_twice_leaves_both_manifests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake = Lake()
+    file = lake.file()
+    lake.table.commit([Append((file,))])
+    monkeypatch.setattr(conflicts, "check_files_are_not_live", lambda *_: None)
+    lake.table.commit([Append((file,))])
+    merged = lake.merged(file)
+    lake.table.commit([Replace(frozenset({file.file_path}), (merged,))])
+    assert lake.live() == {merged.file_path}

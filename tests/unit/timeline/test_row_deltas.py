@@ -15,9 +15,9 @@ from tests.unit.timeline.world import DAY_MS, Audit, Lake, data_file, raw_entrie
 from timeline.changes.changes import Append, Change, Replace
 from timeline.changes.row_deltas import RowDelta
 from timeline.maintenance.orphans import remove_orphan_files
+from timeline.manifests.contents import is_data
 from timeline.manifests.entries import position_deletes
 from timeline.manifests.manifest_policy import OPEN_ENTRIES
-from timeline.manifests.manifests import is_data
 from timeline.table import Committed, Table
 
 

@@ -14,8 +14,8 @@ from tests.unit.timeline.logs.kinds import CatalogKind
 from tests.unit.timeline.world import data_file
 from timeline import names
 from timeline.changes.changes import Append, Replace
+from timeline.manifests.contents import is_data
 from timeline.manifests.manifest_policy import OPEN_ENTRIES, SEALED_ENTRIES
-from timeline.manifests.manifests import is_data
 from timeline.table import Table
 from timeline.versions.head import Head
 
