@@ -97,7 +97,7 @@ class ManifestFiles:
 
     def write_copies(self, manifests: Iterable[ManifestFile]) -> None:
         """Write copies of large manifests that have none: of those in memory, and of one that it reads."""
-        # Copies of others' manifests would stay, since nobody who deletes such a manifest knows of them.
+        # Copies of others' manifests would stay: those who delete such a manifest know of no copy.
         own = (it for it in manifests if is_large(it) and names.file_id(it.manifest_path) is not None)
         read = written = 0
         for manifest in self.packed.without_copy(own):

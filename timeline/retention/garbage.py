@@ -171,7 +171,7 @@ def _may_return(head: Head, note: Note, notes: Sequence[Note]) -> bool:
 
 def _delete(store: Store, garbage: list[Deletion], pending: Iterable[Pending]) -> None:
     """Delete what notes name, and then the notes."""
-    # First, since nobody finds them once the lists are gone.
+    # First, since they are not found again once the lists have been deleted.
     store.delete([copy_path(file.path) for file in by_kind(garbage, DeletedKind.MANIFEST)])
     for kind in _DELETION_ORDER:
         store.delete([file.path for file in by_kind(garbage, kind)])

@@ -259,8 +259,11 @@ class CatalogOracle(Oracle):
         self.met["file of a failed commit deleted"] += 1
 
     def _orphans(self, path: str) -> set[str]:
-        """Return the file, where it is behind the fence, so that no commit can have it any more (R6)."""
-        behind = path.rpartition("/")[2][:26] < self.head.properties.get(OURS + "gc-cutoff", "")
+        """Return the file, where it is behind the fence, so that no commit can have it any more (R6): that of
+        a table which was dropped since, too, where the delete comes late.
+        """
+        fence = max(each.properties.get(OURS + "gc-cutoff", "") for each in self.lineage)
+        behind = path.rpartition("/")[2][:26] < fence
         self.met["orphan deleted"] += behind
         return {f"{self.location}/{path}"} if behind else set()
 
