@@ -23,7 +23,7 @@ from tests.simulation.catalogs.key_mutations import KEYED_CATALOG_SWITCHES
 from tests.simulation.catalogs.mutations import CATALOG_SWITCHES
 from tests.simulation.switch import Switch
 from timeline import outbox
-from timeline.changes import key_changes, references
+from timeline.changes import key_changes
 from timeline.changes.changes import Change, RaiseFence, Replace
 from timeline.changes.delete_merges import MergeDeletes
 from timeline.changes.follow_changes import Follow
@@ -456,9 +456,6 @@ SWITCHES = (
            audited=True),
     Switch("R27", "what is staged expires", policy, "_find_unpinned",
            "pinned.add(ref.snapshot_id)", "pass", audited=True),
-    Switch("R28", "a file by reference is looked for where names of manifests lead to alone", references,
-           "check_references_are_allowed_and_new", "head.find_all_live(references)",
-           "head.find_all_live(references, likely=True)", buffered=True),
     Switch("R28", "expiry deletes files by reference", garbage, "_path", "return None", "return location",
            buffered=True),
     Switch("R25", "files that were added since are not looked at", KeysResolved, "find_conflict",
@@ -597,6 +594,11 @@ ELSEWHERE = (
         "R35",
         "a copy of another manifest is taken for one of this",
         "tests/unit/timeline/test_manifest_reads.py",
+    ),
+    (
+        "R35",
+        "a file by reference is looked for where names of manifests lead to alone",
+        "tests/unit/timeline/test_references.py",
     ),
     (
         "R28",

@@ -23,6 +23,7 @@ from timeline.errors import CommitConflictError, UnknownFeatureError
 from timeline.features import KNOWN_FEATURES
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
+from timeline.manifests.stated_files import StatedFiles
 from timeline.stores import MemoryStore, open_by_name, paths_below
 from timeline.table import Committed
 from timeline.versions.work_items import WorkItem
@@ -68,6 +69,19 @@ def test_a_location_is_live_once_whoever_brings_it(drop: MemoryStore) -> None:
         lake.open().commit([Append((file,))])
     with pytest.raises(CommitConflictError, match="in the table already, by reference"):
         staging.publish_item(other, WorkItem("zone", 1))
+
+
+def test_a_location_is_live_once_whatever_names_of_manifests_say(
+    drop: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake()
+    lake.table.commit([AllowReferences()])
+    file = elsewhere(lake, drop)
+    lake.table.commit([Append((file,))])
+    never = StatedFiles(0, None, None, "1" * 10, "1" * 10)
+    monkeypatch.setattr("timeline.manifests.lookup.stated_files", lambda _: never)
+    with pytest.raises(CommitConflictError, match="in the table already, by reference"):
+        lake.open().commit([Append((file,))])
 
 
 def test_a_name_that_looks_like_one_of_the_tables_own_is_not_behind_its_fence(drop: MemoryStore) -> None:
