@@ -19,6 +19,7 @@ KINDS = {
         "RowsRefusedError",
         "SchemaMismatchError",
         "TableNotFoundError",
+        "TableDroppedError",
         "TableRenamedError",
         "TimelineError",
         "UnknownFeatureError",
