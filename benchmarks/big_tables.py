@@ -6,21 +6,20 @@ import itertools
 import random
 from typing import TYPE_CHECKING
 
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType
 
-from benchmarks.commits import EVENTS, column_bound
+from benchmarks.commits import EVENTS, event_file
 from timeline.changes.changes import Append
 from timeline.names import data_file_name, ulid
 from timeline.stores import open_store
 from timeline.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 MIB = 1024 * 1024
@@ -71,25 +70,5 @@ def big_file(table: Table, number: int, partitions: int, *, small: bool) -> Data
     name = data_file_name(
         ulid(table.head.metadata.last_updated_ms, rng.getrandbits(80)), "scale", number, 0, 0
     )
-    file = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=f"{table.store.location}/data/shop={values[0]}/{name}",
-        file_format=FileFormat.PARQUET,
-        partition=Record(*values),
-        record_count=rows,
-        file_size_in_bytes=size,
-        column_sizes={it.field_id: size // 10 for it in EVENTS.fields},
-        value_counts={it.field_id: rows for it in EVENTS.fields},
-        null_value_counts={it.field_id: 0 for it in EVENTS.fields},
-        nan_value_counts={8: 0, 9: 0},
-        lower_bounds=dict(_bounds(number)),
-        upper_bounds=dict(_bounds(number + 1)),
-        split_offsets=[4],
-        sort_order_id=0,
-    )
-    file.spec_id = SPEC.spec_id
-    return file
-
-
-def _bounds(value: int) -> Iterator[tuple[int, bytes]]:
-    return ((it.field_id, column_bound(it, value)) for it in EVENTS.fields)
+    location = f"{table.store.location}/data/shop={values[0]}/{name}"
+    return event_file(location, Record(*values), number, rows, size)

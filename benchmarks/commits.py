@@ -105,28 +105,32 @@ class Stream:
         rng = random.Random(batch * 2 + bucket)
         file_id = ulid(time.time_ns() // 1_000_000, rng.getrandbits(80))
         name = data_file_name(file_id, "benchmark", batch, bucket, 0)
-        file = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=f"{self.table.store.location}/data/{name}",
-            file_format=FileFormat.PARQUET,
-            partition=Record(),
-            record_count=rows,
-            file_size_in_bytes=size,
-            column_sizes={f.field_id: size // 10 for f in EVENTS.fields},
-            value_counts={f.field_id: rows for f in EVENTS.fields},
-            null_value_counts={f.field_id: 0 for f in EVENTS.fields},
-            nan_value_counts={8: 0, 9: 0},
-            lower_bounds={f.field_id: column_bound(f, batch) for f in EVENTS.fields},
-            upper_bounds={f.field_id: column_bound(f, batch + 1) for f in EVENTS.fields},
-            split_offsets=[4],
-            sort_order_id=0,
-        )
-        file.spec_id = 0
-        return file
+        return event_file(f"{self.table.store.location}/data/{name}", Record(), batch, rows, size)
 
 
-def column_bound(column: NestedField, value: int) -> bytes:
-    """Return the least value of a column in a file, as a manifest spells it."""
+def event_file(location: str, partition: Record, value: int, rows: int, size: int) -> DataFile:
+    """Return a data file of the ten columns with bounds, from a value to the next one; it does not exist."""
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=location,
+        file_format=FileFormat.PARQUET,
+        partition=partition,
+        record_count=rows,
+        file_size_in_bytes=size,
+        column_sizes={f.field_id: size // 10 for f in EVENTS.fields},
+        value_counts={f.field_id: rows for f in EVENTS.fields},
+        null_value_counts={f.field_id: 0 for f in EVENTS.fields},
+        nan_value_counts={8: 0, 9: 0},
+        lower_bounds={f.field_id: _column_bound(f, value) for f in EVENTS.fields},
+        upper_bounds={f.field_id: _column_bound(f, value + 1) for f in EVENTS.fields},
+        split_offsets=[4],
+        sort_order_id=0,
+    )
+    file.spec_id = 0
+    return file
+
+
+def _column_bound(column: NestedField, value: int) -> bytes:
     kind = column.field_type
     if isinstance(kind, StringType):
         return to_bytes(kind, f"{value:016d}")

@@ -165,14 +165,10 @@ class Head:
         """Return a live data file by its location, or None if it is not live."""
         return self.find_all_live([location]).get(location)
 
-    def find_likely_live(self, location: str) -> LiveFile | None:
-        """As `find_live`, and None for a live file too where the name of its manifest is wrong: for callers
-        that then plan their work again.
-        """
-        return self.find_all_live([location], likely=True).get(location)
-
     def find_all_live(self, locations: Iterable[str], *, likely: bool = False) -> dict[str, LiveFile]:
-        """Return those of these data files that are live; `likely` as in `find_likely_live`."""
+        """Return those of these data files that are live. With `likely` one is missed where the name of its
+        manifest is wrong: for callers that then plan their work again.
+        """
         # The newest manifests come first, and callers look for new files.
         found = find_files(self.manifest_files, self._data_manifests(), locations, likely=likely)
         return {location: file for location, (_, file) in found.items()}

@@ -318,7 +318,7 @@ def test_a_file_that_is_not_live_is_told_by_reading_all_or_by_the_names() -> Non
     store.manifests()
     assert table.head.find_live(files[0].file_path) is not None
     assert store.manifests() == 1
-    assert table.head.find_likely_live(gone.file_path) is None
+    assert table.head.find_all_live([gone.file_path], likely=True) == {}
     assert store.manifests() <= 1
     assert table.head.find_live(gone.file_path) is None
     assert store.manifests() >= 2
