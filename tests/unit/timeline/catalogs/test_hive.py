@@ -11,10 +11,9 @@ import pytest
 from hive_metastore.ttypes import InvalidOperationException, LockRequest, MetaException, Table
 from pyiceberg.types import StringType
 
-from tests.unit.timeline.catalogs.metastores import AFTER, BEFORE, Metastore
-from tests.unit.timeline.logs.kinds import Answers, CatalogKind
+from tests.unit.timeline.catalogs.metastores import AFTER, BEFORE
+from tests.unit.timeline.logs.kinds import HiveKind
 from timeline.catalogs.clients import hive
-from timeline.catalogs.clients.hive import HiveMetastore
 from timeline.catalogs.opening import connect_catalog, open_in_catalog
 from timeline.changes.changes import Append, SetProperties
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError, UnsupportedTableError
@@ -23,44 +22,6 @@ from timeline.table import Committed
 
 ALTER = "alter_table_with_environment_context"
 DEAD_MS = 301_000
-
-
-class HiveKind(CatalogKind):
-    """`CatalogLog` on pyiceberg's Hive catalog, on a metastore in memory."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(hive, "_Connection", self._connect)
-        self.metastore = Metastore(folder / "warehouse", self._now_ms)
-        super().__init__(folder)
-
-    def _connect(self, *_: Any) -> Any:
-        return self.metastore.connection()
-
-    def _now_ms(self) -> int:
-        return int(self.clock.now_ms + self.clock.seconds * 1000)
-
-    def _catalog(self, answers: Answers) -> Any:
-        del answers
-        return HiveMetastore("test", LocalStore, self._environment(), uri="thrift://metastore:9083")
-
-    def beside(self) -> Any:
-        return self._catalog(Answers())
-
-    def store(self) -> LocalStore:
-        return LocalStore(self.folder / "warehouse" / "lake.db" / "table")
-
-    def metadata_files(self) -> set[str]:
-        return {it.name for it in Path(self.store().location, "metadata").glob("*.metadata.json")}
-
-    def named(self) -> set[str]:
-        """Return the metadata files that the table has, by its log and the catalog's pointer."""
-        loaded = self.read()
-        files = [entry.metadata_file for entry in loaded.metadata.metadata_log]
-        return {file.rpartition("/")[2] for file in (*files, loaded.metadata_location)}
-
-    @property
-    def stated(self) -> Any:
-        return self.metastore.tables["lake", "table"]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The two kinds of commit log, each with answers that can get lost, and Parquet files for their tables."""
+"""The kinds of commit log, each with answers that can get lost, and Parquet files for their tables."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import StaticTable
 from pyiceberg.typedef import Record
 
+from tests.unit.timeline.catalogs.metastores import Metastore
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, data_file
 from timeline import names
+from timeline.catalogs.clients import hive
+from timeline.catalogs.clients.hive import HiveMetastore
 from timeline.catalogs.clients.sql import SqlMetastore
 from timeline.catalogs.opening import create_in_catalog, open_in_catalog
 from timeline.clock import Environment
@@ -86,7 +91,7 @@ class _Store(LocalStore):
         return super().list_folder(folder)
 
 
-class _Catalog(SqlMetastore):
+class _Answering(MetastoreCatalog):
     """A catalog whose answers to commits may get lost."""
 
     answers: Answers
@@ -95,17 +100,25 @@ class _Catalog(SqlMetastore):
         def lost() -> Any:
             raise ConnectionError("the answer was lost")
 
-        return self.answers.meet(lambda: super(_Catalog, self).create_table(*arguments, **named), lost)
+        return self.answers.meet(lambda: super(_Answering, self).create_table(*arguments, **named), lost)
 
     def commit_table(self, *arguments: Any) -> Any:
         def lost() -> Any:
             raise ConnectionError("the answer was lost")
 
-        return self.answers.meet(lambda: super(_Catalog, self).commit_table(*arguments), lost)
+        return self.answers.meet(lambda: super(_Answering, self).commit_table(*arguments), lost)
 
     def load_table(self, *arguments: Any, **named: Any) -> Any:
         self.answers.check_they_speak(ConnectionError)
         return super().load_table(*arguments, **named)
+
+
+class _Sql(_Answering, SqlMetastore):
+    """One in SQL."""
+
+
+class _Hive(_Answering, HiveMetastore):
+    """A Hive metastore."""
 
 
 class Kind:
@@ -188,8 +201,8 @@ class CatalogKind(Kind):
         where = self.folder
         return {"uri": f"sqlite:///{where}/catalog.db", "warehouse": f"file://{where}/warehouse"}
 
-    def _catalog(self, answers: Answers) -> _Catalog:
-        catalog = _Catalog("test", LocalStore, self._environment(), **self._properties)
+    def _catalog(self, answers: Answers) -> Any:
+        catalog = _Sql("test", LocalStore, self._environment(), **self._properties)
         catalog.answers = answers
         self._catalogs.append(catalog)
         return catalog
@@ -223,6 +236,47 @@ class CatalogKind(Kind):
     def close(self) -> None:
         for catalog in self._catalogs:
             catalog.engine.dispose()
+
+
+class HiveKind(CatalogKind):
+    """`CatalogLog` on pyiceberg's Hive catalog, on a metastore in memory."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(hive, "_Connection", self._connect)
+        self.metastore = Metastore(folder / "warehouse", self._now_ms)
+        super().__init__(folder)
+
+    def _connect(self, *_: Any) -> Any:
+        return self.metastore.connection()
+
+    def _now_ms(self) -> int:
+        return int(self.clock.now_ms + self.clock.seconds * 1000)
+
+    def _catalog(self, answers: Answers) -> Any:
+        catalog = _Hive("test", LocalStore, self._environment(), uri="thrift://metastore:9083")
+        catalog.answers = answers
+        return catalog
+
+    def beside(self) -> Any:
+        return self._catalog(Answers())
+
+    def store(self) -> LocalStore:
+        return LocalStore(self.folder / "warehouse" / "lake.db" / "table")
+
+    def metadata_files(self) -> set[str]:
+        """Return the names of all metadata files that there are."""
+        return {it.name for it in Path(self.store().location, "metadata").glob("*.metadata.json")}
+
+    def named(self) -> set[str]:
+        """Return the metadata files that the table has, by its log and the catalog's pointer."""
+        loaded = self.read()
+        files = [entry.metadata_file for entry in loaded.metadata.metadata_log]
+        return {file.rpartition("/")[2] for file in (*files, loaded.metadata_location)}
+
+    @property
+    def stated(self) -> Any:
+        """The table as the metastore has it."""
+        return self.metastore.tables["lake", "table"]
 
 
 _TABLE = ("lake", "table")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from tests.unit.timeline.logs.kinds import (
     NOT_LANDED,
     Answers,
     CatalogKind,
+    HiveKind,
     Kind,
     LandedThen,
     VersionFilesKind,
@@ -33,9 +34,14 @@ from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.transactions import Transaction
 
 
-@pytest.fixture(params=["version files", "catalog"])
-def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
-    made = VersionFilesKind(tmp_path) if request.param == "version files" else CatalogKind(tmp_path)
+@pytest.fixture(params=["version files", "catalog in SQL", "catalog in Hive"])
+def kind(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]:
+    kinds: dict[str, Callable[[], Kind]] = {
+        "version files": lambda: VersionFilesKind(tmp_path),
+        "catalog in SQL": lambda: CatalogKind(tmp_path),
+        "catalog in Hive": lambda: HiveKind(tmp_path, monkeypatch),
+    }
+    made = kinds[request.param]()
     yield made
     if isinstance(made, CatalogKind):
         made.close()
