@@ -130,7 +130,7 @@ def delete_file_name(file_id: str, app_id: str, batch: int, bucket: int, attempt
     return data_file_name(file_id, app_id, batch, bucket, attempt).replace(".parquet", "-deletes.parquet")
 
 
-def tombstone_path(file_id: str, app_id: str, batch: int, folder: str = DATA_FOLDER) -> str:
+def tombstone_path(file_id: str, app_id: str, batch: int, folder: str) -> str:
     """Return the path of a file of deleted keys. The suffix is for people."""
     name = data_file_name(file_id, app_id, batch, 0, 0).replace(".parquet", "-tombstones.parquet")
     return f"{folder}/{name}"

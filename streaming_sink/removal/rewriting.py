@@ -224,7 +224,8 @@ def _tombstones(
     count = sum(map(len, sequences))
     if not count:
         return []
-    path = names.tombstone_path(SYSTEM.new_id(job.ids.time_ms), _APP_ID, 0)
+    file_id = SYSTEM.new_id(job.ids.time_ms)
+    path = names.tombstone_path(file_id, _APP_ID, 0, left.table.log.tombstone_folder)
     stones = Tombstones(np.concatenate(hashes), np.concatenate(sequences), np.full(count, AT_COMMIT))
     write_tombstones(job.store, path, stones)
     return [PutTombstones(job.store.uri(path), count)]

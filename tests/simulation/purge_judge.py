@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,9 +31,13 @@ class PurgeJudge:
         """Whether a row may leave with a purge."""
         return any(is_of(change, wanted) for wanted in self.wanted)
 
+    def history(self, member: Member) -> Iterable[dict[str, Any]]:
+        """Return the snapshots of which the newest change of rows must have none of the keys."""
+        return member.snapshots.values()
+
     def told_rewritten(self, wanted: Wanted, since: int) -> None:
         """A purge has rewritten what holds its key: some version since then needs no such file."""
-        versions = self.oracle.lineage[since - 1 :]
+        versions = [member for member in self.oracle.lineage if member.number >= since]
         held = [{}, *(self._held_by(member, wanted) for member in versions)]
         if all(held[1:]) and len(versions) < LOOKS_AT_MOST:
             raise ViolationError(
@@ -68,7 +72,7 @@ class PurgeJudge:
         found: dict[str, Any] = {}
         if current is None:
             return found
-        snapshots = sorted(member.snapshots.values(), key=lambda it: it["sequence-number"])
+        snapshots = sorted(self.history(member), key=lambda it: it["sequence-number"])
         newest = [it for it in snapshots if it["summary"]["operation"] != "replace"][-1:]
         for snapshot in (member.snapshots[current], *newest):
             live = raw.files_of(snapshot["manifest-list"]).live
@@ -105,4 +109,5 @@ def purges(before: Member, member: Member) -> bool:
 
 def _is_manifest(uri: str) -> bool:
     path = uri.partition("/metadata/")[2]
-    return path.endswith(".avro") and not names.is_manifest_list(path)
+    # The list of another engine is called snap-….avro.
+    return path.endswith(".avro") and not names.is_manifest_list(path) and not path.startswith("snap-")

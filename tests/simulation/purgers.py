@@ -117,6 +117,8 @@ class Purgers:
                 return True
             columns = {table.head.schema.find_column_name(each) or "" for each in key.column_ids}
             wanted = {name: value for name, value in wanted.items() if name in columns}
+            if len(wanted) < len(columns):
+                return True  # another engine has dropped or renamed a column of the key
             self._purge(process, table, wanted, seconds, last=last)
         except _FAILURES as failure:
             sim.tell(process.actor.name, f"=> {type(failure).__name__}: {failure}")
@@ -264,7 +266,7 @@ def write_file(
     path = f"data/p={partition[0]}/{names.data_file_name(file_id, job.ids.app_id, 0, 0, 0)}"
     spec_id = 0 if instead_of is None else oracle.partitions.written_under[instead_of]
     uuid = uuid if instead_of is None else oracle._tables[instead_of]
-    oracle.wrote(store.uri(path), rows, uuid, frozenset(job.schema.names), spec_id)
+    oracle.wrote(store.uri(path), rows, uuid, sim.columns_in(job.schema), spec_id)
     with store.open_output(path) as output:
         output.write(content(rows))
     lower, upper = bounds_of([judge.change_of(row) for row in rows])

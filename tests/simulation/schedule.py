@@ -143,7 +143,10 @@ def _run_keyed_in_a_catalog(sim: Simulation) -> Report:
     sim.skewed = sim.random.random() < 0.5
     world = KeyedCatalogWorld(sim, keyed.Keyed(sim))
     weather = _storm(sim.random) if sim.seed % STORMY == 0 else _weather(sim.random)
-    with key_files.read_and_written(sim, world.keyed.judge.changes.__getitem__):
+    with ExitStack() as stack:
+        stack.enter_context(key_files.read_and_written(sim, world.keyed.judge.changes.__getitem__))
+        if world.purging is not None:
+            stack.enter_context(world.purging.read_and_written())
         return sim.run(lambda sim: world.arrange(_starter(sim), weather), lambda sim: world.finish())
 
 

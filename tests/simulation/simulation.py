@@ -141,6 +141,8 @@ class Simulation:
         """Opens the table as a process sees it."""
         self.columns_of: Callable[[Head], frozenset[Any]] = lambda head: frozenset(head.schema.column_names)
         """What tells the columns of a file: their names, where nobody renames them."""
+        self.columns_in: Callable[[Any], frozenset[Any]] = lambda schema: frozenset(schema.names)
+        """As `columns_of`, of the Arrow schema that a task writes."""
         self.restarts = 0
         self._traced = traced
         self._rows = itertools.count(1)

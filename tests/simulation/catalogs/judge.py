@@ -23,6 +23,8 @@ from tests.simulation.schema_judge import SchemaJudge
 REPLACED, EDITED = "was replaced", "was edited"
 _MAIN = "main"
 _LATELY = 6
+_EXPIRING = "expirer", "purger"
+"""Who asks for expiry."""
 
 
 @dataclass
@@ -180,7 +182,7 @@ class CatalogOracle(Oracle):
         number, sequence, previous = member.number, before.last_sequence, before.current
         new = [each for key, each in member.snapshots.items() if key not in before.snapshots]
         newest = max((each["timestamp-ms"] for each in before.snapshots.values()), default=0)
-        beside = [each for each in new if each["snapshot-id"] not in self._main(member)]
+        beside = [each for each in new if each["snapshot-id"] not in main_of(member)]
         for snapshot in (each for each in new if each not in beside):
             if snapshot.get("parent-snapshot-id") != previous:
                 raise ViolationError(f"a snapshot of version {number} does not continue main (R29)")
@@ -202,20 +204,13 @@ class CatalogOracle(Oracle):
         if member.current != previous:
             raise ViolationError(f"version {number} does not end with its newest snapshot")
 
-    def _main(self, member: Member) -> set[int]:
-        found, at = set[int](), member.current
-        while at in member.snapshots:
-            found.add(at)
-            at = member.snapshots[at].get("parent-snapshot-id")
-        return found
-
     def _check_what_is_theirs(self, before: Member, member: Member, raw: dict[str, Any], by: str) -> None:
         """What others have set, tagged and committed stays."""
         number = member.number
         theirs = {key: value for key, value in before.properties.items() if not _is_ours(key)}
         if {key: value for key, value in member.properties.items() if not _is_ours(key)} != theirs:
             raise ViolationError(f"version {number} changes properties of others")
-        refs, asked = self._metadata.get("refs") or {}, by.startswith("expirer")
+        refs, asked = self._metadata.get("refs") or {}, by.startswith(_EXPIRING)
         self.expiry.check_expired(before, member, refs, asked=asked)
         old, new = (each.get("refs") or {} for each in (self._metadata, raw))
         kept = {name: ref for name, ref in old.items() if name != _MAIN}
@@ -302,6 +297,15 @@ class CatalogOracle(Oracle):
             {},
             metadata.get("last-sequence-number", 0),
         )
+
+
+def main_of(member: Member) -> set[int]:
+    """Return the ids of the snapshots of main that are in the metadata."""
+    found, at = set[int](), member.current
+    while at in member.snapshots:
+        found.add(at)
+        at = member.snapshots[at].get("parent-snapshot-id")
+    return found
 
 
 def _pending(told: dict[str, str]) -> dict[str, tuple[int, int]]:

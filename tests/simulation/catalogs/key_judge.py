@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 from pyiceberg.table.metadata import TableMetadata
 
-from tests.simulation.catalogs.judge import CatalogOracle
+from tests.simulation.catalogs.judge import CatalogOracle, main_of
 from tests.simulation.catalogs.server import ENGINE
 from tests.simulation.key_files import Change
 from tests.simulation.key_judge import Declared, Key, KeyJudge, declared_key, named_tombstones
 from tests.simulation.oracle import Work
+from tests.simulation.purge_judge import PurgeJudge
 from tests.simulation.raw import OURS, Member, ViolationError
 
 _ROUNDED_MS = 10
@@ -49,12 +50,23 @@ class _State:
         )
 
 
+class CatalogPurgeJudge(PurgeJudge):
+    """Judges purges where branches of other engines have snapshots of their own."""
+
+    def history(self, member: Member) -> Iterable[dict[str, Any]]:
+        return [member.snapshots[key] for key in main_of(member)]
+
+
 @dataclass
 class KeyedCatalogOracle(CatalogOracle, KeyJudge):
     """The oracle of a table with a key in a catalog."""
 
     _states: list[_State] = field(default_factory=list)
     _dead: dict[Key, tuple[_Dead, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.purged = CatalogPurgeJudge(self, self.changes.__getitem__)
 
     def changed(self, metadata: TableMetadata, by: str) -> None:
         super().changed(metadata, by)
@@ -108,11 +120,28 @@ class KeyedCatalogOracle(CatalogOracle, KeyJudge):
                     dead = _Dead(change.at, now_ms, not late)
                     self._dead[at] = (*self._dead.get(at, ()), dead)
         for at in (was.keys() | now.keys()) - touched.keys():
+            if purge and self._is_purged(at, was.get(at, ()), now.get(at, ()), now_ms, key):
+                continue
             if _numbers(was.get(at, ())) != _numbers(now.get(at, ())):
                 raise ViolationError(
                     f"version {member.number} has {now.get(at)} of key {at}, had {was.get(at)}, and changes"
                     f" {sorted(touched)} (R31)"
                 )
+
+    def _is_purged(
+        self, at: Key, was: Sequence[Change], now: Sequence[Change], now_ms: int, key: Declared
+    ) -> bool:
+        """Return whether a purge has deleted rows of a key, and none but those that it may. They are
+        remembered under their own sequences.
+        """
+        gone = [row for row in was if row.row not in _numbers(now)]
+        added = Counter(_numbers(now)) - Counter(_numbers(was))
+        if not gone or added or not all(map(self.purged.is_wanted, gone)):
+            return False
+        self.met["key deleted by a purge"] += 1
+        if key.has_sequence:
+            self._dead[at] = (*self._dead.get(at, ()), _Dead(max(row.at for row in gone), now_ms, True))
+        return True
 
     def _check_change(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streaming_sink.keyed import key_resolution
 from streaming_sink.keyed import remembered_deletes as batch_tombstones
+from streaming_sink.removal import rewriting
 from streaming_sink.table import table_keys
 from tests.simulation.switch import Switch
 from timeline.changes import key_changes
@@ -34,4 +35,6 @@ KEYED_CATALOG_SWITCHES = (
            rare=True),
     Switch("R34", "deleted keys are in reach of orphan removal", batch_tombstones, "remember_deletes",
            "table.log.tombstone_folder", "names.DATA_FOLDER", keyed_catalog=True),
+    Switch("R34", "what a purge remembers is in reach of orphan removal", rewriting, "_tombstones",
+           "left.table.log.tombstone_folder", "names.DATA_FOLDER", keyed_catalog=True),
 )  # fmt: skip

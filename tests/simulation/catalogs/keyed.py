@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -26,6 +27,7 @@ from tests.simulation.catalogs.server import ENGINE, NAME, Loaded, Server
 from tests.simulation.key_files import keyed_schema
 from tests.simulation.key_judge import NEVER_MS, declared_key
 from tests.simulation.oracle import Work
+from tests.simulation.purgers import Purgers
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import BY_P, Simulation
 from tests.simulation.store import LOCATION, Weather
@@ -160,6 +162,9 @@ class KeyedCatalogWorld(CatalogWorld):
         self.keyed = world
         self.main = sim.random.choice(keyed.KEYS)
         sim.repartitioning = self.main.key_scope == TABLE_SCOPE
+        # Drawn apart, so that schedules without it are as they were.
+        purges = Random(f"purge {sim.seed}").random() < 0.25
+        self.purging = Purgers(sim, world.judge.purged, None) if purges else None
 
     @property
     def schema(self) -> Schema:
@@ -210,6 +215,11 @@ class KeyedCatalogWorld(CatalogWorld):
             start_guarded("owner", writers.set_properties(sim, random.randrange(1, 5)))
         if random.random() < 0.4:
             start_guarded("changer", deltas.fold_deletes(sim, random.randrange(3, 9), deadline))
+        if self.purging is not None:
+            sim.bounds = self.keyed.bounds
+            drawn = Random(f"purgers {sim.seed}")
+            for number in range(drawn.choice([1, 1, 2])):
+                start_guarded(f"purger{number}", self.purging.purge(drawn.randrange(1, 4), self.keyed.keys))
         self._start_engines(start)
 
     def _start_engines(self, start: Callable[..., None]) -> None:

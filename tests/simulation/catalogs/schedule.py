@@ -9,6 +9,7 @@ from uuid import UUID
 from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
+from streaming_sink.tasks.leaves import field_id
 from tests.simulation import cleaners, clusterers, deltas, fillers, others, repartitioners, writers
 from tests.simulation.acting import Body, think
 from tests.simulation.catalogs.engines import Engine
@@ -65,6 +66,7 @@ class CatalogWorld:
         self.server = Server(lambda: server_now_ms(sim), self.oracle, sim.store(None))
         sim.opening = self._open
         sim.columns_of = lambda head: frozenset(field.field_id for field in head.schema.fields)
+        sim.columns_in = lambda schema: frozenset(map(field_id, schema))
 
     def create(self) -> None:
         """Make an empty table, as the catalog answers its creation."""

@@ -13,7 +13,7 @@ from timeline.changes.changes import Append, Replace
 from timeline.changes.key_changes import PutTombstones
 from timeline.changes.row_deltas import RowDelta
 from timeline.manifests.entries import DeleteFile
-from timeline.names import HINT_PATH, tombstone_path, ulid
+from timeline.names import DATA_FOLDER, HINT_PATH, tombstone_path, ulid
 
 
 class Deleted(Patient):
@@ -155,7 +155,7 @@ def test_each_damage_is_found_and_nothing_else(name: str) -> None:
 
 def test_a_file_of_deleted_keys_is_no_orphan_and_is_missed() -> None:
     patient = Patient()
-    path = tombstone_path(ulid(patient.clock.now_ms, 1), "app", 1)
+    path = tombstone_path(ulid(patient.clock.now_ms, 1), "app", 1, DATA_FOLDER)
     patient.memory.overwrite(path, b"hashes")
     patient.table.commit([PutTombstones(patient.store.uri(path), 1)])
     assert doctor(patient).findings == ()

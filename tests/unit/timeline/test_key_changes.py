@@ -70,7 +70,8 @@ def committed(table: Table, *changes: Change) -> Committed:
 
 def put(lake: Lake, *merged: str, id_ms: int | None = None, rows: int = 1) -> PutTombstones:
     file_id = names.ulid(lake.clock.now_ms if id_ms is None else id_ms, next(lake._seeds))
-    return PutTombstones(lake.store.uri(names.tombstone_path(file_id, "app", 1)), rows, frozenset(merged))
+    path = names.tombstone_path(file_id, "app", 1, names.DATA_FOLDER)
+    return PutTombstones(lake.store.uri(path), rows, frozenset(merged))
 
 
 def known(lake: Lake) -> list[str]:

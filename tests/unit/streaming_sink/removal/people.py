@@ -178,7 +178,7 @@ class People:
     def remember(self, *ids: int) -> str:
         """Commit tombstones of these people, and return their file's location."""
         hashes = matcher_of(WantedKeys.of([{"user_id": it} for it in ids]), self.table.head).hashes
-        path = names.tombstone_path(self.new_id(), "app", 1)
+        path = names.tombstone_path(self.new_id(), "app", 1, names.DATA_FOLDER)
         stones = Tombstones(hashes, np.full(len(ids), 5), np.full(len(ids), AT_COMMIT))
         write_tombstones(self.store, path, stones)
         self.table.commit([PutTombstones(self.store.uri(path), len(ids))])

@@ -50,7 +50,7 @@ def test_a_table_is_made_beside_what_a_failed_batch_or_a_person_has_left(tmp_pat
         f"{names.DATA_FOLDER}/p=0/{names.data_file_name(file_id, 'app', 1, 0, 0)}",
         f"{names.DATA_FOLDER}/{names.delete_file_name(file_id, 'app', 1, 0, 0)}",
         f"{names.DATA_FOLDER}/p=0/q=1/{names.clustered_file_name(file_id, 'id', 0, 0, 0, 0)}",
-        names.tombstone_path(file_id, "app", 1),
+        names.tombstone_path(file_id, "app", 1, names.DATA_FOLDER),
     ]
     for path in ("_SUCCESS", "README.md", *own, "data/.unfinished.parquet", "input/a.parquet"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
