@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from random import Random
 
 from timeline.drafts import rewriting
-from timeline.manifests import contents, copies, lookup
+from timeline.manifests import contents, copies, lookup, read_ahead
 from timeline.manifests.stated_files import StatedFiles
 from timeline.versions import head
 
@@ -27,7 +27,8 @@ def has_small_memory(seed: int) -> bool:
 
 
 def memory_of(seed: int) -> Iterator[tuple[object, str, object]]:
-    """Yield what a schedule has in the place of names of modules."""
+    """Yield what a schedule has in the place of names of modules. It has no threads."""
+    yield read_ahead, "READS_AT_ONCE", 1
     if has_small_memory(seed):
         yield contents, "_CACHED_ENTRIES", 1
         yield contents, "KEPT_FILES", 4

@@ -17,7 +17,8 @@ from timeline import names
 from timeline.errors import StoreUnavailableError
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.packed import PackedFiles, pack_files, unpack_files
-from timeline.stores.base import Store, read_if_there
+from timeline.manifests.read_ahead import ReadAhead
+from timeline.stores.base import Store
 
 _LOG = logging.getLogger("timeline")
 KEPT_BYTES = 64 * 1024 * 1024
@@ -41,6 +42,7 @@ class PackedManifests:
     """The packed files of large manifests of one table: those in memory, and the copies in the store."""
 
     store: Store
+    reads: ReadAhead
     _kept: dict[str, _Packed] = field(default_factory=dict)
     """By the paths of the manifests, in the order of their last use."""
     _size: int = 0
@@ -73,6 +75,15 @@ class PackedManifests:
         for path in self._kept.keys() - paths:
             self._size -= len(self._kept.pop(path).data)
 
+    def find_copy(self, manifest: ManifestFile) -> str | None:
+        """Return the path of the copy of a manifest; None where it has none, as far as this process knows."""
+        path = copy_path(manifest.manifest_path)
+        try:
+            return path if path in self._known_copies() else None
+        except StoreUnavailableError as failure:
+            _LOG.info("copies of manifests are not used: %s", failure)
+            return None
+
     def without_copy(self, manifests: Iterable[ManifestFile]) -> Sequence[ManifestFile]:
         """Return the manifests of these that have no copy, as far as this process knows."""
         return [it for it in manifests if copy_path(it.manifest_path) not in self._known_copies()]
@@ -96,9 +107,9 @@ class PackedManifests:
             self._size -= len(self._kept.pop(next(iter(self._kept))).data)
 
     def _read_copy(self, manifest: ManifestFile) -> _Packed | None:
-        path = copy_path(manifest.manifest_path)
+        path = self.find_copy(manifest)
         try:
-            data = read_if_there(self.store, path) if path in self._known_copies() else None
+            data = None if path is None else self.reads.read(path)
         except StoreUnavailableError as failure:
             _LOG.info("the copy of a manifest is not used: %s", failure)
             return None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import UNASSIGNED_SEQ, ManifestFile
 
 from timeline.manifests.manifest_format import LIST_FORMAT
 
@@ -68,3 +68,16 @@ def _key(manifest: ManifestFile) -> _Key:
         manifest.existing_files_count,
         manifest.deleted_files_count,
     )
+
+
+def numbered(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
+    """Return a manifest with its sequence numbers, those that this commit gives to its own included. A copy
+    of its fields, whose values never change: a retry must find the numbers unassigned.
+    """
+    if manifest.sequence_number != UNASSIGNED_SEQ:
+        return manifest
+    copied = ManifestFile(*(manifest[position] for position in range(len(manifest))))
+    copied.sequence_number = sequence_number
+    if manifest.min_sequence_number == UNASSIGNED_SEQ:
+        copied.min_sequence_number = sequence_number
+    return copied

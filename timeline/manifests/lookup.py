@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from pyiceberg.manifest import ManifestFile
 
@@ -37,18 +37,18 @@ def find_files(
             look(manifest, known)
         else:
             unread.append(manifest)
-    unlikely = list[ManifestFile]()
-    for manifest in unread:
-        if missing and _may_hold(manifest, missing):
+    looked_into = set[str]()
+    for manifest in files.ahead(it for it in unread if _may_hold(it, missing)):
+        if _may_hold(manifest, missing):
             look(manifest, files.contents(manifest))
-        else:
-            unlikely.append(manifest)
-    for manifest in () if likely else unlikely:
-        if missing:
-            look(manifest, files.contents(manifest))
+            looked_into.add(manifest.manifest_path)
+    if missing and not likely:
+        for manifest in files.ahead(it for it in unread if it.manifest_path not in looked_into):
+            if missing:
+                look(manifest, files.contents(manifest))
     return found
 
 
-def _may_hold(manifest: ManifestFile, locations: Iterable[str]) -> bool:
+def _may_hold(manifest: ManifestFile, locations: Collection[str]) -> bool:
     stated = stated_files(manifest.manifest_path)
-    return stated is None or any(map(stated.may_hold, locations))
+    return bool(locations) and (stated is None or any(map(stated.may_hold, locations)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyiceberg.manifest import (
-    UNASSIGNED_SEQ,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
@@ -22,7 +22,7 @@ from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.manifests.contents import ContentsCache, ManifestContents, count_live, is_data, is_large
 from timeline.manifests.copies import PackedManifests
 from timeline.manifests.entries import live_file
-from timeline.manifests.list_encoder import ListEncoder
+from timeline.manifests.list_encoder import ListEncoder, numbered
 from timeline.manifests.manifest_format import (
     ReadBytes,
     decode_entries,
@@ -30,6 +30,7 @@ from timeline.manifests.manifest_format import (
     encode_manifest,
 )
 from timeline.manifests.packed import PackedFiles
+from timeline.manifests.read_ahead import ReadAhead
 from timeline.stores.base import Created, Store, read_if_there
 
 _READ_FOR_A_COPY = 4_096
@@ -49,6 +50,7 @@ class ManifestFiles:
     store: Store
     cache: ContentsCache = field(default_factory=ContentsCache)
     packed: PackedManifests = field(init=False)
+    _reads: ReadAhead = field(init=False)
     list_encoder: ListEncoder = field(default_factory=ListEncoder)
     appended: dict[str, None] = field(default_factory=dict)
     """The last files that were appended without a transaction, or may have been."""
@@ -58,7 +60,8 @@ class ManifestFiles:
     """
 
     def __post_init__(self) -> None:
-        self.packed = PackedManifests(self.store)
+        self._reads = ReadAhead(self.store)
+        self.packed = PackedManifests(self.store, self._reads)
 
     def read_list(self, location: str) -> tuple[ManifestFile, ...]:
         """Return the manifests of one snapshot, from memory where its list was seen before.
@@ -74,6 +77,12 @@ class ManifestFiles:
         while len(self._lists) > _KEPT_LISTS:
             del self._lists[next(iter(self._lists))]
         return manifests
+
+    def ahead(self, manifests: Iterable[ManifestFile], *, copies: bool = True) -> Iterator[ManifestFile]:
+        """Yield these manifests, while what `contents` and `columns` need of the next ones is read, some at a
+        time; without `copies` what `read_contents`, `find_contents` and `find_entries` need.
+        """
+        return self._reads.through(manifests, partial(self._unread_path, copies=copies))
 
     def contents(self, manifest: ManifestFile) -> ManifestContents:
         """Return the live entries of a manifest: from memory where it was read before, else from a copy of
@@ -109,6 +118,15 @@ class ManifestFiles:
             written += self.packed.write_copy(manifest)
             if written == _COPIES_AT_ONCE:
                 return
+
+    def _unread_path(self, manifest: ManifestFile, *, copies: bool) -> str | None:
+        known = self.known(manifest)
+        if known is not None and (copies or not known.is_copy):
+            return None
+        if copies and self.packed.keeps(manifest):
+            return None
+        copy = self.packed.find_copy(manifest) if copies and is_large(manifest) else None
+        return copy or self._path(manifest.manifest_path)
 
     def _find_packed(self, manifest: ManifestFile) -> tuple[PackedFiles, bool] | None:
         return self.packed.find(manifest, may_have_copy=is_large(manifest))
@@ -187,7 +205,7 @@ class ManifestFiles:
         """Write one manifest list, durably. Return its location, and the manifests with their sequence
         numbers assigned.
         """
-        assigned = tuple(_numbered(manifest, sequence_number) for manifest in manifests)
+        assigned = tuple(numbered(manifest, sequence_number) for manifest in manifests)
         metadata = {
             "snapshot-id": str(snapshot_id),
             "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
@@ -237,7 +255,7 @@ class ManifestFiles:
             return self.remember_list(location, tuple(read_manifest_list(ReadBytes(location, data))))
 
     def _find(self, location: str) -> bytes | None:
-        return read_if_there(self.store, self._path(location))
+        return self._reads.read(self._path(location))
 
     def _path(self, location: str) -> str:
         try:
@@ -278,16 +296,3 @@ def _naming_damage(location: str) -> Iterator[None]:
             f" {location}: {type(failure).__name__}: {failure}",
             files=[location],
         ) from failure
-
-
-def _numbered(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
-    """Return a manifest with its sequence numbers, those that this commit gives to its own included. A copy
-    of its fields, whose values never change: a retry must find the numbers unassigned.
-    """
-    if manifest.sequence_number != UNASSIGNED_SEQ:
-        return manifest
-    numbered = ManifestFile(*(manifest[position] for position in range(len(manifest))))
-    numbered.sequence_number = sequence_number
-    if manifest.min_sequence_number == UNASSIGNED_SEQ:
-        numbered.min_sequence_number = sequence_number
-    return numbered

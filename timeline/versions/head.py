@@ -128,8 +128,7 @@ class Head:
 
     def live_files(self) -> Iterator[LiveFile]:
         """Yield every live data file. Reads all manifests of data files that are not in memory."""
-        for manifest in self._data_manifests():
-            yield from self.manifest_files.contents(manifest).files.values()
+        yield from self._files_in(self._data_manifests())
 
     def write_copies(self) -> None:
         """Write copies of large manifests that have none, some at a time, unless no file of the table may be
@@ -140,12 +139,11 @@ class Head:
 
     def columns(self) -> Iterator[PackedFiles]:
         """Yield the live data files as columns, manifest by manifest, which is less work than objects are."""
-        return map(self.manifest_files.columns, self._data_manifests())
+        return map(self.manifest_files.columns, self.manifest_files.ahead(self._data_manifests()))
 
     def files_near(self, partitions: Collection[Partition]) -> Iterator[LiveFile]:
         """Yield the live data files of these partitions, and others of the manifests that hold some."""
-        for manifest in self._data_manifests(partitions):
-            yield from self.manifest_files.contents(manifest).files.values()
+        yield from self._files_in(self._data_manifests(partitions))
 
     def files_below(
         self, below_bytes: int, partitions: Collection[Partition] | None = None, *, fillable: bool = False
@@ -154,11 +152,15 @@ class Head:
         where these are given, and with `fillable` those without a sort order. A manifest is not read where
         its name states that it has none.
         """
-        for manifest in self._data_manifests(partitions):
-            if (stated := stated_files(manifest.manifest_path)) is not None:
-                smallest = stated.smallest_open if fillable else stated.smallest
-                if smallest is None or smallest >= below_bytes:
-                    continue
+
+        def may_have_some(manifest: ManifestFile) -> bool:
+            if (stated := stated_files(manifest.manifest_path)) is None:
+                return True
+            smallest = stated.smallest_open if fillable else stated.smallest
+            return smallest is not None and smallest < below_bytes
+
+        manifests = filter(may_have_some, self._data_manifests(partitions))
+        for manifest in self.manifest_files.ahead(manifests):
             yield from self.manifest_files.contents(manifest).below(below_bytes)
 
     def find_live(self, location: str) -> LiveFile | None:
@@ -173,15 +175,17 @@ class Head:
         found = find_files(self.manifest_files, self._data_manifests(), locations, likely=likely)
         return {location: file for location, (_, file) in found.items()}
 
+    def _files_in(self, manifests: Iterable[ManifestFile]) -> Iterator[LiveFile]:
+        for manifest in self.manifest_files.ahead(manifests):
+            yield from self.manifest_files.contents(manifest).files.values()
+
     def _data_manifests(self, partitions: Collection[Partition] | None = None) -> Iterable[ManifestFile]:
         manifests = filter(is_data, self.manifests)
         return manifests if partitions is None else self.pruning.near(manifests, partitions)
 
     def delete_files(self) -> Iterator[LiveFile]:
         """Yield every live delete file. Reads the manifests that were not read before."""
-        for manifest in self.manifests:
-            if not is_data(manifest):
-                yield from self.manifest_files.contents(manifest).files.values()
+        yield from self._files_in(manifest for manifest in self.manifests if not is_data(manifest))
 
     def has_deletes(self, file: LiveFile) -> bool:
         """Return whether a delete file may apply to a data file."""
