@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from planners import FileSizing
-from streaming_sink.reading.files import PartitionDetails, list_partitions
+from streaming_sink.reading.files import PartitionDetails, sum_partitions
+from timeline.manifests.packed import PackedFiles
 from timeline.versions.head import Head
 from timeline.versions.partitioning import describe_spec
 
@@ -95,9 +98,14 @@ class Description:
 
 def describe(head: Head, sizing: FileSizing) -> Description:
     """Return what a head holds, with its files classed by the sizes of a sink. Reads all of its manifests."""
-    metadata = head.metadata
-    sizes = [size for columns in head.columns() for size in columns.bytes]
-    partitions = list_partitions(head, sizing.small_file_bytes)
+    metadata, sizes = head.metadata, array("q")
+
+    def files() -> Iterator[PackedFiles]:
+        for columns in head.columns():
+            sizes.extend(columns.bytes)
+            yield columns
+
+    partitions = sum_partitions(head, files(), sizing.small_file_bytes)
     return Description(
         location=metadata.location,
         table_uuid=str(metadata.table_uuid),
@@ -157,7 +165,7 @@ def size_classes(sizes: Iterable[int], sizing: FileSizing) -> tuple[SizeClass, .
     sizes = sorted(sizes)
     classes = []
     for name, start, end in zip(("small", "below_max", "full", "above_max"), starts, ends, strict=True):
-        within = [size for size in sizes if start <= size and (end is None or size < end)]
+        within = sizes[bisect_left(sizes, start) : len(sizes) if end is None else bisect_left(sizes, end)]
         classes.append(
             SizeClass(name=name, at_least_bytes=start, below_bytes=end, files=len(within), bytes=sum(within))
         )

@@ -5,7 +5,7 @@ delete files that several data files share.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from timeline.errors import MissingMetadataError
 from timeline.manifests.contents import is_data
 from timeline.manifests.deletes import DeleteIndex, live_rows
 from timeline.manifests.entries import LiveFile, live_file
+from timeline.manifests.lookup import find_files
 from timeline.retention.policy import lineage, snapshot_version
 from timeline.versions.head import Head
 
@@ -133,8 +134,9 @@ def _pieces(
         # This sink deletes no row twice; another engine may name rows again that were deleted.
         known = () if is_ours else before.names_near(location, new.files[location])
         yield piece(location, sum(deletes.values()), deletes, added=False, whole=False, before=known)
+    live = _live_of(head, snapshot, restored.found)
     for location, deletes in sorted(restored.found.items()):
-        if _is_live(head, snapshot, location):  # else the delete file has left after its data file
+        if location in live:  # else the delete file has left after its data file
             kept = before.names_near(location, restored.files[location])
             now = tuple(sorted({*new.found.get(location, {}), *kept} - deletes.keys()))
             yield piece(location, sum(deletes.values()), deletes, added=True, whole=False, before=now)
@@ -203,10 +205,12 @@ class _Before:
         return tuple(sorted(it.location for it in self.deletes_of(file)))
 
 
-def _is_live(head: Head, snapshot: Snapshot, location: str) -> bool:
+def _live_of(head: Head, snapshot: Snapshot, locations: Collection[str]) -> Collection[str]:
+    """Return those of these data files that are live in a snapshot."""
+    if not locations:
+        return ()
     listed = head.manifest_files.read_list(snapshot.manifest_list)
-    found = (head.manifest_files.find_contents(it) for it in listed if is_data(it))
-    return any(contents is not None and location in contents.files for contents in found)
+    return find_files(head.manifest_files, filter(is_data, listed), locations).keys()
 
 
 def _entries_of(head: Head, snapshot: Snapshot) -> Iterator[ManifestEntry]:
@@ -224,7 +228,7 @@ def _live_entries(head: Head, manifest: ManifestFile) -> Iterator[ManifestEntry]
     return (it for it in _all_entries(head, manifest) if it.status != ManifestEntryStatus.DELETED)
 
 
-def _all_entries(head: Head, manifest: ManifestFile) -> Sequence[ManifestEntry]:
+def _all_entries(head: Head, manifest: ManifestFile) -> Iterator[ManifestEntry]:
     entries = head.manifest_files.find_entries(manifest)
     if entries is None:
         raise MissingMetadataError(
@@ -236,4 +240,4 @@ def _all_entries(head: Head, manifest: ManifestFile) -> Sequence[ManifestEntry]:
         entry.data_file.spec_id = manifest.partition_spec_id
         if entry.sequence_number is None and entry.status == ManifestEntryStatus.ADDED:
             entry.sequence_number = manifest.sequence_number
-    return entries
+        yield entry

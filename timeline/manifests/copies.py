@@ -47,6 +47,10 @@ class PackedManifests:
     """By the paths of the manifests, in the order of their last use."""
     _size: int = 0
     _copies: set[str] | None = None
+    _unpackable: set[str] = field(default_factory=set)
+    """The paths of manifests that hold more than columns do. Known to this process alone: a later release may
+    pack them.
+    """
 
     def find(self, manifest: ManifestFile, *, may_have_copy: bool) -> tuple[PackedFiles, bool] | None:
         """Return the files of a manifest, and whether they are from a copy; None where neither memory nor a
@@ -57,6 +61,9 @@ class PackedManifests:
             kept = self._read_copy(manifest)
         files = None if kept is None else unpack_files(manifest, kept.data)
         if kept is None or files is None:
+            if kept is not None and kept.is_copy:
+                # Damaged, or of another release: maintenance writes it anew.
+                self._known_copies().discard(copy_path(manifest.manifest_path))
             return None
         self._keep(manifest, kept)
         return files, kept.is_copy
@@ -69,11 +76,14 @@ class PackedManifests:
         """Keep the files of a manifest that was read or written."""
         if (data := pack_files(manifest, files)) is not None:
             self._keep(manifest, _Packed(data, is_copy=False))
+        else:
+            self._unpackable.add(manifest.manifest_path)
 
     def keep_only(self, paths: Collection[str]) -> None:
         """Forget what is in memory of all manifests but these."""
         for path in self._kept.keys() - paths:
             self._size -= len(self._kept.pop(path).data)
+        self._unpackable.intersection_update(paths)
 
     def find_copy(self, manifest: ManifestFile) -> str | None:
         """Return the path of the copy of a manifest; None where it has none, as far as this process knows."""
@@ -85,8 +95,9 @@ class PackedManifests:
             return None
 
     def without_copy(self, manifests: Iterable[ManifestFile]) -> Sequence[ManifestFile]:
-        """Return the manifests of these that have no copy, as far as this process knows."""
-        return [it for it in manifests if copy_path(it.manifest_path) not in self._known_copies()]
+        """Return the manifests of these that have no copy and may get one, as far as this process knows."""
+        packable = (it for it in manifests if it.manifest_path not in self._unpackable)
+        return [it for it in packable if copy_path(it.manifest_path) not in self._known_copies()]
 
     def write_copy(self, manifest: ManifestFile) -> bool:
         """Write the copy of a manifest whose files are in memory, and return whether they are. Raises as the

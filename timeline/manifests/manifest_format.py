@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import fastavro
+from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import AvroFile, AvroOutputFile
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.avro.reader import Reader
+from pyiceberg.avro.resolver import resolve_reader
+from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
+    MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
     DataFileContent,
     FileFormat,
     ManifestContent,
@@ -20,12 +26,14 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     ManifestWriterV2,
+    _inherit_from_manifest,
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType, StructType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from timeline.manifests.avro import AvroFormat
 from timeline.manifests.entries import REFERENCED_DATA_FILE, DeleteFile
@@ -68,21 +76,58 @@ def encode_manifest(
     return output.data, writer.to_manifest_file()
 
 
-def decode_live_entries(manifest: ManifestFile, data: bytes) -> Sequence[ManifestEntry]:
-    """Return the live entries of a manifest. Those of delete files name the data file that they refer to."""
-    source = ReadBytes(manifest.manifest_path, data)
-    if manifest.content == ManifestContent.DATA:
-        return _with_exact_partitions(manifest.fetch_manifest_entry(OneFile(source)), data)
-    with AvroFile[ManifestEntry](
-        source,
-        _DELETE_ENTRIES,
-        read_types={-1: ManifestEntry, 2: DeleteFile},
+def decode_live_entries(manifest: ManifestFile, data: bytes) -> Iterator[ManifestEntry]:
+    """Yield the live entries of a manifest. Those of delete files name the data file that they refer to."""
+    is_data = manifest.content == ManifestContent.DATA
+    inherit = _inherit_from_manifest if is_data else _inherit
+
+    def live() -> Iterator[ManifestEntry]:
+        with _EntryFile(ReadBytes(manifest.manifest_path, data), of_deletes=not is_data) as entries:
+            for entry in entries:
+                if entry.status != ManifestEntryStatus.DELETED:
+                    inherit(entry, manifest)
+                    yield entry
+
+    return _with_exact_partitions(live(), data)
+
+
+def decode_entries(manifest: ManifestFile, data: bytes) -> Iterator[ManifestEntry]:
+    """Yield all entries of a manifest, those of removed files too."""
+
+    def every() -> Iterator[ManifestEntry]:
+        with _EntryFile(ReadBytes(manifest.manifest_path, data)) as entries:
+            for entry in entries:
+                yield _inherit_from_manifest(entry, manifest)
+
+    return _with_exact_partitions(every(), data)
+
+
+class _EntryFile(AvroFile[ManifestEntry]):
+    """pyiceberg's reader of a manifest. What reads the entries of a schema is derived once, which takes as
+    long as seventy entries do.
+    """
+
+    def __init__(self, source: InputFile, *, of_deletes: bool = False) -> None:
+        super().__init__(source)
+        self._of_deletes = of_deletes
+
+    def __enter__(self) -> _EntryFile:
+        with self.input_file.open() as stream:
+            self.decoder = new_decoder(stream.read())
+        self.header = self._read_header()
+        self.reader = _entry_reader(self.header.meta["avro.schema"], self._of_deletes)
+        return self
+
+
+@lru_cache(maxsize=64)
+def _entry_reader(avro_schema: str, of_deletes: bool) -> Reader:
+    """Return what reads the entries of a schema: with `of_deletes` each as of a `DeleteFile`."""
+    return resolve_reader(
+        AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema)),
+        _DELETE_ENTRIES if of_deletes else MANIFEST_ENTRY_SCHEMAS[2],
+        read_types={-1: ManifestEntry, 2: DeleteFile if of_deletes else DataFile},
         read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    ) as reader:
-        live = [entry for entry in reader if entry.status != ManifestEntryStatus.DELETED]
-    for entry in live:
-        _inherit(entry, manifest)
-    return _with_exact_partitions(live, data)
+    )
 
 
 def _inherit(entry: ManifestEntry, manifest: ManifestFile) -> None:
@@ -96,28 +141,25 @@ def _inherit(entry: ManifestEntry, manifest: ManifestFile) -> None:
         entry.file_sequence_number = manifest.sequence_number
 
 
-def decode_entries(manifest: ManifestFile, data: bytes) -> Sequence[ManifestEntry]:
-    """Return all entries of a manifest, those of removed files too."""
-    source = ReadBytes(manifest.manifest_path, data)
-    entries = manifest.fetch_manifest_entry(OneFile(source), discard_deleted=False)
-    return _with_exact_partitions(entries, data)
-
-
-def _with_exact_partitions(entries: Sequence[ManifestEntry], data: bytes) -> Sequence[ManifestEntry]:
-    """Return the entries, with doubles in partitions as the manifest has them. pyiceberg's compiled decoder
+def _with_exact_partitions(entries: Iterable[ManifestEntry], data: bytes) -> Iterator[ManifestEntry]:
+    """Yield the entries, with doubles in partitions as the manifest has them. pyiceberg's compiled decoder
     rounds them to floats: 0.1 would come to the partition of 0.10000000149011612, and engines that take such
     a column from the partition would read another value.
     """
-    if not any(isinstance(value, float) for entry in entries for value in _values(entry)):
-        return entries
+    exact: Mapping[str, Sequence[object]] | None = None
+    for entry in entries:
+        if any(isinstance(value, float) for value in _values(entry)):
+            exact = exact or _exact_partitions(data)
+            for position, value in enumerate(exact[entry.data_file.file_path]):
+                if isinstance(value, float):
+                    entry.data_file.partition[position] = value
+        yield entry
+
+
+def _exact_partitions(data: bytes) -> Mapping[str, Sequence[object]]:
     records: Iterable[Any] = fastavro.reader(io.BytesIO(data))
     files = (record["data_file"] for record in records)
-    exact = {file["file_path"]: tuple(file["partition"].values()) for file in files}
-    for entry in entries:
-        for position, value in enumerate(exact[entry.data_file.file_path]):
-            if isinstance(value, float):
-                entry.data_file.partition[position] = value
-    return entries
+    return {file["file_path"]: tuple(file["partition"].values()) for file in files}
 
 
 def _values(entry: ManifestEntry) -> Iterator[object]:
@@ -215,20 +257,3 @@ class ReadBytes(InputFile):
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002 - pyiceberg's signature
         return io.BytesIO(self._data)
-
-
-class OneFile(FileIO):
-    """A FileIO that holds one file in memory, as pyiceberg's manifest reader requires one."""
-
-    def __init__(self, source: InputFile) -> None:
-        super().__init__()
-        self._source = source
-
-    def new_input(self, location: str) -> InputFile:  # noqa: ARG002 - pyiceberg's signature
-        return self._source
-
-    def new_output(self, location: str) -> OutputFile:
-        raise PermissionError(f"this reads one manifest and writes nothing: {location}")
-
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        raise PermissionError(f"this reads one manifest and deletes nothing: {location}")

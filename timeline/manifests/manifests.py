@@ -21,7 +21,7 @@ from timeline import names
 from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.manifests.contents import ContentsCache, ManifestContents, count_live, is_data, is_large
 from timeline.manifests.copies import PackedManifests
-from timeline.manifests.entries import live_file
+from timeline.manifests.entries import LiveFile, live_file
 from timeline.manifests.list_encoder import ListEncoder, numbered
 from timeline.manifests.manifest_format import (
     ReadBytes,
@@ -113,7 +113,7 @@ class ManifestFiles:
             if not self.packed.keeps(manifest):
                 if read or count_live(manifest) > _READ_FOR_A_COPY:
                     continue
-                self.read_contents(manifest)
+                self.packed.put(manifest, self.read_contents(manifest).files.values())
                 read += 1
             written += self.packed.write_copy(manifest)
             if written == _COPIES_AT_ONCE:
@@ -155,21 +155,19 @@ class ManifestFiles:
         data = self._find(location)
         return None if data is None else self._parse_list(location, data)
 
-    def find_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...] | None:
-        """Return all entries, those of removed files too, or None where the manifest was deleted. Caches
-        nothing.
+    def find_entries(self, manifest: ManifestFile) -> Iterator[ManifestEntry] | None:
+        """Return all entries, those of removed files too, or None where the manifest was deleted. Each is
+        read when it is asked for; nothing is cached.
         """
-        if (data := self._find(manifest.manifest_path)) is None:
-            return None
-        with _naming_damage(manifest.manifest_path):
-            return tuple(decode_entries(manifest, data))
+        data = self._find(manifest.manifest_path)
+        return None if data is None else _entries(manifest, decode_entries(manifest, data))
 
     def entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         """Return the live entries of a manifest with all their statistics; reads a big manifest again."""
         known = self.known(manifest)
         if known is not None and known.entries is not None:
             return known.entries
-        entries = self._read_entries(manifest)
+        entries = tuple(self._read_entries(manifest))
         if known is None:
             self.remember(manifest, entries)
         return entries
@@ -237,14 +235,17 @@ class ManifestFiles:
 
     def remember(self, manifest: ManifestFile, entries: Iterable[ManifestEntry]) -> ManifestContents:
         """Cache the live entries among those of a manifest that this process wrote or read."""
-        live = tuple(entry for entry in entries if entry.status != ManifestEntryStatus.DELETED)
-        for entry in live:
-            if entry.sequence_number is None:
-                entry.sequence_number = entry.file_sequence_number = manifest.sequence_number
-            entry.data_file.spec_id = manifest.partition_spec_id
-        files = {file.location: file for file in map(live_file, live)}
-        large = is_large(manifest)
-        contents = ManifestContents(manifest.sequence_number, files, None if large else live)
+        files, live, is_whole = dict[str, LiveFile](), list[ManifestEntry](), not is_large(manifest)
+        for entry in entries:
+            if entry.status != ManifestEntryStatus.DELETED:
+                if entry.sequence_number is None:
+                    entry.sequence_number = entry.file_sequence_number = manifest.sequence_number
+                entry.data_file.spec_id = manifest.partition_spec_id
+                file = live_file(entry)
+                files[file.location] = file
+                if is_whole:  # thousands in memory at once would double the time that reading takes
+                    live.append(entry)
+        contents = ManifestContents(manifest.sequence_number, files, tuple(live) if is_whole else None)
         self.cache.put(manifest.manifest_path, contents)
         if is_data(manifest):
             self.packed.put(manifest, files.values())
@@ -277,13 +278,14 @@ class ManifestFiles:
             )
         return data
 
-    def _read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-        return _live_entries(manifest, self._read(manifest.manifest_path, "manifest"))
+    def _read_entries(self, manifest: ManifestFile) -> Iterator[ManifestEntry]:
+        data = self._read(manifest.manifest_path, "manifest")
+        return _entries(manifest, decode_live_entries(manifest, data))
 
 
-def _live_entries(manifest: ManifestFile, data: bytes) -> tuple[ManifestEntry, ...]:
+def _entries(manifest: ManifestFile, entries: Iterator[ManifestEntry]) -> Iterator[ManifestEntry]:
     with _naming_damage(manifest.manifest_path):
-        return tuple(decode_live_entries(manifest, data))
+        yield from entries
 
 
 @contextmanager

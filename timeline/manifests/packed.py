@@ -9,20 +9,29 @@ from __future__ import annotations
 
 import json
 import math
+import struct
+import sys
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from itertools import accumulate, chain, pairwise
+from typing import Any, cast
 
 from pyiceberg.manifest import DataFileContent, ManifestFile
 
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.partition_values import read_value, spell_value
 
-_MAGIC = b"files-1\n"
+_MAGIC = b"files-2\n"
 _DIGEST_BYTES = 16
 _FASTEST = 1
+_SECTIONS = struct.Struct("<3I")
+"""The bytes of what follows: what is stated of the files, their numbers, and their locations."""
+_NUMBERS = 5
+"""Columns of numbers, each of 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +43,12 @@ class PackedFiles:
     """Each partition once."""
     partition: Sequence[int]
     """The place of each file's in `partitions`."""
-    locations: Sequence[str]
     bytes: Sequence[int]
     rows: Sequence[int]
     sort_orders: Sequence[int]
     sequence_numbers: Sequence[int]
+    spelled: _Spelled
+    """The locations; those that were packed are unpacked when they are asked for."""
 
     @classmethod
     def of(cls, manifest: ManifestFile, files: Iterable[LiveFile]) -> PackedFiles:
@@ -49,12 +59,19 @@ class PackedFiles:
             manifest.partition_spec_id,
             list(places),
             partition,
-            [it.location for it in files],
             [it.bytes for it in files],
             [it.rows for it in files],
             [it.sort_order_id for it in files],
             [it.sequence_number for it in files],
+            [it.location for it in files],
         )
+
+    @cached_property
+    def locations(self) -> Sequence[str]:
+        """The locations of the files."""
+        if isinstance(self.spelled, _Bytes):
+            return cast("list[str]", json.loads(zlib.decompress(self.spelled)))
+        return self.spelled
 
     def files(self) -> Iterator[LiveFile]:
         """Yield the files, each with all that is known of it: none is encrypted."""
@@ -64,6 +81,11 @@ class PackedFiles:
             yield LiveFile(location, spec_id, partitions[place], size, rows, order, number)
 
 
+_Bytes = bytes
+"""`PackedFiles.bytes` hides the builtin's name."""
+_Spelled = Sequence[str] | _Bytes
+
+
 def pack_files(manifest: ManifestFile, files: Iterable[LiveFile]) -> bytes | None:
     """Return the live files of a manifest as bytes; None where they are more than columns hold: delete files,
     encrypted files.
@@ -71,24 +93,36 @@ def pack_files(manifest: ManifestFile, files: Iterable[LiveFile]) -> bytes | Non
     files = list(files)
     if any(it.content != DataFileContent.DATA or it.key_metadata is not None for it in files):
         return None
-    columns = vars(PackedFiles.of(manifest, files)).copy()
-    columns["partitions"] = [[spell_value(value) for value in values] for values in columns["partitions"]]
-    stated = {**columns, **_identity(manifest)}
-    data = zlib.compress(json.dumps(stated, separators=(",", ":")).encode(), _FASTEST)
+    columns = PackedFiles.of(manifest, files)
+    partitions = [[spell_value(value) for value in values] for values in columns.partitions]
+    sizes = columns.bytes, columns.rows
+    numbers = array("q", chain(columns.partition, *sizes, columns.sort_orders, columns.sequence_numbers))
+    sections = [
+        _compress(_json({"partitions": partitions, **_identity(manifest)})),
+        _compress(_little_endian(numbers).tobytes()),
+        _compress(_json(columns.locations)),
+    ]
+    data = _SECTIONS.pack(*map(len, sections)) + b"".join(sections)
     return _MAGIC + _digest(data) + data
 
 
 def unpack_files(manifest: ManifestFile, data: bytes) -> PackedFiles | None:
     """Return the columns of a manifest; None where the bytes are damaged, or of another manifest."""
-    head, body = len(_MAGIC), len(_MAGIC) + _DIGEST_BYTES
-    if data[:head] != _MAGIC or data[head:body] != _digest(data[body:]):
+    start, body = len(_MAGIC), len(_MAGIC) + _DIGEST_BYTES
+    if data[:start] != _MAGIC or data[start:body] != _digest(data[body:]):
         return None
-    stated = json.loads(zlib.decompress(data[body:]))
+    ends = accumulate(_SECTIONS.unpack_from(data, body), initial=body + _SECTIONS.size)
+    head, numbers, locations = (data[start:end] for start, end in pairwise(ends))
+    stated = json.loads(zlib.decompress(head), object_hook=_read_object)
     if any(stated.get(name) != value for name, value in _identity(manifest).items()):
         return None
-    columns = {it.name: stated[it.name] for it in fields(PackedFiles)}
-    columns["partitions"] = [tuple(map(_value, values)) for values in columns["partitions"]]
-    return PackedFiles(**columns)
+    every = _little_endian(array("q", zlib.decompress(numbers)))
+    count = len(every) // _NUMBERS
+    columns = (every[column * count : (column + 1) * count] for column in range(_NUMBERS))
+    partition, sizes, rows, orders, sequence_numbers = columns
+    partitions = list(map(tuple, stated["partitions"]))
+    of = manifest.partition_spec_id
+    return PackedFiles(of, partitions, partition, sizes, rows, orders, sequence_numbers, locations)
 
 
 def _identity(manifest: ManifestFile) -> dict[str, object]:
@@ -99,10 +133,27 @@ def _identity(manifest: ManifestFile) -> dict[str, object]:
     }
 
 
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _compress(data: bytes) -> bytes:
+    return zlib.compress(data, _FASTEST)
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
 def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
-def _value(spelled: Any) -> object:
-    value = read_value(spelled)
+def _read_object(found: dict[str, Any]) -> object:
+    """Return an object of JSON: what is stated of the files, or a value of a partition."""
+    if "partitions" in found:
+        return found
+    value = read_value(found)
     return math.nan if value != value else value  # as `entry_partition`, so that two that hold NaN are equal

@@ -46,9 +46,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from tests.unit.timeline.world import OneFile
 from timeline.manifests.avro import AvroFormat
 from timeline.manifests.entries import added_entry, deleted_entry
-from timeline.manifests.manifest_format import OneFile, ReadBytes, WrittenBytes
+from timeline.manifests.manifest_format import ReadBytes, WrittenBytes
 from timeline.manifests.manifests import ManifestFiles
 from timeline.stores import MemoryStore
 from timeline.table import Table

@@ -19,13 +19,13 @@ from pyiceberg.manifest import (
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType, StructType
 
-from tests.unit.timeline.world import BY_P, SCHEMA, Lake, data_file
+from tests.unit.timeline.world import BY_P, SCHEMA, Lake, OneFile, data_file
 from timeline.changes.changes import Append, Replace
 from timeline.errors import CommitConflictError
 from timeline.manifests.avro import AvroFormat
 from timeline.manifests.deletes import DeleteIndex, live_bytes, live_rows
 from timeline.manifests.entries import LiveFile, added_entry, live_file, position_deletes
-from timeline.manifests.manifest_format import OneFile, ReadBytes, decode_live_entries, encode_manifest
+from timeline.manifests.manifest_format import ReadBytes, decode_live_entries, encode_manifest
 from timeline.table import Committed
 
 EQUALITY = DataFileContent.EQUALITY_DELETES

@@ -37,7 +37,7 @@ from timeline import names
 from timeline.changes.changes import Append, Replace
 from timeline.commit import conflicts
 from timeline.errors import CommitConflictError
-from timeline.manifests import contents, manifests
+from timeline.manifests import contents, copies, manifests
 from timeline.manifests.contents import is_data
 from timeline.manifests.copies import copy_path
 from timeline.manifests.entries import LiveFile
@@ -362,6 +362,36 @@ def test_copies_that_are_damaged_or_gone_cost_reads_alone(copied: Lake, data: by
     files = len(list(table.head.live_files()))
     assert files == 2 * len(table.head.manifests)
     assert store.manifests() == len(table.head.manifests)
+
+
+@pytest.mark.parametrize("data", [b"", b"files-1\n"])
+def test_maintenance_writes_a_copy_anew_that_was_found_damaged_or_of_another_release(
+    copied: Lake, data: bytes
+) -> None:
+    table, store = reading(copied)
+    for listed in store.list_folder(names.COPY_FOLDER):
+        store.overwrite(listed.path, data)
+    list(table.head.live_files())
+    table.head.write_copies()
+    table, store = reading(copied)
+    list(table.head.live_files())
+    assert store.manifests() == 0
+
+
+def test_a_manifest_that_cannot_be_packed_is_read_for_its_copy_once_a_process(
+    copied: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = copied.store
+    store.delete([listed.path for listed in store.list_folder(names.COPY_FOLDER)])
+    table, reads = reading(copied)
+    stuck = next(it for it in table.head.manifests if is_data(it))
+    pack = copies.pack_files
+    monkeypatch.setattr(copies, "pack_files", lambda it, files: None if it == stuck else pack(it, files))
+    for written in (0, 1, 2):  # of which each reads one
+        reads.manifests()
+        table.head.write_copies()
+        assert reads.manifests() == 1
+        assert len(store.list_folder(names.COPY_FOLDER)) == written
 
 
 def test_a_copy_of_another_manifest_is_not_taken_for_it(copied: Lake) -> None:

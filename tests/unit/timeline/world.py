@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -570,3 +571,20 @@ def _with_deletes(table: Table, head: Head, delete: DataFile) -> Candidate:
             ],
         },
     )
+
+
+class OneFile(FileIO):
+    """A FileIO that holds one file in memory, as pyiceberg's manifest reader requires one."""
+
+    def __init__(self, source: InputFile) -> None:
+        super().__init__()
+        self._source = source
+
+    def new_input(self, location: str) -> InputFile:
+        return self._source
+
+    def new_output(self, location: str) -> OutputFile:
+        raise PermissionError(f"this reads one manifest and writes nothing: {location}")
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise PermissionError(f"this reads one manifest and deletes nothing: {location}")
