@@ -117,12 +117,15 @@ def with_idle_deletes(draft: Draft, removed: AbstractSet[str]) -> AbstractSet[st
     idle = {it.location for it in deletes.values() if it.refers_to in removed}
     leaving = find_files(files, of_data, removed - deletes.keys()).values()
     partitions = {(file.spec_id, file.partition) for _, file in leaving}
-    wide = [it for it in deletes.values() if it.refers_to is None and may_apply_in(it, partitions)]
+    known = draft.head.pruning
+    wide = [it for it in deletes.values() if it.refers_to is None]
+    wide = [it for it in wide if may_apply_in(it, partitions, known.partitioned)]
     if wide:
-        near = draft.head.pruning.near(of_data, partitions)
-        of_data = of_data if any(map(applies_anywhere, wide)) else list(near)
+        if not any(applies_anywhere(it, known.partitioned) for it in wide):
+            of_data = list(known.near(of_data, partitions))
         data = (file for each in of_data for file in files.contents(each).files.values())
-        idle |= find_idle(wide, [file for file in data if file.location not in removed])
+        left = [file for file in data if file.location not in removed]
+        idle |= find_idle(wide, left, known.partitioned)
     return removed | idle
 
 

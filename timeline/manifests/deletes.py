@@ -22,18 +22,20 @@ class DeleteIndex:
     A position-delete file that names one data file applies to that file alone. One whose paths span a range
     applies to the files of its partition within the range; one without bounds, and equality deletes, to all
     files of their partition. Deletes without partition values apply in every partition: a spec without
-    fields, or with `void` transforms only, counts as unpartitioned. (So does a partition of nulls here, which
-    costs a replace at most.) None applies to a file of a higher sequence number, since that was added later.
+    fields, or with `void` transforms only, counts as unpartitioned. A partition of nulls is one of its own
+    where its spec is among the `partitioned` ones; where that is not known, it costs a replace at most. None
+    applies to a file of a higher sequence number, since that was added later.
     """
 
-    def __init__(self, deletes: Iterable[LiveFile]) -> None:
+    def __init__(self, deletes: Iterable[LiveFile], partitioned: Collection[int] = frozenset()) -> None:
+        self._partitioned = partitioned
         self._by_file: dict[str, list[LiveFile]] = defaultdict(list)
         wide: dict[_Where, list[LiveFile]] = defaultdict(list)
         for delete in deletes:
             if (location := delete.refers_to) is not None:
                 self._by_file[location].append(delete)
             else:
-                wide[_where(delete)].append(delete)
+                wide[_where(delete, partitioned)].append(delete)
         self._wide = {where: _Ranges(these) for where, these in wide.items()}
 
     def find(self, file: LiveFile) -> list[LiveFile]:
@@ -61,7 +63,7 @@ class DeleteIndex:
 
     def _near(self, file: LiveFile) -> Iterator[LiveFile]:
         yield from self._by_file.get(file.location, ())
-        for where in (_where(file), None) if _where(file) is not None else (None,):
+        for where in {_where(file, self._partitioned), None}:
             if (ranges := self._wide.get(where)) is not None:
                 yield from ranges.find(file.location.encode())
 
@@ -87,19 +89,21 @@ def _has_nan(file: LiveFile) -> bool:
     return any(value != value for value in file.partition)
 
 
-def applies_anywhere(delete: LiveFile) -> bool:
-    """Return whether a delete file that names no data file alone applies in every partition."""
-    return _where(delete) is None
+def applies_anywhere(delete: LiveFile, partitioned: Collection[int]) -> bool:
+    """Return whether a delete file that names no data file alone applies in every partition; `partitioned` as
+    of a `DeleteIndex`.
+    """
+    return _where(delete, partitioned) is None
 
 
-def may_apply_in(delete: LiveFile, partitions: Collection[_Partition]) -> bool:
+def may_apply_in(delete: LiveFile, partitions: Collection[_Partition], partitioned: Collection[int]) -> bool:
     """Return whether such a delete file applies in one of these partitions."""
-    where = _where(delete)
+    where = _where(delete, partitioned)
     return where is None or where in partitions
 
 
-def _where(file: LiveFile) -> _Where:
-    has_values = any(value is not None for value in file.partition)
+def _where(file: LiveFile, partitioned: Collection[int]) -> _Where:
+    has_values = file.spec_id in partitioned or any(value is not None for value in file.partition)
     return (file.spec_id, file.partition) if has_values else None
 
 
@@ -129,18 +133,24 @@ def _span(delete: LiveFile) -> tuple[bytes, bytes]:
     return delete.applies_to[0], delete.applies_to[1] + b"\0"
 
 
-def find_idle(deletes: Iterable[LiveFile], data_files: Sequence[LiveFile]) -> frozenset[str]:
-    """Return the locations of the position-delete files that may apply to none of these data files."""
+def find_idle(
+    deletes: Iterable[LiveFile],
+    data_files: Sequence[LiveFile],
+    partitioned: Collection[int] = frozenset(),
+) -> frozenset[str]:
+    """Return the locations of the position-delete files that may apply to none of these data files.
+    `partitioned` as of a `DeleteIndex`.
+    """
     positions = [each for each in deletes if each.content == DataFileContent.POSITION_DELETES]
     sequences = {file.location: file.sequence_number for file in data_files} if positions else {}
     wide = [each for each in positions if each.refers_to is None]
     paths: dict[_Where, list[tuple[bytes, int]]] = defaultdict(list)
     for file in data_files if wide else ():
-        for where in {_where(file), None}:
+        for where in {_where(file, partitioned), None}:
             paths[where].append((file.location.encode(), file.sequence_number))
     for near in paths.values():
         near.sort()
-    idle = {each.location for each in wide if not _applies_to_any(each, paths[_where(each)])}
+    idle = {each.location for each in wide if not _applies_to_any(each, paths[_where(each, partitioned)])}
     for each in positions:
         if each.refers_to is not None and sequences.get(each.refers_to, math.inf) > each.sequence_number:
             idle.add(each.location)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Iterable
 
 from pyiceberg.manifest import ManifestFile
 
 from timeline.manifests.contents import ManifestContents
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.manifests import ManifestFiles
-from timeline.manifests.stated_files import stated_files
+from timeline.manifests.stated_files import id_time, stated_files
 
 
 def find_files(
@@ -25,30 +26,50 @@ def find_files(
     all, so that a file is missed where a name is wrong.
     """
     found: dict[str, tuple[ManifestFile, LiveFile]] = {}
-    missing, unread = set(locations), list[ManifestFile]()
+    missing, unread = _Missing(locations), list[ManifestFile]()
 
     def look(manifest: ManifestFile, contents: ManifestContents) -> None:
-        for location in missing & contents.files.keys():
+        for location in missing.locations & contents.files.keys():
             found[location] = manifest, contents.files[location]
             missing.remove(location)
 
     for manifest in manifests:
-        if missing and (known := files.known(manifest)) is not None:
+        if missing.locations and (known := files.known(manifest)) is not None:
             look(manifest, known)
         else:
             unread.append(manifest)
     looked_into = set[str]()
-    for manifest in files.ahead(it for it in unread if _may_hold(it, missing)):
-        if _may_hold(manifest, missing):
+    for manifest in files.ahead(it for it in unread if missing.may_be_in(it)):
+        if missing.may_be_in(manifest):
             look(manifest, files.contents(manifest))
             looked_into.add(manifest.manifest_path)
-    if missing and not likely:
+    if missing.locations and not likely:
         for manifest in files.ahead(it for it in unread if it.manifest_path not in looked_into):
-            if missing:
+            if missing.locations:
                 look(manifest, files.contents(manifest))
     return found
 
 
-def _may_hold(manifest: ManifestFile, locations: Collection[str]) -> bool:
-    stated = stated_files(manifest.manifest_path)
-    return bool(locations) and (stated is None or any(map(stated.may_hold, locations)))
+class _Missing:
+    """Files that are looked for, by the times in their names: a name is parsed once, and not for each
+    manifest, and files of a batch have few times.
+    """
+
+    def __init__(self, locations: Iterable[str]) -> None:
+        self.locations = set(locations)
+        self._at: dict[str | None, set[str]] = defaultdict(set)
+        for location in self.locations:
+            self._at[id_time(location)].add(location)
+
+    def remove(self, location: str) -> None:
+        """Look for a file no more."""
+        time = id_time(location)
+        self.locations.remove(location)
+        self._at[time].remove(location)
+        if not self._at[time]:
+            del self._at[time]
+
+    def may_be_in(self, manifest: ManifestFile) -> bool:
+        """Return whether a manifest may hold one of them, by its name."""
+        stated = stated_files(manifest.manifest_path)
+        return bool(self._at) and (stated is None or any(map(stated.may_hold, self._at)))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import PrimitiveType
 
 Partition = tuple[int, tuple[Any, ...]]
@@ -24,7 +26,10 @@ class PartitionPruning:
     """
 
     def __init__(self, specs: Iterable[PartitionSpec], schema: Schema) -> None:
+        specs = tuple(specs)
         self._kinds = {spec.spec_id: _kinds(spec, schema) for spec in specs}
+        self.partitioned = frozenset(spec.spec_id for spec in specs if _is_partitioned(spec))
+        """The specs whose deletes apply in their own partition alone, be it one of nulls."""
 
     def near(
         self, manifests: Iterable[ManifestFile], partitions: Collection[Partition]
@@ -43,11 +48,18 @@ class PartitionPruning:
         summaries = manifest.partitions
         if kinds is None or summaries is None or len(summaries) != len(kinds):
             return True
-        ranges = [_range(kind, summary) for kind, summary in zip(kinds, summaries, strict=True)]
+        ranges = [
+            _range(kind, summary.lower_bound, summary.upper_bound)
+            for kind, summary in zip(kinds, summaries, strict=True)
+        ]
         return any(all(map(_is_within, values, ranges, summaries)) for values in wanted)
 
 
 _Range = tuple[Any, Any] | None
+
+
+def _is_partitioned(spec: PartitionSpec) -> bool:
+    return not all(isinstance(field.transform, VoidTransform) for field in spec.fields)
 
 
 def _kinds(spec: PartitionSpec, schema: Schema) -> list[PrimitiveType | None] | None:
@@ -59,9 +71,9 @@ def _kinds(spec: PartitionSpec, schema: Schema) -> list[PrimitiveType | None] | 
     return [it.field_type if isinstance(it.field_type, PrimitiveType) else None for it in fields]
 
 
-def _range(kind: PrimitiveType | None, summary: PartitionFieldSummary) -> _Range:
+@lru_cache(maxsize=20_000)
+def _range(kind: PrimitiveType | None, lower: bytes | None, upper: bytes | None) -> _Range:
     """Return the least and the greatest value; None where there are none, or they are not known."""
-    lower, upper = summary.lower_bound, summary.upper_bound
     if kind is None or lower is None or upper is None:
         return None
     try:

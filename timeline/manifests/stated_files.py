@@ -43,10 +43,9 @@ class StatedFiles:
     @classmethod
     def of(cls, files: Sequence[DataFile], open_below_bytes: int) -> StatedFiles:
         """Return what is to be stated of these files. A smaller one is open, for a fill may take it."""
-        ids = [names.file_id(file.file_path) for file in files]
-        times = [it[:_TIME_LETTERS] for it in ids if it is not None]
+        times = [it for file in files if (it := id_time(file.file_path)) is not None]
         # A name of another form may be in any manifest that has one.
-        is_whole = bool(times) and len(times) == len(ids)
+        is_whole = bool(times) and len(times) == len(files)
         return cls(
             sum(is_open(file, open_below_bytes) for file in files),
             min((it.file_size_in_bytes for it in files if not it.sort_order_id), default=None),
@@ -61,12 +60,17 @@ class StatedFiles:
         sizes = (_NONE if it is None else f"{it:x}" for it in (self.smallest_open, self.smallest))
         return "-".join([f"{self.open:x}", *sizes, self.first, self.last, ""])
 
-    def may_hold(self, location: str) -> bool:
-        """Return whether a data file may be among them, by the id in its name."""
-        file_id = names.file_id(location)
-        if file_id is None:
+    def may_hold(self, time: str | None) -> bool:
+        """Return whether a data file may be among them, by its `id_time`."""
+        if time is None:
             return (self.first, self.last) == (_LEAST, _GREATEST)
-        return self.first <= file_id[:_TIME_LETTERS] <= self.last
+        return self.first <= time <= self.last
+
+
+def id_time(location: str) -> str | None:
+    """Return the time that begins the id in a data file's name; None for a name of another form."""
+    file_id = names.file_id(location)
+    return None if file_id is None else file_id[:_TIME_LETTERS]
 
 
 def is_open(file: DataFile, below_bytes: int) -> bool:

@@ -209,4 +209,4 @@ class Head:
 
     @cached_property
     def _deletes(self) -> DeleteIndex:
-        return DeleteIndex(self.delete_files())
+        return DeleteIndex(self.delete_files(), self.pruning.partitioned)

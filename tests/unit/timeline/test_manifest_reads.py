@@ -37,14 +37,14 @@ from timeline import names
 from timeline.changes.changes import Append, Replace
 from timeline.commit import conflicts
 from timeline.errors import CommitConflictError
-from timeline.manifests import contents, copies, manifests
+from timeline.manifests import contents, copies, lookup, manifests
 from timeline.manifests.contents import is_data
 from timeline.manifests.copies import copy_path
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.packed import pack_files, unpack_files
 from timeline.manifests.partition_values import read_value, spell_value
 from timeline.manifests.pruning import PartitionPruning
-from timeline.manifests.stated_files import StatedFiles, stated_files
+from timeline.manifests.stated_files import StatedFiles, id_time, stated_files
 from timeline.retention.policy import MAINTAIN_EVERY
 from timeline.stores.base import Stored
 from timeline.table import Table
@@ -100,19 +100,21 @@ def test_a_name_states_what_its_files_are(files: list[tuple[int, int, int, bool]
     assert stated.open == sum(size < below and not order for size, order, _, _ in files)
     assert stated.smallest == min((size for size, *_ in files), default=None)
     assert stated.smallest_open == min((size for size, order, *_ in files if not order), default=None)
-    assert all(stated.may_hold(file.file_path) for file in made)
+    assert all(stated.may_hold(id_time(file.file_path)) for file in made)
 
 
 def test_a_name_says_which_files_its_manifest_cannot_hold() -> None:
     stated = StatedFiles.of([_file(f"{names.ulid(ms, 0)}-app-0-0-0", 1, 0) for ms in (50, 90)], 10)
     assert [
-        ms for ms in (1, 49, 50, 70, 90, 91) if stated.may_hold(f"{names.ulid(ms, 5)}-b-0-0-0.parquet")
+        ms
+        for ms in (1, 49, 50, 70, 90, 91)
+        if stated.may_hold(id_time(f"{names.ulid(ms, 5)}-b-0-0-0.parquet"))
     ] == [
         50,
         70,
         90,
     ]
-    assert not stated.may_hold("another-engines.parquet")
+    assert not stated.may_hold(id_time("another-engines.parquet"))
 
 
 @pytest.mark.parametrize(
@@ -322,6 +324,22 @@ def test_a_file_that_is_not_live_is_told_by_reading_all_or_by_the_names() -> Non
     assert store.manifests() <= 1
     assert table.head.find_live(gone.file_path) is None
     assert store.manifests() >= 2
+
+
+def test_the_name_of_a_file_is_parsed_as_often_however_many_manifests_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake, parsed = Lake(), list[str]()
+    files = []
+    for _ in range(9):
+        lake.clock.now_ms += 1_000
+        files.append(lake.file(p=1))
+        lake.table.commit([Append((files[-1],))])
+    table, _ = reading(lake)
+    monkeypatch.setattr(lookup, "id_time", lambda location: parsed.append(location) or id_time(location))
+    sought = [it.file_path for it in files]
+    assert table.head.find_all_live(sought).keys() == set(sought)
+    assert len(parsed) == 2 * len(sought)
 
 
 @pytest.fixture

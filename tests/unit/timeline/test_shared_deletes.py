@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.typedef import Record
 
+from tests.unit.timeline.test_manifest_reads import reading
 from tests.unit.timeline.test_row_deltas import committed, delete_files, summary
-from tests.unit.timeline.world import Audit, Lake
+from tests.unit.timeline.world import Audit, Lake, data_file
 from timeline.changes.changes import Append, Replace
 from timeline.changes.delete_merges import MergeDeletes
 from timeline.changes.row_deltas import RowDelta
@@ -269,32 +271,62 @@ def _files(draw: st.DrawFn) -> tuple[list[LiveFile], list[LiveFile]]:
     return data, deletes
 
 
-def _applies(delete: LiveFile, file: LiveFile) -> bool:
-    """Iceberg's spec, in its words, but that deletes without partition values apply everywhere."""
+def _applies(delete: LiveFile, file: LiveFile, *, is_partitioned: bool) -> bool:
+    """Iceberg's spec, in its words, but that deletes without partition values apply everywhere, unless their
+    spec is known to have fields.
+    """
     if delete.sequence_number < file.sequence_number:
         return False
     if delete.refers_to is not None:
         return delete.refers_to == file.location
-    if delete.partition not in ((None,), file.partition):
+    anywhere = delete.partition == (None,) and not is_partitioned
+    if not anywhere and delete.partition != file.partition:
         return False
     if delete.applies_to is None:
         return True
     return delete.applies_to[0] <= file.location.encode() <= delete.applies_to[1]
 
 
+@pytest.mark.parametrize("is_partitioned", [False, True])
 @given(_files())
-def test_what_may_apply_is_what_the_spec_says(known: tuple[list[LiveFile], list[LiveFile]]) -> None:
+def test_what_may_apply_is_what_the_spec_says(
+    is_partitioned: bool, known: tuple[list[LiveFile], list[LiveFile]]
+) -> None:
     data, deletes = known
-    index = DeleteIndex(deletes)
+    partitioned = {0} if is_partitioned else frozenset[int]()
+    applies = partial(_applies, is_partitioned=is_partitioned)
+    index = DeleteIndex(deletes, partitioned)
     for file in data:
         found = {each.location for each in index.find(file)}
-        assert found == {each.location for each in deletes if _applies(each, file)}
+        assert found == {each.location for each in deletes if applies(each, file)}
     idle = {
         each.location
         for each in deletes
-        if each.content == DataFileContent.POSITION_DELETES and not any(_applies(each, it) for it in data)
+        if each.content == DataFileContent.POSITION_DELETES and not any(applies(each, it) for it in data)
     }
-    assert find_idle(deletes, data) == idle
+    assert find_idle(deletes, data, partitioned) == idle
+
+
+def test_a_wide_delete_of_a_partition_of_nulls_has_only_manifests_read_that_have_nulls() -> None:
+    lake = Lake()
+
+    def of_nulls(rows: int = 10) -> DataFile:
+        return data_file(lake.file(p=1).file_path, rows, partition=Record(None))
+
+    nulls = [of_nulls(), of_nulls()]
+    lake.table.commit([Append(tuple(nulls))])
+    for p in (1, 2, 3, 4):
+        lake.clock.now_ms += 1_000
+        lake.table.commit([Append((lake.file(p=p),))])
+    rows_of = {it.file_path: 1 for it in nulls}
+    deletes = shared_deletes(lake.file().file_path, rows_of, size=9, spec_id=0, partition=Record(None))
+    committed(lake.table, RowDelta((), (deletes,)))
+    table, store = reading(lake)
+    store.manifests()
+    committed(table, Replace(frozenset(rows_of), (of_nulls(18),), frozenset({deletes.file_path}), 2))
+    of_nulls_and_of_deletes = 2
+    assert store.manifests() == of_nulls_and_of_deletes
+    assert not list(table.head.delete_files())
 
 
 def test_a_shared_delete_file_knows_its_data_files_until_it_is_written(sea: Sea) -> None:
