@@ -12,7 +12,6 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    read_manifest_list,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -22,9 +21,9 @@ from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.manifests.contents import ContentsCache, ManifestContents, count_live, is_data, is_large
 from timeline.manifests.copies import PackedManifests
 from timeline.manifests.entries import LiveFile, live_file
+from timeline.manifests.known_lists import KnownLists
 from timeline.manifests.list_encoder import ListEncoder, numbered
 from timeline.manifests.manifest_format import (
-    ReadBytes,
     decode_entries,
     decode_live_entries,
     encode_manifest,
@@ -39,9 +38,6 @@ _READ_FOR_A_COPY = 4_096
 _COPIES_AT_ONCE = 8
 """The most copies that one maintenance writes, after a batch was acknowledged."""
 
-_KEPT_LISTS = 4_000
-"""Of a history of 2,000 snapshots and those whose files wait for their deletion: some 10 MB."""
-
 
 @dataclass
 class ManifestFiles:
@@ -54,10 +50,7 @@ class ManifestFiles:
     list_encoder: ListEncoder = field(default_factory=ListEncoder)
     appended: dict[str, None] = field(default_factory=dict)
     """The last files that were appended without a transaction, or may have been."""
-    _lists: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
-    """The last lists that were written or read; never what a version states of a list, since deletions depend
-    on these. A sweep reads a hundred of them: 0.4 s of processor time, and 3 s at 30 ms a request.
-    """
+    lists: KnownLists = field(default_factory=KnownLists)
 
     def __post_init__(self) -> None:
         self._reads = ReadAhead(self.store)
@@ -67,16 +60,9 @@ class ManifestFiles:
         """Return the manifests of one snapshot, from memory where its list was seen before.
         MissingMetadataError where the list does not exist, CorruptTableError where it is unreadable.
         """
-        if (known := self._lists.get(location)) is not None:
+        if (known := self.lists.get(location)) is not None:
             return known
         return self._parse_list(location, self._read(location, "manifest list"))
-
-    def remember_list(self, location: str, manifests: tuple[ManifestFile, ...]) -> tuple[ManifestFile, ...]:
-        """Cache the contents of a list, and return them."""
-        self._lists[location] = manifests
-        while len(self._lists) > _KEPT_LISTS:
-            del self._lists[next(iter(self._lists))]
-        return manifests
 
     def ahead(self, manifests: Iterable[ManifestFile], *, copies: bool = True) -> Iterator[ManifestFile]:
         """Yield these manifests, while what `contents` and `columns` need of the next ones is read, some at a
@@ -150,7 +136,7 @@ class ManifestFiles:
 
     def find_list(self, location: str) -> tuple[ManifestFile, ...] | None:
         """Return the manifests of an expired snapshot; None where its list was deleted and is not cached."""
-        if (known := self._lists.get(location)) is not None:
+        if (known := self.lists.get(location)) is not None:
             return known
         data = self._find(location)
         return None if data is None else self._parse_list(location, data)
@@ -212,7 +198,7 @@ class ManifestFiles:
         }
         self.write_fresh(path, self.list_encoder.encode(assigned, metadata))
         location = self.store.uri(path)
-        return location, self.remember_list(location, assigned)
+        return location, self.lists.remember(location, assigned)
 
     def write_fresh(self, path: str, data: bytes) -> None:
         """Store a file under a name that no other writer uses, durably."""
@@ -253,7 +239,7 @@ class ManifestFiles:
 
     def _parse_list(self, location: str, data: bytes) -> tuple[ManifestFile, ...]:
         with _naming_damage(location):
-            return self.remember_list(location, tuple(read_manifest_list(ReadBytes(location, data))))
+            return self.lists.parse(location, data)
 
     def _find(self, location: str) -> bytes | None:
         return self._reads.read(self._path(location))

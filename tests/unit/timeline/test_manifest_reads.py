@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.conversions import to_bytes
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile, PartitionFieldSummary
+from pyiceberg.manifest import UNASSIGNED_SEQ, DataFile, ManifestContent, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -41,6 +41,7 @@ from timeline.manifests import contents, copies, lookup, manifests
 from timeline.manifests.contents import is_data
 from timeline.manifests.copies import copy_path
 from timeline.manifests.entries import LiveFile
+from timeline.manifests.list_encoder import numbered
 from timeline.manifests.packed import pack_files, unpack_files
 from timeline.manifests.partition_values import read_value, spell_value
 from timeline.manifests.pruning import PartitionPruning
@@ -340,6 +341,27 @@ def test_the_name_of_a_file_is_parsed_as_often_however_many_manifests_there_are(
     sought = [it.file_path for it in files]
     assert table.head.find_all_live(sought).keys() == set(sought)
     assert len(parsed) == 2 * len(sought)
+
+
+def test_manifests_that_lists_have_in_common_are_in_memory_once_unless_they_differ() -> None:
+    lake = Lake()
+    for _ in range(3):
+        lake.table.commit([Append((lake.file(),))])
+    table, store = reading(lake)
+    files, lists = table.head.manifest_files, [it.manifest_list for it in table.head.metadata.snapshots]
+    read = [files.lists.parse(it, store.read(store.relative(it)).data) for it in lists]
+    assert [len(set(map(id, each)) & set(map(id, read[-1]))) for each in read] == [1, 2, 3]
+    renumbered = files.list_encoder.encode(tuple(numbered(it, 9) for it in _unnumbered(read[-1])), {})
+    again = files.lists.parse("another", renumbered)
+    assert {it.sequence_number for it in again} == {9}
+    assert {it.sequence_number for it in read[-1]} == {1, 2, 3}
+
+
+def _unnumbered(manifests: tuple[ManifestFile, ...]) -> Iterator[ManifestFile]:
+    for manifest in manifests:
+        copy = ManifestFile(*(manifest[position] for position in range(len(manifest))))
+        copy.sequence_number = UNASSIGNED_SEQ
+        yield copy
 
 
 @pytest.fixture
