@@ -14,8 +14,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # More arguments for pytest, for example: make test PYTEST_ARGS="-k fencing -x"
 PYTEST_ARGS ?=
 PYTEST := $(BIN)/python -m pytest
-# Two workers, each with a file at a time, in the order of the files: the long ones stand before the many short.
-BOTH_CORES := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+# Each worker has a file at a time, in the order of the files: the long ones stand before the many short.
+# Two keep two cores busy; of the tests of Spark, servers and kills, which wait a good part of their time, three do.
+WORKERS = --numprocesses=$(1) --dist=loadfile --no-loadscope-reorder
 
 # Workers must run the Python that has pyarrow; PySpark would take the first python3 on PATH.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -39,11 +40,11 @@ check: lint unit ## the fast lane: linters, types, walls and the tests without S
 .PHONY: test
 test: java $(VENV)/.installed-dev ## everything: the fast lane, then all tests (25 min)
 	@$(MAKE) --no-print-directory --jobs=2 lint fetched
-	$(PYTEST) $(BOTH_CORES) --durations=25 $(PYTEST_ARGS)
+	$(PYTEST) $(call WORKERS,3) --durations=25 $(PYTEST_ARGS)
 
 .PHONY: coverage
 coverage: java $(VENV)/.installed-dev fetched ## all tests with branch coverage, which takes half as long again
-	$(PYTEST) $(BOTH_CORES) --cov --cov-report=term $(PYTEST_ARGS)
+	$(PYTEST) $(call WORKERS,3) --cov --cov-report=term $(PYTEST_ARGS)
 
 .PHONY: soak
 soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests (hours)
@@ -76,7 +77,7 @@ lint: $(VENV)/.installed-dev ## ruff, mypy --strict and the import contracts
 
 .PHONY: unit
 unit: $(VENV)/.installed-dev ## the tests that start no Spark
-	$(PYTEST) $(BOTH_CORES) tests/unit $(PYTEST_ARGS)
+	$(PYTEST) $(call WORKERS,2) tests/unit $(PYTEST_ARGS)
 
 .PHONY: format
 format: $(VENV)/.installed-dev ## let ruff mend what it can
@@ -116,4 +117,4 @@ $(BIN)/python:
 	    echo "error: $$($(PYTHON) --version) is too old. Install Python 3.10 or newer, or name yours: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
 	    echo "error: $(PYTHON) cannot make virtual environments. On Debian and Ubuntu: sudo apt-get install -y python3-venv" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv --upgrade-deps $(VENV) # old releases of pip take a minute to find what fits together
