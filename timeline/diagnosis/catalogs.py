@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from timeline import properties
 from timeline.catalogs.catalog_version import CatalogVersion
 from timeline.catalogs.memory import Descent, check_memory, witness_of
 from timeline.diagnosis.deletes import check_deletes
 from timeline.diagnosis.facts import facts_of
-from timeline.diagnosis.files import Reachable, check_files, read_reachable, sizes_of_references
+from timeline.diagnosis.files import WrongFiles, check_files
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, some
 from timeline.diagnosis.missing import check_every_file_is_there
 from timeline.diagnosis.outboxes import check_main_tables, check_outbox
+from timeline.diagnosis.reachable import Reachable
 from timeline.diagnosis.staged import check_staged
 from timeline.diagnosis.state import check_work_items
+from timeline.diagnosis.stored import StoredFiles, read_stored
 from timeline.errors import CorruptTableError, TableReplacedError
 from timeline.outbox import OpenTable
 from timeline.retention.expired import pending_notes, read_expiry_note
@@ -31,32 +33,31 @@ def doctor_in_catalog(table: Table, name: str, open_other: OpenTable) -> Diagnos
     with it, the worst first. Changes nothing. Raises as `Table.refresh` does.
     """
     head, store = table.refresh(), table.store
-    found = read_reachable(store, head.version)
-    objects = {listed.path: listed.size for listed in store.list_below("")}
-    objects |= sizes_of_references(found, store)
+    found = Reachable(store, head.version)
+    stored = read_stored(store, found, head.version)
     facts = [
         *facts_of(head.version, found),
         ("location", store.location),
         ("not looked at", _OF_NO_MEANING),
     ]
-    findings = _findings(head, store, found, objects, open_other)
+    findings = _findings(head, store, found, stored, open_other)
     return Diagnosis(name, (), ()).extended(facts, findings)
 
 
 def _findings(
-    head: Head, store: Store, found: Reachable, objects: Mapping[str, int], open_other: OpenTable
+    head: Head, store: Store, found: Reachable, stored: StoredFiles, open_other: OpenTable
 ) -> Iterator[Finding]:
-    version = head.version
+    version, wrong = head.version, WrongFiles.of(found)
     yield from _check_memory(head)
     yield from check_work_items(version)
-    yield from check_every_file_is_there(found, objects, store)
-    yield from check_files(found, objects, store, version)
-    yield from check_staged(found, objects, store, version)
-    yield from check_deletes(found, objects, store)
+    yield from check_every_file_is_there(wrong)
+    yield from check_files(found, wrong, stored, version)
+    yield from check_staged(wrong, version)
+    yield from check_deletes(found)
     yield from check_outbox(version, open_other)
     yield from check_main_tables(version, open_other)
     yield from _check_retention(head)
-    yield from _check_nothing_was_taken_early(head, store, objects)
+    yield from _check_nothing_was_taken_early(head, store, stored)
 
 
 def _check_memory(head: Head) -> Iterator[Finding]:
@@ -148,7 +149,7 @@ def _held(what: str, repair: str) -> Finding:
     )
 
 
-def _check_nothing_was_taken_early(head: Head, store: Store, objects: Mapping[str, int]) -> Iterator[Finding]:
+def _check_nothing_was_taken_early(head: Head, store: Store, stored: StoredFiles) -> Iterator[Finding]:
     """Yield which files of expired snapshots were deleted within their grace period."""
     gone = []
     for pending in pending_notes(store, head.version.owner):
@@ -156,7 +157,7 @@ def _check_nothing_was_taken_early(head: Head, store: Store, objects: Mapping[st
         for record in () if note is None else (*note.expired, *note.unpinned):
             manifests = head.manifest_files.find_list(record.manifest_list)
             needed = [record.manifest_list, *(each.manifest_path for each in manifests or ())]
-            gone += [each for each in needed if store.relative(each) not in objects]
+            gone += [each for each in needed if store.relative(each) not in stored.of_metadata]
     if gone := sorted(set(gone)):
         yield Finding(
             kind="taken-early",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.manifest import DataFileContent
 
-from timeline.diagnosis.files import READERS, Reachable
 from timeline.diagnosis.findings import Finding, Severity, count, some
-from timeline.manifests.deletes import find_idle
+from timeline.diagnosis.reachable import READERS, Reachable
+from timeline.manifests.deletes import DeleteIndex
 from timeline.manifests.entries import LiveFile
 from timeline.stores.base import Store
 
@@ -32,23 +32,39 @@ class _Read:
     """By the data files that it names."""
 
 
-def check_deletes(found: Reachable, objects: Mapping[str, int], store: Store) -> Iterator[Finding]:
+def check_deletes(found: Reachable) -> Iterator[Finding]:
     """Yield what is wrong with the position-delete files. Reads all of them; those that are missing are
     reported as such.
     """
-    gone = set(found.missing(objects, store))
-    data = {file.location: file for file in found.data_files}
     deletes = [each for each in found.delete_files if each.content == DataFileContent.POSITION_DELETES]
-    idle = find_idle(deletes, list(data.values()))
+    if not deletes:
+        return
+    idle = _find_idle(found, deletes)
     yield from _check_none_dangles(sorted(idle))
-    wanted = [each for each in deletes if each.location not in gone | idle]
+    wanted = [each for each in deletes if not (found.is_missing(each.location) or each.location in idle)]
     with ThreadPoolExecutor(READERS, thread_name_prefix="doctor") as pool:
-        read = list(pool.map(partial(_read, store), wanted))
+        read = list(pool.map(partial(_read, found.store), wanted))
+    data = _find_data(found, {path for each in read for path in (*each.positions, each.file.refers_to)})
     yield from _check_all_can_be_read([f"{it.file.location}: {it.problem}" for it in read if it.problem])
     readable = [it for it in read if not it.problem]
     differ = (_find_difference(it, data) for it in readable)
     yield from _check_they_delete_what_is_stated([each for each in differ if each])
     yield from _check_no_row_is_deleted_twice(_count_doubles(readable, data))
+
+
+def _find_idle(found: Reachable, deletes: Sequence[LiveFile]) -> set[str]:
+    """Return the delete files that may apply to no data file of the current snapshot."""
+    index, idle = DeleteIndex(deletes), {each.location for each in deletes}
+    for columns in found.live_columns():
+        for file in columns.files():
+            idle.difference_update(each.location for each in index.find(file))
+    return idle
+
+
+def _find_data(found: Reachable, named: Collection[str | None]) -> dict[str, LiveFile]:
+    """Return those of these files that are data files of the current snapshot."""
+    files = (file for columns in found.live_columns() for file in columns.files())
+    return {file.location: file for file in files if file.location in named}
 
 
 def _read(store: Store, file: LiveFile) -> _Read:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from pyiceberg.table.metadata import TableMetadataV2
 
-from timeline.diagnosis.files import Reachable, staged_tags
 from timeline.diagnosis.findings import count, some
+from timeline.diagnosis.reachable import Reachable, staged_tags
 from timeline.diagnosis.state import applications
 from timeline.errors import CorruptTableError
 from timeline.features import DROPPED, required_features
@@ -28,11 +28,11 @@ def facts_of(head: Version, found: Reachable, versions: int | None = None) -> It
     if staged := sorted(staged_tags(head).values()):
         yield "staged", some([tag.removeprefix(STAGED_TAG_PREFIX) for tag in staged])
     yield from _followed(metadata)
-    if not found.unreadable.keys() & found.needed_now:
-        live, deletes = found.data_files, found.delete_files
-        rows, size = sum(file.rows for file in live), sum(file.bytes for file in live)
-        deleted = f", less those of {count(len(deletes), 'delete file')}" if deletes else ""
-        yield "current", f"{count(rows, 'row')} in {count(len(live), 'file')} of {size:,} bytes{deleted}"
+    if found.is_whole:
+        deletes = len(found.delete_files)
+        deleted = f", less those of {count(deletes, 'delete file')}" if deletes else ""
+        files = f"{count(found.files, 'file')} of {found.bytes:,} bytes"
+        yield "current", f"{count(found.rows, 'row')} in {files}{deleted}"
     for app_id, state in applications(head).items():
         if state is not None:
             yield "writer", f"{app_id!r}: batch {state.batch} of query {state.query_id}, epoch {state.epoch}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from bisect import insort
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 _SHOWN = 3
@@ -66,6 +67,28 @@ class Diagnosis:
         if self.healthy:
             return f"healthy ({notes})"
         return f"not healthy: {counts[Severity.DAMAGE]} damage, {counts[Severity.WARNING]} warning, {notes}"
+
+
+@dataclass
+class Few:
+    """Of very many paths: how many there are, their bytes, and the first of them, in the order of paths."""
+
+    count: int = 0
+    bytes: int = 0
+    _first: list[str] = field(default_factory=list)
+
+    def add(self, path: str, size: int = 0) -> None:
+        """Count a path."""
+        self.count += 1
+        self.bytes += size
+        if len(self._first) < _SHOWN or path < self._first[-1]:
+            insort(self._first, path)
+            del self._first[_SHOWN:]
+
+    def __str__(self) -> str:
+        """Return the first few as text, and how many more there are."""
+        shown = ", ".join(self._first)
+        return f"{shown} and {self.count - _SHOWN} more" if self.count > _SHOWN else shown
 
 
 def some(values: Collection[object]) -> str:

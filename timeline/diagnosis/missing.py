@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from timeline.diagnosis.files import Reachable
-from timeline.diagnosis.findings import Finding, Severity, count, some
-from timeline.stores.base import Store
+from timeline.diagnosis.files import WrongFiles
+from timeline.diagnosis.findings import Finding, Severity, count
 
 
 @dataclass(frozen=True)
@@ -45,35 +44,29 @@ _LOSSES = {
 }
 
 
-def check_every_file_is_there(
-    found: Reachable, objects: Mapping[str, int], store: Store
-) -> Iterator[Finding]:
+def check_every_file_is_there(wrong: WrongFiles) -> Iterator[Finding]:
     """Yield a finding for each kind of file of which some are missing, now and in older snapshots."""
-    gone = found.missing(objects, store)
-    now_or_staged = found.needed_now | found.staged.keys()
     for what, loss in _LOSSES.items():
-        now = [each for each in gone if found.what[each] == what and each in found.needed_now]
-        past = [each for each in gone if found.what[each] == what and each not in now_or_staged]
+        now, past = wrong.now.get(what), wrong.past.get(what)
         kind = f"{what.replace(' ', '-')}-missing"
-        if now:
-            rows = sum(found.live[each].rows for each in now if each in found.live)
+        if now is not None:
             yield Finding(
                 kind=kind,
                 severity=Severity.DAMAGE,
-                what=f"{count(len(now), what)} of the current snapshot"
-                f" {'is' if len(now) == 1 else 'are'} missing"
-                + (f", with {count(rows, 'row')}" if rows else "")
-                + f": {some(now)}",
+                what=f"{count(now.files.count, what)} of the current snapshot"
+                f" {'is' if now.files.count == 1 else 'are'} missing"
+                + (f", with {count(now.rows, 'row')}" if now.rows else "")
+                + f": {now.files}",
                 means=f"something other than this sink deleted them. {loss.means}",
                 repair="find what deletes files here, and stop it. Restore the files byte for byte from a"
                 f" backup, or from the bucket's earlier object versions. Without a copy, {loss.without}",
             )
-        if past:
+        if past is not None:
             yield Finding(
                 kind=kind,
                 severity=Severity.WARNING,
-                what=f"{count(len(past), what)} that only older snapshots need"
-                f" {'is' if len(past) == 1 else 'are'} missing: {some(past)}",
+                what=f"{count(past.files.count, what)} that only older snapshots need"
+                f" {'is' if past.files.count == 1 else 'are'} missing: {past.files}",
                 means="the current state is whole and writers may go on; time travel, and a stream reader"
                 " that resumes at these snapshots, fail",
                 repair="find what deletes files here. Restore them from a backup, or let the snapshots"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from timeline.diagnosis.files import Reachable, staged_tags
+from timeline.diagnosis.files import WrongFiles
 from timeline.diagnosis.findings import Finding, Severity, count, some
-from timeline.stores.base import Store
+from timeline.diagnosis.reachable import staged_tags
 from timeline.versions.staged import wap_id_of
 from timeline.versions.version_file import Version
 from timeline.versions.work_items import STAGED_TAG_PREFIX
@@ -17,18 +17,15 @@ _REPAIR = (
 )
 
 
-def check_staged(
-    found: Reachable, objects: Mapping[str, int], store: Store, head: Version
-) -> Iterator[Finding]:
+def check_staged(wrong: WrongFiles, head: Version) -> Iterator[Finding]:
     """Yield what is wrong with staged snapshots."""
-    gone = [each for each in found.missing(objects, store) if each in found.staged.keys() - found.needed_now]
-    if gone:
-        tags = sorted({found.staged[each].removeprefix(STAGED_TAG_PREFIX) for each in gone})
+    gone = wrong.staged
+    if gone.count:
         yield Finding(
             kind="staged-file-missing",
             severity=Severity.WARNING,
-            what=f"{count(len(gone), 'file')} of what is staged as {some(tags)}"
-            f" {'is' if len(gone) == 1 else 'are'} missing: {some(gone)}",
+            what=f"{count(gone.count, 'file')} of what is staged as {some(sorted(wrong.staged_tags))}"
+            f" {'is' if gone.count == 1 else 'are'} missing: {gone}",
             means="main is whole and writers may go on; workers find it before they publish the item",
             repair=f"find what deletes files here, and stop it. {_REPAIR}",
         )
