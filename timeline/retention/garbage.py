@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
-from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 
 from timeline import names, properties
 from timeline.errors import ErrorKind, TimelineError
@@ -212,10 +213,7 @@ def find_garbage(
         own = [each for each in manifests if each.manifest_path not in carried]
         _spare(removed, pin, own, files.find_contents)
     why = f"only snapshots that version {note.version} expired reach it"
-    found = [
-        (location, DeletedKind.DATA_FILE, entry.data_file.file_size_in_bytes)
-        for location, entry in removed.items()
-    ]
+    found = [(location, DeletedKind.DATA_FILE, file.bytes) for location, file in removed.items()]
     found += [
         (path, DeletedKind.MANIFEST, manifest.manifest_length)
         for path, manifest in listed.items()
@@ -233,9 +231,15 @@ def find_garbage(
     ]
 
 
-def _find_removed(
-    files: ManifestFiles, manifests: Iterable[ManifestFile], note: Note
-) -> dict[str, ManifestEntry]:
+class _Removed(NamedTuple):
+    """What is kept of a file that a snapshot removed: there may be a million."""
+
+    bytes: int
+    added_at: int
+    """The sequence number of the snapshot that added it."""
+
+
+def _find_removed(files: ManifestFiles, manifests: Iterable[ManifestFile], note: Note) -> dict[str, _Removed]:
     """Return the files that the expired snapshots after the first, or the oldest kept one, removed."""
     after, until = note.expired[0].sequence_number, note.kept.sequence_number
     deleting = {
@@ -244,8 +248,10 @@ def _find_removed(
         if manifest.deleted_files_count != 0 and after < manifest.sequence_number <= until
     }
     return {
-        entry.data_file.file_path: entry
-        for manifest in deleting.values()
+        entry.data_file.file_path: _Removed(
+            entry.data_file.file_size_in_bytes, entry.file_sequence_number or 0
+        )
+        for manifest in files.ahead(deleting.values(), copies=False)
         for entry in files.find_entries(manifest) or ()
         if entry.status == ManifestEntryStatus.DELETED
     }
@@ -263,7 +269,7 @@ def _find_pins(head: Head, note: Note) -> list[SnapshotRecord]:
 
 
 def _spare(
-    removed: dict[str, ManifestEntry],
+    removed: dict[str, _Removed],
     pin: SnapshotRecord,
     manifests: Iterable[ManifestFile],
     contents: Callable[[ManifestFile], ManifestContents | None],
@@ -273,7 +279,7 @@ def _spare(
     What it has of its ancestors was added before it. What it has added itself may have been added to main
     later: a staged file is, when it is published (R27).
     """
-    older = any((entry.file_sequence_number or 0) <= pin.sequence_number for entry in removed.values())
+    older = any(file.added_at <= pin.sequence_number for file in removed.values())
     for manifest in manifests:
         if older or manifest.added_snapshot_id == pin.snapshot_id:
             found = contents(manifest)
