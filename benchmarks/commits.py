@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,13 +122,18 @@ def event_file(location: str, partition: Record, value: int, rows: int, size: in
         value_counts={f.field_id: rows for f in EVENTS.fields},
         null_value_counts={f.field_id: 0 for f in EVENTS.fields},
         nan_value_counts={8: 0, 9: 0},
-        lower_bounds={f.field_id: _column_bound(f, value) for f in EVENTS.fields},
-        upper_bounds={f.field_id: _column_bound(f, value + 1) for f in EVENTS.fields},
+        lower_bounds=_bounds(value),
+        upper_bounds=_bounds(value + 1),
         split_offsets=[4],
         sort_order_id=0,
     )
     file.spec_id = 0
     return file
+
+
+@lru_cache(maxsize=2_000)
+def _bounds(value: int) -> dict[int, bytes]:
+    return {f.field_id: _column_bound(f, value) for f in EVENTS.fields}
 
 
 def _column_bound(column: NestedField, value: int) -> bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.big_tables import SMALL_FILE_BYTES, SPEC, big_file, partition_count, partition_values
@@ -14,11 +15,19 @@ from planners.model import TablePartition
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.options.values.tables import PathTable
 from streaming_sink.reading.description import describe
+from streaming_sink.reading.pieces import changed_pieces
 from streaming_sink.reading.status import status_of
 from streaming_sink.upkeep.fills import plan_merges
 from streaming_sink.upkeep.small_files import count_small_files
 from timeline.changes.changes import Append
 from timeline.diagnosis import doctor
+from timeline.maintenance.expiry import expire_snapshots
+from timeline.maintenance.orphans import remove_orphan_files
+from timeline.manifests.contents import is_data
+from timeline.names import DATA_FOLDER
+from timeline.retention.expired import Note, SnapshotRecord
+from timeline.retention.reachability import find_unreached
+from timeline.stores.base import ListedObject
 from timeline.stores.local import LocalStore
 from timeline.table import Table
 from timeline.versions.keys import Looked
@@ -28,8 +37,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from timeline.stores.base import CreateOutcome, Listed, Stored
+    from timeline.versions.head import Head
 
 _LATER = 10
+_PAGE = 1_000
+"""Files of one answer to a LIST."""
 
 
 class CountingStore(LocalStore):
@@ -39,33 +51,64 @@ class CountingStore(LocalStore):
         super().__init__(location)
         self.far_seconds = far_seconds
         self.requests = self.manifests = self.bytes_read = 0
+        self.at_once = self._running = 0
+        """The most requests at a time; those that run."""
+        self._counting = Lock()
 
-    def _count(self) -> None:
-        self.requests += 1
-        time.sleep(self.far_seconds)
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._counting:
+            self.requests += 1
+            self._running += 1
+            self.at_once = max(self.at_once, self._running)
+        try:
+            time.sleep(self.far_seconds)
+            yield
+        finally:
+            with self._counting:
+                self._running -= 1
 
     def create(self, path: str, data: bytes) -> CreateOutcome:
-        self._count()
-        return super().create(path, data)
+        with self._counted():
+            return super().create(path, data)
 
     def overwrite(self, path: str, data: bytes) -> None:
-        self._count()
-        super().overwrite(path, data)
+        with self._counted():
+            super().overwrite(path, data)
 
     def read(self, path: str) -> Stored:
-        self._count()
-        self.manifests += path.endswith("-manifest.avro")
-        stored = super().read(path)
-        self.bytes_read += len(stored.data)
+        with self._counted():
+            stored = super().read(path)
+        with self._counting:
+            self.manifests += path.endswith("-manifest.avro")
+            self.bytes_read += len(stored.data)
         return stored
 
     def list_folder(self, folder: str) -> list[Listed]:
-        self._count()
-        return super().list_folder(folder)
+        with self._counted():
+            return super().list_folder(folder)
 
     def delete(self, paths: Iterable[str]) -> None:
-        self._count()
-        super().delete(paths)
+        with self._counted():
+            super().delete(paths)
+
+
+class WholeStore(CountingStore):
+    """Lists the data files of the newest version as if they were there, a thousand by a request."""
+
+    def list_below(self, folder: str) -> Iterator[Listed]:
+        yield from super().list_below(folder)
+        if folder not in ("", DATA_FOLDER):
+            return
+        head = Table.open(LocalStore(self.location)).head
+        for manifest in filter(is_data, head.manifests):
+            columns = head.manifest_files.columns(manifest)
+            head.manifest_files.keep_only(())
+            for number, (location, size) in enumerate(zip(columns.locations, columns.bytes, strict=True)):
+                if number % _PAGE == 0:
+                    with self._counted():
+                        pass
+                yield ListedObject(self.relative(location), size, "")
 
 
 @dataclass
@@ -79,12 +122,14 @@ class Measured:
     def taken(self) -> Iterator[None]:
         store = self.store
         before = store.requests, store.manifests, store.bytes_read
+        store.at_once = 0
         start, start_cpu = time.perf_counter(), time.process_time()
         yield
         self.figures = {
             "cpu_seconds": time.process_time() - start_cpu,
             "seconds": time.perf_counter() - start,
             "requests": store.requests - before[0],
+            "at_once": store.at_once,
             "manifests": store.manifests - before[1],
             "bytes_read": store.bytes_read - before[2],
         }
@@ -152,10 +197,40 @@ def _looking(look: Callable[[Table], object]) -> Callable[[Path, float], dict[st
 
 
 def _doctor(location: Path, far_seconds: float) -> dict[str, Any]:
+    measured = Measured(WholeStore(str(location), far_seconds))
+    with measured.taken():
+        found = doctor(measured.store)
+    assert found.healthy, found.text()
+    return measured.figures
+
+
+def _orphans(location: Path, far_seconds: float) -> dict[str, Any]:
+    measured = Measured(WholeStore(str(location), far_seconds))
+    with measured.taken():
+        remove_orphan_files(Table.open(measured.store), dry_run=True)
+    return measured.figures
+
+
+def _expiry(location: Path, far_seconds: float) -> dict[str, Any]:
+    """Plan the expiry, and look for what the newest snapshot alone reaches, as if it had expired and other
+    engines had commits: that asks all other snapshots, and believes no copy of a manifest.
+    """
     measured = Measured(CountingStore(str(location), far_seconds))
     with measured.taken():
-        doctor(str(location))
+        table = Table.open(measured.store)
+        expire_snapshots(table, max_snapshots=1, min_snapshots_to_keep=1, dry_run=True)
+        head = table.head
+        *kept, newest = head.metadata.snapshots
+        earlier = head.metadata.model_copy(update={"snapshots": kept})
+        note = Note(head.number, "", (SnapshotRecord.of(newest),), SnapshotRecord.of(kept[-1]))
+        without = replace(head, version=replace(head.version, metadata=earlier))
+        assert find_unreached(table.log.manifest_files, without, [note], ())
     return measured.figures
+
+
+def _changes(head: Head) -> None:
+    """Look at what the last ten versions have changed."""
+    assert changed_pieces(head, head.number - _LATER + 1, head.number, lambda _: {})
 
 
 _SIZING = FileSizing()
@@ -169,6 +244,9 @@ STEPS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
     "keys": _looking(lambda table: Looked.at(table.head)),
     "status": _looking(lambda table: status_of(table.head, (), _SIZING.small_file_bytes, 0)),
     "describe": _looking(lambda table: describe(table.head, _SIZING)),
+    "changes": _looking(lambda table: _changes(table.head)),
     "doctor": _doctor,
+    "orphans": _orphans,
+    "expiry": _expiry,
 }
 """By their names."""

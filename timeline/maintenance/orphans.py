@@ -138,7 +138,7 @@ class _Referred:
 
         CorruptTableError where a snapshot's files are missing: reachability cannot be determined then.
         """
-        for snapshot in head.metadata.snapshots:
+        for snapshot in reversed(head.metadata.snapshots):  # the newest has most manifests, read ahead
             # A snapshot that expired while this cleaner slept needs no files any more.
             if not self._add_snapshot(snapshot.manifest_list) and snapshot in self._now():
                 raise CorruptTableError(
