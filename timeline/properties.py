@@ -42,6 +42,7 @@ ROLLED_BACK = _OURS + "rolled-back"
 ROLLED_BACK_TO = _OURS + "rolled-back-to"
 DIGEST = _OURS + "digest"
 DELETION_GRACE_MS = _OURS + "history.deletion-grace-ms"
+COPIED_FROM_BYTES = _OURS + "merge.copy-row-groups-from-bytes"
 
 METADATA_PATH = "write.metadata.path"
 GC_ENABLED = "gc.enabled"
@@ -99,7 +100,14 @@ def is_protocol(key: str) -> bool:
     """Return whether a property belongs to the protocol, so that no user may set it."""
     return key in (METADATA_PATH, GC_ENABLED, PREVIOUS_VERSIONS_MAX) or (
         key.startswith(_OURS)
-        and key not in (MAX_SNAPSHOTS, DELETION_GRACE_MS, RESERVATION_TIMEOUT_MS, TOMBSTONE_TTL_MS)
+        and key
+        not in (
+            MAX_SNAPSHOTS,
+            DELETION_GRACE_MS,
+            RESERVATION_TIMEOUT_MS,
+            TOMBSTONE_TTL_MS,
+            COPIED_FROM_BYTES,
+        )
     )
 
 

@@ -13,6 +13,7 @@ from streaming_sink.landing.source import SinkParts
 from streaming_sink.landing.stages import Fitted, Written
 from streaming_sink.reports.steps import Steps
 from streaming_sink.spark.jobs import parallelism
+from streaming_sink.table.stated_nans import stated_nans
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.failures import REFUSE
 from streaming_sink.writing.planning import Experience
@@ -45,6 +46,8 @@ class RowWriting:
         with preparing as (rows, planned), steps("write"):
             ids = file_ids(fitted, self.transaction)
             keyed = parts.keys.begin(target)
+            joined = [file for bucket in planned.plan.buckets for file in bucket.inputs]
+            nans = {} if target.head is None or not joined else stated_nans(target.head, joined)
             job = WriteJob(
                 store=destination.store,
                 schema=target.schema,
@@ -56,6 +59,7 @@ class RowWriting:
                 sieve=sieve_of(rules, batch, ids, self.query_id, parts.quarantine, target),
                 keys=None if keyed is None else keyed.job,
                 needs_ids=target.head is not None and target.head.version.is_shared,
+                nans=nans,
             )
             written = Written(fitted, planned, ids, write(rows, job), keyed)
         check_as_counted(planned, written.result)

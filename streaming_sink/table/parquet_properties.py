@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 
 from planners.suggestions import nearest_name
 from streaming_sink.tasks.job import BloomFilter, ParquetSettings
+from timeline.properties import COPIED_FROM_BYTES
 
 _PREFIX = "write.parquet."
 _METRICS = "write.metadata.metrics."
@@ -112,6 +113,7 @@ def parquet_settings(properties: Mapping[str, str], schema: Schema | None = None
         bloom_filter_bytes=_positive(
             properties, "bloom-filter-max-bytes", default.bloom_filter_bytes, _LEAST_BLOOM_BYTES
         ),
+        copied_from_bytes=_at_least(properties, COPIED_FROM_BYTES, default.copied_from_bytes),
     )
 
 
@@ -201,10 +203,14 @@ def _level(codec: str, text: str | None) -> int | None:
 
 
 def _positive(properties: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
-    text = properties.get(_PREFIX + name, str(default))
+    return _at_least(properties, _PREFIX + name, default, least)
+
+
+def _at_least(properties: Mapping[str, str], key: str, default: int, least: int = 1) -> int:
+    text = properties.get(key, str(default))
     if not text.isdecimal() or int(text) < least:
         bound = "a positive whole number" if least == 1 else f"a whole number of at least {least}"
-        raise ValueError(f"{_PREFIX}{name} must be {bound}, not {text!r}")
+        raise ValueError(f"{key} must be {bound}, not {text!r}")
     return int(text)
 
 

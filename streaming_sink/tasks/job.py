@@ -59,6 +59,8 @@ class ParquetSettings:
     """By the field id of a leaf; a leaf that is not named has none."""
     bloom_filter_bytes: int = 1024 * 1024
     """The most bytes of a filter in a row group, for any number of values."""
+    copied_from_bytes: int = 4 * 1024 * 1024
+    """A merge copies row groups of so many bytes or more; it decodes smaller ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +193,6 @@ class WorkerJob:
     """None where no row is checked."""
     keys: KeyJob | None = None
     """None where rows are only added."""
+    nans: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """The NaNs of files that are merged, by their locations and the field ids of leaves, as manifests state
+    them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -50,6 +50,8 @@ class WriteJob:
     """How rows find those that they replace; None where rows are only added."""
     needs_ids: bool = False
     """Whether files that rows join are read by field ids alone, as `WorkerJob`."""
+    nans: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Of the files that rows join, as `WorkerJob`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ def worker_job(job: WriteJob) -> WorkerJob:
         first_free_bucket=len(plan.buckets),
         sieve=job.sieve,
         keys=job.keys,
+        nans=job.nans,
     )
 
 

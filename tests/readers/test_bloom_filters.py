@@ -1,4 +1,5 @@
-"""A bloom filter hides no row: every reader finds each value of every type, by equality, as without filters.
+"""A bloom filter hides no row: every reader finds each value of every type, by equality, as without filters;
+in files of one row group, and in a file into which these row groups were copied.
 
 In each file the value that is looked for lies between others, so that bounds do not answer first.
 """
@@ -10,6 +11,7 @@ import math
 import uuid
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,8 @@ from pyiceberg.schema import Schema
 from streaming_sink.table.arrow_types import arrow_schema
 from tests.readers.equality import counts_equal
 from tests.readers.reference_tables import every_type
-from tests.unit.streaming_sink.small_tables import append_rows
+from tests.unit.streaming_sink.small_tables import append_rows, merge_all
+from timeline.properties import COPIED_FROM_BYTES
 from timeline.stores import LocalStore
 from timeline.table import Table
 
@@ -96,9 +99,12 @@ _readers = pytest.mark.parametrize("reader", ["pyiceberg", "duckdb", "chdb", "po
 
 @dataclass(frozen=True)
 class Made:
-    """Two tables of the same rows: with a filter for every column, and without any."""
+    """Three tables of the same rows: with a filter for every column, of many files and of one that was merged
+    of them without decoding, and without any.
+    """
 
     filtered: str
+    joined: str
     plain: str
     names: list[str]
 
@@ -123,7 +129,8 @@ def tables(reader: str, request: pytest.FixtureRequest) -> Made:
 
 
 @_readers
-def test_every_value_is_found(reader: str, tables: Made) -> None:
+@pytest.mark.parametrize("of_one", [False, True], ids=["many files", "one joined"])
+def test_every_value_is_found(reader: str, tables: Made, of_one: bool) -> None:
     """Each value is found in every row that holds it, but for what the reader cannot find without filters."""
     asked = [
         (name, *each)
@@ -131,7 +138,7 @@ def test_every_value_is_found(reader: str, tables: Made) -> None:
         for each in _asked(name)
         if not isinstance(each[0], _CANNOT_TELL.get(reader, ()))
     ]
-    found = counts_equal(reader, tables.filtered, asked)
+    found = counts_equal(reader, tables.joined if of_one else tables.filtered, asked)
     short = [
         (each, count) for each, count in zip(asked, found, strict=True) if count != _rows_that_hold(*each)
     ]
@@ -153,14 +160,15 @@ _NOT_FOUND_WITHOUT_FILTERS = {
 @_readers
 def test_readers_look_into_the_filters_that_are_theirs(reader: str, tables: Made, tmp_path: Path) -> None:
     """Emptied filters hide rows from exactly the readers and columns that are said to use them."""
-    emptied = _made(tmp_path, tables.names).filtered
-    for path in Path(emptied, "data").iterdir():
+    made = _made(tmp_path, tables.names)
+    for path in chain(Path(made.filtered, "data").iterdir(), Path(made.joined, "data").iterdir()):
         _empty_the_filters(path)
     names = [name for name in tables.names if name in _VALUES and name != "a_time"]
     asked = [(name, *_asked(name)[1]) for name in names]
-    found = counts_equal(reader, emptied, asked)
-    used = {name for name, count in zip(names, found, strict=True) if not count}
-    assert used == _USED_BY[reader] & set(names)
+    for emptied in (made.filtered, made.joined):
+        found = counts_equal(reader, emptied, asked)
+        used = {name for name, count in zip(names, found, strict=True) if not count}
+        assert used == _USED_BY[reader] & set(names)
 
 
 def test_every_type_is_judged() -> None:
@@ -190,8 +198,10 @@ def _in_file(values: list[Any], number: int) -> list[Any]:
 
 def _made(folder: Path, names: list[str]) -> Made:
     places = []
+    filters = {f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in names}
     for place, properties in (
-        ("filtered", {f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in names}),
+        ("filtered", filters),
+        ("joined", {**filters, COPIED_FROM_BYTES: "1"}),
         ("plain", {}),
     ):
         store = LocalStore(str(folder / place))
@@ -199,6 +209,10 @@ def _made(folder: Path, names: list[str]) -> Made:
         table = Table.create(store, schema, table_properties=properties, store_is_checked=True)
         for number in range(_FILES):
             append_rows(table, _rows(arrow_schema(table.head.schema), number), number)
+        if place == "joined":
+            merge_all(table)
+            [joined] = table.head.live_files()
+            assert pq.read_metadata(joined.location).num_row_groups == _FILES
         places.append(str(folder / place))
     return Made(*places, names)
 
@@ -243,5 +257,6 @@ _BLOCK_BYTES = 32
 
 
 def _chunks(path: Path) -> Iterable[pq.ColumnChunkMetaData]:
-    group = pq.read_metadata(path).row_group(0)
-    return (group.column(index) for index in range(group.num_columns))
+    footer = pq.read_metadata(path)
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    return (group.column(index) for group in groups for index in range(group.num_columns))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2
@@ -174,6 +174,15 @@ class Head:
         # The newest manifests come first, and callers look for new files.
         found = find_files(self.manifest_files, self._data_manifests(), locations, likely=likely)
         return {location: file for location, (_, file) in found.items()}
+
+    def find_entries(self, locations: Iterable[str]) -> dict[str, DataFile]:
+        """Return what the manifests state of those of these data files that are live, with all statistics.
+        Large manifests are read again.
+        """
+        found = find_files(self.manifest_files, self._data_manifests(), locations)
+        manifests = {manifest.manifest_path: manifest for manifest, _ in found.values()}
+        entries = (it.data_file for each in manifests.values() for it in self.manifest_files.entries(each))
+        return {file.file_path: file for file in entries if file.file_path in found}
 
     def _files_in(self, manifests: Iterable[ManifestFile]) -> Iterator[LiveFile]:
         for manifest in self.manifest_files.ahead(manifests):

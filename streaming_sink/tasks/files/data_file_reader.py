@@ -4,7 +4,7 @@ without ids by name, as the table's name mapping says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -27,6 +27,8 @@ class DataFileReader:
     """A data file that is open for reading; see `open_data_file`."""
 
     def __init__(self, source: Any, cipher: Cipher | None) -> None:
+        self.source: BinaryIO = source
+        """The file itself, at any position."""
         keys = None if cipher is None else cipher.decryption()
         self._reader = pq.ParquetFile(pa.PythonFile(source, mode="r"), decryption_properties=keys)
         fields = self._reader.schema_arrow
@@ -61,10 +63,14 @@ class DataFileReader:
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
         return max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
 
-    def read(self, schema: pa.Schema, batch_rows: int = READ_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in `schema`: columns that the file lacks are null, its others are not read."""
+    def read(
+        self, schema: pa.Schema, batch_rows: int = READ_ROWS, groups: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, of these row groups alone where they are given, in `schema`: columns that the file
+        lacks are null, its others are not read.
+        """
         names = [self._names[self._match(field)] for field in schema if self.holds(field)]
-        for batch in self._reader.iter_batches(batch_rows, columns=names):
+        for batch in self._reader.iter_batches(batch_rows, row_groups=groups, columns=names):
             yield conform(batch, schema, self._match)
 
     def read_at(self, schema: pa.Schema, positions: np.ndarray) -> Iterator[pa.RecordBatch]:

@@ -1,22 +1,27 @@
-"""Writes one data file: encodes Arrow tables as row groups, and measures its columns when it closes."""
+"""Writes one data file: encodes Arrow tables as row groups, copies those of other files, and measures its
+columns when it closes.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from planners.model import PartitionKey
 from streaming_sink.tasks.files.dictionaries import DictionaryChoice
+from streaming_sink.tasks.files.file_sink import FileSink
 from streaming_sink.tasks.files.held_rows import HeldRows
 from streaming_sink.tasks.files.metrics import column_metrics, nan_counts
 from streaming_sink.tasks.job import ParquetSettings, SortedBy, WorkerJob
 from streaming_sink.tasks.leaves import Leaf
 from streaming_sink.tasks.results import WrittenFile
+from streaming_sink.tasks.row_groups.copying import CopiedGroup, copy_bytes, joined_end, moved_group
+from streaming_sink.tasks.row_groups.footer import StoredGroups
 from timeline.errors import StoreUnavailableError
 
 
@@ -40,45 +45,69 @@ class DataFileWriter:
         self._dictionaries = dictionaries
         self._sorted_by = sorted_by
         self._footers: list[pq.FileMetaData] = []
-        self._nans: dict[int, int] = {}
+        self._nans: dict[int, int | None] = {}
         self._rows = 0
         self.groups = 0
+        self._copied: list[CopiedGroup] = []
         self._output = job.store.open_output(path)
-        self._sink = _Sink(self._output)
+        self._sink = FileSink(self._output)
+        self._file = pa.PythonFile(self._sink, mode="w")
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
         """Encode `table` as one row group."""
         if not table.num_rows:
             return
-        self._open_writer(table).write_table(table, row_group_size=table.num_rows)
+        writer = self._writer or self._open_writer(self._dictionaries.paths(table))
+        writer.write_table(table, row_group_size=table.num_rows)
         self._rows += table.num_rows
         self.groups += 1
-        for leaf, count in nan_counts(table, self._columns).items():
-            self._nans[leaf] = self._nans.get(leaf, 0) + count
+        self.count_nans(nan_counts(table, self._columns))
 
-    def _open_writer(self, first: pa.Table) -> pq.ParquetWriter:
-        if self._writer is None:
-            settings = self._job.parquet
-            self._writer = pq.ParquetWriter(
-                pa.PythonFile(self._sink, mode="w"),
-                self._job.schema,
-                compression=settings.compression,
-                compression_level=settings.compression_level,
-                use_dictionary=self._dictionaries.paths(first),
-                data_page_size=settings.page_bytes,
-                max_rows_per_page=settings.page_rows,
-                dictionary_pagesize_limit=settings.dictionary_page_bytes,
-                store_schema=False,  # would be a second copy of the schema, that only Arrow reads
-                store_decimal_as_integer=True,  # as the Iceberg specification has it
-                metadata_collector=self._footers,
-                # Lets readers skip pages. It costs about 30 bytes a column and row group, and no time: it
-                # replaces the statistics in page headers.
-                write_page_index=True,
-                sorting_columns=_sorting_columns(self._sorted_by, self._columns),
-                bloom_filter_options=self._bloom_filters(),
-                encryption_properties=self._encryption(),
-            )
+    def copy(self, stored: StoredGroups, numbers: Sequence[int]) -> None:
+        """Append row groups of another file, byte by byte. The caller counts their NaNs. FooterError where
+        they are not what their footer says.
+        """
+        if self._writer is None:  # pyarrow begins no file where there are bytes already
+            chunks = zip(self._columns, stored.footer.groups[numbers[0]].chunks, strict=True)
+            self._open_writer([leaf.parquet_path for leaf, chunk in chunks if chunk.has_dictionary])
+        for number in numbers:
+            group = stored.footer.groups[number]
+            self._copied.append(moved_group(group, stored.footer, stored.indexes, self._file.tell()))
+            copy_bytes(stored.source, group.extent, self._file.write)
+            self._rows += group.rows
+            self.groups += 1
+
+    def count_nans(self, counts: Mapping[int, int | None]) -> None:
+        """Add the NaNs of rows to those of the file, by the field ids of leaves; None where it is not known
+        how many they are.
+        """
+        for leaf, count in counts.items():
+            known = self._nans.get(leaf, 0)
+            self._nans[leaf] = None if count is None or known is None else known + count
+
+    def _open_writer(self, dictionaries: Sequence[str]) -> pq.ParquetWriter:
+        """Begin the file; `dictionaries`: the columns whose rows are encoded with one."""
+        settings = self._job.parquet
+        self._writer = pq.ParquetWriter(
+            self._file,
+            self._job.schema,
+            compression=settings.compression,
+            compression_level=settings.compression_level,
+            use_dictionary=dictionaries,
+            data_page_size=settings.page_bytes,
+            max_rows_per_page=settings.page_rows,
+            dictionary_pagesize_limit=settings.dictionary_page_bytes,
+            store_schema=False,  # would be a second copy of the schema, that only Arrow reads
+            store_decimal_as_integer=True,  # as the Iceberg specification has it
+            metadata_collector=self._footers,
+            # Lets readers skip pages. It costs about 30 bytes a column and row group, and no time: it
+            # replaces the statistics in page headers.
+            write_page_index=True,
+            sorting_columns=_sorting_columns(self._sorted_by, self._columns),
+            bloom_filter_options=self._bloom_filters(),
+            encryption_properties=self._encryption(),
+        )
         return self._writer
 
     def _bloom_filters(self) -> Mapping[str, Mapping[str, Any]] | None:
@@ -100,12 +129,12 @@ class DataFileWriter:
 
     def close(self, partition: PartitionKey, bucket: int) -> WrittenFile:
         """Write the footer, wait until the object is durable (R14), and return its descriptor."""
-        # Not by `empty_table`, which imports pandas.
-        self._open_writer(pa.Table.from_batches([], schema=self._job.schema)).close()
+        self._write_end()
         size = self._sink.written  # exact: the footer is the last thing written (R23)
         self._output.close()
         footer = self._footer()
-        metrics = column_metrics(footer, self._columns, self._modes(), self._nans)
+        known = {leaf: count for leaf, count in self._nans.items() if count is not None}
+        metrics = column_metrics(footer, self._columns, self._modes(), known)
         return WrittenFile(
             path=self._job.store.uri(self.path),
             partition=partition,
@@ -121,6 +150,19 @@ class DataFileWriter:
             split_offsets=split_offsets(footer),
             key_metadata=None if self._job.key_names is None else self._job.key_names.to_bytes(),
         )
+
+    def _write_end(self) -> None:
+        """Write the indexes and the footer: pyarrow's, to which the row groups that were copied are added."""
+        writer = self._writer or self._open_writer([])
+        if not self._copied:
+            writer.close()
+            return
+        begin = self._sink.written
+        self._sink.keep_back()
+        writer.close()
+        end = joined_end(self._sink.take_back(), begin, self._copied)
+        self._footers = [pq.read_metadata(pa.BufferReader(end))]
+        self._sink.write(end)
 
     def _footer(self) -> pq.FileMetaData:
         if self._job.key_names is None:
@@ -164,6 +206,14 @@ class GroupedFile:
             self._flush()
         self._held.add(batch)
 
+    def copy(self, stored: StoredGroups, numbers: Sequence[int]) -> None:
+        """Append row groups of another file; see `DataFileWriter.copy`."""
+        self._file.copy(stored, numbers)
+
+    def count_nans(self, counts: Mapping[int, int | None]) -> None:
+        """Add the NaNs of rows that were copied; see `DataFileWriter.count_nans`."""
+        self._file.count_nans(counts)
+
     def _flush(self) -> None:
         if self._held.rows:
             self._file.write(pa.Table.from_batches(self._held.copy()))
@@ -177,32 +227,6 @@ class GroupedFile:
     def abort(self) -> None:
         """Delete the file; see `DataFileWriter.abort`."""
         self._file.abort()
-
-
-class _Sink:
-    """The file object that pyarrow writes to: counts bytes, and forwards them until the file is aborted."""
-
-    closed = False
-
-    def __init__(self, output: BinaryIO) -> None:
-        self._output = output
-        self.written = 0
-        self.discards = False
-
-    def write(self, data: bytes) -> int:
-        if not self.discards:
-            self._output.write(data)
-        self.written += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self.written
-
-    def flush(self) -> None:
-        """The output flushes when it is closed."""
-
-    def close(self) -> None:
-        """The owner of the output closes it."""
 
 
 def _sorting_columns(sorted_by: Sequence[SortedBy], columns: tuple[Leaf, ...]) -> list[pq.SortingColumn]:

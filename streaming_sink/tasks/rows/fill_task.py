@@ -5,7 +5,7 @@ into others; nothing else is read.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -23,11 +23,12 @@ from streaming_sink.tasks.files.delete_merging import (
     merge_shared_deletes,
 )
 from streaming_sink.tasks.files.dictionaries import DictionaryChoice
-from streaming_sink.tasks.files.live_rows import deleted_positions
+from streaming_sink.tasks.files.merged_rows import MergedRows
 from streaming_sink.tasks.job import PartitionSource, SortedBy, WorkerJob
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.results import WrittenFile, delete_files, encode_results
-from streaming_sink.tasks.rows.merging import MERGE_GROUP_BYTES, live_rows_of
+from streaming_sink.tasks.row_groups.footer import StoredGroups
+from streaming_sink.tasks.rows.merging import MERGE_GROUP_BYTES
 from streaming_sink.tasks.spark_task import start_task
 from timeline.names import data_file_name, rewritten_file_name
 
@@ -101,14 +102,12 @@ def execute_fill(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipp
     reached.
     """
     output = _NewFiles(job, fill, attempt)
-    path, deleted_rows = "", 0
+    rows, path, deleted_rows = MergedRows(job), "", 0
     try:
         for given in fill.inputs:
             path = given.path
-            deleted = deleted_positions(job.store, given)
-            for batch in live_rows_of(job, given, deleted):
-                output.write(batch)
-            deleted_rows += len(deleted)
+            # What is folded alone keeps the order of its rows, which its footer may state.
+            deleted_rows += rows.add(given, output, output.cuts_left, in_order=len(fill.inputs) == 1)
         return Filled(fill.number, output.close(), deleted_rows)
     except DataFileError as unfit:
         output.abort()
@@ -133,15 +132,34 @@ class _NewFiles:
 
     def write(self, batch: pa.RecordBatch) -> None:
         while batch.num_rows:
-            if self._file is None:
-                self._file = self._open()
             taken = min(batch.num_rows, self._cuts[0] - self._rows) if self._cuts else batch.num_rows
-            self._file.write(batch.slice(0, taken))
+            self._opened().write(batch.slice(0, taken))
             self._rows += taken
             batch = batch.slice(taken)
-            if self._cuts and self._rows == self._cuts[0]:
-                self._cuts.popleft()
-                self.close()
+            self._close_at_cut()
+
+    @property
+    def cuts_left(self) -> tuple[int, ...]:
+        """After how many more rows each further file begins."""
+        return tuple(cut - self._rows for cut in self._cuts)
+
+    def copy(self, stored: StoredGroups, numbers: Sequence[int]) -> None:
+        self._opened().copy(stored, numbers)
+        self._rows += sum(stored.footer.groups[number].rows for number in numbers)
+        self._close_at_cut()
+
+    def count_nans(self, counts: Mapping[int, int | None]) -> None:
+        self._opened().count_nans(counts)
+
+    def _opened(self) -> GroupedFile:
+        if self._file is None:
+            self._file = self._open()
+        return self._file
+
+    def _close_at_cut(self) -> None:
+        if self._cuts and self._rows == self._cuts[0]:
+            self._cuts.popleft()
+            self.close()
 
     def close(self) -> tuple[WrittenFile, ...]:
         """Close the current file, if there is one, and return all files."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-import numpy as np
 import pyarrow as pa
 
-from planners.model import Bucket, InputFile
+from planners.model import Bucket
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.files.data_file_writer import GroupedFile
 from streaming_sink.tasks.files.dictionaries import DictionaryChoice
-from streaming_sink.tasks.files.live_rows import check_rows, deleted_positions, leave_out
+from streaming_sink.tasks.files.merged_rows import MergedRows
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.results import Merge, MergeSkipped, WrittenFile
 from streaming_sink.tasks.rows.task_state import TaskState
@@ -39,13 +38,11 @@ def merge_files(
     output = GroupedFile(file, min(job.parquet.row_group_bytes, MERGE_GROUP_BYTES))
     inputs, deleted_rows = tuple(given.path for given in bucket.inputs), 0
     reading = ""
+    merged_rows = MergedRows(job)
     try:
         for given in bucket.inputs:
             reading = given.path
-            deleted = deleted_positions(job.store, given)
-            for batch in live_rows_of(job, given, deleted):
-                output.write(batch)
-            deleted_rows += len(deleted)
+            deleted_rows += merged_rows.add(given, output)
     except DataFileError as unfit:
         file.abort()
         task.open_files.discard(file)
@@ -56,20 +53,6 @@ def merge_files(
     task.open_files.discard(file)
     applied = tuple(each.path for given in bucket.inputs for each in given.deletes)
     return Merge(inputs, new.path, merged, applied, deleted_rows)
-
-
-def live_rows_of(job: WorkerJob, given: InputFile, deleted: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file to fill in the table's schema, without those at the deleted positions.
-    DataFileError if it is missing or damaged, holds more or fewer rows than the table says, or cannot be
-    merged.
-    """
-    with open_data_file(job.store, given.path, "a file to fill", needs_ids=job.needs_ids) as file:
-        check_rows(file, given, "a file to fill")
-        for field in job.partition_by:
-            top = job.schema.field(field.source[0])
-            if not file.holds(top):
-                raise DataFileError(f"a file to fill keeps a partition column only in its path: {given.path}")
-        yield from leave_out(file.read(job.schema), deleted)
 
 
 def _rows_of_new(job: WorkerJob, new: WrittenFile) -> Iterable[pa.RecordBatch]:

@@ -24,17 +24,21 @@ from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import execution_of
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
+from streaming_sink.table.file_jobs import file_job
+from streaming_sink.table.planned_files import planned_file
 from streaming_sink.table.spec import partition_spec
+from streaming_sink.table.stated_nans import stated_nans
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.files.delete_files import write_position_deletes
 from streaming_sink.tasks.job import FileIds, ParquetSettings
 from streaming_sink.tasks.results import WrittenFile
+from streaming_sink.tasks.rows.fill_task import Fill, execute_fill
 from streaming_sink.tasks.rows.write_task import TaskWriter
 from streaming_sink.writing.writer import WriteJob, worker_job
 from tests.unit.timeline.world import change_metadata
 from timeline import names
-from timeline.changes.changes import Append
+from timeline.changes.changes import Append, Replace
 from timeline.changes.row_deltas import RowDelta
 from timeline.clock import SYSTEM
 from timeline.drafts.succession import commit_time
@@ -86,6 +90,19 @@ def append_rows(table, rows, batch):
         writer.write(conform(each, arrow_schema(head.schema)))
     files = [data_file(it, head.spec) for it in writer.finish() if isinstance(it, WrittenFile)]
     table.commit([Append(tuple(files))])
+
+
+def merge_all(table):
+    """Commit a merge of all data files of an unpartitioned table into one, as a fill beside a stream does."""
+    head = table.head
+    ids = FileIds(max(1, head.metadata.last_updated_ms), "merged", 0)
+    inputs = tuple(planned_file(head, file).input for file in head.live_files())
+    job = replace(file_job(table.store, head, ids, 1 << 30), nans=stated_nans(head, inputs))
+    done = execute_fill(job, Fill(0, (), (), inputs, ()), 0)
+    removed = frozenset(given.path for given in inputs)
+    applied = frozenset(deletes.path for given in inputs for deletes in given.deletes)
+    new = tuple(data_file(file, head.spec) for file in done.files)
+    table.commit([Replace(removed, new, applied, done.deleted_rows)])
 
 
 def delete_rows(table, positions, new=()):

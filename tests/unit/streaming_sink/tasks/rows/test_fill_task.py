@@ -10,6 +10,7 @@ import pytest
 
 from planners.model import InputFile, PositionDeletes
 from streaming_sink.tasks.files.delete_files import write_position_deletes
+from streaming_sink.tasks.files.merged_rows import MergedRows
 from streaming_sink.tasks.job import (
     FileIds,
     ParquetSettings,
@@ -18,7 +19,6 @@ from streaming_sink.tasks.job import (
     TaskBuckets,
     WorkerJob,
 )
-from streaming_sink.tasks.rows import fill_task
 from streaming_sink.tasks.rows.fill_task import Fill, Filled, FillSkipped, execute_fill
 from streaming_sink.tasks.rows.write_task import TaskWriter
 from timeline.names import clustered_file_name, clustering_of, order_digest, ulid
@@ -177,14 +177,14 @@ def test_an_input_that_is_not_what_the_table_says_is_named_and_no_file_is_left(j
 def test_any_other_failure_is_raised_and_leaves_no_file(job, monkeypatch):
     inputs = (_small(job, 0, 100), _small(job, 100, 100))
     before = _paths(job)
-    read = fill_task.live_rows_of
+    add = MergedRows.add
 
-    def fail_at_the_second(job, given, deleted):
+    def fail_at_the_second(self, given, *args, **named):
         if given == inputs[1]:
             raise MemoryError
-        return read(job, given, deleted)
+        return add(self, given, *args, **named)
 
-    monkeypatch.setattr(fill_task, "live_rows_of", fail_at_the_second)
+    monkeypatch.setattr(MergedRows, "add", fail_at_the_second)
     with pytest.raises(MemoryError):
         execute_fill(job, Fill(0, (1,), job.partition_by, inputs, (60,)), attempt=0)
     assert _paths(job) == before

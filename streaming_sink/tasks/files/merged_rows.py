@@ -1,0 +1,197 @@
+"""Adds the live rows of a data file to a new one: row groups that are worth keeping, byte by byte, and
+all other rows decoded and encoded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from planners.model import InputFile
+from planners.row_groups import RowGroupPlan, StoredRows, plan_row_groups
+from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.files.data_file_reader import DataFileReader, open_data_file
+from streaming_sink.tasks.files.live_rows import check_rows, deleted_positions, leave_out
+from streaming_sink.tasks.files.metrics import nan_counts
+from streaming_sink.tasks.job import WorkerJob
+from streaming_sink.tasks.leaves import Leaf, leaves
+from streaming_sink.tasks.row_groups.conditions import (
+    CODECS,
+    FileLayout,
+    why_none_is_copied,
+    why_not_copied,
+)
+from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroups, read_row_groups
+
+
+class RowsOutput(Protocol):
+    """What takes the rows of a merge."""
+
+    def write(self, batch: pa.RecordBatch, /) -> None:
+        """Take rows."""
+
+    def copy(self, stored: StoredGroups, numbers: Sequence[int], /) -> None:
+        """Take row groups of a file as they are, which all go into one new file."""
+
+    def count_nans(self, counts: Mapping[int, int | None], /) -> None:
+        """Take the NaNs of the row groups that come next."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """Row groups of a file that are copied, and the NaNs that they have."""
+
+    stored: StoredGroups
+    numbers: Sequence[int]
+    nans: Mapping[int, int | None]
+
+
+class MergedRows:
+    """Adds data files of a table to new ones, for one merge."""
+
+    def __init__(self, job: WorkerJob) -> None:
+        self._job = job
+        self._columns = leaves(job.schema)
+        self._layout: FileLayout | None = None
+
+    def add(
+        self, given: InputFile, output: RowsOutput, cuts: Sequence[int] = (), *, in_order: bool = False
+    ) -> int:
+        """Add the live rows of a file, and return how many of its rows are deleted. `cuts`: after so many of
+        them a new file begins. `in_order`: they stay in their order.
+
+        DataFileError if the file or a delete file is missing or damaged, holds more or fewer rows than the
+        table says, or cannot be merged. What `output` raises is raised as it is.
+        """
+        deleted = deleted_positions(self._job.store, given)
+        for part in self._parts(given, deleted, cuts, in_order):
+            if isinstance(part, pa.RecordBatch):
+                output.write(part)
+                continue
+            output.count_nans(part.nans)
+            try:
+                output.copy(part.stored, part.numbers)
+            except FooterError as damage:
+                raise DataFileError(f"a file to fill cannot be copied: {given.path}: {damage}") from damage
+        return len(deleted)
+
+    def _parts(
+        self, given: InputFile, deleted: np.ndarray, cuts: Sequence[int], in_order: bool
+    ) -> Iterator[pa.RecordBatch | _Copied]:
+        """Yield the rows of a file in the table's schema, and at last its row groups that are copied."""
+        job = self._job
+        with open_data_file(job.store, given.path, "a file to fill", needs_ids=job.needs_ids) as file:
+            check_rows(file, given, "a file to fill")
+            for field in job.partition_by:
+                top = job.schema.field(field.source[0])
+                if not file.holds(top):
+                    raise DataFileError(
+                        f"a file to fill keeps a partition column only in its path: {given.path}"
+                    )
+            stored = None if in_order else self._worth_keeping(file)
+            if stored is None:
+                yield from leave_out(file.read(job.schema), deleted)
+            else:
+                yield from self._both(given, file, stored, deleted, cuts)
+
+    def _worth_keeping(self, file: DataFileReader) -> StoredGroups | None:
+        """Return the row groups of a file, None where none may be copied."""
+        job, source = self._job, file.source
+        if job.key_names is not None or source.seek(0, 2) < job.parquet.copied_from_bytes:
+            return None
+        try:
+            stored = read_row_groups(source)
+        except FooterError:
+            return None  # what can be read of it at all, pyarrow reads
+        return None if why_none_is_copied(stored.footer, self._layout_of_files()) else stored
+
+    def _both(
+        self,
+        given: InputFile,
+        file: DataFileReader,
+        stored: StoredGroups,
+        deleted: np.ndarray,
+        cuts: Sequence[int],
+    ) -> Iterator[pa.RecordBatch | _Copied]:
+        rows = np.array([group.rows for group in stored.footer.groups])
+        ends = np.cumsum(rows)
+        plan = self._plan(stored, deleted, ends, cuts)
+        # The copied ones come last: by then it is known how many of the file's NaNs the others have.
+        nans: dict[int, int] = {}
+        if decoded := list(plan.decoded):
+            batches = _counted(file.read(self._job.schema, groups=decoded), self._columns, nans)
+            yield from leave_out(batches, _positions_among(deleted, ends[decoded], rows[decoded]))
+        if plan.copied:
+            yield _Copied(stored, plan.copied, self._nans_left(given, nans))
+
+    def _plan(
+        self, stored: StoredGroups, deleted: np.ndarray, ends: np.ndarray, cuts: Sequence[int]
+    ) -> RowGroupPlan:
+        layout = self._layout_of_files()
+        before = np.searchsorted(deleted, [0, *ends])
+        known = [
+            StoredRows(
+                group.rows, group.extent.end - group.extent.begin, int(gone), why_not_copied(group, layout)
+            )
+            for group, gone in zip(stored.footer.groups, np.diff(before), strict=True)
+        ]
+        return plan_row_groups(known, self._job.parquet.copied_from_bytes, cuts)
+
+    def _nans_left(self, given: InputFile, decoded: Mapping[int, int]) -> dict[int, int | None]:
+        """Return the NaNs of a file beside those that were decoded; None where it is not known."""
+        stated = self._job.nans.get(given.path, {})
+        left: dict[int, int | None] = {}
+        for leaf in self._columns:
+            if not leaf.repeated and pa.types.is_floating(leaf.type):
+                count = stated.get(leaf.field_id)
+                rest = None if count is None else count - decoded.get(leaf.field_id, 0)
+                left[leaf.field_id] = rest if rest is None or rest >= 0 else None
+        return left
+
+    def _layout_of_files(self) -> FileLayout:
+        if self._layout is None:
+            self._layout = layout_of(self._job)
+        return self._layout
+
+
+def layout_of(job: WorkerJob) -> FileLayout:
+    """Return what files of a table are like that its own writer writes, by one without rows."""
+    written = BytesIO()
+    pq.ParquetWriter(written, job.schema, store_schema=False, store_decimal_as_integer=True).close()
+    filters = job.parquet.bloom_filters
+    return FileLayout(
+        footer=read_row_groups(written).footer,
+        codec=CODECS[job.parquet.compression],
+        filtered=frozenset(
+            place for place, leaf in enumerate(leaves(job.schema)) if leaf.field_id in filters
+        ),
+        by_names=not job.needs_ids,
+    )
+
+
+def _counted(
+    batches: Iterator[pa.RecordBatch], columns: tuple[Leaf, ...], nans: dict[int, int]
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches, and add their NaNs to `nans`."""
+    for batch in batches:
+        for leaf, count in nan_counts(pa.Table.from_batches([batch]), columns).items():
+            nans[leaf] = nans.get(leaf, 0) + count
+        yield batch
+
+
+def _positions_among(deleted: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return those of the positions that are in some row groups, which end there and have so many rows, as
+    positions among the rows of these groups alone.
+    """
+    own_ends = np.cumsum(rows)
+    found = [
+        deleted[slice(*np.searchsorted(deleted, [end - count, end]))] + (own_end - end)
+        for end, count, own_end in zip(ends, rows, own_ends, strict=True)
+    ]
+    return np.concatenate(found)

@@ -1,0 +1,174 @@
+"""Row groups that are copied into a file: their bytes, and the file's footer that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from streaming_sink.tasks.row_groups.compact import (
+    I16,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    CompactError,
+    Field,
+    Struct,
+    Values,
+    decode_struct,
+    encode_struct,
+)
+from streaming_sink.tasks.row_groups.footer import (
+    MAGIC,
+    Extent,
+    Footer,
+    FooterError,
+    StoredChunk,
+    StoredGroup,
+    read_exactly,
+)
+
+_PIECE_BYTES = 8 * 1024 * 1024
+"""Bytes that are read, and held, at once."""
+_MOST_ORDINALS = 0x7FFF
+_CHUNKS, _ROWS, _SORTED, _OFFSET, _SIZE, _ORDINAL = 1, 3, 4, 5, 6, 7
+
+
+@dataclass(frozen=True, slots=True)
+class _Indexes:
+    """What a column chunk has behind the row groups, by the names of its offset and its length."""
+
+    column_index: bytes | None
+    offset_index: bytes | None
+    bloom_filter: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedGroup:
+    """A row group whose bytes are in the new file."""
+
+    begin: int
+    fields: Struct
+    indexes: tuple[_Indexes, ...]
+
+
+def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) -> CopiedGroup:
+    """Return a row group as it is once its bytes begin at this offset of another file. `indexes`: what
+    that file has behind its row groups. FooterError where they are damaged.
+    """
+    shift = begin - group.extent.begin
+
+    def stored(extent: Extent | None) -> bytes | None:
+        at = footer.indexes.begin
+        return None if extent is None else indexes[extent.begin - at : extent.end - at]
+
+    chunks, found = [], []
+    for chunk in group.chunks:
+        chunks.append(_moved_chunk(chunk, shift))
+        pages = stored(chunk.offset_index)
+        found.append(
+            _Indexes(
+                stored(chunk.column_index),
+                None if pages is None else _moved_pages(pages, group.extent, shift),
+                stored(chunk.bloom_filter),
+            )
+        )
+    fields = {key: value for key, value in group.fields.items() if key not in (_SORTED, _ORDINAL)}
+    fields[_CHUNKS] = Field(LIST, Values(STRUCT, chunks))
+    fields[_OFFSET] = Field(I64, begin)
+    fields[_SIZE] = Field(I64, group.extent.end - group.extent.begin)
+    return CopiedGroup(begin, fields, tuple(found))
+
+
+def _moved_chunk(chunk: StoredChunk, shift: int) -> Struct:
+    fields, meta = dict(chunk.fields), dict(chunk.fields[3].value)
+    for number in (9, 11):
+        if number in meta:
+            meta[number] = Field(I64, meta[number].value + shift)
+    fields[3] = Field(STRUCT, meta)
+    fields[2] = Field(I64, 0)  # deprecated, and what pyarrow writes; others wrote one of three places
+    return fields
+
+
+def _moved_pages(data: bytes, within: Extent, shift: int) -> bytes:
+    """Return an offset index whose pages have moved."""
+    try:
+        fields, _ = decode_struct(data)
+        pages = [{**page, 1: Field(I64, page[1].value + shift)} for page in fields[1].value.items]
+        ends = [page[1].value + page[2].value for page in fields[1].value.items]
+        begins = [page[1].value for page in fields[1].value.items]
+    except (CompactError, KeyError, AttributeError, TypeError) as damage:
+        raise FooterError(f"an offset index cannot be read: {damage}") from damage
+    if begins and not within.begin <= min(begins) < max(ends) <= within.end:
+        raise FooterError(f"a page is outside of its row group: {min(begins):,} to {max(ends):,}")
+    return encode_struct({**fields, 1: Field(LIST, Values(STRUCT, pages))})
+
+
+def copy_bytes(source: BinaryIO, extent: Extent, write: Callable[[bytes], object]) -> None:
+    """Write the bytes of an extent, piece by piece. FooterError where the file ends before."""
+    source.seek(extent.begin)
+    left = extent.end - extent.begin
+    while left:
+        piece = read_exactly(source, min(left, _PIECE_BYTES))
+        write(piece)
+        left -= len(piece)
+
+
+def joined_end(tail: bytes, begin: int, copied: Sequence[CopiedGroup]) -> bytes:
+    """Return the end of a file that pyarrow has written, and row groups were copied into: indexes and footer.
+
+    `tail` is what pyarrow has written behind its row groups, from the offset `begin` on.
+    """
+    length = int.from_bytes(tail[-8:-4], "little")
+    written, _ = decode_struct(tail[-8 - length : -8])
+    out = bytearray(tail[: -8 - length])
+    groups = [(_begin(fields), fields) for fields in written[4].value.items]
+    groups += [(it.begin, fields) for it, fields in zip(copied, _placed(copied, out, begin), strict=True)]
+    ordered = [
+        {**fields, _ORDINAL: Field(I16, place)} if place <= _MOST_ORDINALS else fields
+        for place, (_, fields) in enumerate(sorted(groups, key=lambda it: it[0]))
+    ]
+    rows = sum(fields[_ROWS].value for fields in ordered)
+    footer = encode_struct({**written, 3: Field(I64, rows), 4: Field(LIST, Values(STRUCT, ordered))})
+    return bytes(out) + footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def _begin(fields: Struct) -> int:
+    meta: Struct = fields[_CHUNKS].value.items[0][3].value
+    begin: int = meta.get(11, meta[9]).value
+    return begin
+
+
+def _placed(copied: Sequence[CopiedGroup], out: bytearray, begin: int) -> Iterator[Struct]:
+    """Append the indexes of row groups, filters first, and yield their fields with the offsets of these."""
+    places: list[list[dict[str, tuple[int, int]]]] = [[{} for _ in group.indexes] for group in copied]
+    for name in ("bloom_filter", "column_index", "offset_index"):
+        for group, chunks in zip(copied, places, strict=True):
+            for indexes, place in zip(group.indexes, chunks, strict=True):
+                data: bytes | None = getattr(indexes, name)
+                if data is not None:
+                    place[name] = begin + len(out), len(data)
+                    out += data
+    for group, chunks in zip(copied, places, strict=True):
+        stored = group.fields[_CHUNKS].value.items
+        yield {
+            **group.fields,
+            _CHUNKS: Field(
+                LIST, Values(STRUCT, [_with_places(*each) for each in zip(stored, chunks, strict=True)])
+            ),
+        }
+
+
+def _with_places(chunk: Struct, places: dict[str, tuple[int, int]]) -> Struct:
+    fields, meta = dict(chunk), dict(chunk[3].value)
+    for name, into, numbers in (
+        ("offset_index", fields, (4, 5)),
+        ("column_index", fields, (6, 7)),
+        ("bloom_filter", meta, (14, 15)),
+    ):
+        if name in places:
+            offset, length = places[name]
+            into[numbers[0]], into[numbers[1]] = Field(I64, offset), Field(I32, length)
+    fields[3] = Field(STRUCT, meta)
+    return fields
