@@ -46,7 +46,7 @@ class RowWriting:
         with preparing as (rows, planned), steps("write"):
             ids = file_ids(fitted, self.transaction)
             keyed = parts.keys.begin(target)
-            joined = [file for bucket in planned.plan.buckets for file in bucket.inputs]
+            joined = [file.path for bucket in planned.plan.buckets for file in bucket.inputs]
             nans = {} if target.head is None or not joined else stated_nans(target.head, joined)
             job = WriteJob(
                 store=destination.store,

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from pyiceberg.types import DoubleType, FloatType
 
-from planners.model import InputFile
 from streaming_sink.table.parquet_properties import leaf_names, parquet_settings
 from timeline.versions.head import Head
 
 
-def stated_nans(head: Head, inputs: Iterable[InputFile]) -> Mapping[str, Mapping[int, int]]:
+def stated_nans(head: Head, paths: Iterable[str]) -> Mapping[str, Mapping[int, int]]:
     """Return the NaNs of those files whose row groups may be copied, by their locations and the field ids of
     columns; of no file where the table has no column that could hold one.
     """
@@ -20,7 +19,7 @@ def stated_nans(head: Head, inputs: Iterable[InputFile]) -> Mapping[str, Mapping
     if kinds.isdisjoint((FloatType, DoubleType)):
         return {}
     least = parquet_settings(properties).copied_from_bytes
-    entries = head.find_entries(it.path for it in inputs)
+    entries = head.find_entries(paths)
     return {
         path: dict(file.nan_value_counts or {})
         for path, file in entries.items()

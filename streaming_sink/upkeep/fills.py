@@ -126,7 +126,7 @@ def execute_merges(
         needs_ids = head.version.is_shared
         job = replace(
             file_job(table.store, head, ids, options.sizing.max_file_bytes, needs_ids=needs_ids),
-            nans=stated_nans(head, (file.input for fill in plan.fills for file in fill.inputs)),
+            nans=stated_nans(head, (file.path for fill in plan.fills for file in fill.inputs)),
         )
         task = FillTask(job, portions)
         results: list[Result] = collect_results(session.range(0, len(portions), 1, len(portions)), task)

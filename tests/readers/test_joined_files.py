@@ -1,4 +1,4 @@
-"""Files whose row groups were copied from others, of every type, and merges of such files, by five readers."""
+"""Files whose row groups were copied, of every type, and merges of such files, before five readers."""
 
 from __future__ import annotations
 

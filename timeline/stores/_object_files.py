@@ -113,7 +113,7 @@ class ObjectInput(io.RawIOBase):
 
     def _range(self, wanted: int) -> bytes:
         start = self._position
-        if wanted >= _READ_AHEAD_BYTES:
+        if wanted > _READ_AHEAD_BYTES:
             return self._fetch(start, start + wanted)
         offset = start - self._ahead_start
         if not 0 <= offset <= len(self._ahead) - wanted:

@@ -4,7 +4,7 @@ size out."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.clustering.checksum import checksum
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, GroupWritten, Input
+from streaming_sink.tasks.clustering.row_strategy import joins
 from streaming_sink.tasks.clustering.rows import GroupRows, read_input
 from streaming_sink.tasks.errors import DataFileError, GroupUnfitError, KeysError
 from streaming_sink.tasks.files.data_file_writer import DataFileWriter, GroupedFile
@@ -20,6 +21,7 @@ from streaming_sink.tasks.files.data_paths import new_data_path
 from streaming_sink.tasks.files.dictionaries import DictionaryChoice
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.results import WrittenFile, delete_files, encode_results
+from streaming_sink.tasks.row_groups.footer import StoredGroups
 from streaming_sink.tasks.spark_task import start_task
 from timeline.names import clustered_file_name, data_file_name, rewritten_file_name
 
@@ -67,8 +69,11 @@ def _rewrite_together(job: GroupJob, attempt: int) -> GroupResult:
     group = GroupRows(job)
     files = _GroupFiles(job, attempt, group)
     try:
-        for batch in job.strategy.rewrite(group):
-            files.write(batch)
+        if joins(job.strategy) and not any(given.encrypted for given in job.inputs):
+            group.join(files)
+        else:
+            for batch in job.strategy.rewrite(group):
+                files.write(batch)
         written = files.finish()
         _check_rows(job, group, written)
     except (DataFileError, GroupUnfitError, KeysError) as unfit:
@@ -129,13 +134,29 @@ class _GroupFiles:
         limit = self._rows_per_file()
         while batch.num_rows:
             rows = min(batch.num_rows, limit - self._rows)
-            if self._file is None:
-                self._file = self._open_file()
-            self._file.write(batch.slice(0, rows))
+            self._opened().write(batch.slice(0, rows))
             self._rows += rows
             batch = batch.slice(rows)
             if self._rows == limit:
                 self._close()
+
+    @property
+    def cuts_left(self) -> tuple[int, ...]:
+        return (self._rows_per_file() - self._rows,)
+
+    def copy(self, stored: StoredGroups, numbers: Sequence[int]) -> None:
+        self._opened().copy(stored, numbers)
+        self._rows += sum(stored.footer.groups[number].rows for number in numbers)
+        if self._rows == self._rows_per_file():
+            self._close()
+
+    def count_nans(self, counts: Mapping[int, int | None]) -> None:
+        self._opened().count_nans(counts)
+
+    def _opened(self) -> GroupedFile:
+        if self._file is None:
+            self._file = self._open_file()
+        return self._file
 
     def _rows_per_file(self) -> int:
         """Return the rows of a file; the rows of a range, about as many as planned, are spread evenly."""

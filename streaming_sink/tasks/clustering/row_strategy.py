@@ -54,8 +54,14 @@ class RowStrategy(Protocol):
         must this. If a strategy yields more or fewer rows, nothing of its group is published.
 
         Several tasks may run a strategy for one group if its class has `in_ranges = True`: all its rows
-        must come out of one call of `group.sorted`, which then yields this task's range of the order.
+        must come out of one call of `group.sorted`, which then yields this task's range of the order. It is
+        not called if its class has `joins = True`: the caller then takes the rows as they are.
         """
+
+
+def joins(strategy: RowStrategy) -> bool:
+    """Return whether a strategy takes the rows as they are, and joins their files alone."""
+    return getattr(strategy, "joins", False)
 
 
 class FileStatistics(Protocol):

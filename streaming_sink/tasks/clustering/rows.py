@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +17,24 @@ from streaming_sink.tasks.clustering.ranges import boundary_digest, boundary_row
 from streaming_sink.tasks.files.data_file_reader import READ_ROWS, open_data_file
 from streaming_sink.tasks.files.held_rows import HeldRows
 from streaming_sink.tasks.files.live_rows import check_rows, deleted_positions, leave_out
+from streaming_sink.tasks.files.merged_rows import MergedRows, RowsOutput
 
 _READ_SHARE = 64
 """A batch takes at most this part of the task's memory, by the sizes in the file's footer."""
 _SAMPLED_ROWS = 65_536
 _SAMPLE_SHARE = 32
 """The sample takes at most this part of the task's memory as Arrow: wide rows are sampled less often."""
+
+
+_INPUT = "an input"
+
+
+class JoinedFiles(RowsOutput, Protocol):
+    """The new files of a group."""
+
+    @property
+    def cuts_left(self) -> tuple[int, ...]:
+        """After how many more rows the next file begins."""
 
 
 class GroupRows:
@@ -73,6 +86,12 @@ class GroupRows:
             deleted = deleted_positions(self._job.worker.store, file)
             self._deleted[file.path] = len(deleted)
             yield from leave_out(read_input(self._job, file, columns), deleted)
+
+    def join(self, output: JoinedFiles) -> None:
+        """Hand over the live rows, file after file; row groups that are worth keeping as they are."""
+        rows = MergedRows(self._job.worker, _INPUT, self.memory_bytes // _READ_SHARE)
+        for file in self._job.inputs:
+            self._deleted[file.path] = rows.add(file, output, output.cuts_left)
 
     def sample(self, columns: Collection[str]) -> pa.Table:
         """Return these columns of a random sample of the group's rows, the same in every task and attempt.
@@ -180,7 +199,7 @@ def read_input(
         schema = pa.schema([field for field in schema if field.name in columns])
     cipher = job.worker.cipher if given.encrypted else None
     worker = job.worker
-    with open_data_file(worker.store, given.path, "an input", cipher, needs_ids=worker.needs_ids) as file:
-        check_rows(file, given, "an input")
+    with open_data_file(worker.store, given.path, _INPUT, cipher, needs_ids=worker.needs_ids) as file:
+        check_rows(file, given, _INPUT)
         batch_bytes = job.memory_bytes // _READ_SHARE
         yield from file.read(schema, max(1, min(READ_ROWS, batch_bytes // max(1, file.row_bytes))))

@@ -45,7 +45,9 @@ class _WithoutParameters:
 
 
 class BinPack(_WithoutParameters):
-    """Joins files, and keeps the order of their rows."""
+    """Joins files. Row groups may be copied as they are: within these, the rows keep their order."""
+
+    joins = True
 
     def rewrite(self, group: Group, /) -> Iterable[pa.RecordBatch]:
         return group.read()

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from planners.model import InputFile
 from planners.row_groups import RowGroupPlan, StoredRows, plan_row_groups
 from streaming_sink.tasks.errors import DataFileError
-from streaming_sink.tasks.files.data_file_reader import DataFileReader, open_data_file
+from streaming_sink.tasks.files.data_file_reader import READ_ROWS, DataFileReader, open_data_file
 from streaming_sink.tasks.files.live_rows import check_rows, deleted_positions, leave_out
 from streaming_sink.tasks.files.metrics import nan_counts
 from streaming_sink.tasks.job import WorkerJob
@@ -53,10 +53,14 @@ class _Copied:
 
 
 class MergedRows:
-    """Adds data files of a table to new ones, for one merge."""
+    """Adds data files of a table to new ones, for one merge. `what`: their part in it, for errors;
+    `batch_bytes`: what a batch of decoded rows takes, by the sizes in the footer.
+    """
 
-    def __init__(self, job: WorkerJob) -> None:
+    def __init__(self, job: WorkerJob, what: str = "a file to fill", batch_bytes: int | None = None) -> None:
         self._job = job
+        self._what = what
+        self._batch_bytes = batch_bytes
         self._columns = leaves(job.schema)
         self._layout: FileLayout | None = None
 
@@ -78,27 +82,31 @@ class MergedRows:
             try:
                 output.copy(part.stored, part.numbers)
             except FooterError as damage:
-                raise DataFileError(f"a file to fill cannot be copied: {given.path}: {damage}") from damage
+                raise DataFileError(f"{self._what} cannot be copied: {given.path}: {damage}") from damage
         return len(deleted)
 
     def _parts(
         self, given: InputFile, deleted: np.ndarray, cuts: Sequence[int], in_order: bool
     ) -> Iterator[pa.RecordBatch | _Copied]:
         """Yield the rows of a file in the table's schema, and at last its row groups that are copied."""
-        job = self._job
-        with open_data_file(job.store, given.path, "a file to fill", needs_ids=job.needs_ids) as file:
-            check_rows(file, given, "a file to fill")
+        job, what = self._job, self._what
+        with open_data_file(job.store, given.path, what, needs_ids=job.needs_ids) as file:
+            check_rows(file, given, what)
             for field in job.partition_by:
                 top = job.schema.field(field.source[0])
                 if not file.holds(top):
-                    raise DataFileError(
-                        f"a file to fill keeps a partition column only in its path: {given.path}"
-                    )
+                    raise DataFileError(f"{what} keeps a partition column only in its path: {given.path}")
             stored = None if in_order else self._worth_keeping(file)
             if stored is None:
-                yield from leave_out(file.read(job.schema), deleted)
+                yield from leave_out(self._read(file), deleted)
             else:
                 yield from self._both(given, file, stored, deleted, cuts)
+
+    def _read(self, file: DataFileReader, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        rows = READ_ROWS
+        if self._batch_bytes is not None:
+            rows = max(1, min(rows, self._batch_bytes // max(1, file.row_bytes)))
+        return file.read(self._job.schema, rows, groups)
 
     def _worth_keeping(self, file: DataFileReader) -> StoredGroups | None:
         """Return the row groups of a file, None where none may be copied."""
@@ -125,7 +133,7 @@ class MergedRows:
         # The copied ones come last: by then it is known how many of the file's NaNs the others have.
         nans: dict[int, int] = {}
         if decoded := list(plan.decoded):
-            batches = _counted(file.read(self._job.schema, groups=decoded), self._columns, nans)
+            batches = _counted(self._read(file, decoded), self._columns, nans)
             yield from leave_out(batches, _positions_among(deleted, ends[decoded], rows[decoded]))
         if plan.copied:
             yield _Copied(stored, plan.copied, self._nans_left(given, nans))

@@ -97,7 +97,9 @@ def merge_all(table):
     head = table.head
     ids = FileIds(max(1, head.metadata.last_updated_ms), "merged", 0)
     inputs = tuple(planned_file(head, file).input for file in head.live_files())
-    job = replace(file_job(table.store, head, ids, 1 << 30), nans=stated_nans(head, inputs))
+    job = replace(
+        file_job(table.store, head, ids, 1 << 30), nans=stated_nans(head, (it.path for it in inputs))
+    )
     done = execute_fill(job, Fill(0, (), (), inputs, ()), 0)
     removed = frozenset(given.path for given in inputs)
     applied = frozenset(deletes.path for given in inputs for deletes in given.deletes)

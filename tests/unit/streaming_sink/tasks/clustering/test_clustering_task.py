@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -180,6 +181,25 @@ def test_other_rows_than_were_given_are_caught_and_leave_nothing_behind(change, 
     assert "'mine' returned other rows" in result.reason
     assert said in result.reason
     assert _data_files(store) == {"data/in-0.parquet", "data/in-1.parquet", "data/in-2.parquet"}
+
+
+@pytest.mark.parametrize(("rows_per_file", "groups"), [(300, [[100] * 3]), (150, [[50, 100], [50, 100]])])
+def test_files_that_are_joined_keep_their_row_groups_where_a_file_has_all_rows_of_an_input(
+    rows_per_file, groups
+):
+    store, given_rows = MemoryStore("memory://t"), [random_rows(100, seed) for seed in range(3)]
+    job = group_job(store, given_rows, strategy="bin_pack", rows_per_file=rows_per_file)
+    copying = replace(job.worker, parquet=replace(job.worker.parquet, copied_from_bytes=1))
+    result, tables = written(replace(job, worker=copying))
+    assert multiset(tables) == multiset([pa.Table.from_batches([each]) for each in given_rows])
+    footers = [
+        pq.read_metadata(pa.BufferReader(store.read(store.relative(file.path)).data)) for file in result.files
+    ]
+    assert [
+        sorted(footer.row_group(at).num_rows for at in range(footer.num_row_groups)) for footer in footers
+    ] == groups
+    if rows_per_file == 300:
+        assert 2 not in result.files[0].nan_counts  # no manifest says how many there are
 
 
 def _data_files(store):
