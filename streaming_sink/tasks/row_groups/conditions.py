@@ -15,7 +15,7 @@ CODECS: Mapping[str, int] = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zs
 """Parquet's numbers of codecs, by the names that pyarrow takes. Its "lz4" is `LZ4_RAW`."""
 _ENCODINGS = frozenset({0, 2, 3, 4, 8})
 """PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY: those that every reader decodes."""
-_FIELD_ID, _NAME, _CHILDREN = 9, 4, 5
+_TYPE, _NAME, _CHILDREN, _FIELD_ID = 1, 4, 5, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,13 @@ def _without(fields: Struct, number: int) -> Struct:
 
 def why_not_copied(group: StoredGroup, layout: FileLayout) -> str:
     """Return why a row group of a file with the right schema cannot be copied, "" where it can."""
-    leaves = sum(_CHILDREN not in it for it in layout.footer.schema)
-    if len(group.chunks) != leaves:
-        return f"it has {len(group.chunks):,} columns, not {leaves:,}"
-    for place, chunk in enumerate(group.chunks):
+    leaves = [it for it in layout.footer.schema if _CHILDREN not in it]
+    if len(group.chunks) != len(leaves):
+        return f"it has {len(group.chunks):,} columns, not {len(leaves):,}"
+    for place, (chunk, leaf) in enumerate(zip(group.chunks, leaves, strict=True)):
         meta: Struct = chunk.fields[3].value
+        if meta[_TYPE].value != leaf[_TYPE].value:
+            return "a column chunk is of another type than its column"
         if meta[4].value != layout.codec:
             return "it is compressed otherwise than the table's files"
         if not _ENCODINGS.issuperset(meta[2].value.items):

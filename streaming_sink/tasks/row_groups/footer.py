@@ -232,7 +232,7 @@ def _group(fields: Struct, begin: int) -> StoredGroup:
 def _chunk(fields: Struct, rows: int) -> StoredChunk:
     _check_known("a column chunk", fields, _CHUNK, needs=(3,))
     meta: Struct = fields[3].value
-    _check_known("the metadata of a column chunk", meta, _META, needs=(2, 4, 5, 7, 9))
+    _check_known("the metadata of a column chunk", meta, _META, needs=(1, 2, 4, 5, 7, 9))
     for number, known in ((12, _STATISTICS), (16, _SIZES)):
         if number in meta:
             _check_known("a statistic", meta[number].value, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import tempfile
 from dataclasses import replace
@@ -11,15 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from planners.model import InputFile, PositionDeletes
+from planners.model import Bucket, InputFile, PositionDeletes
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.files import data_file_writer
 from streaming_sink.tasks.files.delete_files import write_position_deletes
-from streaming_sink.tasks.job import BloomFilter
-from streaming_sink.tasks.row_groups.compact import BINARY, Field, decode_struct, encode_struct
+from streaming_sink.tasks.job import BloomFilter, TaskBuckets
+from streaming_sink.tasks.row_groups.compact import BINARY, I32, Field, decode_struct, encode_struct
 from streaming_sink.tasks.row_groups.copying import moved_group
-from streaming_sink.tasks.rows.fill_task import Fill, execute_fill
+from streaming_sink.tasks.rows.fill_task import Fill, FillSkipped, execute_fill
+from streaming_sink.tasks.rows.write_task import TaskWriter
 from tests.readers.reference_tables import every_type, rows_of_every_type
 from tests.unit.streaming_sink.tasks.row_groups.joined_files import (
     DECODES,
@@ -182,6 +184,22 @@ def _rows_by_duckdb(data, query):
     return count
 
 
+def test_a_batch_joins_files_whose_row_groups_are_copied():
+    job = job_of(SCHEMA)
+    files = [written(job, _rows(0, 60, nans=(7,))), written(job, _rows(60, 40))]
+    inputs = tuple(InputFile(it.path, it.rows) for it in files)
+    bucket = Bucket((), 20, inputs, input_bytes=sum(it.bytes for it in files), input_rows=100)
+    shared = TaskBuckets(((0, bucket),))
+    nans = {it.path: it.nan_counts for it in files}
+    writer = TaskWriter(replace(job, shared=shared, nans=nans, first_free_bucket=1), 0, 0)
+    writer.write(_rows(100, 20, nans=(105,)).to_batches()[0])
+    _, merge = writer.finish()
+    footer = pq.read_metadata(pa.BufferReader(stored(job, merge.merged)))
+    assert [footer.row_group(at).num_rows for at in range(footer.num_row_groups)] == [60, 40, 20]
+    assert (merge.merged.rows, merge.merged.nan_counts) == (120, {2: 2})
+    assert _ids(rows_of(job, merge.merged)) == [*range(120)]
+
+
 def _without_ids(schema):
     return pa.schema([field.remove_metadata() for field in schema])
 
@@ -208,65 +226,86 @@ def test_a_file_without_field_ids_is_copied_where_names_say_what_they_mean(needs
     assert _ids(rows_of(job, joined)) == [*range(200)]
 
 
+def _first_column(**how):
+    return pa.schema([SCHEMA.field(0).with_nullable(how.get("nullable", True)), *list(SCHEMA)[1:]])
+
+
+def _bytes(rows, **how):
+    output = io.BytesIO()
+    asked = {"compression": "zstd", "store_schema": False, "write_page_index": True, **how}
+    pq.write_table(rows, output, **asked)
+    return output.getvalue()
+
+
 _OTHERS = {
-    "another codec": {"compression": "gzip"},
-    "another writer": {"created_by": "another one version 26.0.1"},
-    "another encoding": {"column_encoding": "DELTA_BINARY_PACKED"},
-    "another type": {"cast": pa.int32()},
-    "required": {"required": True},
-    "another order": {"backwards": True},
+    "another codec": lambda rows: _bytes(rows, compression="gzip"),
+    "another writer": lambda rows: _written_by(_bytes(rows), b"another one version 26.0.1"),
+    "another encoding": lambda rows: _bytes(
+        rows, use_dictionary=False, column_encoding={"id": "DELTA_BINARY_PACKED"}
+    ),
+    "another type": lambda rows: _bytes(
+        rows.cast(pa.schema([SCHEMA.field(0).with_type(pa.int32()), *list(SCHEMA)[1:]]))
+    ),
+    "required": lambda rows: _bytes(rows.cast(_first_column(nullable=False))),
+    "columns in another order": lambda rows: _bytes(rows.select(["s", "x", "id"])),
+    "a column less": lambda rows: _bytes(rows.select(["id", "s"])),
+    "a filter that is not asked for": lambda rows: _bytes(
+        rows, bloom_filter_options={"s": {"ndv": 10, "fpp": 0.1}}
+    ),
+    "statistics of no known order": lambda rows: _without(_bytes(rows), 7),
 }
 
 
-@pytest.mark.parametrize("other", _OTHERS)
-def test_what_is_not_as_the_table_writes_it_is_decoded(other):
-    how = _OTHERS[other]
-    job = job_of(SCHEMA)
-    rows = _rows(100, 100)
-    if "cast" in how:
-        rows = rows.cast(pa.schema([SCHEMA.field(0).with_type(how["cast"]), *list(SCHEMA)[1:]]))
-    if "required" in how:
-        rows = rows.cast(pa.schema([SCHEMA.field(0).with_nullable(False), *list(SCHEMA)[1:]]))
-    if "backwards" in how:
-        rows = rows.select(["s", "x", "id"])
-    encoded = (
-        {"use_dictionary": False, "column_encoding": {"id": how["column_encoding"]}}
-        if "column_encoding" in how
-        else {}
-    )
+@pytest.mark.parametrize("other", ["as the table writes it", *_OTHERS])
+def test_what_is_not_as_the_table_writes_it_is_decoded(other, monkeypatch):
+    job, copied = job_of(SCHEMA), []
+    copy = data_file_writer.DataFileWriter.copy
+
+    def noted(self, stored, numbers):
+        copied.extend(stored.footer.groups[number].rows for number in numbers)
+        copy(self, stored, numbers)
+
+    monkeypatch.setattr(data_file_writer.DataFileWriter, "copy", noted)
     with job.store.open_output("data/other.parquet") as output:
-        pq.write_table(
-            rows,
-            output,
-            compression=how.get("compression", "zstd"),
-            store_schema=False,
-            write_page_index=True,
-            **encoded,
-        )
-    data = job.store.read("data/other.parquet").data
-    if "created_by" in how:
-        job.store.delete(["data/other.parquet"])
-        with job.store.open_output("data/other.parquet") as output:
-            output.write(_written_by(data, how["created_by"].encode()))
-    inputs = (
-        InputFile(written(job, _rows(0, 100)).path, 100),
-        InputFile(job.store.uri("data/other.parquet"), 100),
-    )
-    done = execute_fill(job, Fill(0, (), (), inputs, ()), attempt=0)
-    [joined] = done.files
+        output.write(_OTHERS.get(other, _bytes)(_rows(100, 100)))
+    paths = {written(job, _rows(0, 90)).path: 90, job.store.uri("data/other.parquet"): 100}
+    inputs = tuple(InputFile(path, rows) for path, rows in paths.items())
+    [joined] = execute_fill(job, Fill(0, (), (), inputs, ()), attempt=0).files
+    assert copied == ([90] if other in _OTHERS else [90, 100])
     file = pq.ParquetFile(pa.BufferReader(stored(job, joined)))
-    assert _ids(rows_of(job, joined)) == [*range(200)]
+    assert _ids(rows_of(job, joined)) == [*range(90), *range(100, 200)]
     assert file.schema_arrow == SCHEMA
-    encodings = {it for at in range(2) for it in file.metadata.row_group(at).column(0).encodings}
-    codecs = {file.metadata.row_group(at).column(0).compression for at in range(file.num_row_groups)}
-    assert (codecs, "DELTA_BINARY_PACKED" in encodings) == ({"ZSTD"}, False)
-    assert joined.nan_counts == {}  # of the copied file they are unknown
+    assert joined.nan_counts == {}  # of what was copied they are unknown
+
+
+def test_a_chunk_of_another_type_than_its_column_is_not_carried_along():
+    job = job_of(SCHEMA)
+    with job.store.open_output("data/other.parquet") as output:
+        output.write(_with_footer(_bytes(_rows(100, 100)), _as_integers))
+    other = job.store.uri("data/other.parquet")
+    inputs = (InputFile(written(job, _rows(0, 90)).path, 90), InputFile(other, 100))
+    done = execute_fill(job, Fill(0, (), (), inputs, ()), attempt=0)
+    assert (type(done), done.culprit) == (FillSkipped, other)
+
+
+def _as_integers(footer):
+    """The footer, of which the first column chunk says that it has 32 bits."""
+    footer[4].value.items[0][1].value.items[0][3].value[1] = Field(I32, 1)
+    return footer
 
 
 def _written_by(data, writer):
+    return _with_footer(data, lambda footer: {**footer, 6: Field(BINARY, writer)})
+
+
+def _without(data, number):
+    return _with_footer(data, lambda footer: {key: it for key, it in footer.items() if key != number})
+
+
+def _with_footer(data, change):
     length = int.from_bytes(data[-8:-4], "little")
     footer, _ = decode_struct(data[-8 - length : -8])
-    changed = encode_struct({**footer, 6: Field(BINARY, writer)})
+    changed = encode_struct(change(footer))
     return data[: -8 - length] + changed + struct.pack("<i", len(changed)) + b"PAR1"
 
 
