@@ -49,6 +49,7 @@ from timeline.manifests import deletes, pruning
 from timeline.manifests.deletes import DeleteIndex
 from timeline.plans import claims, instants, reservations
 from timeline.retention import garbage, policy
+from timeline.retention.path_index import PathIndex
 from timeline.slots import settling
 from timeline.slots.numbered import NumberedLog
 from timeline.table import Table
@@ -155,6 +156,8 @@ SWITCHES = (
            "table.commit([RaiseFence(cutoff)])", "pass"),
     Switch("R6", "the cleaner does not look again behind its fence", orphans, "remove_orphan_files",
            "referred.add(table.refresh())", "pass"),
+    Switch("R6", "the cleaner forgets some of what is referred to", PathIndex, "find",
+           "if number < 0 else number", "if number < 0 or number % 3 == 0 else number"),
     Switch("R6", "manifests from below the fence are committed", AppendWriter, "_renew_manifests",
            'if any((names.file_id(m.manifest_path) or "") < cutoff for m in self._manifests):',
            "if False:", stormy=True),
@@ -257,7 +260,7 @@ SWITCHES = (
     Switch("R13", "a shared delete file leaves with the first of its data files", deletes, "_applies_to_any",
            "if sequence_number <= delete.sequence_number:", "if False:"),
     Switch("R13", "a shared delete file stays without its data files", deletes, "find_idle",
-           "if not _applies_to_any(each, paths[_where(each)])", "if False"),
+           "if not _applies_to_any(each, paths[_where(each, partitioned)])", "if False"),
     Switch("R13", "a merge of delete files commits though its data file has left", MergeDeletes,
            "find_conflict", 'return f"another commit has replaced the data file: {location}"', "continue"),
     Switch("R13", "a merge of delete files commits though one of them has left", MergeDeletes,
@@ -269,7 +272,7 @@ SWITCHES = (
            "if entry.data_file.file_path in self.removed:",
            "if entry.data_file.content.value == 0 and entry.data_file.file_path in self.removed:"),
     Switch("R13", "deletes that may be of several data files are ignored", DeleteIndex, "__init__",
-           "wide[_where(delete)].append(delete)", "pass"),
+           "wide[_where(delete, partitioned)].append(delete)", "pass"),
     Switch("R13", "deletes that name their data file are ignored", DeleteIndex, "__init__",
            "self._by_file[location].append(delete)", "pass"),
     Switch("R13", "a fill beside the stream passes for lost though its commit kept it", fills,
@@ -452,8 +455,7 @@ SWITCHES = (
     Switch("R27", "an item is published without its audit", write_audit_publish, "settle",
            "check(staged, files)", "pass", audited=True),
     Switch("R27", "files that are staged are orphans", orphans._Referred, "add",
-           "for snapshot in head.metadata.snapshots:", "for snapshot in head.main_snapshots():",
-           audited=True),
+           "in reversed(head.metadata.snapshots):", "in head.main_snapshots():", audited=True),
     Switch("R27", "what is staged expires", policy, "_find_unpinned",
            "pinned.add(ref.snapshot_id)", "pass", audited=True),
     Switch("R28", "expiry deletes files by reference", garbage, "_path", "return None", "return location",
