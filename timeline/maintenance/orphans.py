@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -132,6 +133,10 @@ class _Referred:
 
     table: Table
     paths: PathIndex = field(default_factory=PathIndex)
+    _read: set[str] = field(default_factory=set)
+    """The lists and manifests, by name: one that passed for read by its hash would leave its files to be
+    deleted.
+    """
 
     def add(self, head: Head) -> None:
         """Add what the snapshots of a version refer to, and what those do that expired and may still be read.
@@ -157,39 +162,38 @@ class _Referred:
     def add_locations(self, locations: Iterable[str]) -> None:
         """Add files that no snapshot refers to yet."""
         for location in locations:
-            self._knows(location)
+            self._add_path(location)
 
     def _now(self) -> list[Snapshot]:
         return self.table.refresh().metadata.snapshots
 
     def _add_snapshot(self, location: str) -> bool:
         """Add what one snapshot refers to; False where its list or a manifest is missing."""
-        if self._knows(location):
+        if location in self._read:
             return True
+        self._add_path(location)
         if (manifests := self.table.log.manifest_files.find_list(location)) is None:
             return False
-        unread = [manifest for manifest in manifests if not self._knows(manifest.manifest_path)]
+        self._read.add(location)
+        unread = [manifest for manifest in manifests if manifest.manifest_path not in self._read]
         files = self.table.log.manifest_files
         missing = [it for it in files.ahead(unread, copies=False) if not self._add_manifest(it)]
         return not missing
 
     def _add_manifest(self, manifest: ManifestFile) -> bool:
+        self._read.add(manifest.manifest_path)
+        self._add_path(manifest.manifest_path)
         if (entries := self.table.log.manifest_files.find_entries(manifest)) is None:
             return False
-        self._knows(self.table.store.uri(copy_path(manifest.manifest_path)))
+        self._add_path(self.table.store.uri(copy_path(manifest.manifest_path)))
         for entry in entries:
             if entry.status != ManifestEntryStatus.DELETED:
-                self._knows(entry.data_file.file_path)
+                self._add_path(entry.data_file.file_path)
         return True
 
-    def _knows(self, location: str) -> bool:
-        """Return whether the location is known already; from now on it is."""
-        try:
-            path = self.table.store.relative(location)
-        except ValueError:
-            return False  # outside the table, where this cleaner deletes nothing
-        known = len(self.paths)
-        return self.paths.add(path) < known
+    def _add_path(self, location: str) -> None:
+        with suppress(ValueError):  # outside the table, where this cleaner deletes nothing
+            self.paths.add(self.table.store.relative(location))
 
 
 def _kind(path: str) -> DeletedKind:
