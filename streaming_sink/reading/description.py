@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from planners import FileSizing
@@ -96,14 +96,19 @@ class Description:
     properties: Mapping[str, str]
 
 
-def describe(head: Head, sizing: FileSizing) -> Description:
-    """Return what a head holds, with its files classed by the sizes of a sink. Reads all of its manifests."""
+def describe(head: Head, sizing: FileSizing, on_read: Callable[[], object] = lambda: None) -> Description:
+    """Return what a head holds, with its files classed by the sizes of a sink.
+
+    Reads all manifests of data files, or their copies: some 2 µs of processor time a file. `on_read` is
+    called after each.
+    """
     metadata, sizes = head.metadata, array("q")
 
     def files() -> Iterator[PackedFiles]:
         for columns in head.columns():
             sizes.extend(columns.bytes)
             yield columns
+            on_read()
 
     partitions = sum_partitions(head, files(), sizing.small_file_bytes)
     return Description(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.typedef import Record
 
 from planners import FileSizing
 from streaming_sink.commands.rendering import say_status
@@ -16,9 +19,12 @@ from streaming_sink.reading.snapshots import list_snapshots
 from streaming_sink.reading.status import RECENT_BATCHES, TableStatus, status_of
 from tests.unit.streaming_sink.commands import command_tables
 from tests.unit.streaming_sink.commands.command_tables import MIB, MINUTE_MS, land
-from tests.unit.timeline.world import Lake
+from tests.unit.timeline.test_manifest_reads import reading
+from tests.unit.timeline.world import Lake, data_file
 from timeline.changes.changes import Append
 from timeline.changes.outbox_changes import RetireMain
+from timeline.manifests import contents
+from timeline.manifests.entries import LiveFile
 from timeline.table import open_table
 
 sizings = st.integers(1, 10_000).flatmap(
@@ -55,6 +61,44 @@ def test_files_of_an_earlier_spec_keep_the_names_of_their_partitions() -> None:
     assert head.spec.spec_id == 1
     assert sorted(it.partition for it in list_partitions(head, 1)) == ["p=3", "p=4"]
     assert {it.spec_id for it in list_files(head, {})} == {0}
+
+
+@pytest.mark.parametrize("has_copies", [False, True])
+def test_a_description_and_a_status_read_each_manifest_once_and_sum_up_its_files(
+    has_copies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if has_copies:
+        monkeypatch.setattr(contents, "_CACHED_ENTRIES", 1)
+    lake = Lake()
+    for number in range(5):
+        files = [lake.file(rows, p=rows % 3, size=1_000 * rows) for rows in range(1, 4 + number)]
+        nulls = data_file(lake.file().file_path, 7, partition=Record(None), size=500)
+        lake.table.commit([Append((*files, nulls))])
+    lake.table.head.write_copies()
+    by_name = defaultdict[str, list[LiveFile]](list)
+    for file in lake.open().head.live_files():
+        by_name["p=null" if file.partition == (None,) else f"p={file.partition[0]}"].append(file)
+    table, store = reading(lake)
+    manifests = len(table.head.manifests)
+    store.manifests()
+    steps = list[int]()
+    described = describe(table.head, FileSizing(), lambda: steps.append(1))
+    assert (len(steps), store.manifests()) == (manifests, 0 if has_copies else manifests)
+    assert described.bytes == sum(it.bytes for files in by_name.values() for it in files)
+    table, store = reading(lake)
+    store.manifests()
+    assert status_of(table.head, (), 2_000, 0).files == described.files
+    assert store.manifests() == (0 if has_copies else manifests)
+    found = {it.partition: it for it in list_partitions(table.head, 2_000)}
+    assert {name: (it.files, it.rows, it.bytes, it.small_files) for name, it in found.items()} == {
+        name: (
+            len(files),
+            sum(it.rows for it in files),
+            sum(it.bytes for it in files),
+            sum(it.bytes < 2_000 for it in files),
+        )
+        for name, files in by_name.items()
+    }
 
 
 def test_a_description_counts_what_is_live_in_the_newest_version() -> None:
