@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streaming_sink.commands.arguments import limited, of_a_table, with_sizing
-from streaming_sink.commands.terminal import DONE, FINDINGS, clear, counting, say_json
+from streaming_sink.commands.terminal import DONE, FINDINGS, clear, say_json
 
 if TYPE_CHECKING:
     from planners import FileSizing
@@ -22,18 +22,12 @@ if TYPE_CHECKING:
 def describe(table: KnownTable, as_json: bool, small: str | None, largest: str) -> int:
     """Describe a table: its schema, properties, and file sizes."""
     from streaming_sink.commands.rendering import say_description
-    from streaming_sink.reading.description import Description
+    from streaming_sink.progress import counting
     from streaming_sink.reading.description import describe as described
-    from timeline.manifests.contents import is_data
-    from timeline.versions.head import Head
 
     sizing = _sizing(small, largest)
-
-    def look(head: Head) -> Description:
-        with counting("manifests read", sum(map(is_data, head.manifests))) as on_read:
-            return described(head, sizing, on_read)
-
-    description = table.open().on_head(look)
+    with counting("manifests read") as on_read:
+        description = table.open().on_head(lambda head: described(head, sizing, on_read))
     (say_json if as_json else say_description)(description)
     return DONE
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal
-
-import click
 
 DONE, FINDINGS, CANNOT = 0, 1, 2
 """Exit codes: all is well; there is something to look at; could not look, or was misused."""
@@ -24,18 +21,6 @@ def say(text: str) -> None:
     """Write a line at once, also where it goes to a file or a pipe: what follows may take hours."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-@contextmanager
-def counting(what: str, of: int) -> Iterator[Callable[[], object]]:
-    """Yield what to call after each of so many steps. Shows how many are done on stderr, where that is a
-    terminal.
-    """
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    with click.progressbar(length=of, label=what, file=sys.stderr) as bar:
-        yield lambda: bar.update(1)
 
 
 def amount(number: int, noun: str) -> str:
