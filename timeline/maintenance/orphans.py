@@ -47,7 +47,7 @@ def remove_orphan_files(
     again. Then the files are deleted that no snapshot of that version or a later one refers to (on main, on a
     branch, tagged or staged), nor one in its grace period after expiry.
 
-    Lists everything below data/ and metadata/m/, and reads every manifest of every snapshot, for 50 µs of
+    Lists everything below data/ and metadata/m/, and reads every manifest of every snapshot, for 30 µs of
     processor time and 20 bytes of memory a file: once a day is often enough. Writers may go on. Nothing else
     is ever deleted: no version, hint or file of `_timeline`, and no file whose name this protocol does not
     write. With `dry_run` nothing changes at all.
