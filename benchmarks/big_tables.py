@@ -7,6 +7,7 @@ import itertools
 import random
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -15,6 +16,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType
 
 from benchmarks.commits import EVENTS, event_file
+from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.tasks.key_index.index import KeyIndex
+from streaming_sink.tasks.key_index.upkeep import write_run
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
 from timeline.changes.changes import Append
 from timeline.names import data_file_name, ulid
 from timeline.stores import open_store
@@ -29,10 +34,12 @@ SMALL_FILES = 9_000
 """How many files of a large table are small: some nine in each of a thousand partitions."""
 SCHEMA = Schema(*EVENTS.fields, NestedField(11, "shop", StringType()))
 SPEC = PartitionSpec(PartitionField(11, 1000, IdentityTransform(), "shop"))
+KEY = ("event_id",)
 _A_COMMIT = 4_096
 _A_BATCH = 100
 _BOUNDS = 1_000
 """Files have bounds of one of so many kinds."""
+_A_RUN = 65_536
 
 
 def partition_count(files: int) -> int:
@@ -69,6 +76,22 @@ def _fill(table: Table, files: int) -> None:
         _append(table, [big_file(table, next(numbers), partitions, small=True) for _ in batch])
     for _ in table.head.manifests:
         table.head.write_copies()
+
+
+def key_index(table: Table) -> KeyIndex:
+    """Return the index of the table's key."""
+    keys = pa.schema([arrow_schema(table.head.schema).field(name) for name in KEY])
+    return KeyIndex(table.store, KeyColumns(table.head.metadata.table_uuid, keys))
+
+
+def make_index(location: Path) -> None:
+    """Write runs of the table's key index that cover its full files, and have no entry."""
+    table = Table.open(open_store(str(location)))
+    full = (KeyedFile(it.location, it.rows) for it in table.head.live_files() if it.bytes >= SMALL_FILE_BYTES)
+    for number in itertools.count():
+        if not (files := list(itertools.islice(full, _A_RUN))):
+            return
+        write_run(key_index(table), files, (), ulid(table.head.metadata.last_updated_ms, number))
 
 
 def _append(table: Table, files: list[DataFile]) -> None:

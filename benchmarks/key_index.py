@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
-from streaming_sink.tasks.key_index.index import KeyIndex
+from streaming_sink.tasks.key_index.index import KeyIndex, KeyLookup, RunPart
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.upkeep import build, merge_key_runs, plan_upkeep
 from streaming_sink.tasks.keys.hashing import hash_keys
@@ -70,7 +70,7 @@ def measure(folder: Path, key: str, rows: int) -> Figures:
     files, batch = _write_files(store, pa.schema([field]), rows)
     hashes, hash_seconds = _timed(lambda: hash_keys([batch], index.columns.seed))
     probe = KeyProbe(hashes[:_BATCH])
-    _, scan_seconds = _timed(lambda: index.lookup(files, probe))
+    _, scan_seconds = _timed(lambda: index.lookup([], files, probe))
     ids = count()
 
     def build_all() -> list[str]:
@@ -81,10 +81,10 @@ def measure(folder: Path, key: str, rows: int) -> Figures:
     merged, merge_seconds = _timed(lambda: merge_key_runs(index, paths, files, ulid(0, next(ids))))
     store.delete(paths)
     process = OpenRuns()
-    found, first_seconds = _timed(lambda: index.lookup(files, probe, process))
+    found, first_seconds = _timed(lambda: _look_up(index, probe, process))
     if len(found.files) != _BATCH // 2 or found.scanned:
         raise ValueError(f"{len(found.files)} of {_BATCH // 2} keys were found, {len(found.scanned)} scans")
-    then = [_timed(lambda: index.lookup(files, probe, process))[1] for _ in range(_LOOKUPS)]
+    then = [_timed(lambda: _look_up(index, probe, process))[1] for _ in range(_LOOKUPS)]
     return Figures(
         key=key,
         rows=rows,
@@ -96,6 +96,13 @@ def measure(folder: Path, key: str, rows: int) -> Figures:
         first_ms=1_000 * first_seconds,
         then_ms=1_000 * statistics.median(then),
     )
+
+
+def _look_up(index: KeyIndex, probe: KeyProbe, process: OpenRuns) -> KeyLookup:
+    """Look keys up in all files that runs cover, as a task that gets these runs."""
+    runs = index.readable_runs(process)
+    parts = [RunPart(path, footer, np.ones(len(footer.files), bool)) for path, footer in runs]
+    return index.lookup(parts, (), probe, process)
 
 
 def _write_files(store: LocalStore, schema: pa.Schema, rows: int) -> tuple[list[KeyedFile], pa.Array]:

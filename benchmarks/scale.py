@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
-from benchmarks.big_tables import make_table
+from benchmarks.big_tables import make_index, make_table
 from benchmarks.scale_steps import STEPS
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ def _measure(work: Path, files: int, steps: Sequence[str]) -> list[Run]:
     if not location.exists():
         print(f"making a table of {files:,} files", file=sys.stderr)
         make_table(location, files)
+    if not (location / "_timeline" / "index").exists():
+        make_index(location)
     runs = []
     for step in steps:
         runs.append(run_step(location, step, files))

@@ -9,9 +9,18 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.big_tables import SMALL_FILE_BYTES, SPEC, big_file, partition_count, partition_values
+from benchmarks.big_tables import (
+    SMALL_FILE_BYTES,
+    SPEC,
+    big_file,
+    key_index,
+    partition_count,
+    partition_values,
+)
 from planners import FileSizing
 from planners.model import TablePartition
+from streaming_sink.keyed.key_resolution import look
+from streaming_sink.keyed.searched_files import SearchedFiles
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.options.values.tables import PathTable
 from streaming_sink.reading.description import describe
@@ -30,7 +39,6 @@ from timeline.retention.reachability import find_unreached
 from timeline.stores.base import ListedObject
 from timeline.stores.local import LocalStore
 from timeline.table import Table
-from timeline.versions.keys import Looked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -196,6 +204,29 @@ def _looking(look: Callable[[Table], object]) -> Callable[[Path, float], dict[st
     return run
 
 
+def _searched() -> SearchedFiles:
+    return SearchedFiles(in_partitions=False, indexed_from=1)
+
+
+def _look(table: Table, searched: SearchedFiles) -> None:
+    """Look as a batch by key does before its tasks begin."""
+    look(table.head)
+    searched.at(table.head, key_index(table))
+
+
+def _keys_later(location: Path, far_seconds: float) -> dict[str, Any]:
+    measured, searched = Measured(CountingStore(str(location), far_seconds)), _searched()
+    table = Table.open(measured.store)
+    _look(table, searched)
+    taken = []
+    for _ in range(_LATER):
+        _append_one(table, time.time_ns() % 10**9)
+        with measured.taken():
+            _look(table, searched)
+        taken.append(measured.figures)
+    return {name: statistics.median(it[name] for it in taken) for name in taken[0]}
+
+
 def _doctor(location: Path, far_seconds: float) -> dict[str, Any]:
     measured = Measured(WholeStore(str(location), far_seconds))
     with measured.taken():
@@ -241,7 +272,8 @@ STEPS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
     "fills 1": _fills_in(1),
     "fills": _fills_in(100),
     "fills 1,000": _fills_in(1_000),
-    "keys": _looking(lambda table: Looked.at(table.head)),
+    "keys": _looking(lambda table: _look(table, _searched())),
+    "keys later": _keys_later,
     "status": _looking(lambda table: status_of(table.head, (), _SIZING.small_file_bytes, 0)),
     "describe": _looking(lambda table: describe(table.head, _SIZING)),
     "changes": _looking(lambda table: _changes(table.head)),

@@ -19,9 +19,10 @@ from planners.routing import Routing
 from planners.sizing import bytes_per_row
 from planners.small_files import FillPolicy
 from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, found_by_tasks, look, resolve_again
-from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from
+from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from, key_columns
 from streaming_sink.keyed.remembered_deletes import remember_deletes
 from streaming_sink.keyed.row_deletes import RowDeletes
+from streaming_sink.keyed.searched_files import SearchedFiles
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.arrow_types import arrow_schema
@@ -31,6 +32,7 @@ from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.table.table_keys import partial_columns, table_key
 from streaming_sink.tasks.job import FileIds, KeyJob
+from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.writing.planning import Experience, Planned, commit_sizes
 from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
@@ -81,7 +83,11 @@ class ChangesByKey:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._keys: WriteByKey | None = options.keys
-        self._upkeep = None if options.keys is None else KeyUpkeep(options.keys)
+        self._searched = SearchedFiles(
+            in_partitions=options.keys is not None and options.keys.key_scope == PARTITION_SCOPE,
+            indexed_from=None if options.keys is None else indexed_from(options.keys),
+        )
+        self._upkeep = None if options.keys is None else KeyUpkeep(options.keys, self._searched)
 
     def written_schema(self, came: spark.StructType) -> spark.StructType:
         """Return the columns of a batch that the table gets."""
@@ -142,18 +148,21 @@ class ChangesByKey:
         if self._keys is None:
             return None
         assert target.table is not None  # it was created before
-        in_partitions = self._keys.key_scope == PARTITION_SCOPE
-        resolution = target.table.on_head(lambda head: look(head, in_partitions))
-        head = target.table.head
+        columns = key_columns(target.table.head, self._keys, target.schema)
+        index = KeyIndex(target.table.store, columns)
+        resolution, found = target.table.on_head(lambda head: (look(head), self._searched.at(head, index)))
+        head = resolution.head
         key = self._key_for(target)
         job = KeyJob(
             columns=tuple(self._keys.key),
             sequence_by=self._keys.sequence_by,
             table_uuid=head.metadata.table_uuid,
-            files=tuple(resolution.searched.values()),
+            files=found.files,
+            covered=found.covered,
+            deletes=found.deletes,
             tombstones=tuple(sorted(resolution.tombstones)),
             indexed_from=indexed_from(self._keys),
-            in_partitions=in_partitions,
+            in_partitions=self._keys.key_scope == PARTITION_SCOPE,
             partial=partial_columns(key, target.schema),
             inserts_null_keys=self._keys.null_keys == "insert",
             except_columns=tuple(self._keys.except_columns),
@@ -178,6 +187,10 @@ class ChangesByKey:
         """
         if self._upkeep is not None:
             self._upkeep.after_commit(table.store, table.head, touched)
+
+    def forget_index(self) -> None:
+        """Read the table's key index anew for the next batch: a task could not read a run of it."""
+        self._searched.forget_runs()
 
     def finish(self, timeout_seconds: float | None) -> None:
         """Wait for the upkeep of the index, if any. TimeoutError if it takes longer."""
@@ -204,7 +217,7 @@ class ChangesByKey:
             # Rows that are all quarantined have a snapshot that says so; an item without rows has none.
             appends = [Append(added)] if added or result.all_rows else []
             return publish([*appends, *allows]), ()
-        write = replace(write, resolution=replace(write.resolution, positions=found_by_tasks(result)))
+        write = replace(write, resolution=write.resolution.leaving(found_by_tasks(result)))
         parquet = parquet_settings(target.properties, target.schema)
         deletes = RowDeletes(table.store, ids, parquet)
         keys: BatchKeys | None = None

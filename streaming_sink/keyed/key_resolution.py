@@ -6,25 +6,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.name_mapping import needs_field_ids
-from streaming_sink.table.table_keys import position_deletes_of
+from streaming_sink.table.table_keys import check_no_deletes_by_value, check_spec, position_deletes_of
 from streaming_sink.tasks.changes.finding import FoundRows, find_rows
 from streaming_sink.tasks.changes.ties import stored_texts
 from streaming_sink.tasks.files.delete_files import read_deletes_of
-from streaming_sink.tasks.job import KeyJob, SearchedFile
+from streaming_sink.tasks.job import KeyJob
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
 from streaming_sink.tasks.keys.scopes import scope_salt
 from streaming_sink.tasks.keys.sequences import LONG, no_sequences
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from streaming_sink.tasks.leaves import field_id
 from streaming_sink.writing.writer import WriteResult
-from timeline.errors import KeyConflictError, RowsChangedError
+from timeline.errors import MissingMetadataError, RowsChangedError
 from timeline.manifests.entries import LiveFile
 from timeline.stores.base import Store
 from timeline.versions.head import Head
@@ -37,50 +37,45 @@ MOST_ROWS = 5_000_000
 """Rows of files that others have added, which the driver looks at: a second or two. Tasks look at more."""
 
 
-def searched_file(head: Head, file: LiveFile, in_partitions: bool) -> SearchedFile:
-    """Return a live file as tasks look for keys in it. KeyConflictError where another engine has deleted rows
-    by their values, or has changed the partitioning of keys that are unique in each partition.
-    """
-    deletes = position_deletes_of(head, file)
-    if in_partitions and file.spec_id != head.spec.spec_id:
-        raise KeyConflictError(
-            "a key that is unique in each partition needs one partition spec, and the table has files of"
-            f' another one; write the table again under one, or use key_scope="table": {file.location}',
-            **head.where,
-            files=[file.location],
-        )
-    salt = scope_salt(in_partitions, file.partition)
-    return SearchedFile(file.location, file.rows, deletes, salt)
-
-
 @dataclass(frozen=True)
 class Resolution:
     """The rows that leave the table by a batch, as its live rows are at one head."""
 
+    head: Head
     looked: Looked
     """The files of the head."""
-    live: Mapping[str, LiveFile]
-    """Its live files, by their locations."""
-    searched: Mapping[str, SearchedFile]
-    """The same, with their deletes."""
     tombstones: frozenset[str]
     """The locations of the files of deleted keys."""
-    positions: Mapping[str, np.ndarray]
+    positions: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Location of a data file, maybe of one that the batch adds → the positions of the rows that leave it."""
+    live: Mapping[str, LiveFile] = field(default_factory=dict)
+    """Those of these data files that are live at the head, by their locations."""
 
     @property
     def applied(self) -> frozenset[str]:
         """The delete files that those data files have."""
-        files = (self.searched[path] for path in self.positions if path in self.searched)
-        return frozenset(each for file in files for each in file.deletes)
+        files = (self.live[path] for path in self.positions if path in self.live)
+        return frozenset(each for file in files for each in position_deletes_of(self.head, file))
+
+    def leaving(self, positions: Mapping[str, np.ndarray]) -> Resolution:
+        """Return it with the rows that tasks have found in its files. RowsChangedError where manifests of the
+        head were deleted since.
+        """
+        try:
+            live = self.head.find_all_live(positions, once=True)
+        except MissingMetadataError as gone:
+            raise RowsChangedError(
+                "a manifest of the head that the batch was planned on was deleted; nothing of the batch is"
+                f" live, write it again: {gone}",
+                **self.head.where,
+            ) from gone
+        return replace(self, positions=positions, live=live)
 
 
-def look(head: Head, in_partitions: bool) -> Resolution:
-    """Return the files of a head in which keys are to be looked for."""
-    live = {file.location: file for file in head.live_files()}
-    searched = {location: searched_file(head, file, in_partitions) for location, file in live.items()}
+def look(head: Head) -> Resolution:
+    """Return what a look at a head sees, before a row is found."""
     tombstones = frozenset(file.location for file in tombstones_of(head.properties))
-    return Resolution(Looked.at(head, live.keys()), live, searched, tombstones, {})
+    return Resolution(head, Looked.at(head), tombstones)
 
 
 def found_by_tasks(result: WriteResult) -> dict[str, np.ndarray]:
@@ -146,6 +141,11 @@ class BatchKeys:
         return pa.schema([column.with_name(known.get(field_id(column), column.name)) for column in now])
 
 
+def _keyed_file(head: Head, file: LiveFile, in_partitions: bool) -> KeyedFile:
+    check_spec(head, in_partitions, file.spec_id, file.location)
+    return KeyedFile(file.location, file.rows, scope_salt(in_partitions, file.partition))
+
+
 def _key_columns(job: KeyJob, schema: pa.Schema) -> KeyColumns:
     sequence = None if job.sequence_by is None else schema.field(job.sequence_by)
     keys = pa.schema([schema.field(it) for it in job.columns])
@@ -160,22 +160,26 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
     replaces no row, and its own is deleted at its position in the file that it adds. RowsChangedError where
     more was added than the driver looks at: write the batch again.
     """
-    now = look(head, keys.job.in_partitions)
+    now = look(head)
+    check_no_deletes_by_value(head)
     schema = keys.schema_at(head)
     columns = replace(_key_columns(keys.job, schema), needs_ids=needs_field_ids(head))
-    added = [file for location, file in now.searched.items() if location not in before.searched]
-    if sum(file.rows for file in added) > MOST_ROWS:
+    added = before.looked.find_added(head)
+    files = [_keyed_file(head, file, keys.job.in_partitions) for file in added.values()]
+    if sum(file.rows for file in files) > MOST_ROWS:
         raise RowsChangedError(
             f"more than {MOST_ROWS:,} rows were added since the batch's keys were looked for; nothing of the"
             " batch is live, write it again",
-            files=[file.location for file in added],
+            files=list(added),
         )
     withdrawn = _withdrawn(before, keys)
     if before.looked.was_set_back(head):
-        _check_no_row_is_back(before, now)
+        _check_no_row_is_back(before.looked, now.looked)
         _check_nothing_is_withdrawn(withdrawn, head)
+    now = replace(now, live={**head.find_all_live(before.positions, once=True), **added})
     positions = _still_live(store, before, now)
-    found = find_rows(store, added, columns, keys.hashes)
+    deletes = {path: position_deletes_of(head, file) for path, file in added.items()}
+    found = find_rows(store, files, columns, keys.hashes, deletes=deletes)
     fresh = sorted(now.tombstones - before.tombstones)
     until = deleted_until(store, fresh, keys.hashes, columns.kind or LONG)
     moved = any(len(positions.get(path, _NO_ROWS)) < len(old) for path, old in before.positions.items())
@@ -183,19 +187,19 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
         raise RowsChangedError(
             "rows that partial updates have taken values from were changed, moved or deleted; nothing of the"
             " batch is live, write it again",
-            files=[each.location for each in added],
+            files=list(added),
         )
     if columns.sequence is not None:
-        late = _are_older(store, keys, [file.location for file in added], schema, found, columns.needs_ids)
+        late = _are_older(store, keys, schema, found, columns.needs_ids)
         withdrawn[found.change[late]] = True
         withdrawn |= until.covers(np.arange(len(keys.hashes)), keys.sequences)
     leaves = ~withdrawn[found.change]
     for number in np.unique(found.file[leaves]):
-        positions[added[number].location] = np.sort(found.position[(found.file == number) & leaves])
+        positions[found.files[number].location] = np.sort(found.position[(found.file == number) & leaves])
     own = np.flatnonzero(withdrawn & (keys.file != _NOWHERE))
     for number in np.unique(keys.file[own]):
         positions[keys.files[number]] = np.sort(keys.position[own[keys.file[own] == number]])
-    return Resolution(now.looked, now.live, now.searched, now.tombstones, positions)
+    return replace(now, positions=positions)
 
 
 def _withdrawn(before: Resolution, keys: BatchKeys) -> np.ndarray:
@@ -212,7 +216,6 @@ def _withdrawn(before: Resolution, keys: BatchKeys) -> np.ndarray:
 def _are_older(
     store: Store,
     keys: BatchKeys,
-    files: Sequence[str],
     schema: pa.Schema,
     found: FoundRows,
     needs_ids: bool,
@@ -226,7 +229,7 @@ def _are_older(
         theirs, own = (
             stored_texts(store, location, schema, np.array([position]), needs_ids=needs_ids)
             for location, position in (
-                (files[found.file[place]], found.position[place]),
+                (found.files[found.file[place]].location, found.position[place]),
                 (keys.files[keys.file[change]], keys.position[change]),
             )
         )
@@ -241,8 +244,8 @@ def _still_live(store: Store, before: Resolution, now: Resolution) -> dict[str, 
     fresh, left = dict[str, list[str]](), dict[str, list[str]]()
     positions = {path: these for path, these in before.positions.items() if path in now.live}
     for path in positions:
-        fresh[path] = _without(now.searched[path].deletes, before.searched[path].deletes)
-        left[path] = _without(before.searched[path].deletes, now.searched[path].deletes)
+        applies, applied = (position_deletes_of(it.head, it.live[path]) for it in (now, before))
+        fresh[path], left[path] = _without(applies, applied), _without(applied, applies)
     deleted, gone = read_deletes_of(store, fresh), read_deletes_of(store, left)
     for path, known in gone.items():
         if len(np.setdiff1d(known, deleted[path])):
@@ -258,16 +261,16 @@ def _still_live(store: Store, before: Resolution, now: Resolution) -> dict[str, 
     return {path: these for path, these in still.items() if len(these)}
 
 
-def _check_no_row_is_back(before: Resolution, now: Resolution) -> None:
-    """Raise RowsChangedError where main was set back to before rows were deleted of a file that was seen."""
-    for path, file in now.searched.items():
-        known = before.searched.get(path, file).deletes
-        if known != file.deletes and _without(known, file.deletes):
-            raise RowsChangedError(
-                "the table was set back, and rows that were deleted are live again; nothing of the batch is"
-                f" live, write it again: {path}",
-                files=[path],
-            )
+def _check_no_row_is_back(before: Looked, now: Looked) -> None:
+    """Raise RowsChangedError where main was set back, maybe to before rows were deleted of a file that was
+    seen.
+    """
+    if gone := sorted(before.deletes - now.deletes):
+        raise RowsChangedError(
+            "the table was set back, and rows that were deleted are live again; nothing of the batch is live,"
+            f" write it again: {gone[0]} has left",
+            files=gone,
+        )
 
 
 def _check_nothing_is_withdrawn(withdrawn: np.ndarray, head: Head) -> None:

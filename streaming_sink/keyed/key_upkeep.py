@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
-from planners.model import PartitionKey, TablePartition
+from planners.model import TablePartition
 from planners.partitions import comparable
+from streaming_sink.keyed.searched_files import SearchedFiles, listed_rows
 from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.name_mapping import needs_field_ids
@@ -22,7 +23,6 @@ from streaming_sink.tasks.keys.scopes import scope_salt
 from streaming_sink.upkeep.beside import PassesBeside
 from timeline.clock import SYSTEM
 from timeline.drafts.succession import commit_time
-from timeline.manifests.entries import LiveFile
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 from timeline.versions.keys import PARTITION_SCOPE
@@ -41,6 +41,8 @@ class _Request:
 
     index: KeyIndex
     files: Sequence[KeyedFile]
+    uncovered: frozenset[str]
+    """The locations of those that no run covers."""
     now_ms: int
 
 
@@ -54,11 +56,12 @@ class KeyUpkeep:
     is tried again after a later batch.
     """
 
-    def __init__(self, options: WriteByKey) -> None:
+    def __init__(self, options: WriteByKey, searched: SearchedFiles) -> None:
         self._options = options
+        self._searched = searched
         self._passes = PassesBeside[_Request, None]("upkeep of the key index", self._run)
-        self._covered: frozenset[str] = frozenset()
-        """Files that a run covered when the last pass had ended."""
+        self._seen_to: frozenset[str] = frozenset()
+        """Files that no run covered when the last pass began, which has ended."""
 
     def after_commit(self, store: Store, head: Head, touched: Collection[TablePartition]) -> None:
         """Have a pass made where batches like the last one, which has `touched` these partitions, would scan
@@ -68,14 +71,19 @@ class KeyUpkeep:
         if least is None or self._passes.is_running:
             return
         scoped = self._options.key_scope == PARTITION_SCOPE
-        live = [file for file in head.live_files() if not file.encryption]
-        if sum(file.rows for file in live) < least or (scoped and _rows_in(touched, live) < least):
+        if listed_rows(head.manifests) < least:
             return
-        uncovered = sum(file.rows for file in live if file.location not in self._covered)
-        if uncovered > (0 if self._options.key_index == "index" else UNCOVERED_ROWS):
-            index = KeyIndex(store, key_columns(head, self._options))
-            files = [KeyedFile(it.location, it.rows, scope_salt(scoped, it.partition)) for it in live]
-            self._passes.ask(_Request(index, files, commit_time(SYSTEM, head)))
+        uncovered = self._searched.uncovered(head)
+        rows = sum(file.rows for file in uncovered if file.location not in self._seen_to)
+        if rows <= (0 if self._options.key_index == "index" else UNCOVERED_ROWS):
+            return
+        if scoped and _rows_in(touched, head) < least:
+            return
+        index = KeyIndex(store, key_columns(head, self._options))
+        live = (it for it in head.live_files() if not it.encryption)
+        files = [KeyedFile(it.location, it.rows, scope_salt(scoped, it.partition)) for it in live]
+        locations = frozenset(file.location for file in uncovered)
+        self._passes.ask(_Request(index, files, locations, commit_time(SYSTEM, head)))
 
     def finish(self, timeout_seconds: float | None) -> None:
         """Wait for the pass that runs, if any. TimeoutError if it takes longer."""
@@ -90,24 +98,25 @@ class KeyUpkeep:
         except Exception as failure:  # noqa: BLE001 - no batch depends on it
             _LOG.warning("the key index of %s is not complete: %s", location, failure)
             return ()
-        self._covered = frozenset(file.location for file in newest.files)
+        self._seen_to = newest.uncovered
         done = len(made.built), len(made.merged), len(made.deleted)
         _LOG.info("the key index of %s: %d runs built, %d merged, %d deleted", location, *done)
         return ()
 
 
-def key_columns(head: Head, options: WriteByKey) -> KeyColumns:
-    """Return the key of a sink by the columns of its table."""
-    schema = arrow_schema(head.schema)
+def key_columns(head: Head, options: WriteByKey, known: Schema | None = None) -> KeyColumns:
+    """Return the key of a sink by the columns of its table, as the head has them or as a batch knows them."""
+    schema = arrow_schema(known or head.schema)
     sequence = None if options.sequence_by is None else schema.field(options.sequence_by)
     keys = pa.schema([schema.field(name) for name in options.key])
     return KeyColumns(head.metadata.table_uuid, keys, sequence, needs_field_ids(head))
 
 
-def _rows_in(partitions: Iterable[TablePartition], files: Iterable[LiveFile]) -> int:
-    wanted = {TablePartition(spec_id, comparable(values)) for spec_id, values in partitions}
-    rows = Counter[tuple[int, PartitionKey]]()  # of thousands of files, partitions are made comparable once
-    for file in files:
-        rows[file.spec_id, file.partition] += file.rows
-    found = (TablePartition(spec_id, comparable(values)) for spec_id, values in rows)
-    return sum(count for partition, count in zip(found, rows.values(), strict=True) if partition in wanted)
+def _rows_in(partitions: Collection[TablePartition], head: Head) -> int:
+    wanted, rows = {TablePartition(spec_id, comparable(values)) for spec_id, values in partitions}, 0
+    for columns in head.columns(partitions):
+        places = [TablePartition(columns.spec_id, comparable(it)) in wanted for it in columns.partitions]
+        rows += sum(
+            count for count, place in zip(columns.rows, columns.partition, strict=True) if places[place]
+        )
+    return rows

@@ -13,6 +13,7 @@ from streaming_sink.landing.source import SinkParts
 from streaming_sink.landing.stages import Fitted, Written
 from streaming_sink.reports.steps import Steps
 from streaming_sink.spark.jobs import parallelism
+from streaming_sink.spark.worker_failures import IndexChangedError
 from streaming_sink.table.stated_nans import stated_nans
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.failures import REFUSE
@@ -35,7 +36,7 @@ class RowWriting:
 
     def write(self, batch: DataFrame, parts: SinkParts, fitted: Fitted, steps: Steps) -> Written:
         """Write the rows as the table's key, the checks and a plan of files say. CommitConflictError where
-        other rows were written than counted.
+        other rows were written than counted, or the table's key index has changed.
         """
         target, rules, destination = fitted.target, fitted.rules, parts.destination
         changes = apply_rules(parts.keys.changes(batch, target), rules)
@@ -61,7 +62,12 @@ class RowWriting:
                 needs_ids=target.head is not None and target.head.version.is_shared,
                 nans=nans,
             )
-            written = Written(fitted, planned, ids, write(rows, job), keyed)
+            try:
+                result = write(rows, job)
+            except IndexChangedError:
+                parts.keys.forget_index()
+                raise
+            written = Written(fitted, planned, ids, result, keyed)
         check_as_counted(planned, written.result)
         return written
 

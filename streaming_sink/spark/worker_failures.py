@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 import sys
 
-from timeline.errors import CorruptTableError, SchemaMismatchError, StoreUnavailableError, TimelineError
+from timeline.errors import (
+    CommitConflictError,
+    CorruptTableError,
+    SchemaMismatchError,
+    StoreUnavailableError,
+    TimelineError,
+)
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _OURS = ("streaming_sink", "planners", "timeline")
@@ -20,6 +26,7 @@ _OF_NO_ROW = re.compile(
 )
 _PLATFORMS = ("pyspark", "py4j", "grpc")
 _FILE = re.compile(r"DataFileError: (.*)")
+_RUN = re.compile(r"UnusableRunError: (.*)")
 
 
 class WorkerEnvironmentError(RuntimeError):
@@ -41,6 +48,12 @@ class UnreadableFileError(CorruptTableError):
     """A file of the head that the batch was planned on is missing or damaged. Nothing of it was committed."""
 
 
+class IndexChangedError(CommitConflictError):
+    """A run of the table's key index was deleted, or is damaged, since the batch was planned. Nothing of it
+    was committed; plan it again, by the runs that are there.
+    """
+
+
 class SourceUnreadableError(SchemaMismatchError):
     """A source file of a work item cannot be read; the text begins with its number in the item. Nothing of
     the item was committed.
@@ -60,8 +73,8 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
     raise it as it is.
 
     WorkerEnvironmentError for another Python version or a missing package; UnfitRowsError,
-    StoreUnavailableError, UnreadableFileError and SourceUnreadableError for errors of a task's rows, its
-    store, or a file it reads.
+    StoreUnavailableError, UnreadableFileError, IndexChangedError and SourceUnreadableError for errors of a
+    task's rows, its store, or a file it reads.
     """
     text = str(failure)
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -81,6 +94,7 @@ def explain_worker_failure(failure: BaseException) -> Exception | None:
         (_ROWS, UnfitRowsError),
         (_STORE, StoreUnavailableError),
         (_FILE, UnreadableFileError),
+        (_RUN, IndexChangedError),
     ):
         found = pattern.findall(text)
         if found:

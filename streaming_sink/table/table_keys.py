@@ -54,6 +54,26 @@ def table_key(options: WriteByKey, schema: Schema) -> TableKey:
     )
 
 
+def check_no_deletes_by_value(head: Head) -> None:
+    """Raise KeyConflictError where another engine has deleted rows of a live file by their values."""
+    if any(each.content == DataFileContent.EQUALITY_DELETES for each in head.delete_files()):
+        for file in head.files_with_shared_deletes():
+            position_deletes_of(head, file)
+
+
+def check_spec(head: Head, in_partitions: bool, spec_id: int, location: str) -> None:
+    """Raise KeyConflictError for a live file of another partition spec, where a key is unique in each
+    partition.
+    """
+    if in_partitions and spec_id != head.spec.spec_id:
+        raise KeyConflictError(
+            "a key that is unique in each partition needs one partition spec, and the table has files of"
+            f' another one; write the table again under one, or use key_scope="table": {location}',
+            **head.where,
+            files=[location],
+        )
+
+
 def position_deletes_of(head: Head, file: LiveFile) -> tuple[str, ...]:
     """Return the delete files that may apply to a data file in which keys are looked for. KeyConflictError
     where another engine has deleted rows of it by their values.

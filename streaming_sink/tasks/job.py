@@ -18,6 +18,7 @@ from timeline.stores.base import Store
 
 if TYPE_CHECKING:
     from streaming_sink.tasks.encryption import Cipher, KeyNames
+    from streaming_sink.tasks.keys.scanning import KeyedFile
 
 
 DELETES = "__streaming_sink_deletes"
@@ -120,7 +121,7 @@ class Sieve:
 
 @dataclass(frozen=True, slots=True)
 class SearchedFile:
-    """One live data file in which keys are looked for."""
+    """One live data file in which keys were found."""
 
     location: str
     """As manifests spell it."""
@@ -128,8 +129,16 @@ class SearchedFile:
     """By the table, deleted ones included."""
     deletes: tuple[str, ...] = ()
     """The position-delete files that may apply to it."""
-    salt: bytes = bytes(16)
-    """The scope of its keys; see `scope_salt`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredFiles:
+    """The live data files in which a run of the table's key index finds keys."""
+
+    run: str
+    """Its path."""
+    live: bytes
+    """A bit for each data file of its footer, in their order: whether it is one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +150,17 @@ class KeyJob:
     """The column whose larger value wins; None where a key comes once a batch, and always wins."""
     table_uuid: UUID
     """Of which the seed of the hashes of keys is made."""
-    files: tuple[SearchedFile, ...]
+    files: tuple[KeyedFile, ...] = ()
+    """Those of the live data files that no run of the table's index covers, or all of them."""
+    covered: tuple[CoveredFiles, ...] = ()
+    """The others, each in one run."""
+    deletes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The position-delete files that may apply to a data file, by its location; of those that have some."""
     tombstones: tuple[str, ...] = ()
     """The files of deleted keys."""
     indexed_from: int | None = None
-    """From so many rows on, which a task searches, it looks its keys up in the table's index, and by a scan
-    only in files that this does not cover; None for never."""
+    """From so many rows on, which a task searches, it looks its keys up in runs, and by a scan only in files
+    that none covers; None for never."""
     in_partitions: bool = False
     """Whether a key is unique in each partition, and not in the table."""
     partial: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -39,8 +39,8 @@ def _know_keys_by_numbers() -> None:
     """Take for new what has a higher sequence number than the head that was looked at."""
     look = Looked.at
 
-    def at(head: Head, files: Set[str] | None = None) -> Looked:
-        looked = look(head, files)
+    def at(head: Head) -> Looked:
+        looked = look(head)
         object.__setattr__(looked, "number", head.metadata.last_sequence_number)
         return looked
 

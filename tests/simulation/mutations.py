@@ -7,7 +7,7 @@ from typing import Any
 
 from planners import fills as fills_planner
 from streaming_sink.ingest.worker import Worker
-from streaming_sink.keyed import by_key, key_resolution, row_deletes
+from streaming_sink.keyed import by_key, key_resolution, row_deletes, searched_files
 from streaming_sink.keyed import remembered_deletes as batch_tombstones
 from streaming_sink.removal import following, rewriting, table_purge
 from streaming_sink.removal.table_purge import TablePurge
@@ -463,13 +463,18 @@ SWITCHES = (
     Switch("R25", "files that were added since are not looked at", KeysResolved, "find_conflict",
            "if unseen:", "if False:", keyed=True),
     Switch("R25", "a second look passes over files that a replace has added", key_resolution,
-           "resolve_again", "if location not in before.searched]",
-           "if location not in before.searched"
-           " and not {'fill', 'fold', 'cluster'} & set(location.split('-'))]",
+           "resolve_again", "before.looked.find_added(head)",
+           "{path: file for path, file in before.looked.find_added(head).items()"
+           " if not {'fill', 'fold', 'cluster'} & set(path.split('-'))}",
            keyed=True),
-    Switch("R25", "files in a manifest that was written again pass for seen", Looked, "find_unseen",
-           "manifest.manifest_path not in self.manifests",
-           "manifest.manifest_path not in self.manifests and not manifest.has_existing_files()",
+    Switch("R31", "files that came while a manifest has left pass for seen", Looked, "find_added",
+           "find_files(head.manifest_files, unread, added, likely=True)", "list(added) if left else ()",
+           keyed=True),
+    Switch("R31", "a look passes over what has come as manifests have left since the last one",
+           searched_files.SearchedFiles, "_move_to", "_hold(files, places.of(files), paths)",
+           "_hold(files if not left else [], places.of(files if not left else []), paths)", keyed=True),
+    Switch("R31", "files in a manifest that was written again pass for seen", Looked, "_not_seen",
+           "it.manifest_path not in seen", "it.manifest_path not in seen and not it.has_existing_files()",
            keyed=True),
     Switch("R25", "keys that were deleted since are not looked at", KeysResolved, "find_conflict",
            "if deleted:", "if False:", keyed=True),

@@ -61,6 +61,10 @@ class DeleteIndex:
             if any((it.spec_id, it.partition) in partitions or _has_nan(it) for it in deletes)
         ]
 
+    def shared_in(self) -> Collection[_Partition] | None:
+        """Return the partitions in which deletes apply that name no data file alone; None for all of them."""
+        return None if None in self._wide else [where for where in self._wide if where is not None]
+
     def _near(self, file: LiveFile) -> Iterator[LiveFile]:
         yield from self._by_file.get(file.location, ())
         for where in {_where(file, self._partitioned), None}:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyiceberg.manifest import ManifestFile
 
-from timeline.manifests.contents import ManifestContents
+from timeline.manifests.contents import is_large
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.manifests import ManifestFiles
 from timeline.manifests.stated_files import id_time, stated_files
@@ -19,34 +19,43 @@ def find_files(
     locations: Iterable[str],
     *,
     likely: bool = False,
+    once: bool = False,
 ) -> dict[str, tuple[ManifestFile, LiveFile]]:
     """Return those of these files that are live, each with the manifest that holds it.
 
     Reads a manifest only while files are missing, and one whose name speaks against it last. `likely`: not at
-    all, so that a file is missed where a name is wrong.
+    all, so that a file is missed where a name is wrong. `once`: many files are looked for, in large manifests
+    that are not kept for it.
     """
     found: dict[str, tuple[ManifestFile, LiveFile]] = {}
     missing, unread = _Missing(locations), list[ManifestFile]()
 
-    def look(manifest: ManifestFile, contents: ManifestContents) -> None:
-        for location in missing.locations & contents.files.keys():
-            found[location] = manifest, contents.files[location]
+    def look(manifest: ManifestFile) -> None:
+        packed = None
+        if once and files.known(manifest) is None:
+            packed = files.packed.find(manifest, may_have_copy=is_large(manifest))
+        if packed is None:
+            here: Mapping[str, LiveFile] = files.contents(manifest).files
+        else:
+            here = {it.location: it for it in packed[0].files(missing.locations)}
+        for location in missing.locations & here.keys():
+            found[location] = manifest, here[location]
             missing.remove(location)
 
     for manifest in manifests:
-        if missing.locations and (known := files.known(manifest)) is not None:
-            look(manifest, known)
+        if missing.locations and files.known(manifest) is not None:
+            look(manifest)
         else:
             unread.append(manifest)
     looked_into = set[str]()
     for manifest in files.ahead(it for it in unread if missing.may_be_in(it)):
         if missing.may_be_in(manifest):
-            look(manifest, files.contents(manifest))
+            look(manifest)
             looked_into.add(manifest.manifest_path)
     if missing.locations and not likely:
         for manifest in files.ahead(it for it in unread if it.manifest_path not in looked_into):
             if missing.locations:
-                look(manifest, files.contents(manifest))
+                look(manifest)
     return found
 
 

@@ -13,7 +13,7 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -73,11 +73,13 @@ class PackedFiles:
             return cast("list[str]", json.loads(zlib.decompress(self.spelled)))
         return self.spelled
 
-    def files(self) -> Iterator[LiveFile]:
-        """Yield the files, each with all that is known of it: none is encrypted."""
+    def files(self, locations: Container[str] | None = None) -> Iterator[LiveFile]:
+        """Yield the files, or those at some locations, with all that is known of them: none is encrypted."""
         spec_id, partitions = self.spec_id, self.partitions
         columns = self.locations, self.partition, self.bytes, self.rows, self.sort_orders
-        for location, place, size, rows, order, number in zip(*columns, self.sequence_numbers, strict=True):
+        whole = zip(*columns, self.sequence_numbers, strict=True)
+        files = whole if locations is None else (it for it in whole if it[0] in locations)
+        for location, place, size, rows, order, number in files:
             yield LiveFile(location, spec_id, partitions[place], size, rows, order, number)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -128,7 +129,7 @@ class Head:
 
     def live_files(self) -> Iterator[LiveFile]:
         """Yield every live data file. Reads all manifests of data files that are not in memory."""
-        yield from self._files_in(self._data_manifests())
+        yield from self.files_in(self._data_manifests())
 
     def write_copies(self) -> None:
         """Write copies of large manifests that have none, some at a time, unless no file of the table may be
@@ -137,13 +138,16 @@ class Head:
         if not self.version.keeps_files:
             self.manifest_files.write_copies(self.manifests)
 
-    def columns(self) -> Iterator[PackedFiles]:
-        """Yield the live data files as columns, manifest by manifest, which is less work than objects are."""
-        return map(self.manifest_files.columns, self.manifest_files.ahead(self._data_manifests()))
+    def columns(self, partitions: Collection[Partition] | None = None) -> Iterator[PackedFiles]:
+        """Yield the live data files as columns, manifest by manifest, which is less work than objects are:
+        those of some partitions at least, where these are given.
+        """
+        manifests = self.manifest_files.ahead(self._data_manifests(partitions))
+        return map(self.manifest_files.columns, manifests)
 
     def files_near(self, partitions: Collection[Partition]) -> Iterator[LiveFile]:
         """Yield the live data files of these partitions, and others of the manifests that hold some."""
-        yield from self._files_in(self._data_manifests(partitions))
+        yield from self.files_in(self._data_manifests(partitions))
 
     def files_below(
         self, below_bytes: int, partitions: Collection[Partition] | None = None, *, fillable: bool = False
@@ -167,12 +171,14 @@ class Head:
         """Return a live data file by its location, or None if it is not live."""
         return self.find_all_live([location]).get(location)
 
-    def find_all_live(self, locations: Iterable[str], *, likely: bool = False) -> dict[str, LiveFile]:
+    def find_all_live(
+        self, locations: Iterable[str], *, likely: bool = False, once: bool = False
+    ) -> dict[str, LiveFile]:
         """Return those of these data files that are live. With `likely` one is missed where the name of its
-        manifest is wrong: for callers that then plan their work again.
+        manifest is wrong: for callers that then plan their work again. `once` is as `find_files` has it.
         """
         # The newest manifests come first, and callers look for new files.
-        found = find_files(self.manifest_files, self._data_manifests(), locations, likely=likely)
+        found = find_files(self.manifest_files, self._data_manifests(), locations, likely=likely, once=once)
         return {location: file for location, (_, file) in found.items()}
 
     def find_entries(self, locations: Iterable[str]) -> dict[str, DataFile]:
@@ -184,7 +190,8 @@ class Head:
         entries = (it.data_file for each in manifests.values() for it in self.manifest_files.entries(each))
         return {file.file_path: file for file in entries if file.file_path in found}
 
-    def _files_in(self, manifests: Iterable[ManifestFile]) -> Iterator[LiveFile]:
+    def files_in(self, manifests: Iterable[ManifestFile]) -> Iterator[LiveFile]:
+        """Yield the live files of these manifests. Reads those that are not in memory."""
         for manifest in self.manifest_files.ahead(manifests):
             yield from self.manifest_files.contents(manifest).files.values()
 
@@ -194,7 +201,7 @@ class Head:
 
     def delete_files(self) -> Iterator[LiveFile]:
         """Yield every live delete file. Reads the manifests that were not read before."""
-        yield from self._files_in(manifest for manifest in self.manifests if not is_data(manifest))
+        yield from self.files_in(manifest for manifest in self.manifests if not is_data(manifest))
 
     def has_deletes(self, file: LiveFile) -> bool:
         """Return whether a delete file may apply to a data file."""
@@ -215,6 +222,16 @@ class Head:
         else:
             files = self.live_files() if partitions is None else self.files_near(partitions)
             yield from (file for file in files if self._deletes.find(file))
+
+    def files_with_own_deletes(self) -> AbstractSet[str]:
+        """Return the locations that position-delete files name alone, of files that are live or not."""
+        return set(self._deletes.named_files())
+
+    def files_with_shared_deletes(self) -> Iterator[LiveFile]:
+        """Yield the live data files that other delete files may apply to."""
+        partitions = self._deletes.shared_in()
+        files = self.live_files() if partitions is None else self.files_near(partitions)
+        yield from (file for file in files if self._deletes.find(file))
 
     @cached_property
     def _deletes(self) -> DeleteIndex:

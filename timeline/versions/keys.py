@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 
-from pyiceberg.manifest import DataFileContent
+from pyiceberg.manifest import DataFileContent, ManifestFile
 from pyiceberg.schema import Schema
 
-from timeline.errors import CorruptTableError
-from timeline.manifests.contents import is_data
+from timeline.errors import CorruptTableError, MissingMetadataError
+from timeline.manifests.contents import ManifestContents, is_data, is_large
+from timeline.manifests.entries import LiveFile
+from timeline.manifests.lookup import find_files
 from timeline.properties import KEY, ROLLED_BACK
 from timeline.versions.head import Head
 
@@ -87,35 +89,35 @@ def key_of(table_properties: Mapping[str, str]) -> TableKey | None:
 class Looked:
     """The rows that a writer has looked at: those of one head, known by its files (R31).
 
-    A file never changes, so what was seen of it stays true. Sequence numbers say nothing of what came since:
-    another engine may make files live again that are older than the head, or that were on a branch.
+    A file never changes, so what was seen of it stays true, and neither does a manifest. Sequence numbers say
+    nothing of what came since: another engine may make files live again that are older than the head, or that
+    were on a branch.
     """
 
     snapshot_id: int | None = None
     """The head's; None where there were no rows."""
-    manifests: frozenset[str] = frozenset()
-    """Whose files were all seen: they are not compared one by one."""
-    files: AbstractSet[str] = frozenset()
-    """The locations of the data files."""
+    manifests: tuple[ManifestFile, ...] = ()
+    """Whose files were all seen."""
     deletes: frozenset[str] = frozenset()
     """The locations of the delete files."""
     spec_id: int | None = None
     """The partition spec, by which keys that are unique in each partition were looked for."""
     rolled_back: str = ""
     """Which rollback of this sink was the newest: main follows it, and deleted rows are live again."""
+    at_hand: Mapping[str, ManifestContents] = field(default_factory=dict, compare=False, repr=False)
+    """The contents of small manifests that were in memory: such are merged, and leave."""
 
     @classmethod
-    def at(cls, head: Head, files: AbstractSet[str] | None = None) -> Looked:
-        """Return what a look at a head sees. `files`: the locations of its data files, where they are known.
-        Reads the manifests that were not read before.
-        """
+    def at(cls, head: Head) -> Looked:
+        """Return what a look at a head sees. Reads manifests of delete files that were not read before."""
+        known = {it.manifest_path: head.manifest_files.known(it) for it in head.manifests if not is_large(it)}
         return cls(
             head.metadata.current_snapshot_id,
-            frozenset(manifest.manifest_path for manifest in head.manifests),
-            {file.location for file in head.live_files()} if files is None else files,
+            head.manifests,
             frozenset(file.location for file in head.delete_files()),
             head.spec.spec_id,
             head.properties.get(ROLLED_BACK, ""),
+            {path: contents for path, contents in known.items() if contents is not None},
         )
 
     def was_set_back(self, head: Head) -> bool:
@@ -127,14 +129,33 @@ class Looked:
         were deleted by their positions: data files that are new, deletes by value, and delete files that have
         left while main was set back, so that their rows are live again.
         """
-        for manifest in head.manifests:
-            if manifest.manifest_path not in self.manifests:
-                files = head.manifest_files.contents(manifest).files
-                if is_data(manifest):
-                    yield from (location for location in files if location not in self.files)
-                else:
-                    deletes = (file for file in files.values() if file.location not in self.deletes)
-                    yield from (each.location for each in deletes if each.content == _BY_VALUE)
+        yield from self.find_added(head)
+        for file in head.files_in(it for it in self._not_seen(head) if not is_data(it)):
+            if file.content == _BY_VALUE and file.location not in self.deletes:
+                yield file.location
         # Where main follows the head that was looked at, a delete file left by a merge, or with its rows.
         if self.deletes and self.was_set_back(head):
             yield from self.deletes - {file.location for file in head.delete_files()}
+
+    def find_added(self, head: Head) -> dict[str, LiveFile]:
+        """Return the data files of a head that were not seen, by their locations. A manifest that was seen is
+        passed over; the files of others are compared with those of the manifests that have left.
+
+        A file that was seen is returned too where the manifest that had it was deleted, or its name is wrong.
+        """
+        not_seen = head.files_in(it for it in self._not_seen(head) if is_data(it))
+        added = {file.location: file for file in not_seen}
+        still = {it.manifest_path for it in head.manifests}
+        left = [it for it in self.manifests if is_data(it) and it.manifest_path not in still]
+        for contents in filter(None, (self.at_hand.get(it.manifest_path) for it in left)):
+            for location in added.keys() & contents.files.keys():
+                del added[location]
+        unread = [it for it in left if it.manifest_path not in self.at_hand]
+        with suppress(MissingMetadataError):
+            for location in find_files(head.manifest_files, unread, added, likely=True):
+                del added[location]
+        return added
+
+    def _not_seen(self, head: Head) -> Iterator[ManifestFile]:
+        seen = {it.manifest_path for it in self.manifests}
+        return (it for it in head.manifests if it.manifest_path not in seen)

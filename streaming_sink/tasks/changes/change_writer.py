@@ -156,6 +156,8 @@ class ChangeWriter:
             self._keys.files,
             self._columns,
             newest.hashes,
+            covered=self._keys.covered,
+            deletes=self._keys.deletes,
             indexed_from=self._keys.indexed_from,
             salts=salts,
             wanted=KeyFilter(np.concatenate([np.empty(0, np.uint64), *self._coarse])),
@@ -170,7 +172,7 @@ class ChangeWriter:
         leaves = decided.leaves[found.change]
         files, positions = found.file[leaves], found.position[leaves]
         deleted = [
-            DeletedRows(self._keys.files[number].location, positions[rows].tobytes())
+            DeletedRows(found.files[number].location, positions[rows].tobytes())
             for number, rows in by_number(files)
         ]
         self._held.close()
@@ -216,7 +218,7 @@ class ChangeWriter:
         for number in np.unique(found.file[tied]):
             here = np.flatnonzero(tied & (found.file == number))
             here = here[np.argsort(found.position[here])]
-            location = self._keys.files[number].location
+            location = found.files[number].location
             stored = stored_texts(
                 store,
                 location,

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from streaming_sink.tasks.changes.live_positions import are_live
-from streaming_sink.tasks.job import SearchedFile
+from streaming_sink.tasks.job import CoveredFiles, SearchedFile
 from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.scanned_keys import SCANNED_KEYS
 from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
-from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, KeyMatches
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
 from streaming_sink.tasks.keys.sequences import LONG, no_sequences
 from timeline.stores.base import Store
+
+NO_DELETES: Mapping[str, Sequence[str]] = {}
 
 
 @dataclass(frozen=True)
@@ -24,43 +26,44 @@ class FoundRows:
     change: np.ndarray
     """Which of the batch's hashes it has."""
     file: np.ndarray
-    """The number of its file."""
+    """The number of its file, among `files`."""
     position: np.ndarray
     sequence: np.ndarray
     """The smallest one where it has none."""
+    files: Sequence[SearchedFile]
 
 
 def find_rows(
     store: Store,
-    files: Sequence[SearchedFile],
+    files: Sequence[KeyedFile],
     columns: KeyColumns,
     hashes: np.ndarray,
     *,
+    covered: Sequence[CoveredFiles] = (),
+    deletes: Mapping[str, Sequence[str]] = NO_DELETES,
     indexed_from: int | None = None,
     salts: Collection[bytes] | None = None,
     wanted: KeyFilter | None = None,
 ) -> FoundRows:
-    """Return the live rows of these files whose keys in their scope have one of the hashes. `salts`: the
-    partitions of the keys, where a key is unique in each; no other is searched. `indexed_from`: look keys up
-    in the table's index where so many rows are to be searched. `wanted` has the coarse words of the keys:
-    with it a scan hashes few rows of other keys.
+    """Return the live rows whose keys in their scope have one of the hashes, of these files and of those that
+    runs of the table's index cover. `deletes`: the delete files of those that have some. `salts`: the
+    partitions of the keys, where a key is unique in each; no other is searched, and where these have fewer
+    rows than `indexed_from`, runs are not used. `wanted` has the coarse words of the keys: with it a scan
+    hashes few rows of other keys.
 
-    DataFileError for a file that cannot be read: no row of the batch may land then.
+    DataFileError for a file that cannot be read, UnusableRunError where a run was deleted: no row of the
+    batch may land then.
     """
-    searched = [
-        number for number, file in enumerate(files) if len(hashes) and (salts is None or file.salt in salts)
-    ]
-    keyed = [KeyedFile(files[it].location, files[it].rows, files[it].salt) for it in searched]
-    probe = KeyProbe(hashes)
-    if indexed_from is not None and sum(file.rows for file in keyed) >= indexed_from:
-        lookup = KeyIndex(store, columns).lookup(keyed, probe, wanted=wanted)
-        places, rows = lookup.files, lookup.rows
-    else:
-        found = SCANNED_KEYS.find(store, keyed, columns, probe, wanted=wanted)
-        places = np.repeat(np.arange(len(found)), [len(each.positions) for each in found])
-        rows = KeyMatches.concatenate([KeyMatches.none(columns.kind), *found])
-    numbers = np.array(searched, np.int64)[places]
-    live = are_live(store, files, numbers, rows.positions)
-    numbers, rows = numbers[live], rows.take(live)
+    index = KeyIndex(store, columns)
+    searched = [it for it in files if len(hashes) and (salts is None or it.salt in salts)]
+    parts = [index.part(it.run, it.live, salts) for it in covered if len(hashes)]
+    if salts is not None and indexed_from is not None:
+        held = [file for part in parts for file in part.files]
+        if sum(it.rows for it in searched) + sum(it.rows for it in held) < indexed_from:
+            searched, parts = [*searched, *held], []
+    lookup = index.lookup(parts, searched, KeyProbe(hashes), known=SCANNED_KEYS, wanted=wanted)
+    found = [SearchedFile(it.location, it.rows, tuple(deletes.get(it.location, ()))) for it in lookup.of]
+    live = are_live(store, found, lookup.files, lookup.rows.positions)
+    numbers, rows = lookup.files[live], lookup.rows.take(live)
     sequences = no_sequences(len(numbers), LONG) if rows.sequences is None else rows.sequences
-    return FoundRows(rows.indexes, numbers, rows.positions, sequences)
+    return FoundRows(rows.indexes, numbers, rows.positions, sequences, found)

@@ -53,7 +53,7 @@ def _stored_rows(
 ) -> pa.Table:
     read: list[pa.RecordBatch] = []
     for number in np.unique(found.file):
-        location = keys.files[number].location
+        location = found.files[number].location
         with open_data_file(store, location, "a data file", needs_ids=keys.needs_ids) as reader:
             read += reader.read_at(schema, found.position[order][found.file[order] == number])
     return pa.Table.from_batches(read, schema)

@@ -2,8 +2,8 @@
 
 The index is a cache of scans, in `_timeline/index/` beside the table. What a data file holds never changes,
 so neither does what a run says of it. A live file that no run covers is scanned; what a run says of a file
-that is not live is ignored. Losing, damaging or not updating the index costs work, never a row, and no commit
-reads it to decide anything.
+that is not live is ignored: the driver knows which are live, and a task gets a bit for each of a run's files.
+Losing, damaging or not updating the index costs work, never a row, and no commit reads it to decide anything.
 
 Where a key is unique in each partition, hashes are those of a key and its partition, so that the same key in
 many partitions is found in those of the batch alone.
@@ -21,9 +21,9 @@ upkeep decrypts no data file, and the files of an encrypted table are scanned.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -48,15 +48,29 @@ OPEN_RUNS = OpenRuns()
 """Those of this worker process."""
 
 
+class RunPart(NamedTuple):
+    """A run, and those of its data files in which it finds keys."""
+
+    path: str
+    footer: RunFooter
+    has: np.ndarray
+    """Of each file of the footer, whether it is one of them."""
+
+    @property
+    def files(self) -> list[KeyedFile]:
+        return [self.footer.files[number] for number in np.flatnonzero(self.has)]
+
+
 @dataclass(frozen=True, slots=True)
 class KeyLookup:
     """The rows of live files that have a key of a batch, deleted rows too; in no order."""
 
     files: np.ndarray
-    """The index of each row's data file, among the files that were asked for."""
+    """The number of each row's data file, among `of`."""
     rows: KeyMatches
+    of: Sequence[KeyedFile]
     scanned: tuple[KeyedFile, ...]
-    """The files that no run covers, so that all their keys were compared."""
+    """The files that no run has answered for, so that all their keys were compared."""
     damaged: tuple[str, ...]
     """The paths of runs whose entries are damaged; upkeep replaces them."""
 
@@ -70,48 +84,65 @@ class KeyIndex:
     cipher: Cipher | None = None
     """Decrypts data files."""
 
+    def part(
+        self, path: str, live: bytes, salts: Collection[bytes] | None = None, runs: OpenRuns = OPEN_RUNS
+    ) -> RunPart:
+        """Return a run with the files whose bits are set, of these scopes. UnusableRunError where its footer
+        cannot be read.
+        """
+        try:
+            footer = runs.footer(self.store, path, self.columns.digest)
+        except FileNotFoundError as gone:
+            raise UnusableRunError(f"a run of the key index was deleted: {path}") from gone
+        has = np.unpackbits(np.frombuffer(live, np.uint8), count=len(footer.files)).astype(bool)
+        if salts is not None:
+            has &= np.fromiter((file.salt in salts for file in footer.files), bool, len(footer.files))
+        return RunPart(path, footer, has)
+
     def lookup(
         self,
+        parts: Sequence[RunPart],
         files: Sequence[KeyedFile],
         probe: KeyProbe,
         runs: OpenRuns = OPEN_RUNS,
         known: ScannedKeys = SCANNED_KEYS,
         wanted: KeyFilter | None = None,
     ) -> KeyLookup:
-        """Return the rows of `files`, each there once, that have a key of the probe. `wanted` has the coarse
-        words of these keys.
+        """Return the rows that have a key of the probe: of the files of runs, and of `files`, which are
+        scanned. No file is there twice. `wanted` has the coarse words of these keys.
 
-        One LIST, and a read of each run, and of each file that no run covers, which this process has not
-        seen. DataFileError where such a file is missing or damaged; StoreUnavailableError.
+        A read of each run, and of each file that is scanned, which this process has not seen. DataFileError
+        where such a file is missing or damaged; StoreUnavailableError.
         """
-        left = {file: number for number, file in enumerate(files)}
+        scanned, of = list(files), list[KeyedFile]()
         files_of: list[np.ndarray] = [np.empty(0, np.int64)]
         found = [KeyMatches.none(self.columns.kind)]
         damaged = []
-        for path, footer in self.readable_runs(runs):
-            places = np.array([left.get(file, -1) for file in footer.files], np.int64)
-            if places.max(initial=-1) < 0:
+        for part in parts:
+            if not part.has.any():
                 continue
             try:
-                numbers, rows = runs.open(self.store, path, self.columns.digest).find(probe)
-            except FileNotFoundError:
-                continue  # upkeep has deleted it since
-            except UnusableRunError as damage:
-                _LOG.warning("a run of the key index is not used: %s: %s", path, damage)
-                runs.discard(self.store, path)
-                damaged.append(path)
+                numbers, rows = runs.open(self.store, part.path, self.columns.digest).find(probe)
+            except FileNotFoundError:  # upkeep has deleted it since
+                scanned += part.files
                 continue
-            live = places[numbers] >= 0
-            files_of.append(places[numbers[live]])
+            except UnusableRunError as damage:
+                _LOG.warning("a run of the key index is not used: %s: %s", part.path, damage)
+                runs.discard(self.store, part.path)
+                damaged.append(part.path)
+                scanned += part.files
+                continue
+            live = part.has[numbers]
+            hit, place = np.unique(numbers[live], return_inverse=True)
+            files_of.append(place + len(of))
             found.append(rows.take(live))
-            for file in footer.files:
-                left.pop(file, None)
-        scanned = known.find(self.store, list(left), self.columns, probe, self.cipher, wanted)
-        found += scanned
-        files_of += [
-            np.full(len(each.indexes), number) for number, each in zip(left.values(), scanned, strict=True)
-        ]
-        return KeyLookup(np.concatenate(files_of), KeyMatches.concatenate(found), tuple(left), tuple(damaged))
+            of += [part.footer.files[number] for number in hit]
+        scans = known.find(self.store, scanned, self.columns, probe, self.cipher, wanted)
+        found += scans
+        files_of += [np.full(len(each.indexes), len(of) + number) for number, each in enumerate(scans)]
+        of += scanned
+        rows = KeyMatches.concatenate(found)
+        return KeyLookup(np.concatenate(files_of), rows, of, tuple(scanned), tuple(damaged))
 
     def run_paths(self) -> list[str]:
         """Return the paths of all runs, of unfinished ones too."""

@@ -67,6 +67,10 @@ class OpenRuns:
         with contextlib.suppress(OSError):
             os.remove(self._copy_of(store, path))
 
+    def forget(self) -> None:
+        """Read the footers of all runs anew."""
+        self._footers.clear()
+
     def _on_disk(self, store: Store, path: str) -> BinaryIO:
         copy = self._copy_of(store, path)
         with contextlib.suppress(OSError):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2
@@ -14,12 +15,15 @@ from pyiceberg.table.metadata import TableMetadataV2
 from streaming_sink import Upsert
 from streaming_sink.keyed import by_key
 from streaming_sink.keyed.by_key import ChangesByKey, KeyedWrite
-from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, look
+from streaming_sink.keyed.key_resolution import BatchKeys
+from streaming_sink.keyed.searched_files import Searched, SearchedFiles
 from streaming_sink.landing import outcomes
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.reports.steps import Steps
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.job import FileIds
+from streaming_sink.tasks.key_index.index import KeyIndex
+from streaming_sink.tasks.keys.scanning import KeyColumns
 from streaming_sink.upkeep.maintenance import Maintained
 from streaming_sink.upkeep.small_files import SmallFiles
 from streaming_sink.writing.target import Target
@@ -47,6 +51,12 @@ def target_of(table: Table) -> Target:
     return Target(table, table.head.schema, table.head.spec, table.head.properties)
 
 
+def searched(table: Table) -> Searched:
+    columns = KeyColumns(table.head.metadata.table_uuid, pa.schema([arrow_schema(SCHEMA).field("id")]))
+    index = KeyIndex(table.store, columns)
+    return SearchedFiles(in_partitions=False, indexed_from=None).at(table.head, index)
+
+
 def no_keys(write: KeyedWrite) -> BatchKeys:
     """A batch without keys: to look for them reads manifests, and no data file."""
     none = np.empty(0, np.int64)
@@ -59,14 +69,15 @@ def test_a_sleeper_looks_for_keys_in_a_newer_head(shore: Shore) -> None:
     sleeper, second = shore.open(), shore.open()
     oversleep(shore)
     with pytest.raises(MissingMetadataError):
-        look(sleeper.head, in_partitions=False)
+        searched(sleeper)
     write = changes_by_key().begin(target_of(sleeper))
     assert write is not None
-    assert write.resolution.live.keys() == shore.live()
+    assert {file.location for file in write.job.files} == shore.live()
     assert write.resolution.looked == Looked.at(sleeper.head)
-    before = replace(write, resolution=Resolution(Looked(), {}, {}, frozenset(), {}))
+    before = replace(write, resolution=replace(write.resolution, looked=Looked()))
     again = by_key._look_again(second, before, no_keys(write))
-    assert again.live.keys() == shore.live()
+    assert again.looked.find_added(second.head) == {}
+    assert before.resolution.looked.find_added(again.head).keys() == shore.live()
 
 
 def test_a_sleeper_finds_rows_without_a_key_in_a_newer_head(shore: Shore) -> None:

@@ -54,11 +54,8 @@ def merge(table: Table, file: LiveFile, deletes: Sequence[str], positions: Seque
 
 def looked(table: Table, positions: Mapping[str, Sequence[int]]) -> tuple[Resolution, BatchKeys]:
     """A batch without keys of its own that deletes rows at these positions."""
-    before = replace(
-        look(table.head, in_partitions=False),
-        positions={path: np.array(these) for path, these in positions.items()},
-    )
-    job = KeyJob(("id",), None, table.head.metadata.table_uuid, ())
+    before = look(table.head).leaving({path: np.array(these) for path, these in positions.items()})
+    job = KeyJob(("id",), None, table.head.metadata.table_uuid)
     none = np.empty(0, np.int64)
     schema = arrow_schema(table.head.schema)
     return before, BatchKeys(job, np.empty((0, 2), np.uint64), none, [], none, none, schema)
@@ -79,17 +76,17 @@ def test_rows_are_where_they_were_once_the_delete_files_were_merged(table: Table
 def test_a_change_that_was_withdrawn_replaces_no_row_that_came_since(table: Table) -> None:
     """What had made it late may be forgotten, and an older row have come: the key would be lost."""
     schema = arrow_schema(table.head.schema)
-    job = KeyJob(("id",), "key", table.head.metadata.table_uuid, ())
+    job = KeyJob(("id",), "key", table.head.metadata.table_uuid)
     columns = KeyColumns(job.table_uuid, pa.schema([schema.field("id")]), schema.field("key"))
     hashes = hash_keys([pa.array([5000, 6000])], columns.seed)
-    none = look(table.head, in_partitions=False)
+    none = look(table.head)
     before = replace(none, positions={"own": np.array([3])})
     file, places = np.zeros(2, np.int64), np.array([3, 4])
     keys = BatchKeys(job, hashes, np.array([7, 7]), ["own"], file, places, schema)
     rows = [{"id": it, "p": "p0", "key": 1} for it in (5000, 6000)]
     append_rows(table, pa.Table.from_pylist(rows), 1)
     again = resolve_again(table.store, before, table.head, keys)
-    (added,) = again.live.keys() - none.live.keys()
+    (added,) = none.looked.find_added(table.head)
     assert {path: these.tolist() for path, these in again.positions.items()} == {"own": [3], added: [1]}
 
 
@@ -126,7 +123,7 @@ def test_rows_of_a_column_that_others_have_renamed_are_found_by_its_field_id(tab
     once = np.zeros(1, np.int64)
     keys = replace(keys, hashes=hashes, sequences=once, files=["own"], file=once, position=once)
     append_rows(table, pa.Table.from_pylist([{"id": 5000, "p": "p0", "key": 1}]), 1)
-    (added,) = look(table.refresh(), in_partitions=False).live.keys() - before.live.keys()
+    (added,) = before.looked.find_added(table.refresh())
 
     def rename(metadata: TableMetadataV2) -> dict[str, object]:
         fields = [each.model_copy(update={"name": f"new_{each.name}"}) for each in metadata.schema().fields]

@@ -10,7 +10,8 @@ import pytest
 from planners.model import TablePartition
 from streaming_sink import Upsert
 from streaming_sink.keyed import key_upkeep
-from streaming_sink.keyed.key_upkeep import KeyUpkeep, key_columns
+from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from, key_columns
+from streaming_sink.keyed.searched_files import SearchedFiles
 from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.keys.scopes import partition_salt
 from tests.unit.streaming_sink.removal.people import KEY, People
@@ -33,7 +34,8 @@ def people(monkeypatch: pytest.MonkeyPatch) -> People:
 def covered_after(people: People, touched: TablePartition, **given: str) -> list[bytes]:
     """Return the scopes of the files that the index covers after a batch."""
     options = replace(Upsert(key=("user_id",), sequence_by="at", key_scope="partition"), **given)
-    upkeep, head = KeyUpkeep(options), people.table.refresh()
+    head = people.table.refresh()
+    upkeep = KeyUpkeep(options, SearchedFiles(in_partitions=True, indexed_from=indexed_from(options)))
     upkeep.after_commit(people.store, head, [touched])
     upkeep.finish(60)
     runs = KeyIndex(people.store, key_columns(head, options)).readable_runs()

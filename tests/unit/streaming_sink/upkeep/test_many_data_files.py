@@ -12,7 +12,7 @@ from pyiceberg.typedef import Record
 from planners.fills import FillPlan
 from planners.folds import DELETE_FILES_AT_MOST
 from planners.shared_deletes import DELETE_FILES_A_BATCH, SHARED_RUNS_AT_MOST
-from streaming_sink.keyed.key_resolution import Resolution, look, resolve_again
+from streaming_sink.keyed.key_resolution import look, resolve_again
 from streaming_sink.keyed.row_deletes import RowDeletes
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.table.arrow_types import arrow_schema
@@ -50,12 +50,11 @@ class Ocean(Lake):
 
     def delete(self, *rows: int, number: int = 1) -> int:
         """Commit a batch that deletes these rows of every data file; return how many delete files it made."""
-        before = look(self.table.head, in_partitions=False)
         ids = FileIds(self.clock.now_ms, "app", number)
         positions = {file.file_path: np.array(rows) for file in self.files}
+        before = look(self.table.head).leaving(positions)
         deletes = RowDeletes(self.store, ids, ParquetSettings()).write(before.live, positions)
-        applied = frozenset(it for file in before.searched.values() for it in file.deletes)
-        self.table.commit([RowDelta((self.file(p=0, size=2**27),), tuple(deletes), applied)])
+        self.table.commit([RowDelta((self.file(p=0, size=2**27),), tuple(deletes), before.applied)])
         return len(deletes)
 
     def options(self) -> SinkOptions:
@@ -136,9 +135,7 @@ def test_a_second_look_reads_each_delete_file_once() -> None:
     write = changes_by_key().begin(target_of(ocean.table))
     assert write is not None
     positions = {file.file_path: np.array([7, 8]) for file in ocean.files}
-    before = Resolution(
-        write.resolution.looked, write.resolution.live, write.resolution.searched, frozenset(), positions
-    )
+    before = write.resolution.leaving(positions)
     ocean.delete(8)
     ocean.store.count()
     keys = no_keys(write)

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from planners import key_runs
@@ -13,6 +14,7 @@ from streaming_sink.tasks.key_index import merging, runs
 from streaming_sink.tasks.key_index.index import KeyIndex, KeyLookup
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.upkeep import Upkeep, maintain
+from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt
 from streaming_sink.tasks.keys.sequences import NO_SEQUENCE
@@ -61,12 +63,24 @@ class Lake:
     def run_paths(self) -> list[str]:
         return sorted(each.path for each in self.store.list_folder(FOLDER))
 
+    def look_for(self, files: list[KeyedFile], probe: KeyProbe, wanted: KeyFilter | None = None) -> KeyLookup:
+        """Look up keys as a task does that gets the runs which the driver knows."""
+        parts, left = [], set(files)
+        for path, footer in self.index.readable_runs(self.open):
+            has = np.array([file in left for file in footer.files])
+            left -= set(footer.files)
+            live = np.packbits(has).tobytes()
+            parts.append(self.index.part(path, live, runs=self.open))
+        scanned = [file for file in files if file in left]
+        return self.index.lookup(parts, scanned, probe, self.open, wanted=wanted)
+
     def lookup(self) -> KeyLookup:
         """Look up every key in every scope, and compare the answer with the dictionary."""
         files, wanted = list(self.live), [(*key, scope) for scope in SCOPES for key in KEYS]
-        found = self.index.lookup(files, probe_of(KEYS, SCOPES), self.open, wanted=filter_of(KEYS))
+        found = self.look_for(files, probe_of(KEYS, SCOPES), wanted=filter_of(KEYS))
         assert found.rows.sequences is not None
-        answer = zip(found.rows.indexes, found.files, found.rows.positions, found.rows.sequences, strict=True)
+        numbers = [files.index(found.of[number]) for number in found.files]
+        answer = zip(found.rows.indexes, numbers, found.rows.positions, found.rows.sequences, strict=True)
         assert sorted(tuple(map(int, each)) for each in answer) == sorted(
             (
                 wanted.index((number, name, file.salt)),

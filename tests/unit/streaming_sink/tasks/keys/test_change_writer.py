@@ -29,6 +29,7 @@ from streaming_sink.tasks.job import (
     TaskBuckets,
     WorkerJob,
 )
+from streaming_sink.tasks.keys.scanning import KeyedFile
 from streaming_sink.tasks.keys.tombstones import Tombstones, write_tombstones
 from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, WrittenFile
 from streaming_sink.tasks.rows.write_task import TaskWriter
@@ -85,9 +86,17 @@ class Lake:
 
     def take(self, changes: list[Change], cut: int = 3) -> None:
         """Land the changes as a task does that gets them in Arrow batches of `cut` rows."""
-        files, tombstones = tuple(self.files.values()), tuple(self.tombstones)
-        keys = KeyJob(("id",), "at", UUID_OF_TABLE, files, tombstones, partial=self.partial)
-        keys = replace(keys, except_columns=self.excepted)
+        files = tuple(KeyedFile(file.location, file.rows) for file in self.files.values())
+        keys = KeyJob(
+            ("id",),
+            "at",
+            UUID_OF_TABLE,
+            files,
+            deletes={file.location: file.deletes for file in self.files.values() if file.deletes},
+            tombstones=tuple(self.tombstones),
+            partial=self.partial,
+            except_columns=self.excepted,
+        )
         number = next(self._numbers)
         job = WorkerJob(
             store=self.store,

@@ -102,9 +102,9 @@ def test_what_upkeep_has_built_is_not_scanned(lake: Lake) -> None:
 def test_a_key_of_two_partitions_is_found_in_that_which_is_asked_for(lake: Lake) -> None:
     eu, us = (lake.write([(1, "a", 5)], scope) for scope in SCOPES[1:])
     lake.maintain()
-    for scope, place in ((SCOPES[1], 0), (SCOPES[2], 1)):
-        found = lake.index.lookup([eu, us], probe_of([(1, "a")], [scope]), lake.open)
-        assert (found.files.tolist(), found.scanned) == ([place], ())
+    for scope, file in ((SCOPES[1], eu), (SCOPES[2], us)):
+        found = lake.look_for([eu, us], probe_of([(1, "a")], [scope]))
+        assert ([found.of[it] for it in found.files], found.scanned) == ([file], ())
 
 
 def test_a_run_covers_no_file_that_it_has_hashed_in_another_scope(lake: Lake) -> None:

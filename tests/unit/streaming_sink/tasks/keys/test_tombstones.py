@@ -121,7 +121,7 @@ def test_the_deletes_of_a_batch_are_remembered_from_its_commit_on(monkeypatch: p
     def delete(key: int) -> None:
         keys = DeletedKeys(hashes(key).tobytes(), np.array([5]).tobytes(), "<i8")
         result = WriteResult((), (), (), (), deleted_keys=(keys,))
-        job = KeyJob(("id",), "p", lake.table.head.metadata.table_uuid, ())
+        job = KeyJob(("id",), "p", lake.table.head.metadata.table_uuid)
         ids = FileIds(lake.clock.now_ms, "app", 1)
         remembered = remember_deletes(lake.table, job, result, ids)
         lake.clock.now_ms += 5 * DAY_MS  # the writer sleeps
@@ -143,5 +143,5 @@ def test_without_a_sequence_or_a_delete_nothing_is_remembered() -> None:
     keys = DeletedKeys(hashes(1).tobytes(), np.array([0]).tobytes(), "<i8")
     nothing = WriteResult((), (), (), ())
     deletes = WriteResult((), (), (), (), deleted_keys=(keys,))
-    assert remember_deletes(lake.table, KeyJob(("id",), "p", uuid, ()), nothing, ids) == []
-    assert remember_deletes(lake.table, KeyJob(("id",), None, uuid, ()), deletes, ids) == []
+    assert remember_deletes(lake.table, KeyJob(("id",), "p", uuid), nothing, ids) == []
+    assert remember_deletes(lake.table, KeyJob(("id",), None, uuid), deletes, ids) == []
