@@ -28,6 +28,7 @@ from fsspec.implementations.local import LocalFileSystem
 from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import write_batches
 from planners.model import InputFile
+from streaming_sink.tasks.files.dictionaries import choose_dictionaries
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.results import WrittenFile
@@ -180,14 +181,18 @@ def measure_group_sizes(work: Path, rows: int) -> list[Scanned]:
     [table] = _rows(work, rows, 1)
     few = table.slice(0, len(table) // 10)
     wide = pa.table({f"{name}_{copy}": few[name] for copy in range(10) for name in table.column_names})
+    chosen = choose_dictionaries(table, leaves(table.schema))
     found = []
     for each in (table, wide):
+        encoded = [name for name in each.column_names if name.rpartition("_")[0] in chosen or name in chosen]
         paths = []
         for mib in (1 << 20, *_GROUP_MIB):  # the first one says how many bytes the rows have
             size = os.stat(paths[0]).st_size if paths else 1
             group_rows = max(1, int(len(each) * min(1.0, mib * _MIB / size)))
             paths.append(str(work / f"{each.num_columns}-{mib}.parquet"))
-            pq.write_table(each, paths[-1], row_group_size=group_rows, compression="zstd")
+            pq.write_table(
+                each, paths[-1], row_group_size=group_rows, compression="zstd", use_dictionary=encoded
+            )
         whole, two = (_scans(paths[1:], names) for names in (each.column_names, each.column_names[3:5]))
         for mib, path, *times in zip(_GROUP_MIB, paths[1:], whole, two, strict=True):
             asked = [_requests(path, names) for names in (each.column_names, each.column_names[3:5])]
@@ -205,6 +210,7 @@ def _scans(paths: Sequence[str], names: Sequence[str]) -> list[float]:
     """Return the processor time of a scan of each file, in milliseconds: the median of runs in turns."""
     taken: list[list[float]] = [[] for _ in paths]
     with duckdb.connect() as duck:
+        duck.execute("SET enable_progress_bar = false")
         for _ in range(_RUNS + 1):  # the first one reads the files from the disk
             for path, of_path in zip(paths, taken, strict=True):
                 before = time.process_time()

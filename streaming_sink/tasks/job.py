@@ -60,7 +60,7 @@ class ParquetSettings:
     """By the field id of a leaf; a leaf that is not named has none."""
     bloom_filter_bytes: int = 1024 * 1024
     """The most bytes of a filter in a row group, for any number of values."""
-    copied_from_bytes: int = 8 * 1024 * 1024
+    copied_from_bytes: int = 4 * 1024 * 1024
     """A merge copies row groups of so many bytes or more; it decodes smaller ones."""
 
 

@@ -56,7 +56,8 @@ def divide(
         inputs = tuple(file.input for file in fill.inputs)
         spec_id, values = fill.partition
         order = orders.get(inputs[0].path, ())
-        portions[least].append(Fill(number, values, sources[spec_id], inputs, fill.cuts, order))
+        is_sorted = any(file.sorted for file in fill.inputs)
+        portions[least].append(Fill(number, values, sources[spec_id], inputs, fill.cuts, order, is_sorted))
         loads[least] += fill.bytes
     for number, merge in enumerate(plan.delete_merges):
         least = loads.index(min(loads))

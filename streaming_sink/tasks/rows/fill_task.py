@@ -46,6 +46,8 @@ class Fill:
     """After so many live rows of the inputs a new file ends; the last one has what is left."""
     sorted_by: tuple[SortedBy, ...] = ()
     """The order of the rows of a file that is folded alone, for the footer."""
+    keeps_order: bool = True
+    """Whether the rows of a file that is folded alone stay in their order, as those of a sorted one must."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,8 @@ def execute_fill(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipp
     try:
         for given in fill.inputs:
             path = given.path
-            # What is folded alone keeps the order of its rows, which its footer may state.
-            deleted_rows += rows.add(given, output, output.cuts_left, in_order=len(fill.inputs) == 1)
+            in_order = len(fill.inputs) == 1 and fill.keeps_order
+            deleted_rows += rows.add(given, output, output.cuts_left, in_order=in_order)
         return Filled(fill.number, output.close(), deleted_rows)
     except DataFileError as unfit:
         output.abort()

@@ -15,6 +15,8 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import FileSizing
+from planners.fills import FillPlan, PlannedFill
+from planners.model import TableFile, TablePartition
 from streaming_sink import history
 from streaming_sink.reports.maintenance_report import FillReport
 from streaming_sink.table.spec import partition_sources, partition_spec
@@ -566,3 +568,11 @@ def test_a_sink_that_fills_inline_has_no_pass(table, merging):
     assert lines(made.finish(None)) == []
     assert merging.ran == []
     assert fills.plan_merges(table.head, [(0, EU)], _options(table), {}).fills
+
+
+def test_a_sorted_file_that_is_folded_keeps_its_order_and_no_other():
+    """By the plan: the order that its manifest names may be one that no footer can state."""
+    files = [TableFile(f"f{at}", EU, 10, 10, sorted=at == 1) for at in range(2)]
+    fills = tuple(PlannedFill(TablePartition(0, EU), (file,), (), "worn") for file in files)
+    [portion] = divide(FillPlan(fills, 0), 1, SOURCES)
+    assert {fill.inputs[0].path: fill.keeps_order for fill in portion} == {"f0": False, "f1": True}

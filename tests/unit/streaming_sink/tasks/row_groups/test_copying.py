@@ -142,6 +142,21 @@ def test_row_groups_with_deleted_rows_are_decoded_and_the_others_copied():
     assert sorted(footer.row_group(at).num_rows for at in range(4)) == [97, 100, 100, 100]
 
 
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_a_file_that_is_folded_is_copied_but_for_its_worn_row_groups_unless_it_is_sorted(is_sorted):
+    job = job_of(SCHEMA)
+    file = written(job, *(_rows(at * 100, 100) for at in range(3)))
+    [deleted] = _deleted(job, file, 3, 99)
+    fill = Fill(0, (), (), (InputFile(file.path, 300, (deleted,)),), (), keeps_order=is_sorted)
+    [joined] = execute_fill(job, fill, attempt=0).files
+    rows = rows_of(job, joined)
+    footer = pq.read_metadata(pa.BufferReader(stored(job, joined)))
+    groups = [footer.row_group(at).num_rows for at in range(footer.num_row_groups)]
+    assert groups == ([298] if is_sorted else [100, 100, 98])
+    assert _ids(rows) == [it for it in range(300) if it not in (3, 99)]
+    assert not is_sorted or _ids(rows) == [row["id"] for row in rows]
+
+
 def _deleted(job, file, *positions):
     path = f"data/deletes-{len(positions)}.parquet"
     rows, _ = write_position_deletes(job.store, path, file.path, pa.array(positions, pa.int64()), job.parquet)
