@@ -180,11 +180,11 @@ def test_a_file_with_damaged_bytes_is_refused_or_read_and_its_row_groups_lie_wit
             assert moved.begin == 4
 
 
-def test_a_footer_of_a_million_lies_takes_no_more_than_some_bytes_for_each():
+def test_a_footer_of_many_lies_takes_no_more_than_some_bytes_for_each():
     tracemalloc.start()
     try:
         with pytest.raises(FooterError):
-            read_row_groups(io.BytesIO(_ended(b"\x29\xfc\x80\x80\x40" + b"\0" * (1 << 20))))
-        assert tracemalloc.get_traced_memory()[1] < 160 * (1 << 20)
+            read_row_groups(io.BytesIO(_ended(b"\x29\xfc\x80\x80\x04" + b"\0" * (1 << 16))))
+        assert tracemalloc.get_traced_memory()[1] < 160 * (1 << 16)
     finally:
         tracemalloc.stop()
