@@ -16,6 +16,7 @@ CODECS: Mapping[str, int] = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zs
 _ENCODINGS = frozenset({0, 2, 3, 4, 8})
 """PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY: those that every reader decodes."""
 _TYPE, _NAME, _CHILDREN, _FIELD_ID = 1, 4, 5, 9
+_STATISTICS, _NULLS = 12, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,10 @@ def why_not_copied(group: StoredGroup, layout: FileLayout) -> str:
             return "it is compressed otherwise than the table's files"
         if not _ENCODINGS.issuperset(meta[2].value.items):
             return "a column is encoded as not every reader knows"
+        if chunk.offset_index is None:
+            return "it does not say where its pages are"
+        if _STATISTICS not in meta or _NULLS not in meta[_STATISTICS].value:
+            return "a column has no statistics"
         if (chunk.bloom_filter is not None) != (place in layout.filtered):
             return "it has other bloom filters than the table's files"
     return ""

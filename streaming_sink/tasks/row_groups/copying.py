@@ -29,7 +29,7 @@ from streaming_sink.tasks.row_groups.footer import (
     read_exactly,
 )
 
-_PIECE_BYTES = 32 * 1024 * 1024
+_PIECE_BYTES = 16 * 1024 * 1024
 """Bytes that are read, by one request, and held at once: fewer than a row group takes that is decoded."""
 _MOST_ORDINALS = 0x7FFF
 _CHUNKS, _ROWS, _SORTED, _OFFSET, _SIZE, _ORDINAL = 1, 3, 4, 5, 6, 7

@@ -267,6 +267,8 @@ _OTHERS = {
     "a filter that is not asked for": lambda rows: _bytes(
         rows, bloom_filter_options={"s": {"ndv": 10, "fpp": 0.1}}
     ),
+    "no statistics": lambda rows: _bytes(rows, write_statistics=False),
+    "no page index": lambda rows: _bytes(rows, write_page_index=False),
     "statistics of no known order": lambda rows: _without(_bytes(rows), 7),
 }
 
