@@ -13,7 +13,8 @@ class PathIndex:
     14 to 20 bytes.
 
     A path that came is always known. One that did not may pass for one that did: of a million among a
-    million, with a probability of 10^-7. So it may be asked what is needed, never what is garbage or was read.
+    million, with a probability of 10^-7. So it may be asked what is needed, never what is
+    garbage, or was read.
     """
 
     def __init__(self) -> None:
