@@ -45,7 +45,7 @@ class Raising:
 
 def answer(kind: CatalogKind, monkeypatch: pytest.MonkeyPatch, *said: Raising) -> list[int]:
     """Let the next commits be answered so; return a list that counts the requests."""
-    send, left, sent = kinds._Catalog.commit_table, list(said), []
+    send, left, sent = kinds._Answering.commit_table, list(said), []
 
     def commit(self: Any, *arguments: Any) -> Any:
         sent.append(1)
@@ -56,7 +56,7 @@ def answer(kind: CatalogKind, monkeypatch: pytest.MonkeyPatch, *said: Raising) -
             send(self, *arguments)
         raise now.error
 
-    monkeypatch.setattr(kinds._Catalog, "commit_table", commit)
+    monkeypatch.setattr(kinds._Answering, "commit_table", commit)
     return sent
 
 
@@ -295,7 +295,7 @@ def test_answers_that_are_no_json_leave_it_open_and_are_asked_for_again(
     kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as a proxy's page with the status 200."""
-    table, load, garbled = kind.create(), kinds._Catalog.load_table, [_invalid()] * 3
+    table, load, garbled = kind.create(), kinds._Answering.load_table, [_invalid()] * 3
     answer(kind, monkeypatch, Raising(_invalid(), landed=True))
 
     def garbled_first(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -303,8 +303,8 @@ def test_answers_that_are_no_json_leave_it_open_and_are_asked_for_again(
             raise garbled.pop()
         return load(self, *arguments, **named)
 
-    monkeypatch.setattr(kinds._Catalog, "load_table", garbled_first)
-    monkeypatch.setattr(kinds._Catalog, "commit_table", _loading_plainly(kinds._Catalog.commit_table, load))
+    monkeypatch.setattr(kinds._Answering, "load_table", garbled_first)
+    monkeypatch.setattr(kinds._Answering, "commit_table", _loading_plainly(kinds._Answering.commit_table, load))
     assert isinstance(table.commit([Append((kind.file([1]),))]), Committed)
     assert kind.rows() == [1]
 
@@ -368,7 +368,7 @@ def _loading_plainly(commit: Any, load: Any) -> Any:
 
     def committing(self: Any, *arguments: Any) -> Any:
         with pytest.MonkeyPatch.context() as plain:
-            plain.setattr(kinds._Catalog, "load_table", load)
+            plain.setattr(kinds._Answering, "load_table", load)
             return commit(self, *arguments)
 
     return committing
