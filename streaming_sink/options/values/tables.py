@@ -89,7 +89,7 @@ class PathTable(Value):
 
 @dataclass(frozen=True, repr=False)
 class CatalogTable(Value):
-    """A table in an Iceberg catalog, by its name there: "db.events", or ("db", "odd.name"). Experimental.
+    """A table in an Iceberg catalog, by its name there: "db.events", or ("db", "odd.name").
 
     `catalog` is a catalog's name in `.pyiceberg.yaml` or in `PYICEBERG_CATALOG__<NAME>__…`, or its
     properties, as pyiceberg takes them: `{"type": "rest", "uri": …, "warehouse": …, "credential": …}`, or
