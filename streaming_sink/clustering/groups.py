@@ -122,7 +122,7 @@ def match_groups(head: Head, plan: ClusteringPlan, has_keys: bool) -> list[LiveG
     than when the plan was made; or with the reason why they are dropped before any work.
     """
     wanted = {path for group in plan.groups for path in group.inputs}
-    live = {file.location: file for file in head.live_files() if file.location in wanted}
+    live = head.find_all_live(wanted, once=True)
     groups, seen = [], Counter(path for group in plan.groups for path in group.inputs)
     for index, planned in enumerate(plan.groups):
         if not planned.inputs or planned.output_files < 1 or any(seen[path] > 1 for path in planned.inputs):

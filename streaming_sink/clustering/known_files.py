@@ -41,11 +41,10 @@ def known_files(
     """
     columns = _columns(head.schema, policy)
     stale_reason, times = _stale_reason(policy, head.schema), _Times(head)
-    for manifest in head.manifests:
-        if not is_data(manifest):
-            continue
+    needs_entries = bool(columns or stale_reason)
+    for manifest in head.manifest_files.ahead(filter(is_data, head.manifests), copies=not needs_entries):
         bounds, changes = {}, {}
-        if columns or stale_reason:
+        if needs_entries:
             for it in head.manifest_files.entries(manifest):
                 bounds[it.data_file.file_path] = _bounds(it.data_file, columns)
                 changes[it.data_file.file_path] = stale_reason(it.data_file) if stale_reason else None

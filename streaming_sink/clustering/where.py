@@ -46,7 +46,11 @@ def partitions_where(head: Head, text: str) -> SelectedPartitions:
         named = dict(zip(specs[partition.spec_id], spelled(head, partition), strict=True))
         return all(named.get(name) in values for name, values in wanted.items())
 
-    partitions = {TablePartition(file.spec_id, comparable(file.partition)) for file in head.live_files()}
+    partitions = {
+        TablePartition(columns.spec_id, comparable(values))
+        for columns in head.columns()
+        for values in columns.partitions
+    }
     if not any(map(matches, partitions)):
         known = sorted("/".join(spelled(head, partition)) for partition in partitions)
         some = f"; there are {len(known):,}, such as {', '.join(known[:_NAMED])}" if known else ""

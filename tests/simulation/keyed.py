@@ -200,13 +200,15 @@ class Keyed:
         """One run of the query; return whether it ended for good."""
         sim, run_id = self.sim, f"run-{self.sim.number()}"
         epoch: int | None = None
+        options = SimpleNamespace(keys=keys, allow_duplicates=False, location=LOCATION, table=LOCATION)
+        by_key = ChangesByKey(options)  # type: ignore[arg-type]
         batch = query.committed + 1
         while batch < query.limit:
             if batch == len(query.works):
                 query.works.append(self._work(query, batch, keys))
             transaction = Transaction(query.app, query.query, run_id, batch, epoch, query.takeover_from)
             for again in range(3):
-                outcome = self._land(process, table, query.works[batch], transaction, keys)
+                outcome = self._land(process, table, query.works[batch], transaction, keys, by_key)
                 if isinstance(outcome, Committed | AlreadyCommitted):
                     epoch = outcome.epoch
                     break
@@ -229,7 +231,13 @@ class Keyed:
         return True
 
     def _land(
-        self, process: Process, table: Table, work: Work, transaction: Transaction, keys: WriteByKey
+        self,
+        process: Process,
+        table: Table,
+        work: Work,
+        transaction: Transaction,
+        keys: WriteByKey,
+        by_key: ChangesByKey,
     ) -> Committed | AlreadyCommitted | TimelineError | str:
         """Land a batch as the sink does: all but Spark is real."""
         sim, name = self.sim, process.actor.name
@@ -239,8 +247,6 @@ class Keyed:
             if check_transaction(state, transaction) is None:
                 sim.oracle.skipped(work, table.head.number)
                 return AlreadyCommitted(table.head.number, epoch_after_skip(state, transaction))
-            options = SimpleNamespace(keys=keys, allow_duplicates=False, location=LOCATION, table=LOCATION)
-            by_key = ChangesByKey(options)  # type: ignore[arg-type]
             head = table.head
             self.judge.begun.setdefault((name, work, str(head.metadata.table_uuid)), head.number)
             target = Target(table, head.schema, head.spec, head.properties)

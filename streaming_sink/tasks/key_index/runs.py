@@ -98,8 +98,11 @@ def _described(file: KeyedFile) -> list[str | int]:
     return [file.location, file.rows, *scope]
 
 
-def _keyed_file(location: str, rows: int, scope: str = TABLE_SALT.hex()) -> KeyedFile:
-    return KeyedFile(location, rows, bytes.fromhex(scope))
+def _keyed_files(described: Sequence[Sequence[Any]]) -> Iterator[KeyedFile]:
+    salts: dict[str, bytes] = {}
+    for location, rows, *scope in described:
+        salt = salts.setdefault(scope[0], bytes.fromhex(scope[0])) if scope else TABLE_SALT
+        yield KeyedFile(location, rows, salt)
 
 
 def _dtypes(facts: dict[str, Any]) -> list[np.dtype]:
@@ -114,7 +117,7 @@ def read_footer(file: BinaryIO, key_digest: str) -> RunFooter:
     facts, layout = read_layout(file, _MAGIC, _dtypes)
     if facts["key"] != key_digest:
         raise UnusableRunError(f"a run of the key {facts['key']}, not {key_digest}")
-    files = tuple(_keyed_file(*each) for each in facts["files"])
+    files = tuple(_keyed_files(facts["files"]))
     return RunFooter(files, _KINDS[facts["sequence_bytes"]], layout)
 
 
