@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -16,6 +17,7 @@ from streaming_sink import FileSizing
 from tests.readers import judges
 from tests.readers.canonical import canonical
 from tests.readers.reference_tables import every_type, rows_of_every_type
+from timeline.properties import COPIED_FROM_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,19 +89,25 @@ class Landed:
 def landed(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Landed:
-    """Three batches, each filling the files of the ones before."""
+    """Three batches, each filling the files of the ones before: in every second layout by copies of their row
+    groups, in the others by decoding them.
+    """
     from streaming_sink import IcebergSink
 
     folder: Path = tmp_path_factory.mktemp("landed") / "table"
+    copies = [*_LAYOUTS].index(request.param) % 2 == 0
     sink = IcebergSink(
         str(folder),
         partition_by=_LAYOUTS[request.param],
+        table_properties={COPIED_FROM_BYTES: "1"} if copies else {},
         app_id="readers",
         sizing=FileSizing(fill="inline", fill_policy="always"),
     )
     batches = (rows_of_every_type(_SCHEMA), _varied_rows(seed=1), _varied_rows(seed=2))
     for number, batch in enumerate(batches):
         sink(_frame(spark, batch), number)
+    groups = [pq.read_metadata(path).num_row_groups for path in folder.rglob("data/**/*.parquet")]
+    assert (max(groups) > 1) == copies
     return Landed(request.param, str(folder), batches)
 
 
