@@ -304,7 +304,9 @@ def test_answers_that_are_no_json_leave_it_open_and_are_asked_for_again(
         return load(self, *arguments, **named)
 
     monkeypatch.setattr(kinds._Answering, "load_table", garbled_first)
-    monkeypatch.setattr(kinds._Answering, "commit_table", _loading_plainly(kinds._Answering.commit_table, load))
+    monkeypatch.setattr(
+        kinds._Answering, "commit_table", _loading_plainly(kinds._Answering.commit_table, load)
+    )
     assert isinstance(table.commit([Append((kind.file([1]),))]), Committed)
     assert kind.rows() == [1]
 
