@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from streaming_sink.tasks.row_groups.compact import Struct
@@ -15,8 +15,13 @@ CODECS: Mapping[str, int] = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zs
 """Parquet's numbers of codecs, by the names that pyarrow takes. Its "lz4" is `LZ4_RAW`."""
 _ENCODINGS = frozenset({0, 2, 3, 4, 8})
 """PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY: those that every reader decodes."""
-_TYPE, _NAME, _CHILDREN, _FIELD_ID = 1, 4, 5, 9
-_STATISTICS, _NULLS = 12, 3
+_TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _FIELD_ID = 1, 2, 3, 4, 5, 9
+_OPTIONAL, _REPEATED = 1, 2
+_STATISTICS, _NULLS, _BOUNDS = 12, 3, (1, 2, 5, 6)
+_SIZES, _TEXT_BYTES, _REPETITIONS, _DEFINITIONS = 16, 1, 2, 3
+_BYTES, _FIXED = 6, 7
+_WIDTHS: Mapping[int, int] = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""Bytes of a value of each physical type, but for those that have no width or state their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +63,10 @@ def _without(fields: Struct, number: int) -> Struct:
 
 def why_not_copied(group: StoredGroup, layout: FileLayout) -> str:
     """Return why a row group of a file with the right schema cannot be copied, "" where it can."""
-    leaves = [it for it in layout.footer.schema if _CHILDREN not in it]
+    leaves = [*_leaves(iter(layout.footer.schema))]
     if len(group.chunks) != len(leaves):
         return f"it has {len(group.chunks):,} columns, not {len(leaves):,}"
-    for place, (chunk, leaf) in enumerate(zip(group.chunks, leaves, strict=True)):
+    for place, (chunk, (leaf, repeated, defined)) in enumerate(zip(group.chunks, leaves, strict=True)):
         meta: Struct = chunk.fields[3].value
         if meta[_TYPE].value != leaf[_TYPE].value:
             return "a column chunk is of another type than its column"
@@ -73,6 +78,41 @@ def why_not_copied(group: StoredGroup, layout: FileLayout) -> str:
             return "it does not say where its pages are"
         if _STATISTICS not in meta or _NULLS not in meta[_STATISTICS].value:
             return "a column has no statistics"
+        if not _fits(meta, leaf, repeated, defined):
+            return "the statistics of a column are not of its type"
         if (chunk.bloom_filter is not None) != (place in layout.filtered):
             return "it has other bloom filters than the table's files"
     return ""
+
+
+def _leaves(
+    elements: Iterator[Struct], repeated: int = 0, defined: int = 0
+) -> Iterator[tuple[Struct, int, int]]:
+    """Yield the leaves below the next element of a schema, with their greatest repetition and definition
+    levels.
+    """
+    element = next(elements)
+    kind = element[_REPETITION].value if _REPETITION in element else 0
+    repeated, defined = repeated + (kind == _REPEATED), defined + (kind in (_OPTIONAL, _REPEATED))
+    if _CHILDREN not in element:
+        yield element, repeated, defined
+        return
+    for _ in range(element[_CHILDREN].value):
+        yield from _leaves(elements, repeated, defined)
+
+
+def _fits(meta: Struct, leaf: Struct, repeated: int, defined: int) -> bool:
+    """Return whether statistics are of a column's type: pyarrow ends the process on access to others."""
+    kind = leaf[_TYPE].value
+    width = leaf[_LENGTH].value if kind == _FIXED else _WIDTHS.get(kind)
+    stated: Struct = meta[_STATISTICS].value
+    if width is not None and any(len(stated[it].value) != width for it in _BOUNDS if it in stated):
+        return False
+    sizes: Struct = meta[_SIZES].value if _SIZES in meta else {}
+    if _TEXT_BYTES in sizes and kind != _BYTES:
+        return False
+    return all(
+        len(sizes[it].value.items) in (0, levels + 1)
+        for it, levels in ((_REPETITIONS, repeated), (_DEFINITIONS, defined))
+        if it in sizes
+    )

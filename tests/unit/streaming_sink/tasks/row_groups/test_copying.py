@@ -18,7 +18,17 @@ from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.files import data_file_writer
 from streaming_sink.tasks.files.delete_files import write_position_deletes
 from streaming_sink.tasks.job import BloomFilter, TaskBuckets
-from streaming_sink.tasks.row_groups.compact import BINARY, I32, Field, decode_struct, encode_struct
+from streaming_sink.tasks.row_groups.compact import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Field,
+    Values,
+    decode_struct,
+    encode_struct,
+)
 from streaming_sink.tasks.row_groups.copying import moved_group
 from streaming_sink.tasks.rows.fill_task import Fill, FillSkipped, execute_fill
 from streaming_sink.tasks.rows.write_task import TaskWriter
@@ -295,20 +305,41 @@ def test_what_is_not_as_the_table_writes_it_is_decoded(other, monkeypatch):
     assert joined.nan_counts == {}  # of what was copied they are unknown
 
 
-def test_a_chunk_of_another_type_than_its_column_is_not_carried_along():
+def _as_integers(meta):
+    return {**meta, 1: Field(I32, 1)}
+
+
+def _with_a_short_bound(meta):
+    return {**meta, 12: Field(STRUCT, {**meta[12].value, 6: Field(BINARY, b"seven b")})}
+
+
+def _with_bytes_of_texts(meta):
+    return {**meta, 16: Field(STRUCT, {**meta[16].value, 1: Field(I64, 7)})}
+
+
+def _with_levels(number):
+    levels = Field(LIST, Values(I64, [1, 2, 3]))
+    return lambda meta: {**meta, 16: Field(STRUCT, {**meta[16].value, number: levels})}
+
+
+@pytest.mark.parametrize(
+    "change", [_as_integers, _with_a_short_bound, _with_bytes_of_texts, _with_levels(2), _with_levels(3)]
+)
+def test_what_a_chunk_says_of_another_type_than_its_column_is_not_carried_along(change):
+    """pyarrow ends the process on access to most of these."""
+
+    def changed(footer):
+        chunk = footer[4].value.items[0][1].value.items[0]
+        chunk[3] = Field(STRUCT, change(chunk[3].value))
+        return footer
+
     job = job_of(SCHEMA)
     with job.store.open_output("data/other.parquet") as output:
-        output.write(_with_footer(_bytes(_rows(100, 100)), _as_integers))
+        output.write(_with_footer(_bytes(_rows(100, 100)), changed))
     other = job.store.uri("data/other.parquet")
     inputs = (InputFile(written(job, _rows(0, 90)).path, 90), InputFile(other, 100))
     done = execute_fill(job, Fill(0, (), (), inputs, ()), attempt=0)
     assert (type(done), done.culprit) == (FillSkipped, other)
-
-
-def _as_integers(footer):
-    """The footer, of which the first column chunk says that it has 32 bits."""
-    footer[4].value.items[0][1].value.items[0][3].value[1] = Field(I32, 1)
-    return footer
 
 
 def _written_by(data, writer):
