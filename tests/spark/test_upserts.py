@@ -68,6 +68,28 @@ def test_the_index_covers_the_files_that_were_there(spark: SparkSession, tmp_pat
     assert scanned == []
 
 
+def test_a_batch_whose_run_of_the_index_was_deleted_is_planned_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location, judge = str(tmp_path / "t"), Judge()
+    sink = _sink(location, key_index="index", fill_policy="never")
+    land(spark, location, [sink], judge, batches=2)
+    sink.finish()
+    write, tried = row_writing.write, []
+
+    def deleting(*given: Any) -> Any:
+        tried.append(given)
+        for run in (tmp_path / "t" / "_timeline" / "index").rglob("*.*") if len(tried) == 1 else ():
+            run.unlink()
+        return write(*given)
+
+    monkeypatch.setattr(row_writing, "write", deleting)
+    other = _sink(location, "b", key_index="index", fill_policy="never")
+    land(spark, location, [other], judge, batches=1, seed=1)
+    assert len(tried) == 2
+    assert rows_of(location) == judge.rows
+
+
 def test_two_writers_that_plan_on_old_heads_agree_with_the_dictionary(
     spark: SparkSession, tmp_path: Path
 ) -> None:
