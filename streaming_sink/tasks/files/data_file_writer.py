@@ -20,7 +20,7 @@ from streaming_sink.tasks.files.metrics import column_metrics, nan_counts
 from streaming_sink.tasks.job import ParquetSettings, SortedBy, WorkerJob
 from streaming_sink.tasks.leaves import Leaf
 from streaming_sink.tasks.results import WrittenFile
-from streaming_sink.tasks.row_groups.copying import CopiedGroup, copy_bytes, joined_end, moved_group
+from streaming_sink.tasks.row_groups.copying import CopiedGroup, copy_pages, joined_end, moved_group
 from streaming_sink.tasks.row_groups.footer import StoredGroups
 from timeline.errors import StoreUnavailableError
 
@@ -73,8 +73,9 @@ class DataFileWriter:
             self._open_writer([leaf.parquet_path for leaf, chunk in chunks if chunk.has_dictionary])
         for number in numbers:
             group = stored.footer.groups[number]
-            self._copied.append(moved_group(group, stored.footer, stored.indexes, self._file.tell()))
-            copy_bytes(stored.source, group.extent, self._file.write)
+            moved = moved_group(group, stored.footer, stored.indexes, self._file.tell())
+            copy_pages(stored.source, moved.pages, self._file.write)
+            self._copied.append(moved)
             self._rows += group.rows
             self.groups += 1
 

@@ -33,6 +33,7 @@ _PIECE_BYTES = 16 * 1024 * 1024
 """Bytes that are read, by one request, and held at once: fewer than a row group takes that is decoded."""
 _MOST_ORDINALS = 0x7FFF
 _CHUNKS, _ROWS, _SORTED, _OFFSET, _SIZE, _ORDINAL = 1, 3, 4, 5, 6, 7
+_COMPRESSED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class CopiedGroup:
     begin: int
     fields: Struct
     indexes: tuple[_Indexes, ...]
+    pages: tuple[Extent, ...]
+    """Where all of its bytes are in the file that they are copied from."""
 
 
 def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) -> CopiedGroup:
@@ -63,22 +66,20 @@ def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) 
         at = footer.indexes.begin
         return None if extent is None else indexes[extent.begin - at : extent.end - at]
 
-    chunks, found = [], []
+    chunks, found, pages = [], [], list[Extent]()
     for chunk in group.chunks:
         chunks.append(_moved_chunk(chunk, shift))
-        pages = stored(chunk.offset_index)
-        found.append(
-            _Indexes(
-                stored(chunk.column_index),
-                None if pages is None else _moved_pages(pages, group.extent, shift),
-                stored(chunk.bloom_filter),
-            )
-        )
+        own, moved = _moved_pages(stored(chunk.offset_index) or b"", shift)
+        if chunk.has_dictionary:
+            pages.append(Extent(chunk.extent.begin, own[0].begin))
+        pages += own
+        found.append(_Indexes(stored(chunk.column_index), moved, stored(chunk.bloom_filter)))
+    _check_are_all(pages, group.extent)
     fields = {key: value for key, value in group.fields.items() if key not in (_SORTED, _ORDINAL)}
     fields[_CHUNKS] = Field(LIST, Values(STRUCT, chunks))
     fields[_OFFSET] = Field(I64, begin)
     fields[_SIZE] = Field(I64, group.extent.end - group.extent.begin)
-    return CopiedGroup(begin, fields, tuple(found))
+    return CopiedGroup(begin, fields, tuple(found), tuple(pages))
 
 
 def _moved_chunk(chunk: StoredChunk, shift: int) -> Struct:
@@ -91,28 +92,62 @@ def _moved_chunk(chunk: StoredChunk, shift: int) -> Struct:
     return fields
 
 
-def _moved_pages(data: bytes, within: Extent, shift: int) -> bytes:
-    """Return an offset index whose pages have moved."""
+def _moved_pages(data: bytes, shift: int) -> tuple[list[Extent], bytes]:
+    """Return the pages that an offset index names, and the index once they have moved."""
     try:
         fields, _ = decode_struct(data)
-        pages = [{**page, 1: Field(I64, page[1].value + shift)} for page in fields[1].value.items]
-        ends = [page[1].value + page[2].value for page in fields[1].value.items]
-        begins = [page[1].value for page in fields[1].value.items]
+        named = fields[1].value.items
+        if not named or any((page[1].kind, page[2].kind) != (I64, I32) for page in named):
+            raise FooterError("an offset index names no pages")
+        pages = [Extent(page[1].value, page[1].value + page[2].value) for page in named]
+        moved = [{**page, 1: Field(I64, page[1].value + shift)} for page in named]
+        return pages, encode_struct({**fields, 1: Field(LIST, Values(STRUCT, moved))})
     except (CompactError, KeyError, AttributeError, TypeError) as damage:
         raise FooterError(f"an offset index cannot be read: {damage}") from damage
-    if begins and not within.begin <= min(begins) < max(ends) <= within.end:
-        raise FooterError(f"a page is outside of its row group: {min(begins):,} to {max(ends):,}")
-    return encode_struct({**fields, 1: Field(LIST, Values(STRUCT, pages))})
 
 
-def copy_bytes(source: BinaryIO, extent: Extent, write: Callable[[bytes], object]) -> None:
-    """Write the bytes of an extent, piece by piece. FooterError where the file ends before."""
-    source.seek(extent.begin)
-    left = extent.end - extent.begin
-    while left:
-        piece = read_exactly(source, min(left, _PIECE_BYTES))
-        write(piece)
-        left -= len(piece)
+def _check_are_all(pages: Sequence[Extent], group: Extent) -> None:
+    """Check that pages lie next to each other, and are all that is in a row group."""
+    end = group.begin
+    for page in pages:
+        if page.begin != end or page.end <= page.begin:
+            raise FooterError(f"a page is not where the one before it ends: {page.begin:,}, {end:,}")
+        end = page.end
+    if end != group.end:
+        raise FooterError(f"the pages of a row group end at {end:,}, and it ends at {group.end:,}")
+
+
+def copy_pages(source: BinaryIO, pages: Sequence[Extent], write: Callable[[bytes], object]) -> None:
+    """Write the bytes of pages that lie next to each other, some at a time. FooterError where the file ends
+    before, or has no header of a page where one is to begin.
+    """
+    source.seek(pages[0].begin)
+    held: list[Extent] = []
+    for page in pages:
+        if held and page.end - held[0].begin > _PIECE_BYTES:
+            write(_read_pages(source, held))
+            held = []
+        held.append(page)
+    write(_read_pages(source, held))
+
+
+def _read_pages(source: BinaryIO, pages: Sequence[Extent]) -> bytes:
+    begin = pages[0].begin
+    data = read_exactly(source, pages[-1].end - begin)
+    for page in pages:
+        _check_header(data, page.begin - begin, page.end - page.begin)
+    return data
+
+
+def _check_header(data: bytes, at: int, size: int) -> None:
+    """Check that a page of so many bytes begins here."""
+    try:
+        header, body = decode_struct(data, at)
+        stated = body - at + header[_COMPRESSED].value
+    except (CompactError, KeyError, TypeError) as damage:
+        raise FooterError(f"a page has no header: {damage}") from damage
+    if stated != size:
+        raise FooterError(f"a page has {size:,} bytes by its index, and {stated:,} by its header")
 
 
 def joined_end(tail: bytes, begin: int, copied: Sequence[CopiedGroup]) -> bytes:

@@ -25,8 +25,8 @@ from streaming_sink.tasks.row_groups.compact import (
     decode_struct,
     encode_struct,
 )
-from streaming_sink.tasks.row_groups.copying import copy_bytes, moved_group
-from streaming_sink.tasks.row_groups.footer import Extent, FooterError, read_row_groups
+from streaming_sink.tasks.row_groups.copying import copy_pages, moved_group
+from streaming_sink.tasks.row_groups.footer import FooterError, read_row_groups
 
 _TABLE = pa.table({"a": [*range(40)], "s": [f"t{it % 3}" for it in range(40)]})
 
@@ -145,21 +145,52 @@ def test_a_file_that_is_damaged_is_refused(data, why):
         read_row_groups(io.BytesIO(data))
 
 
-def test_a_page_outside_of_its_row_group_is_refused():
+def _with_index(change):
+    """The first row group, its footer, and the indexes of which the first offset index was changed."""
     stored = read_row_groups(io.BytesIO(_WHOLE))
     group = stored.footer.groups[0]
     at = group.chunks[0].offset_index.begin - stored.footer.indexes.begin
     index, end = decode_struct(stored.indexes, at)
-    index[1].value.items[0][1] = Field(I64, 2**62)
+    change(index[1].value.items)
     damaged = encode_struct(index)[: end - at].ljust(end - at, b"\0")
-    spoiled = stored.indexes[:at] + damaged + stored.indexes[end:]
-    with pytest.raises(FooterError, match=r"outside of its row group|cannot be read"):
-        moved_group(group, stored.footer, spoiled, 1000)
+    return group, stored.footer, stored.indexes[:at] + damaged + stored.indexes[end:]
+
+
+@pytest.mark.parametrize(
+    ("number", "value"), [(1, 2**62), (1, -(2**62)), (1, 5), (2, 2**31 - 1), (2, 1), (2, -(2**31)), (2, 0)]
+)
+def test_pages_that_are_not_all_of_a_row_group_one_after_the_other_are_refused(number, value):
+    def change(pages):
+        pages[0][number] = Field(pages[0][number].kind, value)
+
+    with pytest.raises(FooterError):
+        moved_group(*_with_index(change), 1000)
+
+
+def test_an_index_without_pages_is_refused():
+    with pytest.raises(FooterError):
+        moved_group(*_with_index(list.clear), 1000)
 
 
 def test_bytes_that_are_not_there_are_not_copied():
+    stored = read_row_groups(io.BytesIO(_WHOLE))
+    pages = moved_group(stored.footer.groups[0], stored.footer, stored.indexes, 4).pages
     with pytest.raises(FooterError, match="10 bytes before"):
-        copy_bytes(io.BytesIO(b"x" * 90), Extent(0, 100), lambda _: None)
+        copy_pages(io.BytesIO(_WHOLE[: pages[-1].end - 10]), pages, lambda _: None)
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 8, b"\xff" * 8, b"\x15\x00\x15\x02\x15\x02\x00"])
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_a_page_without_its_header_is_not_carried_along(damage, number):
+    stored = read_row_groups(io.BytesIO(_WHOLE))
+    pages = moved_group(stored.footer.groups[0], stored.footer, stored.indexes, 4).pages
+    at, copied = pages[number].begin, []
+    spoiled = _WHOLE[:at] + damage + _WHOLE[at + len(damage) :]
+    with pytest.raises(FooterError, match="a page has"):
+        copy_pages(io.BytesIO(spoiled), pages, copied.append)
+    assert not copied
+    copy_pages(io.BytesIO(_WHOLE), pages, copied.append)
+    assert b"".join(copied) == _WHOLE[pages[0].begin : pages[-1].end]
 
 
 @settings(deadline=None, max_examples=300)
