@@ -15,6 +15,8 @@ CODECS: Mapping[str, int] = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zs
 """Parquet's numbers of codecs, by the names that pyarrow takes. Its "lz4" is `LZ4_RAW`."""
 _ENCODINGS = frozenset({0, 2, 3, 4, 8})
 """PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY: those that every reader decodes."""
+_LARGEST_OFFSET_INDEX = 1024 * 1024
+"""Some tens of thousands of pages. They take a hundred times the memory while they are decoded."""
 _TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _FIELD_ID = 1, 2, 3, 4, 5, 9
 _OPTIONAL, _REPEATED = 1, 2
 _STATISTICS, _NULLS, _BOUNDS = 12, 3, (1, 2, 5, 6)
@@ -76,6 +78,8 @@ def why_not_copied(group: StoredGroup, layout: FileLayout) -> str:
             return "a column is encoded as not every reader knows"
         if chunk.offset_index is None:
             return "it does not say where its pages are"
+        if chunk.offset_index.end - chunk.offset_index.begin > _LARGEST_OFFSET_INDEX:
+            return "it has too many pages"
         if _STATISTICS not in meta or _NULLS not in meta[_STATISTICS].value:
             return "a column has no statistics"
         if not _fits(meta, leaf, repeated, defined):

@@ -180,10 +180,15 @@ def parse_footer(data: bytes, begin: int) -> Footer:
     if rows != fields[_ROWS].value or not _structs(fields[_SCHEMA]):
         raise FooterError(f"its row groups have {rows:,} rows, and the file {fields[_ROWS].value:,}")
     behind = Extent(_end_of(groups), begin)
+    room = behind.end - behind.begin
     for chunk in (chunk for group in groups for chunk in group.chunks):
         for extent in (chunk.column_index, chunk.offset_index, chunk.bloom_filter):
-            if extent is not None and not behind.begin <= extent.begin < extent.end <= behind.end:
-                raise FooterError(f"an index is not behind the row groups: at {extent.begin:,}")
+            if extent is not None:
+                if not behind.begin <= extent.begin < extent.end <= behind.end:
+                    raise FooterError(f"an index is not behind the row groups: at {extent.begin:,}")
+                room -= extent.end - extent.begin
+    if room < 0:
+        raise FooterError(f"its indexes overlap: they have {-room:,} bytes more than there are")
     return Footer(fields, rows, groups, behind)
 
 

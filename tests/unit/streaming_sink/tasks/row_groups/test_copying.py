@@ -279,6 +279,7 @@ _OTHERS = {
     ),
     "no statistics": lambda rows: _bytes(rows, write_statistics=False),
     "no page index": lambda rows: _bytes(rows, write_page_index=False),
+    "an offset index of a megabyte": lambda rows: _with_a_long_offset_index(_bytes(rows)),
     "statistics of no known order": lambda rows: _without(_bytes(rows), 7),
 }
 
@@ -348,6 +349,21 @@ def _written_by(data, writer):
 
 def _without(data, number):
     return _with_footer(data, lambda footer: {key: it for key, it in footer.items() if key != number})
+
+
+def _with_a_long_offset_index(data):
+    """The file, of which the first offset index goes on beyond its end."""
+
+    def moved(footer):
+        chunk = footer[4].value.items[0][1].value.items[0]
+        chunk.update({4: Field(I64, len(data) - 8 - length), 5: Field(I32, 1024 * 1024 + 1)})
+        return footer
+
+    length = int.from_bytes(data[-8:-4], "little")
+    footer, _ = decode_struct(data[-8 - length : -8])
+    chunk = footer[4].value.items[0][1].value.items[0]
+    index = data[chunk[4].value :][: chunk[5].value].ljust(1024 * 1024 + 1, b"\0")
+    return _with_footer(data[: -8 - length] + index + data[-8 - length :], moved)
 
 
 def _with_footer(data, change):

@@ -78,6 +78,15 @@ def _moved_out(footer, group, chunk, meta):
         fields.update({at: Field(I64, fields[at].value + 2**40) for at in (9, 11) if at in fields})
 
 
+def _indexes_in_one_place(footer, group, chunk, meta):
+    """The index of each column is what all of them have together."""
+    chunks = [each for group in footer[4].value.items for each in group[1].value.items]
+    begin = min(each[6].value for each in chunks)
+    for each in chunks:
+        each[7] = Field(I32, each[6].value + each[7].value - begin)
+        each[6] = Field(I64, begin)
+
+
 _LIES = {
     "a chunk far outside": (_set("meta", 7, I64, 2**63 - 1), "next to each other"),
     "a row group far outside": (_moved_out, "outside of its file"),
@@ -97,6 +106,7 @@ _LIES = {
         lambda footer, group, chunk, meta: group[1].value.items[1][3].value.update({14: Field(I64, 2**50)}),
         "not behind the row groups",
     ),
+    "indexes of the same bytes": (_indexes_in_one_place, "indexes overlap"),
     "values in another file": (_set("chunk", 1, BINARY, b"other.parquet"), "not known.*1"),
     "encrypted columns": (_set("chunk", 8, STRUCT, {}), "not known.*8"),
     "an encrypted footer": (_set("file", 8, STRUCT, {}), "not known.*8"),
