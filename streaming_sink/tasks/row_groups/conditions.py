@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from streaming_sink.tasks.row_groups.compact import Struct
+from streaming_sink.tasks.row_groups.compact import STRUCT, Field, Struct
 from streaming_sink.tasks.row_groups.footer import Footer, StoredGroup
 
 _TESTED = ("parquet-cpp-arrow version 25.", "parquet-cpp-arrow version 26.")
@@ -19,6 +19,7 @@ _LARGEST_OFFSET_INDEX = 1024 * 1024
 """Some tens of thousands of pages. They take a hundred times the memory while they are decoded."""
 _TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _FIELD_ID = 1, 2, 3, 4, 5, 9
 _OPTIONAL, _REPEATED = 1, 2
+_PATH, _PAGES = 3, 13
 _STATISTICS, _NULLS, _BOUNDS = 12, 3, (1, 2, 5, 6)
 _SIZES, _TEXT_BYTES, _REPETITIONS, _DEFINITIONS = 16, 1, 2, 3
 _BYTES, _FIXED = 6, 7
@@ -68,13 +69,15 @@ def why_not_copied(group: StoredGroup, layout: FileLayout) -> str:
     leaves = [*_leaves(iter(layout.footer.schema))]
     if len(group.chunks) != len(leaves):
         return f"it has {len(group.chunks):,} columns, not {len(leaves):,}"
-    for place, (chunk, (leaf, repeated, defined)) in enumerate(zip(group.chunks, leaves, strict=True)):
+    for place, (chunk, (leaf, path, repeated, defined)) in enumerate(zip(group.chunks, leaves, strict=True)):
         meta: Struct = chunk.fields[3].value
         if meta[_TYPE].value != leaf[_TYPE].value:
             return "a column chunk is of another type than its column"
+        if _PATH not in meta or meta[_PATH].value.items != path:
+            return "a column chunk is of another column"
         if meta[4].value != layout.codec:
             return "it is compressed otherwise than the table's files"
-        if not _ENCODINGS.issuperset(meta[2].value.items):
+        if not _ENCODINGS.issuperset(meta[2].value.items) or not _are_known(meta.get(_PAGES)):
             return "a column is encoded as not every reader knows"
         if chunk.offset_index is None:
             return "it does not say where its pages are"
@@ -89,20 +92,33 @@ def why_not_copied(group: StoredGroup, layout: FileLayout) -> str:
     return ""
 
 
+def _are_known(pages: Field | None) -> bool:
+    """Return whether the kinds of pages that a chunk counts are known: some readers refuse the file for one
+    that is not.
+    """
+    if pages is None:
+        return True
+    known = (range(4), _ENCODINGS)  # the last kind of a page is a data page of version 2
+    return pages.value.kind == STRUCT and all(
+        each.keys() == {1, 2, 3} and all(each[at].value in known[at - 1] for at in (1, 2))
+        for each in pages.value.items
+    )
+
+
 def _leaves(
-    elements: Iterator[Struct], repeated: int = 0, defined: int = 0
-) -> Iterator[tuple[Struct, int, int]]:
-    """Yield the leaves below the next element of a schema, with their greatest repetition and definition
-    levels.
+    elements: Iterator[Struct], above: tuple[bytes, ...] = (), repeated: int = 0, defined: int = 0
+) -> Iterator[tuple[Struct, list[bytes], int, int]]:
+    """Yield the leaves below the next element of a schema, with their paths and their greatest repetition and
+    definition levels. `above`: the path of that element.
     """
     element = next(elements)
     kind = element[_REPETITION].value if _REPETITION in element else 0
     repeated, defined = repeated + (kind == _REPEATED), defined + (kind in (_OPTIONAL, _REPEATED))
     if _CHILDREN not in element:
-        yield element, repeated, defined
+        yield element, [*above[1:], element[_NAME].value], repeated, defined
         return
     for _ in range(element[_CHILDREN].value):
-        yield from _leaves(elements, repeated, defined)
+        yield from _leaves(elements, (*above, element[_NAME].value), repeated, defined)
 
 
 def _fits(meta: Struct, leaf: Struct, repeated: int, defined: int) -> bool:

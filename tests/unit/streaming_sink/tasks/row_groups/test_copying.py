@@ -280,6 +280,8 @@ _OTHERS = {
     "no statistics": lambda rows: _bytes(rows, write_statistics=False),
     "no page index": lambda rows: _bytes(rows, write_page_index=False),
     "an offset index of a megabyte": lambda rows: _with_a_long_offset_index(_bytes(rows)),
+    "a chunk of another column": lambda rows: _with_chunk(_bytes(rows), _of_another_column),
+    "pages that are not known": lambda rows: _with_chunk(_bytes(rows), _with_pages_of_no_kind),
     "statistics of no known order": lambda rows: _without(_bytes(rows), 7),
 }
 
@@ -306,6 +308,26 @@ def test_what_is_not_as_the_table_writes_it_is_decoded(other, monkeypatch):
     assert joined.nan_counts == {}  # of what was copied they are unknown
 
 
+def _of_another_column(meta):
+    return {**meta, 3: Field(LIST, Values(BINARY, [b"x"]))}
+
+
+def _with_pages_of_no_kind(meta):
+    meta[13].value.items[0][1] = Field(I32, 77)
+    return meta
+
+
+def _with_chunk(data, change):
+    """The file, whose first column chunk has other metadata."""
+
+    def changed(footer):
+        chunk = footer[4].value.items[0][1].value.items[0]
+        chunk[3] = Field(STRUCT, change(chunk[3].value))
+        return footer
+
+    return _with_footer(data, changed)
+
+
 def _as_integers(meta):
     return {**meta, 1: Field(I32, 1)}
 
@@ -328,15 +350,9 @@ def _with_levels(number):
 )
 def test_what_a_chunk_says_of_another_type_than_its_column_is_not_carried_along(change):
     """pyarrow ends the process on access to most of these."""
-
-    def changed(footer):
-        chunk = footer[4].value.items[0][1].value.items[0]
-        chunk[3] = Field(STRUCT, change(chunk[3].value))
-        return footer
-
     job = job_of(SCHEMA)
     with job.store.open_output("data/other.parquet") as output:
-        output.write(_with_footer(_bytes(_rows(100, 100)), changed))
+        output.write(_with_chunk(_bytes(_rows(100, 100)), change))
     other = job.store.uri("data/other.parquet")
     inputs = (InputFile(written(job, _rows(0, 90)).path, 90), InputFile(other, 100))
     done = execute_fill(job, Fill(0, (), (), inputs, ()), attempt=0)
