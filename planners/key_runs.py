@@ -36,7 +36,7 @@ class KeyRun:
 
     path: str
     created_ms: int
-    files: tuple[File, ...]
+    files: Sequence[File]
     """The files that it covers, whether they are live or not."""
 
     @property

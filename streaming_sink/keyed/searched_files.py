@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain, count, repeat
 
 import numpy as np
 from pyiceberg.manifest import ManifestFile
@@ -18,6 +18,7 @@ from streaming_sink.tasks.job import CoveredFiles
 from streaming_sink.tasks.key_index.index import OPEN_RUNS, KeyIndex
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.runs import MOST_FILES, RunFooter
+from streaming_sink.tasks.keys.keyed_files import KeyedFiles
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from streaming_sink.tasks.keys.scopes import scope_salt
 from timeline import names
@@ -105,9 +106,11 @@ class SearchedFiles:
         left = [] if fresh else [held for path, held in self._held.items() if path not in present]
         self._held = {path: held for path, held in self._held.items() if path in present}
         if self._held and (gone or fresh):
-            come = {file for footer in fresh for file in footer.files}
+            come = set(chain.from_iterable(footer.files.locations for footer in fresh))
             stay = (it for it in self._held.items() if gone.isdisjoint(it[1].covered))
-            self._held = {path: held for path, held in stay if come.isdisjoint(held.files)}
+            self._held = {
+                path: it for path, it in stay if come.isdisjoint(file.location for file in it.files)
+            }
         places = _Places(runs, left)
         self._runs = dict(runs)
         missing = (it for it in manifests if it.manifest_path not in self._held)
@@ -115,12 +118,12 @@ class SearchedFiles:
             files = self._keyed(head, head.manifest_files.columns(manifest))
             self._held[manifest.manifest_path] = _hold(files, places.of(files), paths)
 
-    def _keyed(self, head: Head, columns: PackedFiles) -> list[KeyedFile]:
+    def _keyed(self, head: Head, columns: PackedFiles) -> KeyedFiles:
         for location in columns.locations[:1]:
             check_spec(head, self._in_partitions, columns.spec_id, location)
         salts = [scope_salt(self._in_partitions, values) for values in columns.partitions]
-        of_files = map(salts.__getitem__, columns.partition)
-        return list(map(KeyedFile, columns.locations, columns.rows, of_files))
+        rows, scope = np.array(columns.rows, np.int64), np.array(columns.partition, np.int32)
+        return KeyedFiles(columns.locations, rows, salts, scope)
 
     def _with_deletes(self, head: Head, manifests: Sequence[ManifestFile]) -> Iterator[LiveFile]:
         """Yield the files that delete files may apply to, some more than once."""
@@ -145,31 +148,38 @@ class _Places:
 
     def __init__(self, runs: _Runs, left: Iterable[_Held]) -> None:
         self._runs = runs
-        self._known: dict[KeyedFile, int] = {}
+        self._known: dict[str, int] = {}
+        """By their locations."""
         numbers = {path: number for number, (path, _) in enumerate(runs)}
         for held in left:
-            self._known |= dict.fromkeys(held.files, _UNCOVERED)
+            self._known |= dict.fromkeys((file.location for file in held.files), _UNCOVERED)
             for path, places in held.covered.items():
                 if (number := numbers.get(path)) is not None:
-                    footer = runs[number][1]
-                    self._known |= {footer.files[it]: number * MOST_FILES + it for it in places.tolist()}
+                    of_run = runs[number][1].files.locations
+                    self._known |= {of_run[it]: number * MOST_FILES + it for it in places.tolist()}
         self._newest = max((names.key_run_id(path) or "" for path, _ in runs), default="")
         self._has_all = False
 
-    def of(self, files: Sequence[KeyedFile]) -> np.ndarray:
+    def of(self, files: KeyedFiles) -> np.ndarray:
         """Return the place of each file: of its run, times `MOST_FILES`, and in the run; -1 for none."""
-        if not self._has_all and any(map(self._may_be_elsewhere, files)):
+        if not self._has_all and any(map(self._may_be_elsewhere, files.locations)):
             for number in range(len(self._runs) - 1, -1, -1):  # so that the largest run that covers it counts
                 places = count(number * MOST_FILES)
-                self._known |= dict(zip(self._runs[number][1].files, places, strict=False))
+                self._known.update(zip(self._runs[number][1].files.locations, places, strict=False))
             self._has_all = True
-        return np.fromiter((self._known.get(it, _UNCOVERED) for it in files), np.int64, len(files))
+        known = map(self._known.get, files.locations, repeat(_UNCOVERED))
+        found = np.fromiter(known, np.int64, len(files))
+        for number in np.unique(found[found != _UNCOVERED] // MOST_FILES).tolist():
+            at = np.flatnonzero(found // MOST_FILES == number)
+            alike = files.are_alike(at, self._runs[number][1].files, found[at] % MOST_FILES)
+            found[at[~alike]] = _UNCOVERED  # another engine says something else of it: it is read
+        return found
 
-    def _may_be_elsewhere(self, file: KeyedFile) -> bool:
-        return file not in self._known and (names.file_id(file.location) or "") < self._newest
+    def _may_be_elsewhere(self, location: str) -> bool:
+        return location not in self._known and (names.file_id(location) or "") < self._newest
 
 
-def _hold(files: Sequence[KeyedFile], places: np.ndarray, runs: Sequence[str]) -> _Held:
+def _hold(files: KeyedFiles, places: np.ndarray, runs: Sequence[str]) -> _Held:
     uncovered = tuple(files[it] for it in np.flatnonzero(places == _UNCOVERED).tolist())
     in_runs = places[places != _UNCOVERED]
     numbers = (in_runs % MOST_FILES).astype(np.int32)

@@ -253,7 +253,7 @@ def _in_index(
                     raise UnusableRunError("it is of another key")
                 if path not in seen:
                     run = runs.open(table.store, path, columns.digest)
-                    _, rows = run.find(_probe(matcher, {file.salt for file in run.footer.files}))
+                    _, rows = run.find(_probe(matcher, run.footer.files.scopes))
                     seen[path] = len(rows.indexes)
                     runs.discard(table.store, path)
             except FileNotFoundError:

@@ -96,7 +96,7 @@ class KeyIndex:
             raise UnusableRunError(f"a run of the key index was deleted: {path}") from gone
         has = np.unpackbits(np.frombuffer(live, np.uint8), count=len(footer.files)).astype(bool)
         if salts is not None:
-            has &= np.fromiter((file.salt in salts for file in footer.files), bool, len(footer.files))
+            has &= footer.files.are_in(salts)
         return RunPart(path, footer, has)
 
     def lookup(

@@ -2,8 +2,8 @@
 
 The columns of an entry are the first word of its hash, the second word, the address, and the sequence where
 the key has them, as `sequence_values` returns them; `streaming_sink/tasks/run_files.py` has the format. The
-footer says the key's digest, how many bytes a sequence takes, and the data files that the run covers, each
-with the salt of its keys where a key is unique in each partition.
+footer says the key's digest, how many bytes a sequence takes, and the data files that the run covers, as
+columns: their locations, their rows, and the scope of their keys, of which each is spelled once.
 
 A run covers whole data files: it has an entry for every row that has a key, deleted rows too, so that it is
 right for every snapshot that has the file. An address is the number of a data file in the footer, in 24 bits,
@@ -21,9 +21,9 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from streaming_sink.tasks.errors import UnusableRunError
+from streaming_sink.tasks.keys.keyed_files import KeyedFiles
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyedFile, KeyMatches
-from streaming_sink.tasks.keys.scopes import TABLE_SALT
 from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from streaming_sink.tasks.run_files import WORD, RunLayout, RunWriter, read_layout
 
@@ -33,7 +33,7 @@ POSITION_BITS = 40
 MOST_FILES = 1 << (64 - POSITION_BITS)
 _POSITION = np.uint64((1 << POSITION_BITS) - 1)
 
-_MAGIC = b"SSKEYRUN"
+_MAGIC = b"SSKEYRN2"
 _KINDS = {0: None, LONG.itemsize: LONG, WIDE.itemsize: WIDE}
 """Kinds of sequences by their bytes."""
 
@@ -70,7 +70,7 @@ def addresses_of(file_number: int, positions: np.ndarray) -> np.ndarray:
 class RunFooter:
     """What a run says of itself."""
 
-    files: tuple[KeyedFile, ...]
+    files: KeyedFiles
     """The data files that it covers; an address has the number of one."""
     kind: np.dtype | None
     """Of its sequences; None where it has none."""
@@ -85,24 +85,22 @@ def start_run(
     output: BinaryIO, key_digest: str, files: Sequence[KeyedFile], kind: np.dtype | None
 ) -> RunWriter:
     """Return the writer of a run, which takes `RunEntries`."""
+    columns = KeyedFiles.of(files)
     facts = {
         "key": key_digest,
         "sequence_bytes": 0 if kind is None else kind.itemsize,
-        "files": [_described(file) for file in files],
+        "files": columns.locations,
+        "rows": columns.rows.tolist(),
+        "scopes": [salt.hex() for salt in columns.scopes],
+        "scope": columns.scope.tolist(),
     }
     return RunWriter(output, _MAGIC, facts, BLOCK_ENTRIES)
 
 
-def _described(file: KeyedFile) -> list[str | int]:
-    scope = [] if file.salt == TABLE_SALT else [file.salt.hex()]
-    return [file.location, file.rows, *scope]
-
-
-def _keyed_files(described: Sequence[Sequence[Any]]) -> Iterator[KeyedFile]:
-    salts: dict[str, bytes] = {}
-    for location, rows, *scope in described:
-        salt = salts.setdefault(scope[0], bytes.fromhex(scope[0])) if scope else TABLE_SALT
-        yield KeyedFile(location, rows, salt)
+def _keyed_files(facts: dict[str, Any]) -> KeyedFiles:
+    scopes = [bytes.fromhex(salt) for salt in facts["scopes"]]
+    rows, scope = np.array(facts["rows"], np.int64), np.array(facts["scope"], np.int32)
+    return KeyedFiles(facts["files"], rows, scopes, scope)
 
 
 def _dtypes(facts: dict[str, Any]) -> list[np.dtype]:
@@ -117,8 +115,7 @@ def read_footer(file: BinaryIO, key_digest: str) -> RunFooter:
     facts, layout = read_layout(file, _MAGIC, _dtypes)
     if facts["key"] != key_digest:
         raise UnusableRunError(f"a run of the key {facts['key']}, not {key_digest}")
-    files = tuple(_keyed_files(facts["files"]))
-    return RunFooter(files, _KINDS[facts["sequence_bytes"]], layout)
+    return RunFooter(_keyed_files(facts), _KINDS[facts["sequence_bytes"]], layout)
 
 
 class MappedRun:

@@ -45,7 +45,7 @@ def test_a_footer_is_read_once_a_process_and_copies_nothing(tmp_path: Path) -> N
     store, opened = _counting()
     _put(store, "r")
     runs = OpenRuns(str(tmp_path))
-    assert {runs.footer(store, "r", KEY).files for _ in range(3)} == {(FILE,)}
+    assert {tuple(runs.footer(store, "r", KEY).files) for _ in range(3)} == {(FILE,)}
     assert opened == ["r"]
     assert list(tmp_path.iterdir()) == []
 
@@ -128,7 +128,7 @@ def test_runs_of_two_tables_have_copies_of_their_own(tmp_path: Path) -> None:
     for number, store in enumerate(stores):
         with store.open_output("r") as output:
             output.write(run_bytes({KeyedFile(f"s3://{number}", 1): [(number, 0)]}))
-    assert [runs.open(store, "r", KEY).footer.files[0][0] for store in stores] == ["s3://0", "s3://1"]
+    assert [runs.open(store, "r", KEY).footer.files.locations[0] for store in stores] == ["s3://0", "s3://1"]
 
 
 def test_a_disk_without_room_is_an_error_of_the_index(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_run_has_every_row_of_its_files(
     batch = data.draw(st.lists(st.sampled_from([(5, 5), *itertools.chain(*rows.values())]) | HASHES))
     run = open_bytes(tmp_path, run_bytes(rows, data.draw(KINDS)))
     assert found_in(run, batch) == expected(rows, batch)
-    assert run.footer.files == tuple(rows)
+    assert tuple(run.footer.files) == tuple(rows)
 
 
 @SHARED_FIXTURES
@@ -154,11 +154,12 @@ def test_rows_that_no_address_holds_are_refused() -> None:
 def test_the_format_stays_as_it_is() -> None:
     rows = {KeyedFile("s3://t/a", 2): [(2, 3), (1, 4)]}
     footer = (
-        b'{"key":"00000000000000aa","sequence_bytes":8,"files":[["s3://t/a",2]],"blocks":[[2,1,2,411096435]]}'
+        b'{"key":"00000000000000aa","sequence_bytes":8,"files":["s3://t/a"],"rows":[2],'
+        b'"scopes":["00000000000000000000000000000000"],"scope":[0],"blocks":[[2,1,2,411096435]]}'
     )
-    trailer = len(footer).to_bytes(8, "little") + bytes.fromhex("020000004f24904c")
+    trailer = len(footer).to_bytes(8, "little") + bytes.fromhex("0200000061910619")
     words = np.array([1, 2, 4, 3, 1, 0, 10, 0], "<u8").tobytes()
-    assert run_bytes(rows) == b"SSKEYRUN" + words + footer + trailer + b"SSKEYRUN"
+    assert run_bytes(rows) == b"SSKEYRN2" + words + footer + trailer + b"SSKEYRN2"
 
 
 def test_an_entry_takes_24_bytes_and_those_of_its_sequence() -> None:
