@@ -58,7 +58,7 @@ class RunPart(NamedTuple):
 
     @property
     def files(self) -> list[KeyedFile]:
-        return [self.footer.files[number] for number in np.flatnonzero(self.has)]
+        return [self.footer.files[number] for number in np.flatnonzero(self.has).tolist()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,5 +62,6 @@ class KeyedFiles(Sequence[KeyedFile]):
         """Return whether files have as many rows as others have, and the same scope."""
         numbers = {salt: number for number, salt in enumerate(others.scopes)}
         theirs = np.array([numbers.get(salt, -1) for salt in self.scopes], np.int64)
-        rows: np.ndarray = self.rows[at] == others.rows[there]
-        return rows & (theirs[self.scope[at]] == others.scope[there])
+        same_rows = self.rows[at] == others.rows[there]
+        alike: np.ndarray = same_rows & (theirs[self.scope[at]] == others.scope[there])
+        return alike
