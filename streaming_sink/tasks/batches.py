@@ -92,6 +92,8 @@ def _conform_array(array: pa.Array, target: pa.Field, match: Match) -> pa.Array:
     if not len(array) or pa.types.is_null(array.type):
         # Spark sends an empty nested array without the offset that Arrow wants, and reading it would crash.
         return pa.nulls(len(array), wanted)
+    if not any(is_kind(array.type) for is_kind in _kinds_for(wanted)):
+        raise RowsDoNotFitError(f"{array.type} does not fit the table's column {target.name} of {wanted}")
     if pa.types.is_struct(wanted):
         return _conform_struct(array, wanted, match)
     if pa.types.is_list(wanted):
@@ -113,6 +115,17 @@ def _conform_array(array: pa.Array, target: pa.Field, match: Match) -> pa.Array:
         return array.cast(wanted)
     except pa.ArrowInvalid as error:
         raise RowsDoNotFitError(f"a value does not fit the table's column {target.name}: {error}") from error
+
+
+def _kinds_for(wanted: pa.DataType) -> tuple[Callable[[pa.DataType], bool], ...]:
+    """Return what a type has to be one of, so that its values can be of the wanted one."""
+    if pa.types.is_struct(wanted):
+        return (pa.types.is_struct,)
+    if pa.types.is_list(wanted):
+        return pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
+    if pa.types.is_map(wanted):
+        return (pa.types.is_map,)
+    return (lambda given: not pa.types.is_nested(given),)
 
 
 def _conform_struct(array: pa.Array, wanted: pa.StructType, match: Match) -> pa.Array:

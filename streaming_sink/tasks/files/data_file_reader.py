@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_sink.tasks.batches import conform, match_field_id, match_name
-from streaming_sink.tasks.errors import DataFileError, KeysError
+from streaming_sink.tasks.errors import DataFileError, KeysError, RowsDoNotFitError
 from timeline.stores.base import Store, open_by_name
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def open_data_file(
     """Open the data file that manifests name `path`; `cipher` decrypts it. `needs_ids`: a column may have
     been renamed since the file was written, so its names say nothing.
 
-    DataFileError, also for what reading in the block meets, if the file is missing or damaged, has field ids
-    of some columns alone or none where they are needed, or its keys are not available. Its text begins with
-    `what`: the part that the file has in the work.
+    DataFileError, also for what reading in the block meets, if the file is missing or damaged, holds values
+    that do not fit the table, has field ids of some columns alone or none where they are needed, or its keys
+    are not available. Its text begins with `what`: the part that the file has in the work.
     """
     try:
         source: Any = _open(store, path, what)
@@ -113,7 +113,7 @@ def open_data_file(
             source.close()
     except FileNotFoundError as missing:
         raise DataFileError(f"{what} is missing: {path}") from missing
-    except (pa.ArrowException, OSError, KeysError) as damage:
+    except (pa.ArrowException, OSError, KeysError, RowsDoNotFitError, UnicodeDecodeError) as damage:
         raise DataFileError(f"{what} cannot be read: {path}: {damage}") from damage
 
 

@@ -76,6 +76,12 @@ def test_a_null_in_a_required_column_does_not_fit():
         conform(pa.RecordBatch.from_pydict({"a": [1, None]}), pa.schema([_field("a", pa.int64(), 1, False)]))
 
 
+@pytest.mark.parametrize(("name", "value"), [("s", [1]), ("l", {"x": 1}), ("m", [1]), ("m", 1)])
+def test_a_value_of_another_nesting_does_not_fit(name, value):
+    with pytest.raises(RowsDoNotFitError, match=f"does not fit the table's column {name} of"):
+        conform(pa.RecordBatch.from_pylist([{name: value}]), NESTED)
+
+
 def test_a_null_in_a_required_field_does_not_fit_unless_its_whole_struct_is_null():
     table = pa.schema([_field("s", pa.struct([_field("x", pa.int64(), 2, False)]), 1)])
     loose = pa.struct([("x", pa.int64())])

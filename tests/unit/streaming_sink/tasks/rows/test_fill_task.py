@@ -143,6 +143,21 @@ def _of_other_rows(job, path):
     return InputFile(path, 99)
 
 
+def _of_another_engine(job, ids):
+    rows = pa.table({"id": ids, "p": pa.array([1] * len(ids), pa.int32())})
+    with job.store.open_output("data/theirs.parquet") as output:
+        pq.write_table(rows, pa.PythonFile(output, mode="w"))
+    return InputFile(job.store.uri("data/theirs.parquet"), len(ids))
+
+
+def _of_values_that_do_not_fit(job, path):
+    return _of_another_engine(job, ["one"] * 100)
+
+
+def _of_lists(job, path):
+    return _of_another_engine(job, [[1]] * 100)
+
+
 def _without_its_deletes(job, path):
     return InputFile(path, 100, (PositionDeletes(job.store.uri("data/gone.parquet"), 1),))
 
@@ -157,6 +172,8 @@ def _deleted_beyond_its_end(job, path):
         (_missing, "a file to fill is missing: "),
         (_damaged, "a file to fill cannot be read: "),
         (_of_other_rows, "a file to fill holds more or fewer rows than the table says: 100 != 99: "),
+        (_of_values_that_do_not_fit, "a file to fill cannot be read: "),
+        (_of_lists, "a file to fill cannot be read: "),
         (_without_its_deletes, "a delete file is missing: "),
         (_deleted_beyond_its_end, "a delete file deletes rows that its data file does not hold: "),
     ],
