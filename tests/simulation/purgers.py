@@ -73,8 +73,12 @@ class Purgers:
         if log is not None:
             self._judges[log.judge.location] = log.purges
 
-    def purge(self, times: int, ids: Callable[[], Sequence[int]]) -> Body:
-        """A process that purges keys, each on a table that goes on changing, and comes back to them."""
+    def purge(
+        self, times: int, ids: Callable[[], Sequence[int]], waits: Sequence[float] = (0.0, 0.0, 30.0, 300.0)
+    ) -> Body:
+        """A process that purges keys, each on a table that goes on changing, and comes back to them. `waits`:
+        the seconds that it may wait for the last of them to leave.
+        """
 
         def body(actor: Actor) -> None:
             sim, process = self.sim, self.sim.process(actor)
@@ -82,7 +86,7 @@ class Purgers:
                 think(sim, process, 5.0)
                 wanted = {"id": sim.random.choice(ids()), "p": sim.random.randrange(PARTITIONS)}
                 for _ in range(TRIES):
-                    if self._try(process, wanted, sim.random.choice([0.0, 0.0, 30.0, 300.0])):
+                    if self._try(process, wanted, sim.random.choice(waits)):
                         break
                     think(sim, process)
 

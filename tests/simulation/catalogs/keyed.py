@@ -219,7 +219,8 @@ class KeyedCatalogWorld(CatalogWorld):
             sim.bounds = self.keyed.bounds
             drawn = Random(f"purgers {sim.seed}")
             for number in range(drawn.choice([1, 1, 2])):
-                start_guarded(f"purger{number}", self.purging.purge(drawn.randrange(1, 4), self.keyed.keys))
+                purges = self.purging.purge(drawn.randrange(1, 3), self.keyed.keys, (0.0, 0.0, 30.0))
+                start_guarded(f"purger{number}", purges)
         self._start_engines(start)
 
     def _start_engines(self, start: Callable[..., None]) -> None:
